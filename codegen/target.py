@@ -1,0 +1,69 @@
+"""Targets: what rules may ask of the machine they compile for. One TOML file per device in `devices/`."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from ..ir.diagnostic import DplcError, did_you_mean
+
+DEVICES = Path(__file__).parent / "devices"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device. Sizes in bytes, bandwidth in bytes per second, rates per second.
+
+    arch: the name for the assembler (`sm_90a`); sm: 80, 90, 120; smem: shared memory a block may use; slab: the largest
+    piece of it that one staged operand should take; recompute: how often a value may be computed again rather than stored.
+    """
+
+    name: str
+    arch: str
+    sm: int
+    multiprocessors: int
+    threads: int
+    registers: int
+    smem: int
+    slab: int
+    dram_bytes_per_second: float
+    l2_bytes: int
+    l2_bytes_per_second: float
+    clock: float
+    fp32_per_clock: int
+    recompute: int
+
+
+@functools.cache
+def load_device(name: str) -> Target:
+    """The device file `devices/NAME.toml`."""
+    path = DEVICES / f"{name}.toml"
+    data = tomllib.loads(path.read_text())
+    return Target(**{field.name: data[field.name] for field in fields(Target)})
+
+
+def devices() -> tuple[str, ...]:
+    """The names of the device files, sorted."""
+    return tuple(sorted(path.stem for path in DEVICES.glob("*.toml")))
+
+
+# Which device stands for an architecture that is named without one.
+_BY_ARCH = {"sm_80": "a100", "sm_89": "rtx4090", "sm_90": "h100", "sm_90a": "h200", "sm_120": "rtx5090"}
+DEFAULT = "sm_80"
+
+
+def target(name: str | None = None) -> Target:
+    """A target by architecture (`sm_90a`) or device name (`h200`). None is the default, sm_80.
+
+    Raises DplcError for a name that is neither.
+    """
+    wanted = (name or DEFAULT).lower()
+    device = _BY_ARCH.get(wanted, wanted)
+    if device not in devices():
+        options = (*_BY_ARCH, *devices())
+        note = "an architecture" if re.fullmatch(r"sm_\d+[a-z]?", wanted) else "a target"
+        raise DplcError(f"`{name}` is not {note} that dplc knows", notes=(f"known: {', '.join(options)}",), hint=did_you_mean(wanted, options))
+    return load_device(device)

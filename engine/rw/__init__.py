@@ -1,0 +1,1 @@
+"""The rule language: loading `.rw` files, static checks, facts, guard expressions, pipelines."""

@@ -1,0 +1,217 @@
+"""Rules and rule sets: what a `.rw` file declares, families written out, users' files laid over ours.
+
+A file is a pass. Rules stay syntax until a matcher of their level compiles them; nothing in a rule file is ever executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
+from ...ir.text import syntax as s
+from ...ir.text.parse import parse
+
+LEVELS = ("torch", "tensor", "module", "loop", "tile", "kernel")
+ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
+Clause = s.LetClause | s.PickClause | s.Guard
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One equation. `match` and `rewrite` are statements; `clauses` are let, pick, where and prefer in their order."""
+
+    name: str
+    level: str
+    file: str  # the stem, `007_stage_inputs`: the name of the pass
+    span: Span
+    docs: tuple[str, ...]
+    attributes: frozenset[str]
+    parameters: tuple[s.Parameter, ...]
+    match: tuple[s.Syntax, ...]
+    clauses: tuple[Clause, ...]
+    rewrite: tuple[s.Syntax, ...]
+    examples: tuple[s.Example, ...]
+    override: bool = False
+    family: str | None = None
+
+    @property
+    def guards(self) -> tuple[s.Guard, ...]:
+        return tuple(c for c in self.clauses if isinstance(c, s.Guard))
+
+    @property
+    def location(self) -> str:
+        return f"{self.span.source.name}:{self.span.line}"
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """A parsed file: its rules (a pass), its pipelines, and the names it takes out of the pipelines."""
+
+    source: Source
+    stem: str
+    rules: tuple[Rule, ...]
+    pipelines: tuple[s.Pipeline, ...]
+    without: tuple[s.Without, ...]
+
+
+def pass_name(stem: str) -> str:
+    """`007_stage_inputs` -> `stage_inputs`: the number orders the folder for people, the pipeline orders the passes."""
+    return re.sub(r"^\d+_", "", stem)
+
+
+class RuleSet:
+    """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards."""
+
+    def __init__(self, files: Iterable[RuleFile]):
+        self.files = tuple(files)
+        self.rules: dict[str, Rule] = {}
+        for file in self.files:
+            for rule in file.rules:
+                self._declare(rule)
+        self.passes: dict[str, tuple[Rule, ...]] = {}
+        for rule in self.rules.values():
+            if not rule.attributes & {"local", "canonical"}:
+                name = pass_name(rule.file)
+                self.passes[name] = (*self.passes.get(name, ()), rule)
+        self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes)
+        self.digest = hashlib.blake2b("\0".join(f.source.text for f in self.files).encode(), digest_size=16).hexdigest()
+
+    def _declare(self, rule: Rule) -> None:
+        earlier = self.rules.get(rule.name)
+        if rule.override and earlier is None:
+            raise DplcError(
+                f"`override rule {rule.name}`, but there is no rule `{rule.name}`", rule.span, (), did_you_mean(rule.name, self.rules)
+            )
+        if earlier is not None and not rule.override:
+            raise DplcError(
+                f"rule `{rule.name}` is declared twice", rule.span, (f"first at {earlier.location}",), f"write `override rule {rule.name}` to replace it"
+            )
+        if earlier is not None:  # the replacement stands in the pass of what it replaces
+            rule = dataclasses.replace(rule, file=earlier.file)
+        self.rules[rule.name] = rule
+
+    def at(self, *levels: str) -> tuple[Rule, ...]:
+        """The rules of the given levels, in declaration order."""
+        return tuple(rule for rule in self.rules.values() if rule.level in levels)
+
+    def rule(self, name: str) -> Rule:
+        """The rule of this name; DplcError with the closest name otherwise."""
+        if name not in self.rules:
+            raise DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
+        return self.rules[name]
+
+
+def rename(node: Any, names: dict[str, Any]) -> Any:
+    """A syntax tree with names replaced: by other names everywhere, by values where a name stands as an expression."""
+    if isinstance(node, tuple):
+        return tuple(rename(item, names) for item in node)
+    if isinstance(node, s.NameOf) and node.text in names:
+        value = names[node.text]
+        return dataclasses.replace(node, text=value) if isinstance(value, str) else dataclasses.replace(value, span=node.span)
+    if not isinstance(node, s.Syntax):
+        return names[node] if isinstance(node, str) and isinstance(names.get(node), str) else node
+    changes = {
+        f.name: rename(getattr(node, f.name), names)
+        for f in dataclasses.fields(node)
+        if f.name != "span" and not isinstance(node, s.Text)
+    }
+    return dataclasses.replace(node, **changes)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
+    """A rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
+    if not declared.rows:
+        yield declared, None
+        return
+    for row in declared.rows:
+        cells = row.items if isinstance(row, s.Group) else (row,)
+        if len(cells) != len(declared.parameters):
+            raise DplcError(f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values", row.span)
+        names: dict[str, Any] = {
+            p.name: cell.text if isinstance(cell, s.NameOf) else cell for p, cell in zip(declared.parameters, cells, strict=True)
+        }
+        first = cells[0].text if isinstance(cells[0], s.NameOf) else str(getattr(cells[0], "value", "row"))
+        clauses = rename(declared.clauses, names)
+        yield dataclasses.replace(declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(), clauses=clauses), declared.name
+
+
+def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
+    matches = [c for c in declared.clauses if isinstance(c, s.Match)]
+    rewrites = [c for c in declared.clauses if isinstance(c, s.Rewrite)]
+    for kind, found in (("match", matches), ("rewrite", rewrites)):
+        if len(found) != 1:
+            problem = f"has no `{kind}`" if not found else f"has {len(found)} `{kind}` clauses"
+            raise DplcError(f"rule `{declared.name}` {problem}", declared.span)
+    if declared.level not in LEVELS:
+        raise DplcError(
+            f"rule `{declared.name}`: unknown level `{declared.level}`", declared.span, (f"levels are {', '.join(LEVELS)}",), did_you_mean(declared.level, LEVELS)
+        )
+    for attribute in declared.attributes:
+        if attribute not in ATTRIBUTES:
+            raise DplcError(f"rule `{declared.name}`: unknown attribute `@{attribute}`", declared.span, (), did_you_mean(attribute, ATTRIBUTES))
+    return Rule(
+        declared.name, declared.level, stem, declared.span, declared.docs, frozenset(declared.attributes), declared.parameters,
+        matches[0].body,
+        tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
+        rewrites[0].body,
+        tuple(c for c in declared.clauses if isinstance(c, s.Example)),
+        declared.override, family,
+    )  # fmt: skip
+
+
+def read_rules(source: Source) -> RuleFile:
+    """Parse one rule file. Raises DplcError with a caret."""
+    stem = Path(source.name).stem
+    rules: list[Rule] = []
+    pipelines, without = [], []
+    for declaration in parse(source):
+        if isinstance(declaration, s.Rule):
+            rules += [_rule(member, stem, family) for member, family in _members(declaration)]
+        elif isinstance(declaration, s.Pipeline):
+            pipelines.append(declaration)
+        elif isinstance(declaration, s.Without):
+            without.append(declaration)
+        else:
+            raise DplcError("a program in a rule file: rule files hold rules, pipelines and `without`", declaration.span)
+    return RuleFile(source, stem, tuple(rules), tuple(pipelines), tuple(without))
+
+
+BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
+
+
+def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
+    """The `.rw` files of a folder (sorted, recursive) or the file itself. Raises DplcError if there is none."""
+    if folder_or_file.is_dir():
+        found = tuple(sorted(folder_or_file.rglob("*.rw")))
+        if not found:
+            raise DplcError(f"no .rw files in {folder_or_file}")
+        return found
+    if not folder_or_file.is_file():
+        raise DplcError(f"no such rule file: {folder_or_file}")
+    return (folder_or_file,)
+
+
+def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
+    """The built-in rules with the user's files laid over them. Static checks are in engine/rw/check.py."""
+    files: list[RuleFile] = []
+    if built_in:
+        for path in rule_paths(BUILT_IN):
+            files.append(read_rules(Source(str(path.relative_to(BUILT_IN.parent)), path.read_text())))
+    for given in paths:
+        for path in rule_paths(Path(given)):
+            try:
+                text = path.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise DplcError(f"cannot read {path}: {error}") from None
+            files.append(read_rules(Source(str(path), text)))
+    return RuleSet(files)

@@ -1,0 +1,103 @@
+"""Errors as a product: what, where (file:line:col and a caret), why, what to do.
+
+`DplcError` is the one exception that users see. Its exit code says whose fault it is: 1 the user's program or rule,
+2 a wrong command line, 3 ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+USER, USAGE, INTERNAL = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text that people wrote: a rule file, an IR file, the text after `-c`."""
+
+    name: str
+    text: str
+
+    def line(self, number: int) -> str:
+        """The text of a line, numbered from 1; empty beyond the end."""
+        lines = self.text.splitlines()
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place in a source: lines from 1, columns from 0, the end exclusive."""
+
+    source: Source = field(repr=False)
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @property
+    def location(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column + 1}"
+
+    def excerpt(self) -> str:
+        """The line and a caret under the place."""
+        text = self.source.line(self.line)
+        end = self.end_column if self.end_line == self.line else len(text)
+        margin = " " * len(str(self.line))
+        # tabs stay tabs under the caret, so that it lands under its text
+        lead = "".join(c if c == "\t" else " " for c in text[: self.column])
+        return f" {self.line} | {text}\n {margin} | {lead}{'^' * max(end - self.column, 1)}"
+
+
+class DplcError(Exception):
+    """what: one sentence. span: where. notes: why, a line each. hint: what to do."""
+
+    exit_code = USER
+
+    def __init__(self, what: str, span: Span | None = None, notes: Iterable[str] = (), hint: str | None = None):
+        super().__init__(what)
+        self.what, self.span, self.notes, self.hint = what, span, tuple(notes), hint
+
+    def render(self) -> str:
+        """The whole message as plain text."""
+        head = f"{self.span.location}: error: {self.what}" if self.span else f"error: {self.what}"
+        lines = [head]
+        if self.span:
+            lines.append(self.span.excerpt())
+        lines += [f"  note: {note}" for note in self.notes]
+        if self.hint:
+            lines.append(f"  help: {self.hint}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+class UsageError(DplcError):
+    """A wrong command line."""
+
+    exit_code = USAGE
+
+
+class InternalError(DplcError):
+    """A broken promise of ours; never the user's fault."""
+
+    exit_code = INTERNAL
+
+
+class Diagnostics(DplcError):
+    """Several errors found in one go."""
+
+    def __init__(self, errors: Iterable[DplcError]):
+        self.errors = tuple(errors)
+        super().__init__(self.errors[0].what, self.errors[0].span)
+
+    def render(self) -> str:
+        return "\n".join(error.render() for error in self.errors)
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str | None:
+    """A hint that names the closest of the options, or None."""
+    close = difflib.get_close_matches(name, sorted(set(options)), 1, 0.6)
+    return f"did you mean `{close[0]}`?" if close else None

@@ -1,0 +1,308 @@
+"""Index and scalar expressions, canonical by construction.
+
+An expression is an `int`, `float`, `bool` or one of the nodes below. The constructors (`add`, `multiply`, `floordiv`, ...)
+keep sums in linear normal form (terms in order of first occurrence, positive ones first, constant last), fold constants,
+and split `(c*n*x + r) // c` and `% c` exactly. Parsing and rewriting use the same constructors, hence
+`parse(print(e)) == e`.
+
+`Sum`, `Binary` are never built directly outside of this file.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, cast
+
+from .node import Expr, Fn, Int, Name, Node, Role, memoised
+
+Over = Any  # an expression that names axes: in Combine.over
+Terms = Any  # ((atom, int coefficient), ...)
+
+
+class Var(Node):
+    """A name in scope: a loop variable, an axis, a value, an accumulator."""
+
+    name: Name
+
+
+class Axis(Node):
+    """A named axis. On Tensor IR (role none) also a leaf of index expressions; in a Tile it has a role, in a Stage a dim."""
+
+    name: Name
+    extent: Expr = 1
+    role: Role | None = None
+    dim: Int | None = None
+    stride: Int = 1
+
+
+class Sum(Node):
+    """`c1*t1 + c2*t2 + ... + constant`: at least one term; a lone term has a coefficient or a constant beside it.
+
+    terms: ((atom, coefficient), ...), every coefficient a non-zero int, positive ones first.
+    """
+
+    terms: Terms
+    constant: Int = 0
+
+
+class Binary(Node):
+    """`a op b` for `*` (neither side constant), `//`, `%`, `^`, comparisons, `and`, `or`."""
+
+    op: Name
+    a: Expr
+    b: Expr
+
+
+class Not(Node):
+    """Logical negation of something that is no comparison."""
+
+    a: Expr
+
+
+class Call(Node):
+    """A scalar function of expressions: `add(x, y)`, `exp(x)`, `where(c, a, b)`."""
+
+    fn: Fn
+    args: tuple[Expr, ...]
+
+
+Linear = tuple[dict[Any, int], int]
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def is_int(value: Any) -> bool:
+    return value.__class__ is int
+
+
+def is_number(value: Any) -> bool:
+    return value.__class__ is int or value.__class__ is float
+
+
+def linear(e: Expr) -> Linear:
+    """e as ({atom: coefficient}, constant). The dictionary is fresh: the caller may change it."""
+    if e.__class__ is Sum:
+        return dict(e.terms), e.constant
+    if e.__class__ is int:
+        return {}, e
+    return {e: 1}, 0
+
+
+def from_linear(terms: dict[Any, int], constant: int) -> Expr:
+    """The expression of a linear form; zero coefficients are dropped."""
+    kept = [(atom, n) for atom, n in terms.items() if n > 0] + [(atom, n) for atom, n in terms.items() if n < 0]
+    if not kept:
+        return constant
+    if constant == 0 and len(kept) == 1 and kept[0][1] == 1:
+        return kept[0][0]
+    return Sum(tuple(kept), constant)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    if a.__class__ is int and b.__class__ is int:
+        return a + b
+    if a.__class__ is int and a == 0:
+        return b
+    if b.__class__ is int and b == 0:
+        return a
+    if a.__class__ is float or b.__class__ is float:
+        return _float_or(a, b, operator.add, "+")
+    terms, constant = linear(a)
+    more, extra = linear(b)
+    for atom, n in more.items():
+        terms[atom] = terms.get(atom, 0) + n
+    return from_linear(terms, constant + extra)
+
+
+def subtract(a: Expr, b: Expr) -> Expr:
+    if a.__class__ is float or b.__class__ is float:
+        return _float_or(a, b, operator.sub, "-")
+    return add(a, multiply(b, -1))
+
+
+def negate(a: Expr) -> Expr:
+    return -a if is_number(a) else multiply(a, -1)
+
+
+def multiply(a: Expr, b: Expr) -> Expr:
+    if a.__class__ is int and b.__class__ is not float:
+        a, b = b, a
+    if b.__class__ is int and a.__class__ is not float:
+        if a.__class__ is int:
+            return a * b
+        if b == 1:
+            return a
+        terms, constant = linear(a)
+        return from_linear({atom: n * b for atom, n in terms.items()} if b else {}, constant * b)
+    if a.__class__ is float or b.__class__ is float:
+        return _float_or(a, b, operator.mul, "*")
+    return Binary("*", a, b)
+
+
+def _float_or(a: Expr, b: Expr, compute: Callable[[Any, Any], Any], op: str) -> Expr:
+    """Index arithmetic is on integers; a float only meets other numbers (in guards and defaults of rules)."""
+    if is_number(a) and is_number(b):
+        return compute(a, b)
+    raise TypeError(f"index arithmetic `{op}` on a float: {a!r} {op} {b!r}")
+
+
+def _split(a: Expr, n: int) -> tuple[dict[Any, int], dict[Any, int], int]:
+    terms, constant = linear(a)
+    whole = {atom: k // n for atom, k in terms.items() if k % n == 0}
+    rest = {atom: k for atom, k in terms.items() if k % n}
+    return whole, rest, constant
+
+
+def floordiv(a: Expr, b: Expr) -> Expr:
+    """a // b, rounding down. Multiples of a constant divisor come out of the division."""
+    if is_number(a) and is_number(b):
+        return a // b
+    if b.__class__ is not int:
+        return Binary("//", a, b)
+    if b == 1:
+        return a
+    whole, rest, constant = _split(a, b)
+    if whole or not 0 <= constant < b:
+        low = from_linear(rest, constant % b)
+        high = from_linear(whole, constant // b)
+        if low.__class__ is int:
+            return high
+        return add(high, Binary("//", low, b))
+    return Binary("//", a, b)
+
+
+def modulo(a: Expr, b: Expr) -> Expr:
+    """a % b, non-negative for b > 0. Multiples of a constant divisor vanish."""
+    if is_number(a) and is_number(b):
+        return a % b
+    if b.__class__ is not int:
+        return Binary("%", a, b)
+    if b == 1:
+        return 0
+    whole, rest, constant = _split(a, b)
+    if whole or not 0 <= constant < b:
+        low = from_linear(rest, constant % b)
+        return low if low.__class__ is int else Binary("%", low, b)
+    return Binary("%", a, b)
+
+
+def compare(op: str, a: Expr, b: Expr) -> Expr:
+    if is_number(a) and is_number(b):
+        return COMPARISONS[op](a, b)
+    if a is b and not isinstance(a, (int, float)):
+        return op in ("<=", ">=", "==")
+    return Binary(op, a, b)
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    if a is True or b is False:
+        return b
+    if b is True or a is False:
+        return a
+    return a if a is b else Binary("and", a, b)
+
+
+def either(a: Expr, b: Expr) -> Expr:
+    if a is True or b is False:
+        return a
+    if b is True or a is False:
+        return b
+    return a if a is b else Binary("or", a, b)
+
+
+def invert(a: Expr) -> Expr:
+    """not a"""
+    if isinstance(a, bool):
+        return not a
+    if a.__class__ is Binary and a.op in NEGATED:
+        return Binary(NEGATED[a.op], a.a, a.b)
+    if a.__class__ is Binary and a.op == "and":
+        return either(invert(a.a), invert(a.b))
+    if a.__class__ is Binary and a.op == "or":
+        return both(invert(a.a), invert(a.b))
+    return a.a if a.__class__ is Not else Not(a)
+
+
+def xor(a: Expr, b: Expr) -> Expr:
+    if is_int(a) and is_int(b):
+        return a ^ b
+    if is_int(b) and b == 0:
+        return a
+    if is_int(a) and a == 0:
+        return b
+    return Binary("^", a, b)
+
+
+OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "+": add, "-": subtract, "*": multiply, "//": floordiv, "%": modulo, "^": xor, "and": both, "or": either,
+    **{op: cast(Any, lambda a, b, op=op: compare(op, a, b)) for op in COMPARISONS},
+}  # fmt: skip
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    """The canonical expression `a op b`."""
+    return OPERATORS[op](a, b)
+
+
+def total(items: Any) -> Expr:
+    """The sum of expressions."""
+    result: Expr = 0
+    for item in items:
+        result = add(result, item)
+    return result
+
+
+def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """e with `change` applied to its direct operands, canonical again."""
+    kind = e.__class__
+    if kind is Sum:
+        result: Expr = e.constant
+        terms: dict[Any, int] = {}
+        constant = e.constant
+        for atom, n in e.terms:
+            more, extra = linear(change(atom))
+            constant += extra * n
+            for inner, k in more.items():
+                terms[inner] = terms.get(inner, 0) + k * n
+        result = from_linear(terms, constant)
+        return result
+    if kind is Binary:
+        a, b = change(e.a), change(e.b)
+        return e if a is e.a and b is e.b else binary(e.op, a, b)
+    if kind is Call:
+        args = tuple(map(change, e.args))
+        return e if args == e.args else Call(e.fn, args)
+    if kind is Not:
+        return invert(change(e.a))
+    return e
+
+
+_EMPTY: frozenset[str] = frozenset()
+
+
+def free_names(value: Any) -> frozenset[str]:
+    """The names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
+    if value.__class__ is tuple:
+        return _EMPTY.union(*map(free_names, value)) if value else _EMPTY
+    return _names(value) if isinstance(value, Node) else _EMPTY
+
+
+@memoised
+def _names(e: Any) -> frozenset[str]:
+    kind = e.__class__
+    if kind is Var or kind is Axis:
+        return frozenset((e.name,))
+    if kind is Sum:
+        return free_names(tuple(atom for atom, _ in e.terms))
+    if kind is Binary:
+        return free_names(e.a) | free_names(e.b)
+    if kind is Call:
+        return free_names(e.args)
+    if kind is Not:
+        return free_names(e.a)
+    # a Tensor IR value used as an index carries its own axes
+    return frozenset(axis.name for axis in getattr(e, "axes", ()))

@@ -1,0 +1,1 @@
+"""Kernel IR: hardware primitives. Written by the code generator's owner."""

@@ -1,0 +1,62 @@
+"""Loop IR: one loop nest per kernel. Also the statements that Tile IR keeps inside its tiles.
+
+An accumulator starts as the identity of its function on entry to the innermost block that contains all its mentions.
+A block defines a value once; a value is visible only inside its block.
+"""
+
+from __future__ import annotations
+
+from .node import Expr, Fn, Int, Name, Num, Role
+from .program import Block, Stmt
+
+
+class For(Stmt):
+    """`for var in start..stop [by step] role [unroll=n]:` role is free (independent), reduce (only accumulates) or serial."""
+
+    var: Name
+    start: Expr
+    stop: Expr
+    body: Block
+    role: Role = "serial"
+    step: Expr = 1
+    unroll: Int = 1
+
+
+class If(Stmt):
+    """`if cond:` a guard."""
+
+    cond: Expr
+    body: Block
+
+
+class Load(Stmt):
+    """`dst = load buf[idx]`, or `dst = load buf[idx] if when else other`: where the guard fails nothing is read."""
+
+    dst: Name
+    buf: Name
+    idx: tuple[Expr, ...]
+    when: Expr = True
+    other: Num = 0.0
+
+
+class Let(Stmt):
+    """`dst = val`: a scalar function of values (`add(a, b)`), a constant, or index arithmetic made a value (`i + 1`)."""
+
+    dst: Name
+    val: Expr
+
+
+class Accumulate(Stmt):
+    """`acc <- fn(acc, val)`"""
+
+    acc: Name
+    fn: Fn
+    val: Expr
+
+
+class Store(Stmt):
+    """`buf[idx] = val`"""
+
+    buf: Name
+    idx: tuple[Expr, ...]
+    val: Expr

@@ -1,0 +1,272 @@
+"""Nodes: what every IR is made of. Immutable, interned (identity is equality), with declared, sorted, defaulted fields.
+
+A node class is written like a dataclass; the text of an annotation is the *sort* of the field, which the printer, the
+parser, the matcher, substitution and the rule checker all read from here:
+
+    class For(Stmt):
+        var: Name
+        start: Expr
+        stop: Expr
+        body: Block
+        role: Role = "serial"
+
+Interning makes equality and hashing O(1) and lets an analysis be remembered on the node itself (`memoised`). The table
+is weak, so a node lives as long as somebody holds it. Keys tell `1`, `1.0` and `True` apart, and `0.0` from `-0.0`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+# Aliases whose *names* are the sorts of the rule language; what they mean to the type checker stands on the right.
+Name = str  # a binder or a use of a name
+Role = str  # BLOCK THREAD REG VEC serial reduce free
+Via = str  # SYNC ASYNC TMA
+Fn = str  # the name of a scalar function
+Dtype = str  # f32 f16 bf16 i32 i64 b8
+Value = Any  # a Torch attribute: number, bool, text, none, or a tuple of these
+Expr = Any  # an index or scalar expression: int, float, bool or a node of ir.expr
+Int = int
+Num = Any  # int or float
+
+
+class Required:
+    """The default of a field that must be given."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = Required()
+
+
+class Field(NamedTuple):
+    """One declared field. `sort` is an alias above or the name of a node class; `many` says it is a tuple of them."""
+
+    name: str
+    sort: str
+    many: bool
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+
+_ODD = frozenset((float, bool, tuple))
+
+
+def _key(value: Any) -> Any:
+    """A dictionary key that tells equal values of different meaning apart."""
+    kind = value.__class__
+    if kind is float:
+        return (float, repr(value))
+    if kind is bool:
+        return (bool, value)
+    if kind is tuple:
+        return tuple(map(_key, value))
+    return value
+
+
+def _keys(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    for value in values:
+        if value.__class__ in _ODD:
+            return tuple(map(_key, values))
+    return values
+
+
+_lock = threading.Lock()
+
+
+class _Entry(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference that knows where it stands in its table."""
+
+    __slots__ = ("key", "table")
+    key: Any
+    table: dict[Any, Any]
+
+
+def _forget(entry: Any) -> None:
+    if entry.table.get(entry.key) is entry:
+        del entry.table[entry.key]
+
+
+def _parse_sort(annotation: str) -> tuple[str, bool]:
+    match = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", annotation)
+    if match:
+        return match[1], True
+    if annotation == "Block":
+        return "Block", True
+    return annotation.removesuffix(" | None"), False
+
+
+# Fields of these sorts can hold numbers, so their keys must tell 1 from 1.0 from True.
+_NUMERIC = frozenset(("Expr", "Num", "Value", "Over"))
+
+
+def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
+    """`__new__(cls, a, b=default)`, written out once per class as dataclasses do: it is the hottest function we have."""
+    scope: dict[str, Any] = {"odd": _ODD, "one": _key, "all_": _keys, "make": _make, "table": {}}
+    parameters, keys = [], []
+    for index, field in enumerate(fields):
+        if not field.required:
+            scope[f"default{index}"] = field.default
+        parameters.append(field.name if field.required else f"{field.name}=default{index}")
+        if field.sort not in _NUMERIC:
+            keys.append(field.name)
+        elif field.many:
+            keys.append(f"all_({field.name})")
+        else:
+            keys.append(f"{field.name} if {field.name}.__class__ not in odd else one({field.name})")
+    names = ", ".join(field.name for field in fields)
+    source = (
+        f"def __new__(cls, {', '.join(parameters)}):\n"
+        f"    key = ({', '.join(keys)}{',' if keys else ''})\n"
+        "    entry = table.get(key)\n"
+        "    if entry is not None:\n"
+        "        node = entry()\n"
+        "        if node is not None:\n"
+        "            return node\n"
+        f"    return make(cls, table, key, ({names}{',' if names else ''}))\n"
+    )
+    exec(source, scope)  # our own field names only: no text of a rule or a program reaches this
+    return scope["__new__"]  # type: ignore[no-any-return]
+
+
+def _make(cls: Any, table: dict[Any, Any], key: Any, values: tuple[Any, ...]) -> Any:
+    with _lock:
+        entry = table.get(key)
+        node = entry() if entry is not None else None
+        if node is not None:
+            return node
+        node = object.__new__(cls)
+        for put, value in zip(cls._setters, values, strict=True):
+            put(node, value)
+        _set_memo(node, None)
+        entry = _Entry(node, _forget)
+        entry.key, entry.table = key, table
+        table[key] = entry
+        return node
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class NodeType(type):
+    """Turns annotations into slots, sorts, defaults and an interning constructor."""
+
+    fields: tuple[Field, ...]
+    by_name: dict[str, Field]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> NodeType:
+        declared = namespace.get("__annotations__", {})
+        own = []
+        for field, annotation in declared.items():
+            if annotation.startswith("ClassVar"):
+                continue
+            sort, many = _parse_sort(annotation)
+            own.append(Field(field, sort, many, namespace.pop(field, REQUIRED)))
+        namespace["__slots__"] = tuple(field.name for field in own) + (() if bases else ("_memo", "__weakref__"))
+        cls = super().__new__(mcs, name, bases, namespace)
+        inherited = tuple(field for base in bases for field in getattr(base, "fields", ()))
+        cls.fields = inherited + tuple(own)
+        cls.by_name = {field.name: field for field in cls.fields}
+        setters = tuple(getattr(cls, field.name).__set__ for field in cls.fields)
+        type.__setattr__(cls, "_setters", setters)
+        if bases:
+            type.__setattr__(cls, "__new__", _constructor(cls, cls.fields))
+        return cls
+
+
+class Node(metaclass=NodeType):
+    """The base of all nodes. Never constructed itself."""
+
+    _memo: Any
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable; use replace({self!r}, {name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), values(self)  # unpickling and copying go through the constructor, hence re-intern
+
+    def __deepcopy__(self, memo: Any) -> Node:
+        return self
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __repr__(self) -> str:
+        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in type(self).fields if getattr(self, f.name) != f.default)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+# `_memo` is declared for the type checker only; the slot comes from the metaclass.
+Node.fields, Node.by_name = (), {}
+type.__setattr__(Node, "_setters", ())
+_set_memo: Callable[[Any, Any], None] = Node.__dict__["_memo"].__set__
+
+N = TypeVar("N", bound=Node)
+R = TypeVar("R")
+
+
+def values(node: Node) -> tuple[Any, ...]:
+    """The field values of a node, in declared order."""
+    return tuple(getattr(node, field.name) for field in type(node).fields)
+
+
+def replace(node: N, **changes: Any) -> N:
+    """The node with some fields changed. Raises TypeError for a field that its class does not declare."""
+    cls = type(node)
+    for name in changes:
+        if name not in cls.by_name:
+            raise TypeError(f"{cls.__name__} has no field {name!r}")
+    return cls(*(changes.get(f.name, getattr(node, f.name)) for f in cls.fields))
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """Every node and leaf below a node or a tuple, itself first, in text order."""
+    yield value
+    if value.__class__ is tuple:
+        for item in value:
+            yield from walk(item)
+    elif isinstance(value, Node):
+        for field in type(value).fields:
+            yield from walk(getattr(value, field.name))
+
+
+def nodes(value: Any, *kinds: type[N]) -> Iterator[N]:
+    """The nodes of the given classes below a node or a tuple of nodes, in text order (pre-order)."""
+    if isinstance(value, kinds):
+        yield value
+    if value.__class__ is tuple:
+        for item in value:
+            yield from nodes(item, *kinds)
+    elif isinstance(value, Node):
+        for field in type(value).fields:
+            child = getattr(value, field.name)
+            if child.__class__ is tuple or isinstance(child, Node):
+                yield from nodes(child, *kinds)
+
+
+def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
+    """Remember a pure function of one node on the node itself, for as long as the node lives."""
+
+    @functools.wraps(function)
+    def remembered(node: Any) -> R:
+        memo = node._memo
+        if memo is None:
+            memo = {}
+            _set_memo(node, memo)
+        try:
+            return memo[function]  # type: ignore[no-any-return]
+        except KeyError:
+            result = memo[function] = function(node)
+            return result
+
+    return remembered

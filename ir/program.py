@@ -1,0 +1,39 @@
+"""Units: kernels and graphs. A module is a tuple of kernels in launch order."""
+
+from __future__ import annotations
+
+from .node import Dtype, Expr, Name, Node
+
+
+class TensorType(Node):
+    """What a tensor is: a dtype and one extent per dimension (torch's, size-1 dimensions included)."""
+
+    dtype: Dtype
+    shape: tuple[Expr, ...] = ()
+
+
+class Param(Node):
+    """A buffer that a unit reads or writes: `x: f32[32, 2048]`. A scalar has the shape `[1]` from Loop IR on."""
+
+    name: Name
+    dtype: Dtype
+    shape: tuple[Expr, ...]
+
+
+class Stmt(Node):
+    """A statement. Subclasses print as `dst = Op(positional.., field=value)` unless the printer knows a nicer form."""
+
+
+Block = tuple[Stmt, ...]
+
+
+class Kernel(Node):
+    """One launch: Loop IR, Tile IR (the body is one Tile) or Kernel IR, told apart by its statements."""
+
+    name: Name
+    ins: tuple[Param, ...]
+    outs: tuple[Param, ...]
+    body: Block
+
+
+Module = tuple[Kernel, ...]

@@ -1,0 +1,118 @@
+"""Intervals of index expressions, and simplification of `//` and `%` that the ranges decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .expr import Axis, Binary, Call, Expr, Sum, Var, add, binary, from_linear, is_int, linear, multiply
+from .node import Node
+
+Interval = tuple[int, int]  # inclusive
+Ranges = Mapping[str, Interval]
+UNKNOWN: Interval = (-(10**12), 10**12)
+
+
+def interval(e: Expr, ranges: Ranges) -> Interval:
+    """The least and greatest value of an index expression; UNKNOWN where nothing can be said."""
+    kind = e.__class__
+    if kind is int or kind is bool:
+        return int(e), int(e)
+    if kind is Var:
+        return ranges.get(e.name, UNKNOWN)
+    if kind is Axis:
+        return (0, e.extent - 1) if is_int(e.extent) else UNKNOWN
+    if kind is Sum:
+        low = high = e.constant
+        for atom, n in e.terms:
+            a, b = interval(atom, ranges)
+            low, high = low + (a * n if n > 0 else b * n), high + (b * n if n > 0 else a * n)
+        return low, high
+    if kind is Binary:
+        return _binary_interval(e, ranges)
+    return UNKNOWN
+
+
+def _binary_interval(e: Any, ranges: Ranges) -> Interval:
+    (a, b), (c, d) = interval(e.a, ranges), interval(e.b, ranges)
+    if e.op == "*":
+        products = (a * c, a * d, b * c, b * d)
+        return min(products), max(products)
+    if e.op == "//" and c == d and c > 0:
+        return a // c, b // c
+    if e.op == "%" and c == d and c > 0:
+        return (a % c, b % c) if a // c == b // c else (0, c - 1)
+    if e.op == "^" and min(a, c) >= 0:
+        return 0, (1 << max(b, d).bit_length()) - 1
+    return UNKNOWN
+
+
+def decide(condition: Expr, ranges: Ranges) -> bool | None:
+    """True or False where the ranges decide the condition, else None."""
+    if condition.__class__ is bool:
+        return bool(condition)
+    if condition.__class__ is not Binary:
+        return None
+    if condition.op in ("and", "or"):
+        a, b = decide(condition.a, ranges), decide(condition.b, ranges)
+        strong = condition.op == "or"
+        if strong in (a, b):
+            return strong
+        return (not strong) if a is (not strong) and b is (not strong) else None
+    if condition.op not in ("<", "<=", ">", ">=", "==", "!="):
+        return None
+    low, high = interval(add(condition.a, multiply(condition.b, -1)), ranges)
+    return _compare_zero(condition.op, low, high)
+
+
+def _compare_zero(op: str, low: int, high: int) -> bool | None:
+    if op in (">", "<="):
+        inner = _compare_zero("<" if op == ">" else ">=", -high, -low)
+        return inner
+    if op == "<":
+        return True if high < 0 else False if low >= 0 else None
+    if op == ">=":
+        return True if low >= 0 else False if high < 0 else None
+    equal = True if low == high == 0 else False if low > 0 or high < 0 else None
+    return equal if op == "==" or equal is None else not equal
+
+
+def simplify(e: Expr, ranges: Ranges) -> Expr:
+    """e with every `//` and `%` that the ranges decide taken away; multiples of the divisor come out even inside sums."""
+    kind = e.__class__
+    if not isinstance(e, Node) or kind is Var or kind is Axis:
+        return e
+    if kind is Sum:
+        terms: dict[Any, int] = {}
+        constant = e.constant
+        for atom, n in e.terms:
+            more, extra = linear(simplify(atom, ranges))
+            constant += extra * n
+            for inner, k in more.items():
+                terms[inner] = terms.get(inner, 0) + k * n
+        return from_linear(terms, constant)
+    if kind is Binary:
+        out = binary(e.op, simplify(e.a, ranges), simplify(e.b, ranges))
+        return _simplify_division(out, ranges) if out.__class__ is Binary and out.op in ("//", "%") else out
+    if kind is Call:
+        return Call(e.fn, tuple(simplify(a, ranges) for a in e.args))
+    return e
+
+
+def _simplify_division(e: Any, ranges: Ranges) -> Expr:
+    n = e.b
+    if not is_int(n) or n <= 0:
+        return e
+    terms, constant = linear(e.a)
+    whole = {atom: k // n for atom, k in terms.items() if k % n == 0}
+    rest = from_linear({atom: k for atom, k in terms.items() if k % n}, constant % n)
+    low, high = interval(rest, ranges)
+    if 0 <= low and high < n:
+        return simplify(from_linear(whole, constant // n), ranges) if e.op == "//" else rest
+    inner = e.a
+    if inner.__class__ is Binary and inner.op == e.op and is_int(inner.b):
+        if e.op == "//":
+            return simplify(Binary("//", inner.a, inner.b * n), ranges)
+        if inner.b % n == 0:
+            return simplify(binary("%", inner.a, n), ranges)
+    return e  # type: ignore[no-any-return]

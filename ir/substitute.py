@@ -1,0 +1,124 @@
+"""Substitution of names by expressions in expressions and statements, capture-avoiding; and of affine forms.
+
+What a field means to substitution is its sort: `Expr` is rewritten, a `Name` is renamed when its image is a name, `over`
+(a list of axes) becomes the names of the images, labels of a Stage are its own and stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .expr import Axis, Binary, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
+from .loop import For
+from .node import Expr, Node
+
+Mapping = dict[str, Expr]
+
+
+def substitute(value: Any, mapping: Mapping) -> Any:
+    """value (an expression, a statement or a tuple) with free names replaced. A loop that binds a name shields it, unless
+    the image is itself a name: then binder and uses are renamed together."""
+    if not mapping:
+        return value
+    if value.__class__ is tuple:
+        out = tuple([substitute(item, mapping) for item in value])
+        return value if all(a is b for a, b in zip(out, value, strict=True)) else out
+    kind = value.__class__
+    if kind is Var:
+        return mapping.get(value.name, value)
+    if kind in _EXPRESSIONS:
+        return substitute_expr(value, mapping)
+    if not isinstance(value, Node):
+        return value
+    if kind is For and value.var in mapping and mapping[value.var].__class__ is not Var:
+        mapping = {name: image for name, image in mapping.items() if name != value.var}
+    return _substitute_fields(value, mapping)
+
+
+def substitute_expr(value: Expr, mapping: Mapping) -> Expr:
+    """The same on an expression."""
+    if value.__class__ is Var:
+        return mapping.get(value.name, value)
+    if not isinstance(value, Node) or not (free_names(value) & mapping.keys()):
+        return value
+    return rebuild(value, lambda part: substitute_expr(part, mapping))
+
+
+def _substitute_fields(node: Any, mapping: Mapping) -> Any:
+    cls = type(node)
+    labels = getattr(cls, "labels", ())
+    changed = False
+    out = []
+    for field in cls.fields:
+        old = getattr(node, field.name)
+        if field.name in labels:
+            new = old
+        elif field.sort == "Over":
+            new = over_axes(old, mapping)
+        elif field.sort == "Name" and not field.many:
+            image = mapping.get(old) if old.__class__ is str else None
+            new = image.name if image.__class__ is Var else old  # type: ignore[union-attr]
+        elif cls is Axis and field.name == "name":
+            new = old
+        else:
+            new = substitute(old, mapping)
+        changed = changed or new is not old
+        out.append(new)
+    return cls(*out) if changed else node
+
+
+def over_axes(over: tuple[Any, ...], mapping: Mapping) -> tuple[Any, ...]:
+    """The axes that a Combine names: one that became `q*V + v` is (q, v), one that became a number is gone."""
+    names: dict[str, None] = {}
+    for axis in over:
+        image = mapping.get(axis.name, axis)
+        for name in [image.name] if isinstance(image, Var) else _ordered_names(image):
+            names.setdefault(name)
+    return tuple(Var(name) for name in names)
+
+
+def _ordered_names(e: Expr) -> list[str]:
+    """Names of an expression in text order: the order of a Combine is part of its meaning."""
+    if e.__class__ is Var:
+        return [e.name]
+    if e.__class__ is Sum:
+        return [name for atom, _ in e.terms for name in _ordered_names(atom)]
+    if e.__class__ is Binary:
+        return _ordered_names(e.a) + _ordered_names(e.b)
+    return []
+
+
+def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
+    """Replace the affine form (`i*F + r`) by image inside every linear expression: `c*(i*F + r)` becomes `c*image`."""
+    terms, constant = linear(form)
+    first = next(iter(terms))
+
+    def change(e: Any) -> Any:
+        if e.__class__ is tuple:
+            return tuple(change(item) for item in e)
+        if e.__class__ is Var or e.__class__ is Sum:
+            have, rest = linear(e)
+            factor, left = divmod(have.get(first, 0), terms[first])
+            if factor and not left and all(have.get(atom) == n * factor for atom, n in terms.items()):
+                others = {atom: n for atom, n in have.items() if atom not in terms}
+                other = from_linear(others, rest - factor * constant)
+                return add(rebuild(other, change) if isinstance(other, Node) else other, multiply(image, factor))
+            return rebuild(e, change)
+        if e.__class__ in _EXPRESSIONS:
+            return rebuild(e, change)
+        if not isinstance(e, Node):
+            return e
+        labels = getattr(type(e), "labels", ())
+        parts = [getattr(e, f.name) if f.name in labels or f.sort == "Over" else change(getattr(e, f.name)) for f in type(e).fields]
+        return type(e)(*parts)
+
+    return change(value)
+
+
+def _expression_classes() -> frozenset[type]:
+    from .expr import Call, Not
+
+    return frozenset((Var, Sum, Binary, Call, Not))
+
+
+_EXPRESSIONS = _expression_classes()

@@ -1,0 +1,174 @@
+"""Tensor IR: values over named axes. Three primitives (Elementwise, Reduce, index maps), cases, and `mat`.
+
+A program is a DAG of interned terms. Elementwise combines its operands by axis *name*; Reduce names the axes it folds; an
+index map says where each axis of the stored operand is read (`w[j, k]`, `q[h // 4, i, d]`, `table[ids[i], d]`). Dimensions
+of size 1 do not exist here: the launch plan keeps torch's shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .expr import Axis
+from .node import Dtype, Expr, Fn, Name, Node, Num, memoised
+from .program import Param
+
+AxisMap = Any  # ((Axis of the operand, index expression over Axis leaves and Terms), ...), in the operand's axis order
+
+
+class Term(Node):
+    """A value over named axes."""
+
+
+class Input(Term):
+    """A stored buffer read at its own axes. axes are in memory order."""
+
+    name: Name
+    axes: tuple[Axis, ...]
+    dtype: Dtype = "f32"
+
+
+class Const(Term):
+    """A number: `2.5`, `-inf`, `3`, `true`."""
+
+    value: Num
+    dtype: Dtype = "f32"
+
+
+class Index(Term):
+    """Index arithmetic made a value: `Index(i + 1)` (i64), `Index(j <= i)` (b8)."""
+
+    expr: Expr
+
+
+class Elementwise(Term):
+    """`fn(args..)`; operands combine by axis name."""
+
+    fn: Fn
+    args: tuple[Term, ...]
+
+
+class Reduce(Term):
+    """Fold x over `over` with fn. An axis that x lacks folds `extent` equal values."""
+
+    fn: Fn
+    over: tuple[Axis, ...]
+    x: Term
+
+
+class Remap(Term):
+    """x read at other places: each axis of x in `map` is replaced by an index expression; the others stay."""
+
+    x: Term
+    map: AxisMap
+
+
+class Case(Term):
+    """a where cond holds, else b. An operand is only read where its side is taken, so it may be shorter than the axis."""
+
+    cond: Expr
+    a: Term
+    b: Term
+
+
+class Mat(Term):
+    """x, written to memory: a kernel boundary."""
+
+    x: Term
+
+
+class Output(Node):
+    """A result: stored under `name` with its dimensions in the order of `axes`."""
+
+    name: Name
+    axes: tuple[Axis, ...]
+    value: Term
+
+
+class Named(Node):
+    """The name that a term is printed under."""
+
+    name: Name
+    value: Term
+
+
+class TensorGraph(Node):
+    """A program: inputs with their axes, outputs, and names for the lines between (for people; no meaning)."""
+
+    name: Name
+    ins: tuple[Input, ...]
+    outs: tuple[Output, ...]
+    names: tuple[Named, ...] = ()
+
+
+def operands(term: Term) -> tuple[Term, ...]:
+    """The terms a term reads directly, those inside index expressions included."""
+    kind = term.__class__
+    if kind is Elementwise:
+        return term.args  # type: ignore[no-any-return,attr-defined]
+    if kind is Reduce or kind is Mat:
+        return (term.x,)  # type: ignore[attr-defined]
+    if kind is Remap:
+        return (term.x, *_indexing(tuple(e for _, e in term.map)))  # type: ignore[attr-defined]
+    if kind is Case:
+        return (*_indexing((term.cond,)), term.a, term.b)  # type: ignore[attr-defined]
+    if kind is Index:
+        return _indexing((term.expr,))  # type: ignore[attr-defined]
+    return ()
+
+
+def _indexing(exprs: tuple[Any, ...]) -> tuple[Term, ...]:
+    found: list[Term] = []
+    for e in exprs:
+        if isinstance(e, Term):
+            found.append(e)
+        elif isinstance(e, Node) and not isinstance(e, Axis):
+            for field in type(e).fields:
+                value = getattr(e, field.name)
+                found.extend(_indexing(_flat(value)))
+    return tuple(dict.fromkeys(found))
+
+
+def _flat(value: Any) -> tuple[Any, ...]:
+    if value.__class__ is tuple:
+        return tuple(x for item in value for x in _flat(item))
+    return (value,)
+
+
+def index_axes(e: Any) -> tuple[Axis, ...]:
+    """The axes that an index expression varies with, in order of first occurrence."""
+    if isinstance(e, Axis):
+        return (e,)
+    if isinstance(e, Term):
+        return axes(e)
+    if not isinstance(e, Node):
+        return ()
+    return tuple(dict.fromkeys(a for f in type(e).fields for x in _flat(getattr(e, f.name)) for a in index_axes(x)))
+
+
+@memoised
+def axes(term: Any) -> tuple[Axis, ...]:
+    """The axes a term varies with, in order of first occurrence."""
+    kind = term.__class__
+    if kind is Input:
+        return term.axes  # type: ignore[no-any-return]
+    if kind is Elementwise:
+        return tuple(dict.fromkeys(a for x in term.args for a in axes(x)))
+    if kind is Reduce:
+        return tuple(a for a in axes(term.x) if a not in term.over)
+    if kind is Mat:
+        return axes(term.x)
+    if kind is Remap:
+        mapping = dict(term.map)
+        kept = ((b for b in index_axes(mapping[a])) if a in mapping else (a,) for a in axes(term.x))
+        return tuple(dict.fromkeys(b for group in kept for b in group))
+    if kind is Case:
+        return tuple(dict.fromkeys((*index_axes(term.cond), *axes(term.a), *axes(term.b))))
+    if kind is Index:
+        return index_axes(term.expr)
+    return ()
+
+
+def inputs(graph: TensorGraph) -> tuple[Param, ...]:
+    """The input buffers as unit parameters."""
+    return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in graph.ins)

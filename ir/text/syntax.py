@@ -1,0 +1,389 @@
+"""The syntax tree: what a text says, with its place, before anybody decides what it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..diagnostic import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    span: Span
+
+
+# ---- expressions
+
+
+@dataclass(frozen=True, slots=True)
+class NameOf(Syntax):
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Syntax):
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Syntax):
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Syntax):
+    """`fn(items..)`: an op, a scalar function, a fact."""
+
+    fn: str
+    items: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript(Syntax):
+    """`base[items..]`: an access, a list element, a substitution."""
+
+    base: Syntax
+    items: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Syntax):
+    """`base.field`"""
+
+    base: Syntax
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Syntax):
+    """`a op b`: arithmetic, comparison, `and`, `or`, `in`, `not in`."""
+
+    op: str
+    a: Syntax
+    b: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix(Syntax):
+    """`-a`, `not a`"""
+
+    op: str
+    a: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Syntax):
+    """`a if condition else b`"""
+
+    a: Syntax
+    condition: Syntax
+    b: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Syntax):
+    """`(a, b)`, `[a, b]` or `{a, b}`; `(a)` alone is `a` unless its sort is a list."""
+
+    bracket: str
+    items: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension(Syntax):
+    """`[element for variable in domain if condition]`, or with braces."""
+
+    bracket: str
+    element: Syntax
+    variable: str
+    domain: Syntax
+    condition: Syntax | None
+
+
+@dataclass(frozen=True, slots=True)
+class Between(Syntax):
+    """`a..b`, half open"""
+
+    a: Syntax
+    b: Syntax
+
+
+# ---- items
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword(Syntax):
+    """`name=value`"""
+
+    name: str
+    value: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Syntax):
+    """`base..`, with `=ROLE` behind it for axes."""
+
+    base: Syntax
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AxisItem(Syntax):
+    """`name:extent=ROLE@dim by stride`"""
+
+    name: str
+    extent: Syntax
+    role: str | None
+    dim: Syntax | None
+    stride: Syntax | None
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution(Syntax):
+    """`left := right`"""
+
+    left: Syntax
+    right: Syntax
+
+
+# ---- statements
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOf(Syntax):
+    """`f32[32, 2048]`"""
+
+    dtype: str
+    dims: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParamItem(Syntax):
+    """`x: f32[4]`"""
+
+    name: str
+    type: TypeOf
+
+
+@dataclass(frozen=True, slots=True)
+class Unit(Syntax):
+    """`kernel f(ins) -> outs:` or `graph`. ins, outs: ParamItem or Run."""
+
+    kind: str
+    name: str
+    ins: tuple[Syntax, ...]
+    outs: tuple[Syntax, ...]
+    body: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign(Syntax):
+    """`target = value`, with types on Torch IR and a block for an op that has one."""
+
+    target: Syntax
+    value: Syntax
+    types: tuple[TypeOf, ...] = ()
+    body: tuple[Syntax, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOf(Syntax):
+    """`load access if condition else other`"""
+
+    access: Syntax
+    condition: Syntax | None
+    other: Syntax | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Syntax):
+    """`Op(items..)` alone on its line, or with a block."""
+
+    call: Syntax
+    body: tuple[Syntax, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulateInto(Syntax):
+    """`target <- value`"""
+
+    target: Syntax
+    value: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class ForLoop(Syntax):
+    var: str
+    start: Syntax
+    stop: Syntax
+    step: Syntax | None
+    attributes: tuple[Syntax, ...]  # NameOf (the role) and Keyword
+    body: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IfBlock(Syntax):
+    condition: Syntax
+    body: tuple[Syntax, ...]
+
+
+# ---- statements of patterns and templates only
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatement(Syntax):
+    """`xs.. with change, ...`"""
+
+    run: Run
+    changes: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureStatement(Syntax):
+    """`s: Stage(depth=1)+`"""
+
+    name: str
+    call: Apply
+    repeat: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InsideBlock(Syntax):
+    name: str
+    body: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EachBlock(Syntax):
+    names: tuple[str, ...]
+    domain: Syntax
+    body: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassStatement(Syntax):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DropStatement(Syntax):
+    """`drop rest..`: a captured run that the template leaves out on purpose."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Arm(Syntax):
+    """`pattern => template for variable in domain where condition`"""
+
+    pattern: Syntax
+    template: Syntax
+    variable: str | None
+    domain: Syntax | None
+    condition: Syntax | None
+
+
+@dataclass(frozen=True, slots=True)
+class UseRule(Syntax):
+    """`rule local_rule(args)`"""
+
+    call: Apply
+
+
+# ---- rules and pipelines
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Syntax):
+    """`N: int in domain = default`"""
+
+    name: str
+    sort: str | None
+    domain: Syntax | None
+    default: Syntax | None
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Syntax):
+    body: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite(Syntax):
+    body: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LetClause(Syntax):
+    name: str
+    value: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class PickClause(Syntax):
+    name: str
+    domain: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Guard(Syntax):
+    """kind: where or prefer"""
+
+    kind: str
+    condition: Syntax
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example(Syntax):
+    """gives: the block after the rewrite, or the text that the refusal must contain."""
+
+    title: str
+    arguments: tuple[Keyword, ...]
+    before: tuple[Syntax, ...]
+    gives: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Syntax):
+    """rows: for a family, the values of the parameters, one tuple a member."""
+
+    docs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    override: bool
+    name: str
+    parameters: tuple[Parameter, ...]
+    rows: tuple[Syntax, ...]
+    level: str
+    clauses: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassEntry(Syntax):
+    """places: (kind, name) with kind after, before, first or last."""
+
+    rule: str
+    arguments: tuple[Keyword, ...]
+    alias: str | None
+    places: tuple[tuple[str, str | None], ...]
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Syntax):
+    names: tuple[str, ...]
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Syntax):
+    docs: tuple[str, ...]
+    name: str
+    entries: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Without(Syntax):
+    """`without NAME`: a user's file drops a pass."""
+
+    name: str

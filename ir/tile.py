@@ -1,0 +1,73 @@
+"""Tile IR: the schedule. Everything decided here is an axis with a role, a field of Stage, or an order of statements.
+
+Semantics: LANGUAGE section "Tile IR" in ARCHITECTURE.md; executable in ir/interp/tile.py.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .expr import Axis, Over
+from .node import Expr, Fn, Int, Name, Via
+from .program import Block, Stmt
+
+
+class Tile(Stmt):
+    """One launch. BLOCK axes are the grid, THREAD axes the block in row-major order, REG and VEC axes replication.
+
+    resident: blocks an SM must be able to hold; snake: walk register tiles back and forth. Both are sticky: a template
+    that does not mention them keeps them.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("axes",)
+    sticky: ClassVar[tuple[str, ...]] = ("resident", "snake")
+    axes: tuple[Axis, ...]
+    body: Block
+    resident: Int = 1
+    snake: Int = 0
+
+
+class Stage(Stmt):
+    """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared slab `dst`.
+
+    Cells outside of src become zero. Axis names of the slab are labels local to the Stage. via: SYNC, ASYNC (cp.async) or
+    TMA. pad: unused words per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk is flipped by the
+    named bit of the row; lanes: threads that copy a row (0: as many as fit); when: a predicate for the whole copy.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("src",)
+    labels: ClassVar[tuple[str, ...]] = ("slab",)
+    dst: Name
+    src: Name
+    origin: tuple[Expr, ...]
+    slab: tuple[Axis, ...]
+    depth: Int = 1
+    slot: Expr = 0
+    via: Via = "SYNC"
+    pad: Int = 0
+    swizzle: Int = 0
+    xor: tuple[Int, ...] = ()
+    lanes: Int = 0
+    when: Expr = True
+
+
+class Sync(Stmt):
+    """A barrier of the block."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+
+
+class Wait(Stmt):
+    """All but the `keep` most recent copies of this thread have landed."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    keep: Int = 0
+
+
+class Combine(Stmt):
+    """All threads (and register values) along the axes `over` get the combined value of `acc`, in a fixed order."""
+
+    positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
+    acc: Name
+    fn: Fn
+    over: tuple[Over, ...]
