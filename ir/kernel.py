@@ -1,1 +1,189 @@
-"""Kernel IR: hardware primitives. Written by the code generator's owner."""
+"""Kernel IR: what one thread does, with every address split into base register, xor and immediate.
+
+A kernel of this level is one `Launch`. Replication stays symbolic (`Replicate`), so that the text stays short; a width is
+a property of an access, never of a type. Registers are scalars or arrays that only replicated axes index, hence registers.
+
+Names that the launch binds: `thread` (index in the block), `block_x block_y block_z`, `smem` (start of shared memory).
+Global addresses count elements of their buffer, shared ones bytes. `//` and `%` have operands that are not negative.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .node import Dtype, Expr, Fn, Int, Name, Node
+from .program import Block, Stmt
+
+THREAD, SHARED = "thread", "smem"
+BLOCK_INDEX = ("block_x", "block_y", "block_z")
+
+
+class Element(Node):
+    """`name[index..]`: a register, or a run of them where an index is left out at the end."""
+
+    name: Name
+    index: tuple[Expr, ...]
+
+
+class Address(Node):
+    """`(base ^ xor) + offset`: base is a name; xor and offset are constants once everything is unrolled."""
+
+    positional: ClassVar[tuple[str, ...]] = ("base",)
+    base: Name
+    offset: Expr = 0
+    xor: Expr = 0
+
+
+class Launch(Stmt):
+    """The launch: blocks in x, y, z; threads in a block; bytes of shared memory; blocks an SM must be able to hold."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    grid: tuple[Int, ...]
+    block: Int
+    body: Block
+    shared: Int = 0
+    resident: Int = 1
+
+
+class Define(Stmt):
+    """`dst = val`, a register of its own. mutable: an Assign or a Butterfly changes it later."""
+
+    positional: ClassVar[tuple[str, ...]] = ("dtype", "val")
+    dst: Name
+    dtype: Dtype
+    val: Expr
+    mutable: Int = 0
+
+
+class Base(Stmt):
+    """`dst = root + offset`, an address register. root: a buffer, `smem`, or another base of either."""
+
+    positional: ClassVar[tuple[str, ...]] = ("root", "offset")
+    dst: Name
+    root: Name
+    offset: Expr = 0
+    mutable: Int = 0
+
+
+class Advance(Stmt):
+    """Move a mutable base on."""
+
+    positional: ClassVar[tuple[str, ...]] = ("base", "by")
+    base: Name
+    by: Expr
+
+
+class Registers(Stmt):
+    """Registers without a value, or all with the value `fill`."""
+
+    positional: ClassVar[tuple[str, ...]] = ("dtype",)
+    dst: Name
+    dtype: Dtype
+    shape: tuple[Int, ...] = ()
+    fill: Expr | None = None
+
+
+class Replicate(Stmt):
+    """The block once for every value of var in 0..extent, unrolled; backwards where the axis `reverse` is odd."""
+
+    positional: ClassVar[tuple[str, ...]] = ("var", "extent")
+    var: Name
+    extent: Int
+    body: Block
+    reverse: Name | None = None
+
+
+class Loop(Stmt):
+    """A loop at run time. unroll: 0 leaves it to the assembler, 1 forbids it."""
+
+    positional: ClassVar[tuple[str, ...]] = ("var", "start", "stop")
+    var: Name
+    start: Expr
+    stop: Expr
+    body: Block
+    step: Expr = 1
+    unroll: Int = 0
+
+
+class Branch(Stmt):
+    """The block where cond holds."""
+
+    positional: ClassVar[tuple[str, ...]] = ("cond",)
+    cond: Expr
+    body: Block
+
+
+class LoadFrom(Stmt):
+    """`width` neighbours into a register or a run of them; where `when` fails nothing is read and they become `other`."""
+
+    positional: ClassVar[tuple[str, ...]] = ("into", "dtype", "address")
+    into: Expr
+    dtype: Dtype
+    address: Address
+    width: Int = 1
+    when: Expr = True
+    other: Expr = 0.0
+
+
+class StoreTo(Stmt):
+    """As many neighbours as there are values, in one instruction."""
+
+    positional: ClassVar[tuple[str, ...]] = ("dtype", "address")
+    dtype: Dtype
+    address: Address
+    values: tuple[Expr, ...]
+
+
+class CopyAsync(Stmt):
+    """cp.async of `bytes`. Where `when` fails nothing happens, where `inside` fails zeros land and nothing is read."""
+
+    positional: ClassVar[tuple[str, ...]] = ("to", "source")
+    to: Address
+    source: Address
+    bytes: Int
+    when: Expr = True
+    inside: Expr = True
+
+
+class Commit(Stmt):
+    """The copies since the last commit are one group."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+
+
+class WaitGroup(Stmt):
+    """All but the `keep` latest groups of this thread have landed."""
+
+    positional: ClassVar[tuple[str, ...]] = ("keep",)
+    keep: Int
+
+
+class Barrier(Stmt):
+    """All threads of the block are here."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+
+
+class Assign(Stmt):
+    """`place = val`: place is a mutable scalar or an Element."""
+
+    positional: ClassVar[tuple[str, ...]] = ("place", "val")
+    place: Expr
+    val: Expr
+
+
+class Butterfly(Stmt):
+    """place becomes fn over the lanes whose numbers differ in the bits `low`, 2*`low`, .. `high`."""
+
+    positional: ClassVar[tuple[str, ...]] = ("place", "fn", "low", "high")
+    place: Expr
+    fn: Fn
+    low: Int
+    high: Int
+
+
+STATEMENTS: tuple[type[Stmt], ...] = (
+    Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, StoreTo, CopyAsync, Commit, WaitGroup,
+    Barrier, Assign, Butterfly,
+)  # fmt: skip
+VALUES: tuple[type[Node], ...] = (Address, Element)

@@ -7,9 +7,11 @@ of size 1 do not exist here: the launch plan keeps torch's shapes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from .expr import Axis
+from .expr import COMPARISONS, Axis, Binary, Not
+from .functions import promote, result_dtype
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised
 from .program import Param
 
@@ -167,6 +169,44 @@ def axes(term: Any) -> tuple[Axis, ...]:
     if kind is Index:
         return index_axes(term.expr)
     return ()
+
+
+@memoised
+def dtype(term: Any) -> str:
+    """The dtype of a term's elements."""
+    kind = term.__class__
+    if kind is Input or kind is Const:
+        return term.dtype  # type: ignore[no-any-return]
+    if kind is Elementwise:
+        return result_dtype(term.fn, *map(dtype, term.args))
+    if kind is Case:
+        return promote(dtype(term.a), dtype(term.b))
+    if kind is Index:
+        return "b8" if is_condition(term.expr) else "i64"
+    return dtype(term.x)
+
+
+def postorder(roots: Iterable[Term]) -> list[Term]:
+    """All terms below the roots, every operand before its readers, each once."""
+    out: list[Term] = []
+    seen: set[Term] = set()
+    stack = [(root, False) for root in reversed(tuple(roots))]
+    while stack:
+        term, done = stack.pop()
+        if done:
+            out.append(term)
+        elif term not in seen:
+            seen.add(term)
+            stack.append((term, True))
+            stack += [(x, False) for x in reversed(operands(term)) if x not in seen]
+    return out
+
+
+def is_condition(e: Expr) -> bool:
+    """Whether an index expression is a truth value: a comparison, or made of them."""
+    if isinstance(e, bool) or e.__class__ is Not:
+        return True
+    return e.__class__ is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))
 
 
 def inputs(graph: TensorGraph) -> tuple[Param, ...]:

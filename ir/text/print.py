@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .. import expr as e
+from ..kernel import Element
 from ..loop import Accumulate, For, If, Let, Load, Store
 from ..node import Expr, Node
 from ..program import Kernel, Param, TensorType
@@ -44,6 +45,8 @@ def _expr(value: Any) -> tuple[str, int]:
         return f"{value.fn}({', '.join(map(print_expr, value.args))})", _ATOM
     if kind is e.Not:
         return f"not {print_expr(value.a, _NOT)}", _NOT
+    if kind is Element:
+        return f"{value.name}[{', '.join(map(print_expr, value.index))}]", _ATOM
     return print_value(value), _ATOM
 
 
@@ -87,7 +90,7 @@ def print_value(value: Any) -> str:
         return f"{value.name}: {value.dtype}[{', '.join(map(print_expr, value.shape))}]"
     if kind is TensorType:
         return f"{value.dtype}[{', '.join(map(print_expr, value.shape))}]"
-    if isinstance(value, (int, float, e.Var, e.Sum, e.Binary, e.Call, e.Not)):
+    if isinstance(value, (int, float, e.Var, e.Sum, e.Binary, e.Call, e.Not, Element)):
         return print_expr(value)
     return _call(value)
 

@@ -9,6 +9,7 @@ from .. import expr as e
 from .. import loop, tile
 from ..diagnostic import DplcError, Source, did_you_mean
 from ..functions import DTYPES, FUNCTIONS
+from ..kernel import Element
 from ..node import Field, Node, walk
 from ..program import Kernel, Param, Stmt
 from . import syntax as s
@@ -241,6 +242,8 @@ def read_expr(value: s.Syntax) -> Any:
         return e.Call(value.fn, tuple(map(read_expr, value.items)))
     if isinstance(value, s.Group) and value.bracket == "(" and len(value.items) == 1:
         return read_expr(value.items[0])
+    if isinstance(value, s.Subscript):
+        return Element(_name(value.base), tuple(map(read_expr, value.items)))
     raise DplcError("this is not an index or scalar expression of a program", value.span)
 
 

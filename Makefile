@@ -1,0 +1,53 @@
+# One folder, .venv, holds everything: `make demo` and `make test` need Python 3.11 or newer and g++, nothing else.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# The CUDA build of torch is several gigabytes; without a GPU the CPU build is enough. Set TORCH to say which.
+TORCH  ?= torch>=2.11,<2.14
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint types check-rules bench goldens dist clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dplc needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,hub]'
+	@touch $@
+
+demo: $(READY) ## compile and run RMSNorm on the emulator: rule trace, CUDA, error against float64
+	@$(BIN)/python examples/demo.py
+
+test: $(READY) ## the whole test suite (no GPU needed)
+	@$(BIN)/python -m pytest -n $(WORKERS)
+
+test-slow: $(READY) ## the long runs: thousands of random programs
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(READY) ## ruff, import floors
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
+
+types: $(READY) ## mypy, strict
+	@$(BIN)/mypy -p dplc.ir -p dplc.codegen -p dplc.engine
+
+check-rules: $(READY) ## static checks and examples of every built-in rule
+	@$(BIN)/dplc rules test
+
+bench: $(READY) ## compile times and rewrite rates, measured here
+	@$(BIN)/python examples/benches/compile_times.py
+	@$(BIN)/python examples/benches/rewrites.py
+
+goldens: $(READY) ## rewrite the golden files; read the diff before you commit it
+	@DPLC_UPDATE_GOLDENS=1 $(BIN)/python -m pytest tests -k golden
+
+dist: $(READY) ## wheel and sdist
+	@$(BIN)/python -m build
+
+clean: ## remove build products and caches, keep the virtual environment
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,31 @@
+"""dplc: PyTorch to CUDA, every optimisation a rule in a text file.
+
+The face is lazy (PEP 562): importing dplc imports neither torch nor lark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .engine.api import Compiled, Rules, compile
+    from .ir.diagnostic import DplcError
+
+__version__ = "0.1.0"
+__all__ = ["Compiled", "DplcError", "Rules", "__version__", "compile"]
+
+_HOME = {"compile": "engine.api", "Rules": "engine.api", "Compiled": "engine.api", "DplcError": "ir.diagnostic"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'dplc' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

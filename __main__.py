@@ -1,0 +1,5 @@
+"""`python -m dplc`"""
+
+from .engine.cli.app import main
+
+main()

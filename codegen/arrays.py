@@ -1,0 +1,94 @@
+"""Arrays of the user (numpy, or torch where torch is loaded) as the buffers of a program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.diagnostic import DplcError
+from .kernel import DTYPES, POINTER_ALIGNMENT, Buffer, Program
+
+if TYPE_CHECKING:
+    import torch
+
+Array = Any  # numpy.ndarray or torch.Tensor; torch is not always installed
+
+TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "i64": "int64", "b8": "bool"}
+
+
+class LaunchError(DplcError):
+    """The arrays passed do not fit the program; the message names the buffer and both sides of the disagreement."""
+
+
+def is_tensor(value: Array) -> bool:
+    """Whether `value` is a torch tensor; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def check_names(program: Program, arrays: Mapping[str, Array]) -> None:
+    """Raises LaunchError unless `arrays` names every input and constant of the program."""
+    missing = [buffer.name for buffer in (*program.inputs, *program.constants) if buffer.name not in arrays]
+    if missing:
+        raise LaunchError(f"no array given for {', '.join(f'`{name}`' for name in missing)}")
+
+
+def check_fits(buffer: Buffer, dtype: str, shape: tuple[int, ...]) -> None:
+    """Raises LaunchError unless an array of this dtype (by dplc's name) and shape can stand for the buffer."""
+    if dtype != buffer.dtype or shape != buffer.shape:
+        raise LaunchError(
+            f"`{buffer.name}` is {buffer.dtype}{list(buffer.shape)}, but the array given is {dtype}{list(shape)}"
+        )
+
+
+def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
+    """The value's elements as a numpy array of the dtype that carries the buffer's bits.
+
+    Raises LaunchError if the value does not fit the buffer.
+    """
+    if is_tensor(value):
+        check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
+        tensor = value.detach().cpu()
+        if buffer.dtype == "bf16":
+            tensor = tensor.view(_torch().uint16)
+        return np.asarray(tensor.numpy())
+    array = np.asarray(value)
+    carrier = np.dtype(DTYPES[buffer.dtype].numpy)
+    check_fits(buffer, buffer.dtype if array.dtype == carrier else str(array.dtype), array.shape)
+    return array
+
+
+def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
+    """The array as a torch tensor of the buffer's dtype, sharing its memory."""
+    tensor = _torch().from_numpy(array)
+    return tensor.view(_torch().bfloat16) if buffer.dtype == "bf16" else tensor
+
+
+def torch_dtype_name(tensor: torch.Tensor) -> str:
+    """dplc's name of a tensor's dtype, or torch's where dplc has none."""
+    names = {torch_dtype(name): name for name in DTYPES}
+    return names.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of one of dplc's dtype names."""
+    return getattr(_torch(), TORCH_DTYPES[name])
+
+
+def misalignment_note(buffer: Buffer, address: int, contiguous: bool) -> str | None:
+    """Why an array cannot be used where it lies (kernels assume dense, 16-byte aligned pointers), or None if it can."""
+    if not contiguous:
+        return f"`{buffer.name}` is not contiguous: copied"
+    if address % POINTER_ALIGNMENT:
+        return f"`{buffer.name}` is {address % POINTER_ALIGNMENT} bytes off 16-byte alignment: copied"
+    return None
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch

@@ -1,0 +1,79 @@
+"""The dtype of an expression, and of the operands of a scalar function. Literals are weak, as Python numbers are in torch.
+
+Index arithmetic is i64 as a value of a program, and i32 in a kernel, where it is known to fit: `index` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir.expr import COMPARISONS, Binary, Call, Not, Sum, Var
+from ..ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote, result_dtype
+from ..ir.kernel import Element
+from ..ir.node import Expr
+
+TypeOf = Callable[[str], str]  # the dtype of a name
+INTEGERS = ("i32", "i64")
+
+
+def is_literal(e: Expr) -> bool:
+    return e.__class__ is int or e.__class__ is float or e.__class__ is bool
+
+
+def literal_dtype(e: Expr, beside: Sequence[str]) -> str:
+    """A number takes the dtype of its neighbours where that can hold its kind."""
+    widest = promote(*beside) if beside else "b8"
+    if e.__class__ is bool or widest in ("f32", "f16", "bf16"):
+        return widest
+    if e.__class__ is int:
+        return widest if widest in INTEGERS else "i64"
+    return "f32"
+
+
+def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
+    """The dtype of an expression."""
+    kind = e.__class__
+    if kind is Var or kind is Element:
+        return type_of(e.name)
+    if kind is Call:
+        operands = operand_dtypes(e, type_of, index)
+        return result_dtype(e.fn, *operands)
+    if kind is Sum:
+        return promote(index, *(dtype_of(atom, type_of, index) for atom, _ in e.terms))
+    if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):
+        return "b8"
+    if kind is Binary:
+        return promote(index, dtype_of(e.a, type_of, index), dtype_of(e.b, type_of, index))
+    return "i64" if kind is int else literal_dtype(e, ())
+
+
+def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
+    """The dtype to which each operand of a Call is converted."""
+    kind = FUNCTIONS[call.fn].kind
+    if kind == SELECT:
+        return ["b8", *_common(call.args[1:], type_of, index)]
+    if kind == LOGICAL:
+        return ["b8"] * len(call.args)
+    if kind == CAST:
+        return _own(call.args, type_of, index)
+    common = _common(call.args, type_of, index)
+    if kind == FLOAT and common[0] in ("b8", *INTEGERS):
+        return ["f32"] * len(common)
+    assert kind in (ARITHMETIC, COMPARE, FLOAT)
+    return common
+
+
+def _own(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
+    strong = [dtype_of(arg, type_of, index) for arg in args if not is_literal(arg)]
+    return [literal_dtype(arg, strong) if is_literal(arg) else dtype_of(arg, type_of, index) for arg in args]
+
+
+def _common(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
+    return [promote(*_own(args, type_of, index))] * len(args)
+
+
+def is_index_arithmetic(e: Expr, is_value: Callable[[str], bool]) -> bool:
+    """Whether an expression computes with axes and loop variables rather than with values."""
+    kind = e.__class__
+    return kind is Sum or (kind is Var and not is_value(e.name)) or (kind is Binary and e.op in ("*", "//", "%", "^"))

@@ -1,0 +1,228 @@
+// The host half of prelude.cuh: what each of its functions means, in C++, on the CPU emulator.
+//
+// Also the CUDA C++ a kernel text uses itself (__global__, threadIdx, float4, expf, ...). Written without standard headers:
+// <math.h> alone takes g++ five times as long to read as a kernel takes to compile.
+//
+// Compiled with DPLC_CHECKED, every access reports itself to the runtime first, with the line of kernel text that made it.
+#pragma once
+#include "machine.cuh"
+
+// ---- CUDA C++ ----------------------------------------------------------------------------------------------------------------
+
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define threadIdx (dplc_view->thread->index)
+#define blockIdx (dplc_view->block_index)
+#define blockDim (dplc_view->block_shape)
+#define gridDim (dplc_view->grid_shape)
+
+struct __align__(8) float2 { float x, y; };
+struct __align__(16) float4 { float x, y, z, w; };
+struct __align__(8) int2 { int x, y; };
+struct __align__(16) int4 { int x, y, z, w; };
+struct f16 { uint16_t bits; };
+struct bf16 { uint16_t bits; };
+
+// A kernel's argument before its type is known: entry points are written by arity alone.
+struct dplc_argument {
+  void* pointer;
+  template <class T> operator T*() const { return static_cast<T*>(pointer); }
+};
+
+// always_inline: a kernel is compiled with few optimisations, and these must vanish all the same.
+#define DPLC_FN static inline __attribute__((always_inline))
+#define DPLC_INF __builtin_inff()
+#define DPLC_NAN __builtin_nanf("")
+
+// ---- hooks of checked mode ---------------------------------------------------------------------------------------------------
+// DPLC_SITE is a last parameter nobody passes: its default is the line of the call.
+
+#ifdef DPLC_CHECKED
+#define DPLC_SITE , int site = __builtin_LINE()
+#define DPLC_SITE_OF_CALLER , int site
+#define DPLC_SAME_SITE , site
+#define DPLC_ACCESS(pointer, bytes, kind) dplc_access(pointer, bytes, dplc::Access::kind, site)
+#else
+#define DPLC_SITE
+#define DPLC_SITE_OF_CALLER
+#define DPLC_SAME_SITE
+#define DPLC_ACCESS(pointer, bytes, kind) static_cast<void>(0)
+#endif
+
+// ---- memory ------------------------------------------------------------------------------------------------------------------
+
+// The window never moves. Static and set once on load, so that g++ may keep it in a register across a kernel's stores.
+static char* dplc_window;
+__attribute__((constructor)) static void dplc_find_window() { dplc_window = dplc_shared_window(); }
+
+#define DPLC_DYN_SMEM(T, name) T* name = reinterpret_cast<T*>(dplc_view->shared)
+DPLC_FN uint32_t smem_addr(const void* p) { return static_cast<uint32_t>(static_cast<const char*>(p) - dplc_window); }
+DPLC_FN char* dplc_shared(uint32_t a) { return dplc_window + a; }
+
+// A GPU faults on a vector access that is not aligned to its width; so does the emulator, in every mode.
+template <unsigned bytes, class T> DPLC_FN T* dplc_aligned(T* p) {
+  if (__builtin_expect(reinterpret_cast<uintptr_t>(p) % bytes != 0, 0)) dplc_misaligned(p, bytes);
+  return p;
+}
+
+// One element.
+template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) { DPLC_ACCESS(p, sizeof(T), global_load); return *p; }
+template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) { DPLC_ACCESS(p, sizeof(T), global_store); *p = v; }
+template <class T> DPLC_FN T lds(uint32_t a DPLC_SITE) {
+  DPLC_ACCESS(dplc_shared(a), sizeof(T), shared_load);
+  T v;
+  __builtin_memcpy(&v, dplc_aligned<sizeof(T)>(dplc_shared(a)), sizeof(T));
+  return v;
+}
+template <class T> DPLC_FN void sts(uint32_t a, T v DPLC_SITE) {
+  DPLC_ACCESS(dplc_shared(a), sizeof(T), shared_store);
+  __builtin_memcpy(dplc_aligned<sizeof(T)>(dplc_shared(a)), &v, sizeof(T));
+}
+
+// One width: loads into an array, stores from an array.
+#define DPLC_WIDTH(bits)                                                               \
+  template <class T> DPLC_FN void ldg##bits(T* d, const T* p DPLC_SITE) {              \
+    DPLC_ACCESS(p, bits / 8, global_load);                                             \
+    __builtin_memcpy(d, dplc_aligned<bits / 8>(p), bits / 8);                          \
+  }                                                                                    \
+  template <class T> DPLC_FN void lds##bits(T* d, uint32_t a DPLC_SITE) {              \
+    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_load);                                \
+    __builtin_memcpy(d, dplc_aligned<bits / 8>(dplc_shared(a)), bits / 8);             \
+  }                                                                                    \
+  template <class T> DPLC_FN void stg##bits(T* p, const T* v DPLC_SITE) {              \
+    DPLC_ACCESS(p, bits / 8, global_store);                                            \
+    __builtin_memcpy(dplc_aligned<bits / 8>(p), v, bits / 8);                          \
+  }                                                                                    \
+  template <class T> DPLC_FN void sts##bits(uint32_t a, const T* v DPLC_SITE) {        \
+    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_store);                               \
+    __builtin_memcpy(dplc_aligned<bits / 8>(dplc_shared(a)), v, bits / 8);             \
+  }
+DPLC_WIDTH(32)
+DPLC_WIDTH(64)
+DPLC_WIDTH(128)
+#undef DPLC_WIDTH
+
+// The same by value.
+#define DPLC_STORE_VALUE(bits, T)                                                      \
+  DPLC_FN void stg##bits(decltype(T{}.x)* p, T v DPLC_SITE) {                          \
+    DPLC_ACCESS(p, bits / 8, global_store);                                            \
+    __builtin_memcpy(dplc_aligned<bits / 8>(p), &v, bits / 8);                         \
+  }                                                                                    \
+  DPLC_FN void sts##bits(uint32_t a, T v DPLC_SITE) {                                  \
+    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_store);                               \
+    __builtin_memcpy(dplc_aligned<bits / 8>(dplc_shared(a)), &v, bits / 8);            \
+  }
+DPLC_STORE_VALUE(64, float2)
+DPLC_STORE_VALUE(64, int2)
+DPLC_STORE_VALUE(128, float4)
+DPLC_STORE_VALUE(128, int4)
+#undef DPLC_STORE_VALUE
+
+DPLC_FN void ldg128_stream(float* d, const float* p DPLC_SITE) {
+  DPLC_ACCESS(p, 16, global_load);
+  __builtin_memcpy(d, dplc_aligned<16>(p), 16);
+}
+#define DPLC_WORD(T)                                                                                                           \
+  DPLC_FN T ldg32(const T* p DPLC_SITE) { DPLC_ACCESS(p, 4, global_load); return *p; }                                        \
+  DPLC_FN void stg32(T* p, T v DPLC_SITE) { DPLC_ACCESS(p, 4, global_store); *p = v; }
+DPLC_WORD(float)
+DPLC_WORD(int)
+#undef DPLC_WORD
+DPLC_FN float lds32(uint32_t a DPLC_SITE) {
+  DPLC_ACCESS(dplc_shared(a), 4, shared_load);
+  float v;
+  __builtin_memcpy(&v, dplc_aligned<4>(dplc_shared(a)), 4);
+  return v;
+}
+DPLC_FN void sts32(uint32_t a, float v DPLC_SITE) {
+  DPLC_ACCESS(dplc_shared(a), 4, shared_store);
+  __builtin_memcpy(dplc_aligned<4>(dplc_shared(a)), &v, 4);
+}
+
+// ---- asynchronous copies -----------------------------------------------------------------------------------------------------
+
+template <unsigned bytes> DPLC_FN void dplc_copy(uint32_t s, const void* g, bool inside DPLC_SITE_OF_CALLER) {
+  if (inside) DPLC_ACCESS(dplc_aligned<bytes>(g), bytes, global_load);
+  DPLC_ACCESS(dplc_shared(s), bytes, async_store);
+  dplc_copy_async(dplc_aligned<bytes>(dplc_shared(s)), dplc_aligned<bytes>(g), bytes, inside ? bytes : 0);
+}
+#define DPLC_CP_ASYNC(name, bytes)                                                                                             \
+  DPLC_FN void name(uint32_t s, const void* g DPLC_SITE) { dplc_copy<bytes>(s, g, true DPLC_SAME_SITE); }                     \
+  DPLC_FN void name##_if(bool on, uint32_t s, const void* g DPLC_SITE) {                                                      \
+    if (on) dplc_copy<bytes>(s, g, true DPLC_SAME_SITE);                                                                       \
+  }                                                                                                                            \
+  DPLC_FN void name##_zfill(bool inside, uint32_t s, const void* g DPLC_SITE) {                                               \
+    dplc_copy<bytes>(s, g, inside DPLC_SAME_SITE);                                                                             \
+  }                                                                                                                            \
+  DPLC_FN void name##_if_zfill(bool on, bool inside, uint32_t s, const void* g DPLC_SITE) {                                   \
+    if (on) dplc_copy<bytes>(s, g, inside DPLC_SAME_SITE);                                                                     \
+  }
+DPLC_CP_ASYNC(cp_async4, 4)
+DPLC_CP_ASYNC(cp_async8, 8)
+DPLC_CP_ASYNC(cp_async16, 16)
+#undef DPLC_CP_ASYNC
+
+DPLC_FN void cp_async_commit() { dplc_copy_commit(); }
+template <unsigned N> DPLC_FN void cp_async_wait() { dplc_copy_wait(N); }
+
+// ---- barriers and lanes ------------------------------------------------------------------------------------------------------
+
+DPLC_FN void block_sync() { dplc_block_barrier(); }
+DPLC_FN void warp_sync() { dplc_warp_barrier(); }
+template <class T> DPLC_FN T shfl(T v, int lane) {
+  const dplc::ThreadView* self = dplc_view->thread;
+  dplc::Warp* warp = self->warp;
+  uint64_t* slot = warp->slot[warp->exchanges & 1];
+  __builtin_memcpy(&slot[self->lane], &v, sizeof(T));
+  dplc_warp_barrier();
+  __builtin_memcpy(&v, &slot[lane & (dplc::lanes_per_warp - 1)], sizeof(T));
+  return v;
+}
+template <class T> DPLC_FN T shfl_xor(T v, int lanes) { return shfl(v, static_cast<int>(dplc_view->thread->lane) ^ lanes); }
+
+// ---- scalars -----------------------------------------------------------------------------------------------------------------
+
+// The C library's own, under CUDA's names.
+#define DPLC_MATH1(name) extern "C" float name(float) noexcept;
+#define DPLC_MATH2(name) extern "C" float name(float, float) noexcept;
+DPLC_MATH1(expf) DPLC_MATH1(exp2f) DPLC_MATH1(expm1f) DPLC_MATH1(logf) DPLC_MATH1(log2f) DPLC_MATH1(log10f) DPLC_MATH1(log1pf)
+DPLC_MATH1(sinf) DPLC_MATH1(cosf) DPLC_MATH1(tanf) DPLC_MATH1(asinf) DPLC_MATH1(acosf) DPLC_MATH1(atanf)
+DPLC_MATH1(sinhf) DPLC_MATH1(coshf) DPLC_MATH1(tanhf) DPLC_MATH1(asinhf) DPLC_MATH1(acoshf) DPLC_MATH1(atanhf)
+DPLC_MATH1(erff) DPLC_MATH1(erfcf) DPLC_MATH1(lgammaf) DPLC_MATH1(tgammaf)
+DPLC_MATH1(sqrtf) DPLC_MATH1(cbrtf) DPLC_MATH1(fabsf)
+DPLC_MATH1(floorf) DPLC_MATH1(ceilf) DPLC_MATH1(truncf) DPLC_MATH1(roundf) DPLC_MATH1(rintf) DPLC_MATH1(nearbyintf)
+DPLC_MATH2(powf) DPLC_MATH2(fmodf) DPLC_MATH2(atan2f) DPLC_MATH2(hypotf) DPLC_MATH2(copysignf) DPLC_MATH2(fmaxf) DPLC_MATH2(fminf)
+extern "C" float fmaf(float, float, float) noexcept;
+extern "C" int abs(int) noexcept;
+extern "C" long long llabs(long long) noexcept;
+#undef DPLC_MATH1
+#undef DPLC_MATH2
+DPLC_FN float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+DPLC_FN bool isnan(float x) { return __builtin_isnan(x); }
+DPLC_FN bool isinf(float x) { return __builtin_isinf(x); }
+DPLC_FN bool isfinite(float x) { return __builtin_isfinite(x); }
+template <class T> DPLC_FN T min(T a, T b) { return b < a ? b : a; }
+template <class T> DPLC_FN T max(T a, T b) { return a < b ? b : a; }
+
+DPLC_FN float exp2_approx(float x) { return exp2f(x); }
+DPLC_FN float rcp_approx(float x) { return 1.0f / x; }
+DPLC_FN float rsqrt_approx(float x) { return 1.0f / sqrtf(x); }
+// Two roundings where the GPU has one: a fused fmaf without hardware for it is a call of 30 ns. Not fused anywhere, so that
+// every host gives the same bits.
+DPLC_FN float ffma(float a, float b, float c) { return a * b + c; }
+DPLC_FN float max_nan(float a, float b) { return isnan(a) ? a : isnan(b) ? b : a < b ? b : a; }
+DPLC_FN float min_nan(float a, float b) { return isnan(a) ? a : isnan(b) ? b : b < a ? b : a; }
+
+DPLC_FN uint32_t dplc_bits(float x) { uint32_t u; __builtin_memcpy(&u, &x, 4); return u; }
+DPLC_FN float dplc_float(uint32_t u) { float x; __builtin_memcpy(&x, &u, 4); return x; }
+DPLC_FN float to_float(bf16 x) { return dplc_float(static_cast<uint32_t>(x.bits) << 16); }
+DPLC_FN bf16 to_bf16(float x) {
+  if (isnan(x)) return {0x7fff};
+  const uint32_t u = dplc_bits(x);
+  return {static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16)};  // to nearest, ties to even
+}
+DPLC_FN float to_float(f16 x) { return dplc_f16_to_float(x.bits); }
+DPLC_FN f16 to_f16(float x) { return {dplc_float_to_f16(x)}; }

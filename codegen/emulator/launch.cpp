@@ -1,0 +1,138 @@
+// Runs a grid: shares its blocks out to OS threads, each with a machine of its own.
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "runtime.cuh"
+
+namespace dplc {
+
+namespace {
+
+constexpr size_t region_bytes = shared_capacity + shared_guard;
+constexpr size_t max_machines = 1024;
+constexpr uint64_t no_failure = ~uint64_t{0};
+
+std::mutex machines_mutex;
+std::vector<std::unique_ptr<Machine>> idle_machines;
+size_t machines_made = 0;
+
+// Machines are kept: their stacks stay mapped and warm.
+std::unique_ptr<Machine> take_machine() {
+  std::lock_guard<std::mutex> lock(machines_mutex);
+  if (!idle_machines.empty()) {
+    std::unique_ptr<Machine> machine = std::move(idle_machines.back());
+    idle_machines.pop_back();
+    return machine;
+  }
+  if (machines_made == max_machines) return nullptr;
+  return std::make_unique<Machine>(shared_window() + region_bytes * machines_made++);
+}
+
+void give_back(std::unique_ptr<Machine> machine) {
+  std::lock_guard<std::mutex> lock(machines_mutex);
+  idle_machines.push_back(std::move(machine));
+}
+
+// A fault on an overflown stack can only be handled on another one.
+class SignalStack {
+ public:
+  explicit SignalStack(char* base) {
+    stack_t stack{};
+    stack.ss_sp = base;
+    stack.ss_size = 64 << 10;
+    sigaltstack(&stack, &previous_);
+  }
+  ~SignalStack() { sigaltstack(&previous_, nullptr); }
+  SignalStack(const SignalStack&) = delete;
+
+ private:
+  stack_t previous_;
+};
+
+// One launch. Worker w runs the blocks at positions w, w + workers, ... of the list of blocks to run. When one fails, the others
+// go on up to its position, so that the failure reported is always the first one in block order.
+class Grid {
+ public:
+  explicit Grid(const LaunchRequest& request) : request_(request) {
+    const uint64_t all = uint64_t{request.grid[0]} * request.grid[1] * request.grid[2];
+    positions_ = request.blocks ? request.block_count : all;
+  }
+
+  bool run(std::string& message) {
+    const unsigned workers = static_cast<unsigned>(std::max<uint64_t>(1, std::min<uint64_t>(request_.workers, positions_)));
+    std::vector<std::thread> helpers;
+    for (unsigned worker = 1; worker < workers; ++worker) helpers.emplace_back([=] { work(worker, workers); });
+    work(0, workers);
+    for (std::thread& helper : helpers) helper.join();
+    message = message_;
+    return failed_at_ == no_failure;
+  }
+
+ private:
+  void work(unsigned worker, unsigned workers) {
+    std::unique_ptr<Machine> machine = take_machine();
+    if (machine == nullptr) return report(worker, "too many kernels run at once");
+    View* outer = dplc_view;
+    dplc_view = &machine->view;
+    {
+      SignalStack signal_stack(machine->signal_stack);
+      machine->begin_launch(request_);
+      for (uint64_t position = worker; position < positions_ && position < failed_at_; position += workers)
+        if (!machine->run_block(request_.blocks ? request_.blocks[position] : position)) report(position, machine->failure);
+    }
+    dplc_view = outer;
+    give_back(std::move(machine));
+  }
+
+  void report(uint64_t position, const char* message) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (position >= failed_at_) return;
+    failed_at_ = position;
+    message_ = message;
+  }
+
+  const LaunchRequest& request_;
+  uint64_t positions_;
+  std::mutex mutex_;
+  std::atomic<uint64_t> failed_at_{no_failure};
+  std::string message_;
+};
+
+}  // namespace
+
+char* shared_window() {
+  static char* const window = static_cast<char*>(mmap(nullptr, region_bytes * max_machines, PROT_NONE,
+                                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return window;
+}
+
+}  // namespace dplc
+
+extern "C" {
+
+char* dplc_shared_window(void) { return dplc::shared_window(); }
+
+// 0: every block ran. 1: the message says which block failed, and why.
+int dplc_launch(const dplc::LaunchRequest* request, char* message, uint64_t message_bytes) {
+  if (request->threads == 0 || request->threads > dplc::max_threads || request->shared_bytes > dplc::shared_capacity) {
+    snprintf(message, message_bytes, "a block of %u threads with %u bytes of shared memory is beyond the emulator (%u threads, %zu bytes)",
+             request->threads, request->shared_bytes, dplc::max_threads, dplc::shared_capacity);
+    return 1;
+  }
+  dplc::FaultGuard guard;
+  std::string text;
+  if (dplc::Grid(*request).run(text)) return 0;
+  snprintf(message, message_bytes, "%s", text.c_str());
+  return 1;
+}
+
+}

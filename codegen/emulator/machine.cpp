@@ -1,0 +1,225 @@
+// Runs one block: starts a fiber per CUDA thread, switches at barriers, lands asynchronous copies at their waits.
+//
+// A thread runs until it must wait. Then the longest-waiting ready thread goes on, or else the next thread starts, on a stack
+// that a finished thread has left warm if there is one. A kernel without barriers thus runs on a single stack, as a plain loop.
+#define DPLC_DEFINE_SWITCH
+#include "runtime.cuh"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+__thread dplc::View* dplc_view = nullptr;
+
+namespace dplc {
+
+namespace {
+
+Machine& machine() { return *reinterpret_cast<Machine*>(dplc_view); }
+
+char* map_pages(size_t bytes, int protection) {
+  void* pages = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return pages == MAP_FAILED ? nullptr : static_cast<char*>(pages);
+}
+
+constexpr size_t stack_stride = stack_bytes + page_bytes;  // each stack has a guard page below it
+
+}  // namespace
+
+// ---- asynchronous copies -----------------------------------------------------------------------------------------------------
+
+void CopyQueue::push(char* to, const void* from, unsigned bytes, unsigned valid_bytes) {
+  if (first_ == copies_.size()) {
+    first_ = 0;
+    copies_.clear();
+  } else if (first_ > 64 && first_ > copies_.size() / 2) {  // a ring never drains: drop what has landed now and then
+    copies_.erase(copies_.begin(), copies_.begin() + static_cast<ptrdiff_t>(first_));
+    first_ = 0;
+  }
+  memset(to, poison, bytes);
+  copies_.push_back({to, from, static_cast<uint16_t>(bytes), static_cast<uint16_t>(valid_bytes), committed_});
+}
+
+void CopyQueue::land_all_but(unsigned groups_left) {
+  for (; first_ < copies_.size(); ++first_) {
+    const PendingCopy& copy = copies_[first_];
+    if (copy.group + groups_left >= committed_) return;
+    memcpy(copy.to, copy.from, copy.valid_bytes);
+    memset(copy.to + copy.valid_bytes, 0, copy.bytes - copy.valid_bytes);
+  }
+}
+
+// ---- a block -----------------------------------------------------------------------------------------------------------------
+
+Machine::Machine(char* shared_region) : shared_end_(shared_region + shared_capacity) {
+  mprotect(shared_region, shared_capacity, PROT_READ | PROT_WRITE);
+  fibers_.resize(max_threads);
+  stacks_ = map_pages(max_threads * stack_stride, PROT_NONE);
+  signal_stack = map_pages(64 << 10, PROT_READ | PROT_WRITE);
+}
+
+void Machine::begin_launch(const LaunchRequest& request) {
+  request_ = &request;
+  view.block_shape = {request.threads, 1, 1};
+  view.grid_shape = {request.grid[0], request.grid[1], request.grid[2]};
+  // Right against the guard, so that an access past the end faults.
+  view.shared = shared_end_ - (request.shared_bytes + 127) / 128 * 128;
+  threads_.resize(request.threads);
+  warps_.resize((request.threads + lanes_per_warp - 1) / lanes_per_warp);
+  for (unsigned i = 0; i < request.threads; ++i) {
+    const unsigned linear = request.order ? request.threads - 1 - i : i;
+    WarpState& warp = warps_[linear / lanes_per_warp];
+    threads_[i].view = {{linear, 0, 0}, linear % lanes_per_warp, &warp.shared};
+  }
+}
+
+bool Machine::run_block(uint64_t linear_index) {
+  const uint32_t* grid = request_->grid;
+  view.block_index = {static_cast<unsigned>(linear_index % grid[0]), static_cast<unsigned>(linear_index / grid[0] % grid[1]),
+                      static_cast<unsigned>(linear_index / grid[0] / grid[1])};
+  memset(view.shared, poison, static_cast<size_t>(shared_end_ - view.shared));
+  ready_.clear();
+  started_ = 0;
+  block_ = {request_->threads, 0, {}};
+  for (size_t i = 0; i < warps_.size(); ++i) {
+    const unsigned lanes = i + 1 < warps_.size() ? lanes_per_warp : request_->threads - static_cast<unsigned>(i) * lanes_per_warp;
+    warps_[i].barrier = {lanes, 0, {}};
+    warps_[i].live_lanes = lanes == lanes_per_warp ? ~0u : (1u << lanes) - 1;
+  }
+  free_fibers_.clear();
+  for (unsigned i = usable_stacks_; i > 0; --i) free_fibers_.push_back(&fibers_[i - 1]);
+  running = true;
+  const bool failed = sigsetjmp(escape_, 1) != 0;
+  if (!failed) run_another(main_);
+  running = false;
+  return !failed;
+}
+
+void fiber_main() {
+  Machine& self = machine();
+  Fiber* fiber = self.free_fibers_.back();
+  self.free_fibers_.pop_back();
+  do {
+    Thread* thread = self.start_next();
+    thread->fiber = fiber;
+    self.request_->entry(self.request_->arguments);
+    self.finish(thread);
+  } while (self.ready_.empty() && self.started_ < self.request_->threads);
+  self.leave_fiber(fiber);
+}
+
+Thread* Machine::start_next() {
+  Thread* thread = &threads_[started_++];
+  view.thread = &thread->view;
+  return thread;
+}
+
+void Machine::finish(Thread* thread) {
+  thread->copies.clear();
+  --block_.live;
+  release_if_complete(block_);
+  WarpState& warp = warp_of(thread);
+  warp.live_lanes &= ~(1u << thread->view.lane);
+  --warp.barrier.live;
+  if (warp.barrier.arrived > 0 && warp.barrier.arrived >= warp.barrier.live) complete_warp_exchange(warp);
+}
+
+void Machine::leave_fiber(Fiber* fiber) {
+  free_fibers_.push_back(fiber);
+  if (block_.live == 0) switch_to(fiber->context, main_);
+  run_another(fiber->context);
+  __builtin_unreachable();
+}
+
+void Machine::park(ThreadQueue& queue) {
+  Thread* thread = current();
+  queue.push(thread);
+  run_another(thread->fiber->context);
+}
+
+void Machine::run_another(Context& from) {
+  if (!ready_.empty()) {
+    Thread* thread = ready_.pop();
+    view.thread = &thread->view;
+    switch_to(from, thread->fiber->context);
+  } else if (started_ < request_->threads) {
+    switch_to(from, take_fiber()->context);
+  } else {
+    fail("deadlock: %u threads wait at block_sync and %u at a warp operation that the others never reach",
+         block_.waiting.length(), block_.live - block_.waiting.length());
+  }
+}
+
+// The fiber stays on the free list until it runs, when fiber_main takes it off.
+Fiber* Machine::take_fiber() {
+  if (free_fibers_.empty()) {
+    Fiber& fiber = fibers_[usable_stacks_];
+    fiber.bottom = stacks_ + usable_stacks_ * stack_stride + page_bytes;
+    mprotect(fiber.bottom, stack_bytes, PROT_READ | PROT_WRITE);
+    // Tops at equal offsets in their pages would all fall into the same few cache sets.
+    fiber.top = fiber.bottom + stack_bytes - usable_stacks_ * 320 % page_bytes;
+    ++usable_stacks_;
+    free_fibers_.push_back(&fiber);
+  }
+  Fiber* fiber = free_fibers_.back();
+  prepare(fiber->context, fiber->bottom, fiber->top, fiber_main);
+  return fiber;
+}
+
+// ---- barriers ----------------------------------------------------------------------------------------------------------------
+
+void Machine::release_if_complete(Barrier& barrier) {
+  if (barrier.arrived > 0 && barrier.arrived >= barrier.live) {
+    barrier.arrived = 0;
+    ready_.take(barrier.waiting);
+  }
+}
+
+void Machine::block_barrier() {
+  if (++block_.arrived >= block_.live) release_if_complete(block_);
+  else park(block_.waiting);
+}
+
+void Machine::warp_barrier() {
+  WarpState& warp = warp_of(current());
+  if (++warp.barrier.arrived >= warp.barrier.live) complete_warp_exchange(warp);
+  else park(warp.barrier.waiting);
+}
+
+void Machine::complete_warp_exchange(WarpState& warp) {
+  if (warp.live_lanes != ~0u)  // what a lane that is not there would say
+    for (int lane = 0; lane < lanes_per_warp; ++lane)
+      if (!(warp.live_lanes >> lane & 1)) memset(&warp.shared.slot[warp.shared.exchanges & 1][lane], poison, sizeof(uint64_t));
+  ++warp.shared.exchanges;
+  release_if_complete(warp.barrier);
+}
+
+// ---- failures ----------------------------------------------------------------------------------------------------------------
+
+void Machine::fail(const char* format, ...) {
+  const Index3& block = view.block_index;
+  int used = view.thread == nullptr
+                 ? 0
+                 : snprintf(failure, sizeof failure, "block (%u, %u, %u), thread %u: ", block.x, block.y, block.z, view.thread->index.x);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(failure + used, sizeof failure - static_cast<size_t>(used), format, arguments);
+  va_end(arguments);
+  siglongjmp(escape_, 1);
+}
+
+}  // namespace dplc
+
+extern "C" {
+
+void dplc_block_barrier(void) { dplc::machine().block_barrier(); }
+void dplc_warp_barrier(void) { dplc::machine().warp_barrier(); }
+void dplc_copy_async(char* to, const void* from, unsigned bytes, unsigned valid_bytes) {
+  dplc::machine().copies().push(to, from, bytes, valid_bytes);
+}
+void dplc_copy_commit(void) { dplc::machine().copies().commit(); }
+void dplc_copy_wait(unsigned groups_left) { dplc::machine().copies().land_all_but(groups_left); }
+void dplc_misaligned(const void* address, unsigned bytes) { dplc::machine().fail_misaligned(address, bytes); }
+
+}

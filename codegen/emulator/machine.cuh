@@ -1,0 +1,61 @@
+// What a compiled kernel and the emulator's runtime share: the state a CUDA thread can see, and the calls a kernel makes.
+//
+// The runtime (runtime.cpp and its neighbours) is compiled once into a shared library; every kernel is compiled against this
+// header alone, which is why it is small and includes next to nothing.
+#pragma once
+#include <stdint.h>
+
+namespace dplc {
+
+struct Index3 { unsigned x, y, z; };
+
+constexpr int lanes_per_warp = 32;
+
+// Values change hands through these slots. Two sets, used alternately: a lane that runs ahead to the next exchange must not
+// overwrite what a slower lane has yet to read.
+struct Warp {
+  uint64_t slot[2][lanes_per_warp];
+  unsigned exchanges;  // completed so far
+};
+
+struct ThreadView {
+  Index3 index;  // within its block
+  unsigned lane;
+  Warp* warp;
+};
+
+// The parts of a machine that kernels look at. One machine executes blocks, one after another, on one OS thread.
+struct View {
+  const ThreadView* thread;  // the one that is running
+  Index3 block_index, block_shape, grid_shape;
+  char* shared;  // the block's dynamic shared memory
+};
+
+enum class Access : uint8_t { global_load, global_store, shared_load, shared_store, async_store };
+
+}  // namespace dplc
+
+extern "C" {
+// Set by the runtime before a kernel runs on this OS thread. initial-exec: one instruction to reach, no call.
+extern __thread dplc::View* dplc_view __attribute__((tls_model("initial-exec")));
+
+// A shared address is a byte offset into this window, which holds the shared memory of every machine. It never moves.
+char* dplc_shared_window(void);
+
+void dplc_block_barrier(void);
+// Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one.
+void dplc_warp_barrier(void);
+
+// The copy lands no sooner than its wait; until then its target holds poison. Bytes beyond `valid_bytes` land as zeros.
+void dplc_copy_async(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
+void dplc_copy_commit(void);
+void dplc_copy_wait(unsigned groups_left);
+
+[[noreturn]] void dplc_misaligned(const void* address, unsigned bytes);
+
+uint16_t dplc_float_to_f16(float value);
+float dplc_f16_to_float(uint16_t bits);
+
+// Checked mode: called before every access, with its line of kernel text.
+void dplc_access(const void* address, unsigned bytes, dplc::Access access, int line);
+}

@@ -1,0 +1,189 @@
+// The inside of the emulator's runtime: a machine that executes the blocks of a grid, one CUDA thread per fiber.
+#pragma once
+#include <setjmp.h>
+#include <stddef.h>
+
+#include <vector>
+
+#include "context.cuh"
+#include "machine.cuh"
+
+namespace dplc {
+
+constexpr unsigned max_threads = 1024;
+constexpr size_t page_bytes = 4096;
+constexpr size_t stack_bytes = 128 << 10;     // pages are taken when touched; most threads touch one or two
+constexpr size_t shared_capacity = 256 << 10;  // of a block; no device has more
+constexpr size_t shared_guard = 256 << 10;     // inaccessible bytes behind it
+constexpr int poison = 0xff;                   // a NaN in every float, and a conspicuous integer
+
+// ---- what Python hands over (mirrored in runtime.py) -------------------------------------------------------------------------
+
+struct BufferInfo {
+  const char* name;
+  char* base;
+  uint64_t bytes;
+};
+
+struct LaunchRequest {
+  void (*entry)(void* const* arguments);
+  void* const* arguments;
+  const BufferInfo* buffers;
+  uint64_t buffer_count;
+  const uint64_t* blocks;  // linear indices of the blocks to run, or null for all
+  uint64_t block_count;
+  uint32_t grid[3];
+  uint32_t threads;
+  uint32_t shared_bytes;
+  uint32_t workers;  // OS threads
+  uint32_t order;    // of the threads of a block: 0 forwards, 1 backwards
+};
+
+// ---- threads -----------------------------------------------------------------------------------------------------------------
+
+struct Fiber {
+  Context context;
+  char* bottom;
+  char* top;
+};
+
+struct PendingCopy {
+  char* to;
+  const void* from;
+  uint16_t bytes, valid_bytes;
+  uint32_t group;
+};
+
+// The asynchronous copies of one thread that have not landed, in the order they were issued.
+class CopyQueue {
+ public:
+  void push(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
+  void commit() { ++committed_; }
+  void land_all_but(unsigned groups_left);
+  void clear() { first_ = 0, copies_.clear(), committed_ = 0; }
+
+ private:
+  std::vector<PendingCopy> copies_;
+  size_t first_ = 0;
+  uint32_t committed_ = 0;
+};
+
+struct Thread {
+  ThreadView view;  // first: View::thread points here
+  Thread* next;     // in the queue it stands in
+  Fiber* fiber;
+  CopyQueue copies;
+};
+
+class ThreadQueue {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  void push(Thread* thread) {
+    thread->next = nullptr;
+    (first_ ? last_->next : first_) = thread;
+    last_ = thread;
+  }
+  Thread* pop() {
+    Thread* thread = first_;
+    first_ = thread->next;
+    return thread;
+  }
+  // Moves all of `other` to the end of this queue.
+  void take(ThreadQueue& other) {
+    if (other.empty()) return;
+    (first_ ? last_->next : first_) = other.first_;
+    last_ = other.last_;
+    other.first_ = nullptr;
+  }
+  void clear() { first_ = nullptr; }
+  unsigned length() const {
+    unsigned count = 0;
+    for (Thread* thread = first_; thread; thread = thread->next) ++count;
+    return count;
+  }
+
+ private:
+  Thread* first_ = nullptr;
+  Thread* last_ = nullptr;
+};
+
+struct Barrier {
+  unsigned live, arrived;  // threads that have exited are no longer waited for, as on hardware since sm_70
+  ThreadQueue waiting;
+};
+
+struct WarpState {
+  Warp shared;  // what its lanes can see
+  Barrier barrier;
+  uint32_t live_lanes;
+};
+
+// ---- machine -----------------------------------------------------------------------------------------------------------------
+
+class Machine {
+ public:
+  View view;  // first: dplc_view points here
+
+  explicit Machine(char* shared_region);
+  Machine(const Machine&) = delete;
+
+  void begin_launch(const LaunchRequest& request);
+  // Runs one block to its end. False: it failed, and `failure` says how.
+  bool run_block(uint64_t linear_index);
+
+  void block_barrier();
+  void warp_barrier();
+  CopyQueue& copies() { return current()->copies; }
+
+  // Ends the block at once, abandoning every fiber; kernels own nothing that would need unwinding.
+  [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  // From the signal handler: says what an address that faulted has to do with the launch, then fails.
+  [[noreturn]] void fail_at_address(int signal, const char* address);
+  [[noreturn]] void fail_misaligned(const void* address, unsigned bytes);
+
+  bool running = false;
+  char failure[512];
+  char* signal_stack;
+
+ private:
+  friend void fiber_main();
+
+  Thread* current() { return reinterpret_cast<Thread*>(const_cast<ThreadView*>(view.thread)); }
+  WarpState& warp_of(Thread* thread) { return *reinterpret_cast<WarpState*>(thread->view.warp); }
+  Thread* start_next();
+  void finish(Thread* thread);
+  [[noreturn]] void leave_fiber(Fiber* fiber);
+  void park(ThreadQueue& queue);
+  void run_another(Context& from);
+  void release_if_complete(Barrier& barrier);
+  void complete_warp_exchange(WarpState& warp);
+  Fiber* take_fiber();
+  void describe_address(const char* address, char* text, size_t bytes) const;
+
+  const LaunchRequest* request_ = nullptr;
+  ThreadQueue ready_;
+  unsigned started_ = 0;
+  Barrier block_{};
+  std::vector<Thread> threads_;
+  std::vector<WarpState> warps_;
+  std::vector<Fiber> fibers_;
+  std::vector<Fiber*> free_fibers_;
+  char* stacks_;
+  unsigned usable_stacks_ = 0;
+  char* shared_end_;  // of this machine's shared memory
+  Context main_{};
+  sigjmp_buf escape_;
+};
+
+// Where the shared memory of every machine lies: one region after another, each with a guard behind.
+char* shared_window();
+
+// While one lives, a fault on an OS thread that runs a kernel fails its block instead of the process.
+class FaultGuard {
+ public:
+  FaultGuard();
+  ~FaultGuard();
+  FaultGuard(const FaultGuard&) = delete;
+};
+
+}  // namespace dplc

@@ -1,0 +1,187 @@
+"""What the code generator hands to the runtime: kernels as text with launch geometry, and the order to launch them in.
+
+Data only. Nothing here compiles, launches or imports numpy, so that any floor may describe a program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+DtypeName = Literal["f32", "f16", "bf16", "i32", "i64", "b8"]
+Role = Literal["in", "out"]
+
+
+class Dtype(NamedTuple):
+    """How one dtype is written in kernel text and how wide an element is.
+
+    `numpy` names the numpy dtype that holds the same bits; numpy has no bf16, so its bits travel as uint16.
+    """
+
+    c_type: str
+    item_bytes: int
+    numpy: str
+
+
+DTYPES: MappingProxyType[str, Dtype] = MappingProxyType(
+    {
+        "f32": Dtype("float", 4, "float32"),
+        "f16": Dtype("f16", 2, "float16"),
+        "bf16": Dtype("bf16", 2, "uint16"),
+        "i32": Dtype("int", 4, "int32"),
+        "i64": Dtype("long long", 8, "int64"),
+        "b8": Dtype("bool", 1, "bool"),
+    }
+)
+
+# What every supported device accepts. A grid may be wide in x only.
+MAX_THREADS_PER_BLOCK = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+POINTER_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A named array in global memory. `shape` is in elements; a scalar has shape `()`."""
+
+    name: str
+    dtype: DtypeName
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"buffer `{self.name}` has dtype `{self.dtype}`; known dtypes are {', '.join(DTYPES)}")
+        if any(extent < 0 for extent in self.shape):
+            raise ValueError(f"buffer `{self.name}` has a negative extent in its shape {self.shape}")
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, without padding."""
+        return self.size * DTYPES[self.dtype].item_bytes
+
+
+@dataclass(frozen=True)
+class KernelParam(Buffer):
+    """A pointer parameter of a kernel. Role "in": read only for the whole launch. "out": written, and perhaps read."""
+
+    role: Role = "in"
+
+    @property
+    def declaration(self) -> str:
+        """The parameter as kernel text: `const float* __restrict__ x`."""
+        const = "const " if self.role == "in" else ""
+        return f"{const}{DTYPES[self.dtype].c_type}* __restrict__ {self.name}"
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """One kernel: text, launch geometry, and the pointers it takes, in order.
+
+    `text` holds one `extern "C" __global__ void name(...) { ... }` and no #include; it calls the functions of
+    `prelude.cuh`. `grid` counts blocks in x, y, z; `block` counts threads in x; `smem` is dynamic shared memory in
+    bytes, which the kernel reaches through `DPLC_DYN_SMEM(float, smem_buf)`.
+    """
+
+    name: str
+    text: str
+    grid: tuple[int, int, int]
+    block: int
+    smem: int
+    params: tuple[KernelParam, ...]
+    comment: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.block <= MAX_THREADS_PER_BLOCK:
+            raise ValueError(
+                f"kernel `{self.name}` has {self.block} threads per block; 1 to {MAX_THREADS_PER_BLOCK} are possible"
+            )
+        for axis, extent, limit in zip("xyz", self.grid, MAX_GRID, strict=True):
+            if not 1 <= extent <= limit:
+                raise ValueError(f"kernel `{self.name}` has {extent} blocks in {axis}; 1 to {limit} are possible")
+        if self.smem < 0:
+            raise ValueError(f"kernel `{self.name}` asks for {self.smem} bytes of shared memory")
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in the whole grid."""
+        return math.prod(self.grid)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One step of a program: a kernel and the buffer each of its parameters points to."""
+
+    kernel: CudaKernel
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A launch plan: kernels in order, and every buffer they touch.
+
+    A kernel's parameter names are buffer names, unless `bindings` says otherwise: entry i lists the buffers of launch
+    i, one per parameter, so that a kernel compiled once serves many layers. Inputs and constants are supplied by the
+    caller (constants are the ones that stay the same from run to run: weights, folded tables); outputs and temporaries
+    are allocated by the executor.
+    """
+
+    kernels: tuple[CudaKernel, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...] = ()
+    temporaries: tuple[Buffer, ...] = ()
+    bindings: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [buffer.name for buffer in self.buffers()]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"buffers declared twice in one program: {', '.join(repeated)}")
+        if self.bindings and len(self.bindings) != len(self.kernels):
+            raise ValueError(f"{len(self.bindings)} bindings for {len(self.kernels)} kernels")
+        self._check_launches()
+        self._check_kernel_texts()
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Every buffer of the program, inputs first."""
+        return (*self.inputs, *self.constants, *self.outputs, *self.temporaries)
+
+    def launches(self) -> Iterator[Launch]:
+        """The launches in order."""
+        for index, kernel in enumerate(self.kernels):
+            names = self.bindings[index] if self.bindings else tuple(param.name for param in kernel.params)
+            yield Launch(kernel, names)
+
+    def distinct_kernels(self) -> tuple[CudaKernel, ...]:
+        """Each kernel once, in order of first launch."""
+        return tuple({kernel.name: kernel for kernel in self.kernels}.values())
+
+    def _check_launches(self) -> None:
+        known = {buffer.name: buffer for buffer in self.buffers()}
+        read_only = {buffer.name for buffer in (*self.inputs, *self.constants)}
+        for launch in self.launches():
+            where = f"kernel `{launch.kernel.name}`"
+            for param, name in zip(launch.kernel.params, launch.buffers, strict=True):
+                if name not in known:
+                    raise ValueError(f"{where} takes `{name}`, which is no buffer of the program")
+                if (known[name].dtype, known[name].nbytes) != (param.dtype, param.nbytes):
+                    raise ValueError(
+                        f"{where} takes `{name}` as {param.dtype}{list(param.shape)}, "
+                        f"but the buffer is {known[name].dtype}{list(known[name].shape)}"
+                    )
+                if param.role == "out" and name in read_only:
+                    raise ValueError(f"{where} writes `{name}`, which is an input or a constant of the program")
+
+    def _check_kernel_texts(self) -> None:
+        texts: dict[str, str] = {}
+        for kernel in self.kernels:
+            if texts.setdefault(kernel.name, kernel.text) != kernel.text:
+                raise ValueError(f"two different kernels of one program are named `{kernel.name}`")

@@ -1,0 +1,187 @@
+"""Running programs: the interface common to devices, and the GPU behind it.
+
+The GPU path launches cubins with PyCUDA in torch's primary context, on the tensors' own memory and in the order of
+torch's current stream. pycuda and torch are imported when a `CudaExecutor` is made, never before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from ..ir.diagnostic import DplcError
+from .arrays import (
+    Array,
+    LaunchError,
+    as_numpy,
+    as_tensor,
+    check_fits,
+    check_names,
+    is_tensor,
+    misalignment_note,
+    torch_dtype,
+    torch_dtype_name,
+)
+from .build import build_device, device_text
+from .emulator.executor import EmulatorExecutor
+from .emulator.runtime import EmulatorError
+from .kernel import Buffer, CudaKernel, Program
+
+__all__ = ["CudaExecutor", "DeviceError", "EmulatorError", "EmulatorExecutor", "Executor", "LaunchError", "executor"]
+
+# A kernel must ask before it gets more dynamic shared memory than this.
+DEFAULT_DYNAMIC_SMEM = 48 << 10
+
+USE_EMULATOR = "run with --device emulator"
+
+
+class DeviceError(DplcError):
+    """The device asked for cannot be used, or not for this kernel; the message says what is missing."""
+
+
+class Executor(Protocol):
+    """Something that runs programs.
+
+    `notes` says what the latest run had to do besides launching, such as copying a misaligned array.
+    """
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The program's outputs by name, given its inputs and constants by name."""
+        ...
+
+
+def executor(device: str) -> Executor:
+    """The executor of a device: "emulator" or "cuda". Raises DeviceError."""
+    if device == "emulator":
+        return EmulatorExecutor()
+    if device == "cuda":
+        return CudaExecutor()
+    raise DeviceError(f"no device `{device}`: choose emulator or cuda")
+
+
+class CudaExecutor:
+    """Runs programs on torch's current GPU.
+
+    Tensors are used where they lie: no copies, unless one is misaligned or not contiguous, which `notes` then says.
+    Numpy arrays are copied to the GPU and the results back. `memory` names the torch device whose tensors the driver
+    can reach; anything but "cuda" is for driver mocks that share memory with the host. Raises DeviceError.
+    """
+
+    device = "cuda"
+
+    def __init__(self, memory: str = "cuda") -> None:
+        self.notes: tuple[str, ...] = ()
+        self._torch = _import("torch", "install PyTorch with CUDA")
+        self._memory = self._torch.device(memory)
+        if memory == "cuda" and not self._torch.cuda.is_available():
+            raise DeviceError("torch finds no CUDA device here", hint=USE_EMULATOR)
+        self._driver = _import("pycuda.driver", "pip install pycuda; it needs the NVIDIA driver")
+        self._driver.init()
+        ordinal = self._torch.cuda.current_device() if memory == "cuda" else 0
+        self._gpu = self._driver.Device(ordinal)
+        self._context = self._gpu.retain_primary_context()
+        self._functions: dict[CudaKernel, Any] = {}
+        self._side_stream: Any = None
+
+    @property
+    def target(self) -> str:
+        """What to compile for: "sm_90a", "sm_80", ... Hopper's own instructions need the suffix."""
+        major, minor = self._gpu.compute_capability()
+        return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
+
+    def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The program's outputs by name, given its inputs and constants by name; launched, not waited for.
+
+        Raises LaunchError, BuildError and DeviceError.
+        """
+        check_names(program, arrays)
+        notes: list[str] = []
+        tensors = {
+            buffer.name: self._place(buffer, arrays[buffer.name], notes)
+            for buffer in (*program.inputs, *program.constants)
+        }
+        for buffer in (*program.outputs, *program.temporaries):
+            tensors[buffer.name] = self._torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=self._memory)
+        with self._stream() as stream:
+            for launch in program.launches():
+                pointers = [tensors[name].data_ptr() for name in launch.buffers]
+                self._launch(launch.kernel, pointers, stream)
+        self.notes = tuple(notes)
+        if any(is_tensor(value) for value in arrays.values()):
+            return {buffer.name: tensors[buffer.name] for buffer in program.outputs}
+        return {buffer.name: as_numpy(buffer, tensors[buffer.name]) for buffer in program.outputs}
+
+    def _place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
+        if not is_tensor(value):
+            return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self._memory)
+        check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
+        if value.device.type != self._memory.type:
+            raise LaunchError(f"`{buffer.name}` is on {value.device}", hint=f"move it: {buffer.name}.to('cuda')")
+        note = misalignment_note(buffer, value.data_ptr(), value.is_contiguous())
+        if note is None:
+            return value.detach()
+        notes.append(note)
+        return value.detach().clone(memory_format=self._torch.contiguous_format)
+
+    @contextmanager
+    def _stream(self) -> Iterator[Any]:
+        """The context entered, and a PyCUDA stream whose work runs in the order of torch's current stream.
+
+        None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of its own is
+        ordered after what torch has enqueued so far, and what torch enqueues next is ordered after it.
+        """
+        self._context.push()
+        try:
+            current = self._torch.cuda.current_stream() if self._memory.type == "cuda" else None
+            if current is None or current.cuda_stream == 0:
+                yield None
+                return
+            if self._side_stream is None:
+                self._side_stream = self._driver.Stream()
+            side = self._torch.cuda.ExternalStream(self._side_stream.handle)
+            side.wait_stream(current)
+            yield self._side_stream
+            current.wait_stream(side)
+        finally:
+            self._driver.Context.pop()
+
+    def _launch(self, kernel: CudaKernel, pointers: list[int], stream: Any) -> None:
+        function = self._functions.get(kernel)
+        if function is None:
+            function = self._functions[kernel] = self._load(kernel)
+        function.prepared_async_call(kernel.grid, (kernel.block, 1, 1), stream, *pointers, shared_size=kernel.smem)
+
+    def _load(self, kernel: CudaKernel) -> Any:
+        module = self._driver.module_from_buffer(self._build(kernel))
+        function = module.get_function(kernel.name)
+        if kernel.smem > DEFAULT_DYNAMIC_SMEM:
+            limit = self._gpu.get_attribute(self._driver.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+            if kernel.smem > limit:
+                raise DeviceError(
+                    f"kernel `{kernel.name}` needs {kernel.smem} bytes of shared memory per block; "
+                    f"{self._gpu.name()} has {limit}"
+                )
+            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.smem)
+        function.prepare("P" * len(kernel.params))
+        return function
+
+    def _build(self, kernel: CudaKernel) -> bytes:
+        """The image the driver loads."""
+        return build_device(device_text([kernel]), self.target)
+
+
+def _import(name: str, fix: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DeviceError(
+            f"--device cuda needs {name}, which cannot be imported here", None, [str(error)], fix
+        ) from error

@@ -1,0 +1,57 @@
+"""Tile IR to Kernel IR. It decides nothing: roles of axes, fields of Stage and the order of statements say all.
+
+Where a fact forbids what a role asks for (a VEC axis along which an access is not contiguous), that one access is scalar
+and the kernel is still right. No branch here names what an operation is for, or a shape.
+"""
+
+from __future__ import annotations
+
+from ...ir.expr import Var
+from ...ir.kernel import Base, Define, Element, Launch
+from ...ir.node import nodes, replace
+from ...ir.program import Block, Kernel
+from ..target import Target
+from .copies import plan_groups
+from .launch import block_axes, check_limits, thread_axes
+from .lowering import Lowering
+from .prepare import prepare
+from .statements import lower_block
+
+__all__ = ["materialise"]
+
+
+def materialise(kernel: Kernel, target: Target) -> Kernel:
+    """Kernel IR of a kernel whose body is a Tile, or a nest that one thread runs.
+
+    Raises DplcError where the launch exceeds the target's limits, or for a dtype or transport without code yet.
+    """
+    prepared, tile = prepare(kernel)
+    low = Lowering(prepared, tile, target)
+    plan_groups(low)
+    body = lower_block(low, tile.body, (0,), frozenset())
+    grid, blocks = block_axes(low)
+    check_limits(kernel, target, low.thread_count, low.shared_bytes)
+    whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *body))
+    launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident)
+    return replace(kernel, body=(launch,))
+
+
+def without_unused(block: Block) -> Block:
+    """The kernel's top without definitions that nobody reads: axes that only bases would have used, for one."""
+    kept: list[object] = []
+    used: set[str] = set()
+    for stmt in reversed(block):
+        if isinstance(stmt, (Define, Base)) and stmt.dst not in used:
+            continue
+        kept.append(stmt)
+        used.update(_names(stmt))
+    return tuple(reversed(kept))  # type: ignore[arg-type]
+
+
+def _names(stmt: object) -> set[str]:
+    """The names that a statement reads or changes, at any depth."""
+    from ...ir.kernel import Address, Advance
+
+    found = {node.name for node in nodes(stmt, Var, Element)}
+    found |= {address.base for address in nodes(stmt, Address)} | {advance.base for advance in nodes(stmt, Advance)}
+    return found | {base.root for base in nodes(stmt, Base)}

@@ -1,0 +1,161 @@
+"""Addresses: a flat linear form, split by the level of the nest at which each of its terms is known.
+
+    only THREAD and BLOCK axes     one named base at the kernel's top
+    a loop at run time             global memory: a pointer moved on at the end of each turn; shared: base + slot, per turn
+    a replicated axis, a value     the immediate part, at the access
+
+Bases are remembered by (base below, terms), so accesses share them for nothing. ptxas rewards exactly this text: one
+register and an immediate per access; anything else it computes again inside the loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...ir.expr import Binary, Call, Sum, Var, add, free_names, from_linear, is_int, linear, multiply, rebuild
+from ...ir.facts.layout import DTYPE_BYTES, strides
+from ...ir.kernel import Address, Advance, Assign, Base, Define
+from ...ir.node import Expr, Node
+from ...ir.ranges import interval
+
+if TYPE_CHECKING:
+    from .lowering import Level, Lowering
+
+FAR_BYTES = 4096  # cp.async does not fold immediates beyond this: two additions per copy otherwise
+INT_LIMIT = 2**31
+AT_ACCESS = -1
+
+
+def flat(low: Lowering, buf: str, idx: tuple[Expr, ...]) -> Expr:
+    """The element of a buffer in global memory, as a linear form."""
+    total: Expr = 0
+    for position, stride in zip(idx, strides(low.params[buf].shape), strict=True):
+        total = add(total, multiply(position, stride))
+    return low.tidy(total)
+
+
+def global_address(low: Lowering, buf: str, element: Expr) -> Address:
+    """The address of an element of a buffer."""
+    far = FAR_BYTES // DTYPE_BYTES[low.params[buf].dtype]
+    base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=far)
+    return Address(base, widen(low, low.read(offset)))
+
+
+def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: int = 0) -> tuple[str, Expr]:
+    """(base, what is left for the access) of a linear form. Far constants go to the innermost base."""
+    terms, constant = linear(e)
+    by_level: dict[int, dict[Any, int]] = {}
+    for atom, factor in terms.items():
+        by_level.setdefault(level_of(low, atom), {})[atom] = factor
+    rest = by_level.pop(AT_ACCESS, {})
+    moved = constant if far and abs(constant) >= far else 0
+    if moved and not by_level:
+        by_level[0] = {}
+    base, last = root, max(by_level, default=0)
+    for number in sorted(by_level):
+        base = derive(low, base, number, by_level[number], moved if number == last else 0, hint, shared)
+    return base, from_linear(rest, constant - moved)
+
+
+def level_of(low: Lowering, atom: Expr) -> int:
+    """The outermost level that knows an atom: 0 is the kernel's top, others are loops, AT_ACCESS is none of them."""
+    names = free_names(atom)
+    if names <= low.fixed:
+        return 0
+    if any(name in low.replicated or name in low.env for name in names):
+        return AT_ACCESS
+    loops = [number for number, level in enumerate(low.levels) if level.var in names]
+    return loops[-1] if loops else AT_ACCESS
+
+
+def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constant: int, hint: str, shared: bool) -> str:
+    """A base of a level: the one before it plus the terms of this level."""
+    level = low.levels[number]
+    key = (root, tuple(terms.items()), constant)
+    if key in level.bases:
+        return level.bases[key]
+    offset = from_linear(terms, constant)
+    var = Var(level.var) if level.var else None
+    if var is not None and not shared and terms.keys() == {var} and is_int(level.step):
+        name = low.fresh(hint)
+        start = add(multiply(level.start, terms[var]), constant)
+        level.before.append(Base(name, root, widen(low, start), 1))
+        level.tail.append(Advance(name, multiply(level.step, terms[var])))
+    elif var is not None and shared:
+        slots = [ring(low, level, atom, factor) for atom, factor in terms.items()]
+        name = low.fresh(hint)
+        level.head.append(Base(name, root, add(constant, _sum(slots))))
+    else:
+        name = low.fresh(hint)
+        level.head.append(Base(name, root, widen(low, offset)))
+    level.bases[key] = name
+    return name
+
+
+def _sum(items: list[Expr]) -> Expr:
+    result: Expr = 0
+    for item in items:
+        result = add(result, item)
+    return result
+
+
+def ring(low: Lowering, level: Level, atom: Expr, factor: int) -> Expr:
+    """`(k + d) % N * bytes` of a ring of slots: a mask for a power of two, else a counter that wraps by a select.
+
+    `k % 3` costs about 20 instructions a turn, the select one or two.
+    """
+    if not _is_ring(level, atom):
+        return multiply(atom, factor)
+    key = ("ring", atom, factor)
+    if key not in level.bases:
+        turns, (_, ahead) = atom.b, linear(atom.a)
+        name = level.bases[key] = low.fresh("slot")
+        if turns & (turns - 1) == 0:
+            level.head.append(Define(name, "i32", multiply(atom, factor)))
+        else:
+            level.before.append(Define(name, "i32", (level.start + ahead) % turns * factor, 1))
+            last = Binary("==", Var(name), (turns - 1) * factor)
+            level.tail.append(Assign(Var(name), Call("where", (last, 0, add(Var(name), factor)))))
+    return Var(level.bases[key])
+
+
+def _is_ring(level: Level, atom: Any) -> bool:
+    if atom.__class__ is not Binary or atom.op != "%" or not is_int(atom.b):
+        return False
+    counts = linear(atom.a)[0] == {Var(level.var or ""): 1}
+    return counts and level.step == 1 and is_int(level.start)
+
+
+def widen(low: Lowering, e: Expr) -> Expr:
+    """e computed in 64 bits where 32 may not hold a part of it. A pointer takes its terms one at a time."""
+    if e.__class__ is Sum:
+        parts = [(_wide(low, atom, factor), factor) for atom, factor in e.terms]
+        return from_linear(dict(parts), e.constant)
+    return _wide(low, e, 1) if isinstance(e, Node) else e
+
+
+def _wide(low: Lowering, atom: Expr, factor: int) -> Expr:
+    """An atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
+    if not _fits(low, atom):
+        if atom.__class__ is Binary:
+            return rebuild(atom, lambda part: widen(low, part) if _fits(low, part) else _sixty_four(low, part))
+        return _sixty_four(low, atom)
+    lowest, highest = interval(atom, low.ranges)
+    fits = max(abs(lowest * factor), abs(highest * factor)) < INT_LIMIT
+    return atom if fits else Call("i64", (atom,))
+
+
+def _sixty_four(low: Lowering, e: Expr) -> Expr:
+    if e.__class__ is Sum:
+        return from_linear({Call("i64", (atom,)): factor for atom, factor in e.terms}, e.constant)
+    return Call("i64", (e,)) if isinstance(e, Node) else e
+
+
+def _fits(low: Lowering, e: Expr) -> bool:
+    """Whether an int holds e and everything it is computed from."""
+    lowest, highest = interval(e, low.ranges)
+    if max(abs(lowest), abs(highest)) >= INT_LIMIT:
+        return False
+    if e.__class__ is Sum:
+        return all(_fits(low, multiply(atom, factor)) for atom, factor in e.terms) if len(e.terms) > 1 else _fits(low, e.terms[0][0])
+    return not (e.__class__ is Binary) or (_fits(low, e.a) and _fits(low, e.b))

@@ -1,0 +1,176 @@
+"""Cooperative copies into shared slabs, and the groups in which asynchronous ones are waited for.
+
+A chunk is 16 bytes where source and slab allow it, else one element. L lanes copy a row: thread t takes the rows
+t//L + r*(T//L) and in them the chunks t%L + L*c. r and c are replicated axes, so addresses need nothing of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Expr, Var, add, binary, floordiv, linear, modulo, multiply
+from ...ir.facts.layout import pitch, slab_rows
+from ...ir.kernel import Barrier, Branch, Commit, CopyAsync, Element, LoadFrom, Registers, StoreTo, WaitGroup
+from ...ir.program import Block, Stmt
+from ...ir.ranges import interval
+from ...ir.tile import Stage, Sync, Wait
+from .addresses import flat, global_address
+from .guards import conjunction, narrowed, settle
+from .lowering import Lowering, Path
+from .slabs import CHUNK, cell_address, element_bytes
+
+if TYPE_CHECKING:
+    from .statements import Place
+
+
+class Shape(NamedTuple):
+    """width: elements of a chunk; chunks of a row; rows; lanes of a row; groups: rows that are copied at once."""
+
+    width: int
+    chunks: int
+    rows: int
+    lanes: int
+    groups: int
+
+
+def copy_shape(low: Lowering, stage: Stage) -> Shape:
+    """How the block's threads divide a slab."""
+    width = CHUNK // element_bytes(low, stage)
+    width = width if moves_in_chunks(low, stage, width) else 1
+    chunks = stage.slab[-1].extent // width
+    lanes = min(stage.lanes, low.thread_count) or math.gcd(chunks, low.thread_count)
+    return Shape(width, chunks, slab_rows(stage), lanes, low.thread_count // lanes)
+
+
+def moves_in_chunks(low: Lowering, stage: Stage, width: int) -> bool:
+    """Whether rows of the slab are aligned runs of whole chunks of the source."""
+    source, inner = low.params[stage.src].shape, stage.slab[-1]
+    last = len(source) - 1
+    if inner.dim != last or inner.stride != 1 or any(size % width for size in (inner.extent, pitch(stage), source[-1])):
+        return False
+    if any(axis.dim == last and axis.stride % width for axis in stage.slab[:-1]):
+        return False
+    terms, constant = linear(stage.origin[-1])
+    return not constant % width and all(factor % width == 0 for factor in terms.values())
+
+
+def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
+    """One Stage. Rows and chunks beyond the slab are left out by the predicate, never by a branch around a cp.async."""
+    if stmt.via == "TMA":
+        raise DplcError(f"slab `{stmt.dst}`: copies by TMA cannot be generated yet", hint="use via=ASYNC")
+    shape = copy_shape(low, stmt)
+    row_axis, chunk_axis = "r", "c"
+    while {row_axis, chunk_axis} & low.taken:
+        row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"
+    turns = {row_axis: -(-shape.rows // shape.groups), chunk_axis: -(-shape.chunks // shape.lanes)}
+    low.replicated.update(turns)
+    with low.ranging({name: (0, extent - 1) for name, extent in turns.items()}):
+        out = _copy(low, stmt, shape, row_axis, chunk_axis)
+    for name in turns:
+        del low.replicated[name]
+    grouped = stmt.via == "ASYNC" and (low.group == 1 or (at.path, at.position) in low.commits)
+    return (*out, Commit()) if grouped else out
+
+
+def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: str) -> Block:
+    turns, axes = low.replicated, tuple(axis for axis in (row_axis, chunk_axis) if low.replicated[axis] > 1)
+    thread: Expr = low.thread if low.thread_count > 1 else 0
+    row = add(floordiv(thread, shape.lanes), multiply(Var(row_axis), shape.groups) if turns[row_axis] > 1 else 0)
+    chunk = add(modulo(thread, shape.lanes), multiply(Var(chunk_axis), shape.lanes) if turns[chunk_axis] > 1 else 0)
+    row, column = low.tidy(row), low.tidy(multiply(chunk, shape.width))
+    position = source_position(low, stmt, row, column)
+    edges = [(">=", p, 0) for p in position] + [("<", p, m) for p, m in zip(position, low.params[stmt.src].shape, strict=True)]
+    under = narrowed(low, stmt.when)
+    inside = conjunction([binary(*edge) for edge in edges if not _always(edge, under)])
+    mine = [] if shape.groups * shape.lanes == low.thread_count else [binary("<", thread, shape.groups * shape.lanes)]
+    mine += [binary("<", row, shape.rows)] if shape.rows % shape.groups else []
+    mine += [binary("<", chunk, shape.chunks)] if shape.chunks % shape.lanes else []
+    when = low.read(settle(low, conjunction([*mine, stmt.when])))
+    inside = low.read(inside)
+    to = cell_address(low, stmt, row, column, stmt.slot, f"{stmt.dst}_wr")
+    source = global_address(low, stmt.src, flat(low, stmt.src, position))
+    size = shape.width * element_bytes(low, stmt)
+    if stmt.via == "ASYNC" and size >= 4:
+        return low.nest(axes, (CopyAsync(to, source, size, when, inside),))
+    # one at a time, all loads before all stores: their latencies overlap
+    dtype, name = low.params[stmt.src].dtype, low.fresh(f"{stmt.dst}_cp")
+    here = tuple(map(Var, axes))
+    into: Expr = Element(name, here) if here else Var(name)
+    lanes = [Element(name, (*here, lane)) for lane in range(shape.width)] if shape.width > 1 else [into]
+    held = (*low.extents(axes), *([shape.width] if shape.width > 1 else []))
+    load = LoadFrom(into, dtype, source, shape.width, conjunction([when, inside]))
+    store: Stmt = StoreTo(dtype, to, tuple(lanes))
+    if when is not True:
+        store = Branch(when, (store,))
+    return (Registers(name, dtype, held), *low.nest(axes, (load,)), *low.nest(axes, (store,)))
+
+
+def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
+    """The element of the source that goes to a cell, through the axes of the slab."""
+    position = list(stmt.origin)
+    rest = math.prod(axis.extent for axis in stmt.slab[:-1])
+    for number, axis in enumerate(stmt.slab):
+        if axis is stmt.slab[-1] and number == len(stmt.slab) - 1:
+            place: Expr = column
+        else:
+            rest //= axis.extent
+            place = floordiv(row, rest)
+            place = low.tidy(modulo(place, axis.extent) if number else place)
+        position[axis.dim] = add(position[axis.dim], multiply(place, axis.stride))
+    return tuple(map(low.tidy, position))
+
+
+def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> bool:
+    op, e, limit = edge
+    lowest, highest = interval(e, ranges)
+    return lowest >= limit if op == ">=" else highest < limit
+
+
+# ---- waiting
+
+
+def plan_groups(low: Lowering) -> None:
+    """Decide what a commit group is.
+
+    A run of neighbouring asynchronous copies is one group, ended where its first buffer comes again (in a peeled prologue
+    the runs touch). Where runs differ in length, or a Wait cuts one, each copy is a group of its own.
+    """
+    runs = list(async_runs(low.kernel.body))
+    lengths = {length for length, _ in runs}
+    low.group = lengths.pop() if len(lengths) == 1 else 1
+    if any(wait.keep % low.group for wait in _waits(low.kernel.body)):
+        low.group = 1
+    low.commits = frozenset(end for _, end in runs)
+
+
+def async_runs(block: Block, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
+    """(length, (path, position) of the last copy) of every run of asynchronous copies."""
+    seen: list[str] = []
+    for position, stmt in enumerate(block):
+        copy = isinstance(stmt, Stage) and stmt.via == "ASYNC"
+        if seen and (not copy or stmt.dst in seen):  # type: ignore[attr-defined]
+            yield len(seen), (path, position - 1)
+            seen = []
+        if copy:
+            seen.append(stmt.dst)  # type: ignore[attr-defined]
+        yield from async_runs(getattr(stmt, "body", ()), (*path, position))
+    if seen:
+        yield len(seen), (path, len(block) - 1)
+
+
+def _waits(block: Block) -> Iterator[Wait]:
+    for stmt in block:
+        if isinstance(stmt, Wait):
+            yield stmt
+        yield from _waits(getattr(stmt, "body", ()))
+
+
+def lower_sync(low: Lowering, stmt: Sync, at: Place) -> Block:
+    return (Barrier(),) if low.thread_count > 1 else ()
+
+
+def lower_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
+    return (WaitGroup(stmt.keep // low.group),) if low.commits else ()

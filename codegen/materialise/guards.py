@@ -1,0 +1,69 @@
+"""Conditions at vector granularity, and what a condition tells about ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.expr import Binary, Var, binary, both, free_names, is_int, linear, subtract
+from ...ir.facts.layout import is_vector
+from ...ir.node import Expr
+from ...ir.ranges import Interval, decide
+from ...ir.substitute import substitute
+
+if TYPE_CHECKING:
+    from .lowering import Lowering
+
+
+def weaken(low: Lowering, condition: Expr) -> Expr:
+    """The condition without the positions inside vectors on which it does not depend.
+
+    `e < N` holds for all of a vector or for none of it, if e counts aligned neighbours and N is a multiple of the width.
+    That is why a ragged row of 2000 keeps its vector stores and one of 2003 does not.
+    """
+    if condition.__class__ is not Binary:
+        return condition
+    if condition.op in ("and", "or"):
+        return binary(condition.op, weaken(low, condition.a), weaken(low, condition.b))
+    names = free_names(condition)
+    for axis, width in low.vectors.items():
+        edge = condition.op in ("<", ">=") and is_int(condition.b) and condition.b % width == 0
+        if edge and axis in names and is_vector(low.tidy(condition.a), axis, width) and not low.varies(condition, axis):
+            condition = binary(condition.op, substitute(condition.a, {axis: 0}), condition.b)
+            if condition.__class__ is not Binary:
+                break
+    return condition
+
+
+def settle(low: Lowering, condition: Expr) -> Expr:
+    """The condition simplified, with the parts that ranges decide taken out."""
+    condition = low.tidy(condition)
+    decided = decide(condition, low.ranges)
+    if decided is not None:
+        return decided
+    if condition.__class__ is Binary and condition.op in ("and", "or"):
+        return binary(condition.op, settle(low, condition.a), settle(low, condition.b))
+    return condition
+
+
+def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
+    """The ranges of names where the condition `name + c < limit` holds."""
+    ranges = dict(low.ranges)
+    if condition.__class__ is Binary and condition.op == "and":
+        first, second = narrowed(low, condition.a), narrowed(low, condition.b)
+        return {name: (max(r[0], second[name][0]), min(r[1], second[name][1])) for name, r in first.items()}
+    if condition.__class__ is not Binary or condition.op not in ("<", "<="):
+        return ranges
+    terms, spare = linear(subtract(condition.b, condition.a))
+    if len(terms) == 1:
+        ((name, factor),) = terms.items()
+        if name.__class__ is Var and factor == -1 and name.name in ranges:
+            bottom, top = ranges[name.name]
+            ranges[name.name] = (bottom, min(top, spare - (condition.op == "<")))
+    return ranges
+
+
+def conjunction(conditions: list[Expr]) -> Expr:
+    result: Expr = True
+    for condition in conditions:
+        result = both(result, condition)
+    return result

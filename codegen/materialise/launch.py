@@ -1,0 +1,55 @@
+"""The launch: which block and which thread this is, and the limits of the machine."""
+
+from __future__ import annotations
+
+import math
+
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Expr, Var, floordiv, modulo
+from ...ir.kernel import BLOCK_INDEX, THREAD, Define
+from ...ir.program import Kernel, Stmt
+from ..target import Target
+from .lowering import Lowering
+
+MOST_BLOCKS, MOST_BLOCKS_YZ = 2**31 - 1, 65535
+
+
+def block_axes(low: Lowering) -> tuple[tuple[int, int, int], list[Stmt]]:
+    """The grid and the definitions of the BLOCK axes: the last is x, then y, z; more, or too many for y and z, all go in x."""
+    axes = [axis for axis in low.tile.axes if axis.role == "BLOCK"]
+    grid = [1, 1, 1]
+    out: list[Stmt] = []
+    if len(axes) <= 3 and all(axis.extent <= MOST_BLOCKS_YZ for axis in axes[:-1]):
+        for number, axis in enumerate(reversed(axes)):
+            grid[number] = axis.extent
+            out.append(Define(axis.name, "i32", Var(BLOCK_INDEX[number])))
+    else:
+        total = math.prod(axis.extent for axis in axes)
+        grid[0], out = total, decompose(BLOCK_INDEX[0], [(axis.name, axis.extent) for axis in axes])
+    if grid[0] > MOST_BLOCKS:
+        raise DplcError(f"kernel `{low.kernel.name}` needs {grid[0]} blocks; a launch has at most {MOST_BLOCKS}")
+    return (grid[0], grid[1], grid[2]), out
+
+
+def thread_axes(low: Lowering) -> list[Stmt]:
+    """The definitions of the THREAD axes from the thread's index, row-major."""
+    return decompose(THREAD, [(axis.name, axis.extent) for axis in low.threads])
+
+
+def decompose(index: str, axes: list[tuple[str, int]]) -> list[Stmt]:
+    """Row-major coordinates of an index. Shifts and masks where extents are powers of two."""
+    out: list[Stmt] = []
+    stride = 1
+    for number, (name, extent) in enumerate(reversed(axes)):
+        e: Expr = floordiv(Var(index), stride)
+        out.append(Define(name, "i32", modulo(e, extent) if number < len(axes) - 1 else e))
+        stride *= extent
+    return out[::-1]
+
+
+def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:
+    """Raises DplcError for a launch that the target refuses."""
+    if threads > target.threads:
+        raise DplcError(f"kernel `{kernel.name}` has {threads} threads per block; {target.name} allows {target.threads}")
+    if shared_bytes > target.smem:
+        raise DplcError(f"kernel `{kernel.name}` uses {shared_bytes} bytes of shared memory; {target.name} has {target.smem} per block")

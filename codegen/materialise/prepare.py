@@ -1,0 +1,83 @@
+"""Before lowering: one Tile per kernel, no axis of extent 1, no name that means two things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...ir.diagnostic import DplcError, InternalError
+from ...ir.expr import Var, is_int
+from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
+from ...ir.loop import For
+from ...ir.node import Expr, nodes, replace
+from ...ir.program import Kernel
+from ...ir.substitute import substitute
+from ...ir.tile import Stage, Tile
+
+# `lanes` counts in the shuffles of the printed kernel
+RESERVED = (THREAD, SHARED, *BLOCK_INDEX, "lanes")
+SUPPORTED = ("f32", "i32", "i64", "b8")
+
+
+def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
+    """The kernel with exactly one Tile, whose axes have at least two values and names of their own."""
+    for param in (*kernel.ins, *kernel.outs):
+        if param.dtype not in SUPPORTED:
+            raise DplcError(f"kernel `{kernel.name}`: code for {param.dtype} is not supported yet (`{param.name}`)")
+    tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
+    if tiles and len(kernel.body) != 1:
+        raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")
+    tile = tiles[0] if tiles else Tile((), kernel.body)  # a nest that no rule tiled: one thread does it all
+    tile = rename_collisions(kernel, drop_unit_axes(tile))
+    return replace(kernel, body=(tile,)), tile
+
+
+def drop_unit_axes(tile: Tile) -> Tile:
+    """An axis of extent 1 is the number 0."""
+    for axis in tile.axes:
+        if not is_int(axis.extent) or axis.extent < 1:
+            raise InternalError(f"axis `{axis.name}` has the extent {axis.extent!r}")
+    unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1}
+    if not unit:
+        return tile
+    kept = tuple(axis for axis in tile.axes if axis.extent > 1)
+    return replace(tile, axes=kept, body=substitute(tile.body, unit))
+
+
+def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
+    """Axes and loop variables share one space of names with buffers and slabs in a kernel; in Tile IR they do not."""
+    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | {stage.dst for stage in nodes(tile, Stage)}
+    owned |= set(RESERVED)
+    binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
+    clashing = [name for name in dict.fromkeys(binders) if name in owned]
+    if not clashing:
+        return tile
+    taken = owned | set(binders)
+    images: dict[str, Expr] = {}
+    for name in clashing:
+        fresh = fresh_name(name, taken)
+        taken.add(fresh)
+        images[name] = Var(fresh)
+    axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)
+    return replace(tile, axes=axes, body=substitute_variables(tile.body, images))
+
+
+def substitute_variables(body: tuple[object, ...], images: dict[str, Expr]) -> object:
+    """Substitution that renames loops and their uses but leaves buffers alone, although they are Names too."""
+    return tuple(_rename(stmt, images) for stmt in body)
+
+
+def _rename(stmt: object, images: dict[str, Expr]) -> object:
+    buffers = {field: getattr(stmt, field) for field in ("dst", "src", "buf", "acc") if hasattr(stmt, field)}
+    inner = getattr(stmt, "body", None)
+    changed = substitute(replace(stmt, body=()) if inner is not None else stmt, images)  # type: ignore[type-var]
+    if inner is not None:
+        changed = replace(changed, body=substitute_variables(inner, images))
+    return replace(changed, **buffers) if buffers else changed
+
+
+def fresh_name(hint: str, taken: Iterable[str]) -> str:
+    """hint, or hint with the first number that makes it new."""
+    name, number = hint, 1
+    while name in taken:
+        name, number = f"{hint}{number}", number + 1
+    return name

@@ -1,0 +1,144 @@
+"""Shared slabs: where they start, and the byte address of a cell under padding, xor and swizzle.
+
+An xor layout flips bits of a row's 16-byte chunk number C by bits of the row number R: F(R) = sum of bit(R, b_n) << n. With R
+and C written as thread part + immediate part, and no bit possible in both, F(Rt + Ri) = F(Rt) ^ F(Ri) and C = Ct ^ Ci, so
+
+    address = (base ^ (Ci ^ F(Ri))*16) + Ri*pitch        with base = Rt*pitch + (Ct ^ F(Rt))*16
+
+and all that remains for the access is constant. Where the parts share bits the address is computed at the access: right,
+but slow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.diagnostic import InternalError
+from ...ir.expr import Expr, add, floordiv, from_linear, linear, modulo, multiply, xor
+from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_words
+from ...ir.kernel import SHARED, Address, Base
+from ...ir.ranges import interval
+from ...ir.tile import Stage
+from .addresses import level_of, resolve
+
+if TYPE_CHECKING:
+    from .lowering import Lowering
+
+CHUNK = 16  # bytes: the unit of every xor
+UNUSED = 31  # in Stage.xor: this bit of the chunk number is not flipped
+MOST_VALUES = 1 << 14  # beyond this many values of an atom its bits are taken to be all
+
+
+def element_bytes(low: Lowering, stage: Stage) -> int:
+    return DTYPE_BYTES[low.params[stage.src].dtype]
+
+
+def slab_base(low: Lowering, stage: Stage) -> str:
+    """The register with the address of a slab, which gets its memory when first asked for."""
+    if stage.dst not in low.slab_bases:
+        offset = low.allocate(element_bytes(low, stage) * slab_words(stage) * stage.depth)
+        name = low.slab_bases[stage.dst] = low.fresh(stage.dst)
+        low.top.head.append(Base(name, SHARED, offset))
+    return low.slab_bases[stage.dst]
+
+
+def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
+    """The element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
+    cell = cell_of(stage, idx)
+    element = add(multiply(row_of(stage, cell), pitch(stage)), cell[-1])
+    return low.tidy(add(element, multiply(idx[0], slab_words(stage))) if stage.depth > 1 else element)
+
+
+def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
+    """The address of a cell that a load names."""
+    cell = cell_of(stage, idx)
+    slot = idx[0] if stage.depth > 1 else 0
+    return cell_address(low, stage, low.tidy(row_of(stage, cell)), low.tidy(cell[-1]), slot, hint)
+
+
+def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Expr, hint: str) -> Address:
+    """The address of an element of a row of a slot, in bytes."""
+    size, root = element_bytes(low, stage), slab_base(low, stage)
+    slot_bytes = size * slab_words(stage)
+    start = multiply(slot, slot_bytes) if stage.depth > 1 else 0
+    flips = flipped_by(stage, size)
+    if not flips:
+        e = low.tidy(add(start, multiply(add(multiply(row, pitch(stage)), column), size)))
+        base, offset = resolve(low, root, e, hint, shared=True)
+        return Address(base, low.read(offset))
+    row_bytes = pitch(stage) * size
+    unit = CHUNK << (max(flips) + 1)
+    if row_bytes % unit or (stage.depth > 1 and slot_bytes % unit):
+        return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
+    chunk, within = low.tidy(floordiv(column, CHUNK // size)), low.tidy(modulo(column, CHUNK // size))
+    (row_t, row_i), (chunk_t, chunk_i), (within_t, within_i) = (parts(low, e) for e in (row, chunk, within))
+    if possible_bits(low, row_t) & possible_bits(low, row_i) or possible_bits(low, chunk_t) & possible_bits(low, chunk_i):
+        return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
+    base_e = add(multiply(row_t, row_bytes), multiply(xor(chunk_t, flip(low, flips, row_t)), CHUNK))
+    base, offset = resolve(low, root, add(add(start, base_e), multiply(within_t, size)), hint, shared=True)
+    offset = add(offset, add(multiply(row_i, row_bytes), multiply(within_i, size)))
+    return Address(base, low.read(offset), low.read(multiply(xor(chunk_i, flip(low, flips, row_i)), CHUNK)))
+
+
+def _computed(
+    low: Lowering, root: str, start: Expr, row: Expr, column: Expr, size: int, row_bytes: int, flips: dict[int, int], hint: str
+) -> Address:
+    """An address that does not come apart: all but the slot at the access."""
+    base, offset = resolve(low, root, start, hint, shared=True)
+    chunk, within = low.tidy(floordiv(column, CHUNK // size)), low.tidy(modulo(column, CHUNK // size))
+    flipped = multiply(xor(chunk, flip(low, flips, row)), CHUNK)
+    here = add(add(multiply(row, row_bytes), flipped), multiply(within, size))
+    return Address(base, low.read(add(offset, here)))
+
+
+def flipped_by(stage: Stage, size: int) -> dict[int, int]:
+    """{bit of the chunk number: bit of the row number that flips it}; TMA's swizzles are the ones along rows of 128 bytes."""
+    flips = {n: bit for n, bit in enumerate(stage.xor) if bit != UNUSED}
+    if stage.swizzle:
+        row_bytes = pitch(stage) * size
+        if flips or row_bytes < stage.swizzle or 128 % row_bytes:
+            raise InternalError(f"slab `{stage.dst}`: swizzle={stage.swizzle} on rows of {row_bytes} bytes")
+        bits = (stage.swizzle // CHUNK).bit_length() - 1
+        flips = {n: n + (128 // row_bytes).bit_length() - 1 for n in range(bits)}
+    return flips
+
+
+def flip(low: Lowering, flips: dict[int, int], row: Expr) -> Expr:
+    """F(row): the bits of the row put where they flip the chunk number."""
+    result: Expr = 0
+    for n, bit in flips.items():
+        result = add(result, multiply(low.tidy(modulo(low.tidy(floordiv(row, 1 << bit)), 2)), 1 << n))
+    return result
+
+
+def parts(low: Lowering, e: Expr) -> tuple[Expr, Expr]:
+    """(what the kernel's top knows of a sum, the rest with the constant)."""
+    terms, constant = linear(e)
+    known = {atom: factor for atom, factor in terms.items() if level_of(low, atom) == 0}
+    rest = {atom: factor for atom, factor in terms.items() if atom not in known}
+    return from_linear(known, 0), from_linear(rest, constant)
+
+
+def possible_bits(low: Lowering, e: Expr) -> int:
+    """A mask of the bits that may be set in a sum; all of them where its terms may carry."""
+    terms, constant = linear(e)
+    mask = 0
+    for atom, factor in terms.items():
+        lowest, highest = interval(atom, low.ranges)
+        if factor < 0 or lowest < 0 or highest > MOST_VALUES:
+            return -1
+        bits = multiples_mask(factor, highest)
+        if mask & bits:
+            return (1 << low.high(e).bit_length()) - 1
+        mask |= bits
+    return mask | constant if not mask & constant else (1 << low.high(e).bit_length()) - 1
+
+
+def multiples_mask(factor: int, highest: int) -> int:
+    """The bits that occur in factor*0, factor*1, .. factor*highest."""
+    if factor & (factor - 1) == 0:
+        return ((1 << highest.bit_length()) - 1) * factor
+    mask = 0
+    for value in range(highest + 1):
+        mask |= factor * value
+    return mask

@@ -1,0 +1,131 @@
+"""The CUDA text of scalar functions, literals and index arithmetic: one table, and precedence so that no parenthesis is spare.
+
+Functions come by dtype of their operands: floating, integer, bool. `{0}` is replaced by an operand in parentheses where
+it binds looser than the operator; text of a function call needs none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ..ir.diagnostic import InternalError
+
+OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(2, 13)
+TERNARY = 1
+LOG2_E = "1.4426950408889634f"
+
+
+class Form(NamedTuple):
+    """A text with holes, how tightly it binds, and how tightly the operands in the holes must bind."""
+
+    text: str
+    strength: int = ATOM
+    operands: tuple[int, ...] = (0, 0, 0)
+
+
+def _infix(op: str, strength: int) -> Form:
+    return Form("{0} " + op + " {1}", strength, (strength, strength + 1))
+
+
+_CALL1, _CALL2 = "{}({{0}})".format, "{}({{0}}, {{1}})".format
+
+FLOATING: dict[str, Form] = {
+    "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM), "divide": _infix("/", TERM),
+    "floor_divide": Form("floorf({0} / {1})", ATOM, (TERM, UNARY)), "remainder": Form(_CALL2("floor_mod")),
+    "fmod": Form(_CALL2("fmodf")), "maximum": Form(_CALL2("max_nan")), "minimum": Form(_CALL2("min_nan")),
+    "pow": Form(_CALL2("powf")), "atan2": Form(_CALL2("atan2f")), "negative": Form("-{0}", UNARY, (ATOM,)),
+    "abs": Form(_CALL1("fabsf")), "sign": Form(_CALL1("sign")), "relu": Form("max_nan({0}, 0.0f)"),
+    # exp as one multiplication and one instruction; good to about 1e-6 relative where exp is within the range of f32
+    "exp": Form("exp2_approx({0} * " + LOG2_E + ")", ATOM, (TERM,)), "exp2": Form(_CALL1("exp2_approx")),
+    "rsqrt": Form(_CALL1("rsqrt_approx")), "reciprocal": Form(_CALL1("rcp_approx")), "sigmoid": Form(_CALL1("sigmoid")),
+    "round": Form(_CALL1("rintf")), "isnan": Form(_CALL1("isnan")), "isinf": Form(_CALL1("isinf")),
+    **{fn: Form(_CALL1(fn + "f")) for fn in (
+        "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+        "tanh", "erf", "floor", "ceil", "trunc",
+    )},
+}  # fmt: skip
+
+INTEGER: dict[str, Form] = {
+    "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM),
+    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")), "fmod": _infix("%", TERM),
+    "maximum": Form(_CALL2("max")), "minimum": Form(_CALL2("min")), "pow": Form(_CALL2("int_pow")),
+    "negative": Form("-{0}", UNARY, (ATOM,)), "sign": Form(_CALL1("sign")), "abs": Form(_CALL1("abs")),
+    "relu": Form(_CALL2("max").replace("{1}", "{zero}")), "isnan": Form("false"), "isinf": Form("false"),
+    **{fn: Form("{0}", 0, (0,)) for fn in ("floor", "ceil", "trunc", "round")},
+}  # fmt: skip
+
+_OR, _AND = _infix("||", OR), _infix("&&", AND)
+BOOL: dict[str, Form] = {
+    "add": _OR, "maximum": _OR, "multiply": _AND, "minimum": _AND, "logical_or": _OR, "logical_and": _AND,
+    "logical_xor": _infix("!=", EQUAL), "logical_not": Form("!{0}", UNARY, (UNARY,)), "relu": Form("{0}", 0, (0,)),
+    "isnan": Form("false"), "isinf": Form("false"),
+}  # fmt: skip
+
+ANY: dict[str, Form] = {
+    "copy": Form("{0}", 0, (0,)), "where": Form("{0} ? {1} : {2}", TERNARY, (OR, TERNARY, TERNARY)),
+    "less": _infix("<", COMPARE), "less_equal": _infix("<=", COMPARE), "greater": _infix(">", COMPARE),
+    "greater_equal": _infix(">=", COMPARE), "equal": _infix("==", EQUAL), "not_equal": _infix("!=", EQUAL),
+}  # fmt: skip
+
+C_TYPES = {"f32": "float", "i32": "int", "i64": "long long", "b8": "bool", "f16": "f16", "bf16": "bf16"}
+
+
+def form_of(fn: str, dtype: str) -> Form:
+    """The text of a function on operands of a dtype. Raises InternalError where there is none."""
+    table = FLOATING if dtype == "f32" else BOOL if dtype == "b8" else INTEGER
+    form = table.get(fn) or ANY.get(fn)
+    if form is None:
+        raise InternalError(f"no CUDA text for `{fn}` on {dtype}")
+    if dtype == "i64" and fn == "abs":
+        return Form(_CALL1("llabs"))
+    return Form(form.text.replace("{zero}", "0LL" if dtype == "i64" else "0"), form.strength, form.operands)
+
+
+Text = tuple[str, int]  # C text and how tightly it binds
+
+
+def apply_form(form: Form, operands: list[Text]) -> Text:
+    """The text with its holes filled. A form that is nothing but its operand binds as that does."""
+    if form.text == "{0}":
+        return operands[0]
+    filled = [bracket(text, needed) for text, needed in zip(operands, form.operands, strict=False)]
+    return form.text.format(*filled), form.strength
+
+
+def bracket(text: Text, needed: int) -> str:
+    """The text, in parentheses if it binds looser than `needed`."""
+    return f"({text[0]})" if text[1] < needed else text[0]
+
+
+def convert(text: Text, source: str, target: str) -> Text:
+    """A value as another dtype."""
+    if source == target:
+        return text
+    if target == "b8":
+        return f"{bracket(text, EQUAL)} != 0", EQUAL
+    return f"({C_TYPES[target]}){bracket(text, UNARY)}", UNARY
+
+
+def literal(value: Any, dtype: str) -> Text:
+    """A number of a dtype."""
+    if dtype == "b8":
+        return ("true" if value else "false"), ATOM
+    if dtype in ("i32", "i64"):
+        return integer(int(value), dtype == "i64")
+    number = float(value)
+    if math.isnan(number):
+        return "DPLC_NAN", ATOM
+    if math.isinf(number) or abs(number) > 3.4028235677973366e38:  # rounds to infinity in f32
+        return ("DPLC_INF", ATOM) if number > 0 else ("-DPLC_INF", UNARY)
+    return f"{number!r}f", ATOM if math.copysign(1.0, number) > 0 else UNARY
+
+
+def integer(value: int, wide: bool = False) -> Text:
+    """An integer, marked `LL` where an int cannot hold it."""
+    if value < -(2**63) + 1:
+        return "(-9223372036854775807LL - 1)", ATOM
+    if value == -(2**31) and not wide:
+        return "(-2147483647 - 1)", ATOM
+    suffix = "LL" if wide or not -(2**31) < value < 2**31 else ""
+    return f"{value}{suffix}", ATOM if value >= 0 else UNARY

@@ -1,0 +1,187 @@
+"""`dplc`: the commands and their options. Everything heavy is imported inside the commands, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...ir.diagnostic import INTERNAL, USAGE, DplcError
+
+app = typer.Typer(
+    name="dplc",
+    help="PyTorch to CUDA, every optimisation a rule in a text file.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
+app.add_typer(rules_app, name="rules")
+
+Expression = Annotated[
+    str | None,
+    typer.Option("-c", metavar="EXPR", help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input."),
+]
+RuleFiles = Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones.")]
+TargetName = Annotated[str | None, typer.Option("--target", metavar="sm_NN", help="Architecture or device to compile for (default: the GPU present, else sm_80).")]
+Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")]
+
+
+@app.callback()
+def options(
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show Python tracebacks of errors.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from ... import __version__
+
+        typer.echo(f"dplc {__version__}")
+        raise typer.Exit
+
+
+@app.command("compile")
+def compile_command(
+    expression: Expression = None,
+    ir: Annotated[str | None, typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda).")] = None,
+    target: TargetName = None,
+    verbose: Verbose = 0,
+    as_json: Json = False,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+) -> None:
+    """Compile an expression and print it at a stage."""
+    from . import commands
+
+    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed)
+
+
+@app.command("run")
+def run_command(
+    expression: Expression = None,
+    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cuda, emulator or reference (default: cuda if there is a GPU).")] = None,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")] = None,
+    as_json: Json = False,
+    target: TargetName = None,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Compile an expression, run it, and compare the result with float64."""
+    from . import commands
+
+    commands.run_expression(_text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose)
+
+
+@app.command("rewrite")
+def rewrite_command(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")] = None,
+    expression: Expression = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Print every firing as a diff, and every refusal with its reason.")] = False,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Fire these rules only.")] = None,
+    settings: Settings = None,
+    rules: RuleFiles = None,
+    target: TargetName = None,
+    seed: Seed = 0,
+) -> None:
+    """Apply rules to a program and print what comes out."""
+    from . import commands
+
+    if (file is None) == (expression is None):
+        _usage("give either -c EXPR or a file")
+    text = None if expression is None else _text(expression)
+    commands.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed)
+
+
+@rules_app.command("list")
+def rules_list(rules: RuleFiles = None, as_json: Json = False) -> None:
+    """The passes in order, where each comes from, and why it stands there."""
+    from . import rule_commands
+
+    rule_commands.list_rules(rules or [], as_json)
+
+
+@rules_app.command("show")
+def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: RuleFiles = None) -> None:
+    """One rule, with its documentation and examples."""
+    from . import rule_commands
+
+    rule_commands.show_rule(name, rules or [])
+
+
+@rules_app.command("test")
+def rules_test(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to test (default: the built-in rules).")] = None,
+    rules: RuleFiles = None,
+) -> None:
+    """Check rules statically and run their examples."""
+    from . import rule_commands
+
+    rule_commands.test_rules([*(files or []), *(rules or [])])
+
+
+@app.command("doctor")
+def doctor_command(as_json: Json = False) -> None:
+    """What this machine has: compilers, GPU, caches, and what to do about what is missing."""
+    from . import doctor
+
+    doctor.report(as_json)
+
+
+def _text(expression: str | None) -> str:
+    if expression is None:
+        _usage("an expression is needed: -c EXPR")
+    if expression == "-":
+        return sys.stdin.read()
+    return expression
+
+
+def _usage(message: str) -> Any:
+    raise typer.BadParameter(message)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console script. Exit codes: 0 ok, 1 the user's program or rule, 2 usage, 3 ours."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        app(args=given, standalone_mode=False)
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    except Exception as error:
+        code = _explain(error, "--traceback" in given)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        code = 130
+    raise SystemExit(code)
+
+
+def _explain(error: Exception, traceback: bool) -> int:
+    import click
+
+    if traceback and not isinstance(error, click.ClickException):
+        import traceback as module
+
+        module.print_exception(error)
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        error.show()
+        return USAGE
+    if isinstance(error, click.Abort):
+        typer.echo("interrupted", err=True)
+        return 130
+    if isinstance(error, DplcError):
+        typer.echo(error.render(), err=True)
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        return 0
+    typer.echo(f"internal error: {type(error).__name__}: {error}", err=True)
+    typer.echo("  help: this is a defect of dplc; run again with `dplc --traceback ...` and report it", err=True)
+    return INTERNAL

@@ -1,0 +1,89 @@
+"""Facts about numbers, lists and names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from ...ir.expr import Var
+from ...ir.facts.footprint import fresh_name
+from ...ir.facts.structure import all_names
+from ...ir.program import Kernel
+from ..rw.facts import fact
+
+LOOPS = "module loop tile kernel"
+MOST = 1 << 20
+
+
+@fact("size([any]) -> int")
+def size(site: Any, items: Any) -> int:
+    """The number of elements of a list."""
+    return len(items)
+
+
+@fact("max(any*) -> any")
+def greatest(site: Any, *values: Any) -> Any:
+    """The greatest of some numbers, or of a list; 0 for an empty list, which no domain contains."""
+    return max(values[0], default=0) if len(values) == 1 and values[0].__class__ is tuple else max(values)
+
+
+@fact("min(any*) -> any")
+def least(site: Any, *values: Any) -> Any:
+    """The least of some numbers, or of a list; 0 for an empty list."""
+    return min(values[0], default=0) if len(values) == 1 and values[0].__class__ is tuple else min(values)
+
+
+@fact("ceildiv(int, int) -> int")
+def ceildiv(site: Any, a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+@fact("divisors(int) -> [int]")
+def divisors(site: Any, n: int) -> tuple[int, ...]:
+    """The divisors of n, ascending."""
+    small = [d for d in range(1, math.isqrt(max(n, 0)) + 1) if n % d == 0]
+    return tuple(dict.fromkeys((*small, *(n // d for d in reversed(small)))))
+
+
+@fact("pow2(int, int) -> [int]")
+def pow2(site: Any, low: int, high: int) -> tuple[int, ...]:
+    """The powers of two from low to high, both included."""
+    return tuple(1 << n for n in range(MOST.bit_length()) if low <= 1 << n <= high)
+
+
+@fact("pow2floor(int) -> int")
+def pow2floor(site: Any, n: int) -> int:
+    """The greatest power of two that is at most n."""
+    return 1 << max(n, 1).bit_length() - 1
+
+
+@fact("pow2ceil(int) -> int")
+def pow2ceil(site: Any, n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << (max(n, 1) - 1).bit_length()
+
+
+@fact("product([int]) -> int")
+def product(site: Any, values: Any) -> int:
+    """The product of a list."""
+    return math.prod(values)
+
+
+@fact("subsets([any]) -> [any]")
+def subsets(site: Any, items: Any) -> tuple[Any, ...]:
+    """The non-empty subsets of a list, the largest first."""
+    return tuple(c for n in range(len(items), 0, -1) for c in itertools.combinations(items, n))
+
+
+@fact("fresh(name, text?) -> name", LOOPS)
+def fresh(site: Any, base: Any, suffix: str | None = None) -> Var:
+    """A name that the program does not have: base, or base_suffix."""
+    stem = base.name if isinstance(base, Var) else base
+    taken: frozenset[str] = frozenset().union(*map(_names, site.program))
+    return Var(fresh_name(f"{stem}_{suffix}" if suffix else stem, taken))
+
+
+def _names(kernel: Kernel) -> frozenset[str]:
+    return all_names(kernel) | {kernel.name}

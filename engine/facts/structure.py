@@ -1,0 +1,291 @@
+"""Facts about what stands in a run of statements, and where the run stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.expr import Binary, Var, free_names
+from ...ir.facts.layout import params, ranges_of, stages
+from ...ir.facts.structure import (
+    Accumulator,
+    accumulators,
+    defines,
+    dependencies,
+    is_outer_product,
+    matmul_loops,
+    only,
+    replicated_names,
+    summary,
+    team_loops,
+    used_names,
+    uses,
+)
+from ...ir.loop import Accumulate, For, If, Let, Load
+from ...ir.node import nodes
+from ...ir.program import Block
+from ...ir.ranges import decide
+from ...ir.tile import Combine, Tile
+from ..match.context import Context
+from ..rw.facts import fact
+
+TILE = "module loop tile"
+
+
+def axis_names(site: Any) -> frozenset[str]:
+    """The axes of the site's Tile."""
+    return frozenset(axis.name for axis in site.tile.axes) if site.tile else frozenset()
+
+
+# ---- what stands in a run
+
+
+@fact("loops(run, name?) -> [name]", TILE)
+def loops(site: Any, body: Block, role: Any = None) -> tuple[Var, ...]:
+    """The variables of the loops of a run, of one role if it is given."""
+    return tuple(Var(s.var) for s in summary(body).loops if role is None or s.role == role.name)
+
+
+@fact("plain(run) -> bool", TILE)
+def plain(site: Any, body: Block) -> bool:
+    """Whether a run only loads and computes values: doing it more often changes nothing."""
+    return only(body, Load, Let)
+
+
+@fact("tiled(run) -> bool", TILE)
+def tiled(site: Any, body: Block) -> bool:
+    """Whether a kernel has its Tile."""
+    return any(isinstance(stmt, Tile) for stmt in body)
+
+
+@fact("accumulators(run) -> [record]", TILE)
+def accumulated(site: Any, body: Block) -> tuple[Accumulator, ...]:
+    """What a run accumulates for others: `.acc` and `.fn`."""
+    return accumulators(body)
+
+
+@fact("matmul_shaped(run) -> bool", TILE)
+def matmul_shaped(site: Any, body: Block) -> bool:
+    """Whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
+    return bool(matmul_loops(body, axis_names(site)))
+
+
+@fact("outer_product(name, run) -> bool", TILE)
+def outer_product(site: Any, var: Var, body: Block) -> bool:
+    """The same of one reduction, over `var`, by its body."""
+    return is_outer_product(body, var.name, axis_names(site))
+
+
+@fact("multiplied(name, name, run) -> bool", TILE)
+def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
+    """Whether a reduction below has an operand that varies with axis i only and one that varies with axis j only."""
+    return bool(matmul_loops(body, frozenset((i.name, j.name))))
+
+
+@fact("combined(run) -> bool", TILE)
+def combined(site: Any, body: Block) -> bool:
+    """Whether threads combine partial results in a run."""
+    return bool(summary(body).combines)
+
+
+@fact("combined_over(run, name) -> bool", TILE)
+def combined_over(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a Combine of the run names an axis."""
+    return any(axis in stmt.over for stmt in summary(body).combines)
+
+
+@fact("staged(run) -> bool", TILE)
+def staged(site: Any, body: Block) -> bool:
+    """Whether something is copied to shared memory in a run."""
+    return bool(summary(body).stages)
+
+
+@fact("reads(any, name) -> int", TILE)
+def reads(site: Any, body: Any, name: Var) -> int:
+    """How often a run mentions a value, or loads from a buffer."""
+    found = sum(1 for leaf in _leaves(body) if leaf is name)
+    return found + sum(1 for load in summary(body).loads if load.buf == name.name)
+
+
+def _leaves(body: Block) -> Any:
+    return nodes(body, Var)
+
+
+@fact("writes(run, [name]) -> bool", TILE)
+def writes(site: Any, body: Block, bufs: Any) -> bool:
+    """Whether a run stores to a buffer, or copies to a slab, of a list."""
+    targets = {Var(s.buf) for s in summary(body).stores} | {Var(s.dst) for s in summary(body).stages}
+    return bool(targets & set(bufs))
+
+
+@fact("escapes(run, [name]) -> bool", TILE)
+def escapes(site: Any, body: Block, bufs: Any) -> bool:
+    """Whether a buffer of a list is read in the kernel outside of a run."""
+    names = {buf.name for buf in bufs}
+    inside = sum(load.buf in names for load in summary(body).loads)
+    return sum(load.buf in names for load in summary(site.kernel.body).loads) > inside
+
+
+@fact("crosses(run, run*) -> bool", TILE)
+def crosses(site: Any, first: Block, *later: Block) -> bool:
+    """Whether a value defined in the first run is used in a later one."""
+    return not {defines(stmt) for stmt in first}.isdisjoint(frozenset().union(*map(uses, later)))
+
+
+@fact("hides(name, run) -> bool", TILE)
+def hides(site: Any, name: Var, body: Block) -> bool:
+    """Whether the kernel defines a value of this name elsewhere than once: moving it could clash."""
+    return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
+
+
+@fact("disjoint([expr], [name]) -> bool", TILE)
+def disjoint(site: Any, idx: Any, names: Any) -> bool:
+    """Whether an index mentions none of some names."""
+    return free_names(idx).isdisjoint(name.name for name in names)
+
+
+@fact("zero(name) -> num", TILE)
+def zero(site: Any, buf: Var) -> Any:
+    """Zero in the dtype of a buffer."""
+    dtype = params(site.kernel)[buf.name].dtype
+    return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
+
+
+# ---- where the site is
+
+
+@fact("under(name) -> bool", TILE)
+def under(site: Any, role: Var) -> bool:
+    """Whether the site is inside a loop of a role."""
+    return any(isinstance(stmt, For) and stmt.role == role.name for stmt in site.enclosing)
+
+
+@fact("divergent(context?) -> bool", TILE)
+def divergent(site: Any, context: Context | None = None) -> bool:
+    """Whether the site, or the hole of a context at it, is under a guard or in a loop whose bounds vary by thread."""
+    around = (*site.enclosing, *(context.around if context is not None else ()))
+    varying = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"} if site.tile else set()
+    return any(isinstance(stmt, If) or (isinstance(stmt, For) and _varies(stmt, varying)) for stmt in around)
+
+
+def _varies(loop: For, varying: set[str]) -> bool:
+    return not free_names((loop.start, loop.stop, loop.step)).isdisjoint(varying)
+
+
+@fact("inside(context, name) -> bool", TILE)
+def inside_role(site: Any, context: Context, role: Var) -> bool:
+    """Whether the hole of a context is inside a loop of a role."""
+    return any(loop.role == role.name for loop in context.loops)
+
+
+@fact("always(expr) -> bool", TILE)
+def always(site: Any, condition: Any) -> bool:
+    """Whether a condition holds wherever the site is reached: by the ranges of the names, or by a guard around it."""
+    if decide(condition, site.ranges) is True:
+        return True
+    known = {part for stmt in site.enclosing if isinstance(stmt, If) for part in conjuncts(stmt.cond)}
+    return all(part in known or decide(part, site.ranges) is True for part in conjuncts(condition))
+
+
+def conjuncts(condition: Any) -> tuple[Any, ...]:
+    """The parts of a conjunction."""
+    if condition.__class__ is Binary and condition.op == "and":
+        return (*conjuncts(condition.a), *conjuncts(condition.b))
+    return (condition,)
+
+
+# ---- rows
+
+
+@fact("team(run) -> [name]", TILE)
+def team(site: Any, body: Block) -> tuple[Var, ...]:
+    """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
+    return tuple(Var(loop.var) for loop in team_loops(body))
+
+
+@fact("team_free(run) -> [name]", TILE)
+def team_free(site: Any, body: Block) -> tuple[Var, ...]:
+    """Those of them whose turns are independent."""
+    return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
+
+
+@fact("row_length(run) -> int", TILE)
+def row_length(site: Any, body: Block) -> int:
+    """The longest reduction among the loops that threads can share out; 0 if there is none."""
+    return max((loop.stop for loop in team_loops(body) if loop.role == "reduce"), default=0)
+
+
+@fact("strided_extent(run, name) -> int", TILE)
+def strided_extent(site: Any, body: Block, t: Var) -> int:
+    """K if every loop of a run is `for k in t..K by T`, with one K and one T; else 0."""
+    found = summary(body).loops
+    bounds = {(loop.start, loop.stop, loop.step) for loop in found}
+    if len(bounds) != 1 or any(loop.step == 1 or loop.start is not t for loop in found):
+        return 0
+    stop = found[0].stop
+    return stop if stop.__class__ is int else 0
+
+
+@fact("all_vary(run) -> bool", TILE)
+def all_vary(site: Any, body: Block) -> bool:
+    """Whether every accumulated value varies with its loop; one that does not would lose its repetitions unrolled."""
+    for loop in summary(body).loops:
+        for stmt in summary(loop.body).sums if loop.role == "reduce" else ():
+            if loop.var not in dependencies(stmt.val, loop.body):
+                return False
+    return True
+
+
+# ---- values
+
+
+@fact("changes(run, expr) -> bool", TILE)
+def changes(site: Any, body: Block, e: Any) -> bool:
+    """Whether a run changes an accumulator that an expression mentions."""
+    found = summary(body)
+    return not free_names(e).isdisjoint({s.acc for s in found.sums} | {s.acc for s in found.combines})
+
+
+@fact("accumulates(expr) -> bool", TILE)
+def accumulates(site: Any, e: Any) -> bool:
+    """Whether an expression mentions an accumulator."""
+    return not free_names(e).isdisjoint(s.acc for s in summary(site.kernel.body).sums)
+
+
+@fact("refilled(run, name) -> bool", TILE)
+def refilled(site: Any, body: Block, buf: Var) -> bool:
+    """Whether a slab may hold something else after a run: a copy or a barrier stands in it."""
+    return buf.name in stages(site.kernel) and summary(body).barriers > 0
+
+
+@fact("depth(expr) -> int", TILE)
+def depth(site: Any, value: Any) -> int:
+    """With how many replicated axes and loops a value varies; what was combined over an axis no longer varies with it."""
+    if not free_names(value):
+        return 0
+    body, known = site.kernel.body, summary(site.kernel.body)
+    found = _varies_with(value, body)
+    for stmt in known.combines:
+        if stmt.acc in free_names(value):
+            found -= free_names(stmt.over)
+    turning = replicated_names(site.tile) if site.tile else frozenset()
+    sums = {stmt.acc for stmt in known.sums}
+    if free_names(value).isdisjoint(sums):  # an accumulator does not vary with the loop that it folds
+        turning |= {loop.var for loop in known.loops}
+    return len(found & turning)
+
+
+def _varies_with(value: Any, body: Block) -> frozenset[str]:
+    folded = {axis for stmt in summary(body).combines for axis in free_names(stmt.over)}
+    names = dependencies(value, body)
+    return names - folded if _through_combined(names, body) and not _direct_axis(value, folded) else names
+
+
+def _through_combined(names: frozenset[str], body: Block) -> bool:
+    return any(stmt.acc in names for stmt in summary(body).combines)
+
+
+def _direct_axis(value: Any, folded: set[str]) -> bool:
+    return not free_names(value).isdisjoint(folded)
+
+
+__all__ = ["Accumulate", "Combine", "used_names", "ranges_of"]

@@ -1,0 +1,62 @@
+"""Constants: what no input reaches is computed once, by torch on the CPU, when the program is compiled.
+
+Attention-mask arithmetic, position ids, causal masks: in a model they are dozens of small ops that make one tensor of
+known values. A result that something else reads becomes an input of the kind "constant".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ...ir.diagnostic import DplcError
+from ...ir.expr import free_names
+from ...ir.interp.torch import DTYPES, argument, call
+from ...ir.program import Param
+from ...ir.torch import TorchGraph, TorchOp
+from .capture import Capture, check_dtypes, with_graph
+
+LIMIT = 1 << 22  # elements of the largest tensor that is worth computing ahead
+
+
+def fold(captured: Capture) -> Capture:
+    """The capture with everything folded that depends on no input, parameter or buffer, up to LIMIT elements a tensor.
+
+    What was a constant already (a tensor written out in a function, or of its closure) counts as known. The tensors of
+    the constants are in `tensors`. Raises DplcError for a dtype that cannot be compiled and did not fold away.
+    """
+    graph = captured.graph
+    given = {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
+    known = {name: tensor.detach().cpu() for name, tensor in given.items() if tensor.device.type != "meta"}
+    rest = []
+    with torch.no_grad():
+        for statement in graph.body:
+            if _foldable(statement, known):
+                known[statement.dst] = _compute(statement, known)
+            else:
+                rest.append(statement)
+    read = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in rest))
+    types = {statement.dst: statement.types[0] for statement in graph.body}
+    made = {name: value.contiguous() for name, value in known.items() if name in read and name in types}
+    kept = tuple(param for param in graph.ins if param.name in read or captured.kinds[param.name] == "input")
+    ins = kept + tuple(Param(name, types[name].dtype, types[name].shape) for name in made)
+    folded = with_graph(captured, TorchGraph(graph.name, ins, graph.outs, tuple(rest)), made)
+    check_dtypes(folded)
+    return folded
+
+
+def _foldable(statement: TorchOp, known: dict[str, Any]) -> bool:
+    if not free_names(statement.args) - DTYPES.keys() <= known.keys():
+        return False
+    return statement.op == "Getitem" or all(math.prod(kind.shape) <= LIMIT for kind in statement.types)
+
+
+def _compute(statement: TorchOp, values: dict[str, Any]) -> Any:
+    given = {field: argument(value, values, wide=False) for field, value in statement.args}
+    try:
+        result = call(statement.op, given)
+    except Exception as error:
+        raise DplcError(f"the constant `{statement.dst}` cannot be computed: {error}") from None
+    return result.cpu() if isinstance(result, torch.Tensor) else result

@@ -1,0 +1,305 @@
+"""Torch IR to Tensor IR: forward, op by op, every decision a rule `on torch`.
+
+    lowered = lower(graph, load())
+    print_graph(lowered.graph)
+
+What no rule accounts for is an error at the user's place in the text, with every candidate's reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...ir.diagnostic import DplcError, InternalError, Span, did_you_mean
+from ...ir.expr import Axis, Var
+from ...ir.functions import DTYPES
+from ...ir.program import TensorType
+from ...ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term
+from ...ir.torch import TorchGraph, TorchOp
+from ..rw.evaluate import CONSTANTS, RESERVED
+from ..rw.rule import Rule, RuleSet
+from . import shape_facts  # noqa: F401  (registers the facts that rules ask)
+from .naming import complete_names
+from .schemas import Overload, aten_name, names, overloads, resolve
+from .resymbolise import resymbolise
+from .torch_rules.rule import TorchRule
+from .torch_rules.values import Producer, Refusal, View
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+AXIS_LETTERS = "ijklmnopqrstuvw"
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One firing, for the trace: the rule, the op it took and the value it gave."""
+
+    rule: Rule
+    statement: TorchOp
+    value: View
+    operands: tuple[Term, ...]
+
+    def before(self) -> str:
+        """The op as text."""
+        from ...ir.text.torch import print_torch_op
+
+        return print_torch_op(self.statement)
+
+    def after(self, graph: TensorGraph) -> str:
+        """What it became, named as in the finished graph."""
+        from ...ir.text.tensor import print_lines
+
+        assert self.value.term is not None
+        return print_lines(graph, self.value.term, self.operands)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """graph: the program. firings: in order, empty unless asked for."""
+
+    graph: TensorGraph
+    firings: tuple[Fired, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op and what its fields are: numbers, text, lists, views of tensors. origin: the user's op that it came from."""
+
+    statement: TorchOp
+    overload: Overload
+    given: dict[str, Any]
+    origin: TorchOp
+
+
+def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
+    """The torch rules of a set by the op their pattern starts from; compiled once per set."""
+    found = _COMPILED.get(rules.digest)
+    if found is None:
+        found = {}
+        for rule in map(TorchRule, rules.at("torch")):
+            found[rule.key] = (*found.get(rule.key, ()), rule)
+        _COMPILED[rules.digest] = found
+    return found
+
+
+_COMPILED: dict[str, dict[str, tuple[TorchRule, ...]]] = {}
+
+
+def lower(captured: Capture, rules: RuleSet, trace: bool = False) -> Lowered:
+    """The Tensor IR of a captured program (constants folded). trace: keep the firings.
+
+    Raises DplcError for an op, or an argument of one, that no rule accounts for.
+    """
+    known = {
+        param.name: captured.tensors[param.name].detach().cpu().numpy()
+        for param in captured.graph.ins
+        if captured.kinds[param.name] == "constant"
+    }
+    return lower_graph(captured.graph, rules, known, captured.spans, trace)
+
+
+def lower_graph(
+    graph: TorchGraph,
+    rules: RuleSet,
+    known: Mapping[str, Any] | None = None,
+    spans: Mapping[str, Span | str] | None = None,
+    trace: bool = False,
+) -> Lowered:
+    """The same for a program alone. known: inputs whose value is known, as arrays. spans: where the user wrote an op."""
+    lowering = Lowering(graph, compile_rules(rules), spans or {}, trace)
+    lowering.make_formulas(known or {})
+    lowering.run()
+    return Lowered(lowering.finish(), tuple(lowering.fired))
+
+
+class Lowering:
+    """The state of one pass over a program."""
+
+    def __init__(
+        self,
+        graph: TorchGraph,
+        rules: dict[str, tuple[TorchRule, ...]],
+        spans: Mapping[str, Span | str],
+        trace: bool = False,
+    ):
+        self.graph, self.rules, self.spans, self.trace = graph, rules, spans, trace
+        self.inputs = [View(p.name, p.dtype, p.shape, None, ()) for p in graph.ins]
+        self.env: dict[str, View] = {view.name: view for view in self.inputs}
+        self.producers = {statement.dst: statement for statement in graph.body}
+        self.taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *RESERVED, *CONSTANTS, *_OPERATORS}
+        self.hints: dict[Term, str] = {}
+        self.age: dict[Axis, int] = {}
+        self.fired: list[Fired] = []
+
+    # ---- axes and names
+    def fresh(self, extent: int) -> Axis:
+        """A new axis: i, j, ... w, i1, ..., whatever no value is called."""
+        number = len(self.age)
+        while True:
+            round_, letter = divmod(number, len(AXIS_LETTERS))
+            name = AXIS_LETTERS[letter] + (str(round_) if round_ else "")
+            if name not in self.taken:
+                break
+            number += 1
+        self.taken.add(name)
+        axis = Axis(name, extent)
+        self.age[axis] = len(self.age)
+        return axis
+
+    def make_formulas(self, known: Mapping[str, Any]) -> None:
+        """Inputs of known value that are a formula are no inputs."""
+        for view in tuple(self.inputs):
+            formula = resymbolise(view.name, view.dtype, known[view.name], self) if view.name in known else None
+            if formula is not None:
+                self.env[view.name] = formula
+                self.inputs.remove(view)
+
+    def own(self, view: View) -> None:
+        """Name the axes of an input that is not read plainly."""
+        view.own(tuple(None if n == 1 else self.fresh(n) for n in view.shape))
+
+    def hint(self, value: Any, name: str) -> None:
+        """The name a term would like to be printed under; the first one wins."""
+        if isinstance(value, Term):
+            self.hints.setdefault(value, name)
+
+    # ---- ops
+    def run(self) -> None:
+        """Lower every op that something reads as a tensor."""
+        wanted = self._wanted()
+        for statement in self.graph.body:
+            if statement.dst in wanted and statement.dst not in self.env:
+                self.env[statement.dst] = self.lower(self.call(statement))
+
+    def _wanted(self) -> set[str]:
+        """The statements whose value is read, by anything but Getitem: those are read through it."""
+        wanted = {out.name for out in self.graph.outs}
+        for statement in self.graph.body:
+            if statement.op != "Getitem":
+                wanted.update(_read(statement.args))
+        return wanted
+
+    def call(self, statement: TorchOp, origin: TorchOp | None = None) -> Call:
+        """An op with its fields looked up."""
+        origin = origin or statement
+        overload = resolve(statement.op, statement.args)
+        if overload is None:
+            raise self.unsupported(origin, statement, ())
+        return Call(statement, overload, {name: self._value(value) for name, value in statement.args}, origin)
+
+    def _value(self, value: Any) -> Any:
+        if value.__class__ is tuple:
+            return tuple(map(self._value, value))
+        if value.__class__ is not Var:
+            return value
+        if value.name in self.env:
+            return self.env[value.name]
+        return Producer(self.producers[value.name]) if value.name in self.producers else value
+
+    def lower(self, call: Call) -> View:
+        """The value of an op by the first rule that fires."""
+        statement = call.statement
+        start = self._starting_op(call)
+        refusals = []
+        for rule in self.rules.get(start, ()):
+            try:
+                view = rule.fire(self, call)
+            except Refusal as refusal:
+                refusals.append((rule.rule, str(refusal)))
+                continue
+            if self.trace:
+                self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in _views(call.given) if v.term)))
+            return view
+        raise self.unsupported(call.origin, statement, refusals)
+
+    def _starting_op(self, call: Call) -> str:
+        """The op that a pattern for this call starts from: what made the list, for an element of a list."""
+        source = call.given.get("self") if call.statement.op == "Getitem" else None
+        return source.statement.op if isinstance(source, Producer) else call.statement.op
+
+    def made(self, call: Call, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> View:
+        """Lower an op that a template made: its tensors get names of their own, so that it is a statement like any other."""
+        if op not in names():
+            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
+        order = [argument.name for argument in overloads(op)[0].arguments]
+        args = tuple((order[key] if isinstance(key, int) else key, self._reference(value)) for key, value in fields.items())
+        statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
+        return self.lower(self.call(statement, call.origin))
+
+    def _reference(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._reference, value))
+        if not isinstance(value, View):
+            return value
+        name = f"%{len(self.env)}"
+        self.env[name] = value
+        return Var(name)
+
+    def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Iterable[tuple[Rule, str]]) -> DplcError:
+        """Law 5: by the op's name, at the user's place, with every candidate's reason."""
+        source = statement
+        if statement.op == "Getitem" and isinstance(dict(statement.args)["self"], Var):
+            source = self.producers.get(dict(statement.args)["self"].name, statement)
+        name = aten_name(source.op) if source.op in names() else source.op
+        notes = [f"{rule.location}: {rule.name}: {reason}" for rule, reason in refusals]
+        if origin.op != source.op and origin.op != "Getitem":
+            notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
+        place = self.spans.get(origin.dst)
+        if isinstance(place, str):
+            notes.append(f"in {place}")
+        return DplcError(f"torch op '{name}' is not supported", place if isinstance(place, Span) else None, notes)
+
+    # ---- the result
+    def finish(self) -> TensorGraph:
+        """The graph: outputs are computed values, each stored once."""
+        outs: list[Output] = []
+        stored: set[Term] = set()
+        for param in self.graph.outs:
+            view = self.env[param.name]
+            if view.term is None:
+                self.own(view)
+            term = view.term
+            if term is None:
+                raise InternalError(f"`{param.name}` has no value")
+            while term in stored or term.__class__ in (Input, Remap, Const, Index):
+                term = Elementwise("copy", (term,))
+            stored.add(term)
+            dims = (a or self.fresh(n) for a, n in zip(view.dims, view.shape, strict=True) if n != 1)
+            outs.append(Output(_unique(param.name, outs), tuple(dims), term))
+        for view in self.inputs:
+            if view.term is None:
+                self.own(view)
+        ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
+        fixed = {a.name for a in self.age} | {x.name for x in ins} | RESERVED | CONSTANTS.keys() | _OPERATORS
+        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
+
+
+_OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
+
+
+def _unique(name: str, outs: list[Output]) -> str:
+    used = {out.name for out in outs}
+    return name if name not in used else next(f"{name}_{n}" for n in range(2, len(outs) + 3) if f"{name}_{n}" not in used)
+
+
+def _read(value: Any) -> Iterable[str]:
+    if value.__class__ is tuple:
+        for item in value:
+            yield from _read(item)
+    elif value.__class__ is Var:
+        yield value.name
+
+
+def _views(value: Any) -> Iterable[View]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _views(item)
+    elif isinstance(value, View):
+        yield value
+
+

@@ -1,0 +1,154 @@
+"""A compiled torch rule: match, clauses, template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ....ir import compose
+from ....ir.diagnostic import DplcError
+from ....ir.expr import Axis
+from ....ir.program import TensorType
+from ....ir.text import syntax as s
+from ...rw.evaluate import Closure, holds
+from ...rw.rule import Rule
+from .compiler import Numbers, TemplateCompiler
+from .firing import Firing
+from .pattern import StatementPattern
+from .template import Bracket, Part
+from .values import Producer, Refusal, View
+
+if TYPE_CHECKING:
+    from ..lower import Call, Lowering
+
+
+class Definition:
+    """`name = value` or `y[bs.., j] = value`. bracket: of the result."""
+
+    def __init__(self, name: str, bracket: Bracket | None, part: Part):
+        self.name, self.bracket, self.part = name, bracket, part
+
+
+class TorchStatement:
+    """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another torch op. types: None for the result itself."""
+
+    def __init__(self, name: str, op: str, fields: dict[str | int, Closure], types: tuple[tuple[Closure, Closure], ...]):
+        self.name, self.op, self.fields, self.types = name, op, fields, types
+
+
+class TorchRule:
+    """Fires on an op or says why not."""
+
+    def __init__(self, rule: Rule):
+        self.rule = rule
+        self.patterns = tuple(map(StatementPattern, rule.match))
+        self.root = self.patterns[-1]
+        self.clauses = tuple(map(self._clause, rule.clauses))
+        names = frozenset(n for n in map(_target_name, rule.rewrite) if n != self.root.dst)
+        compiler = TemplateCompiler(names)
+        self.statements = tuple(self._statement(x, compiler) for x in rule.rewrite)
+        if not self.statements or self.statements[-1].name != self.root.dst:
+            raise DplcError(f"the template of `{rule.name}` must end by defining `{self.root.dst}`", rule.span)
+
+    @property
+    def key(self) -> str:
+        """The op to look it up by: the one that the pattern starts from."""
+        return self.patterns[0].op
+
+    def _clause(self, clause: Any) -> tuple[str | None, Closure, str]:
+        numbers = Numbers()
+        if isinstance(clause, s.LetClause):
+            return clause.name, numbers.compile(clause.value), ""
+        if isinstance(clause, s.Guard):
+            return None, numbers.compile(clause.condition), clause.reason
+        raise DplcError("a torch rule has `let`, `where` and `prefer` only", clause.span)
+
+    def _statement(self, node: s.Syntax, compiler: TemplateCompiler) -> Definition | TorchStatement:
+        if not isinstance(node, s.Assign):
+            raise DplcError("a template on torch holds definitions `name = value`", node.span)
+        name, value = _target_name(node), node.value
+        if isinstance(value, s.Apply) and value.fn[0].isupper() and value.fn not in ("Reduce", "Index", "Case"):
+            numbers = Numbers()
+            fields = {x.name if isinstance(x, s.Keyword) else n: numbers.compile(x.value if isinstance(x, s.Keyword) else x)
+                      for n, x in enumerate(value.items)}  # fmt: skip
+            types = tuple((numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in node.types)
+            return TorchStatement(name, value.fn, fields, types)
+        bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
+        if (bracket is None) == (name == self.root.dst):
+            raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
+        return Definition(name, bracket, compiler.part(value))
+
+    # ---- firing
+    def fire(self, lowering: Lowering, call: Call) -> View:
+        """The value of an op. Raises Refusal with the reason."""
+        statement = call.statement
+        firing = Firing(lowering, View(statement.dst, statement.types[0].dtype, statement.types[0].shape, None, ()))
+        self._match(lowering, call, firing)
+        env = firing.env
+        env[self.root.dst] = firing.result
+        for name, closure, reason in self.clauses:
+            if name is not None:
+                env[name] = closure(env)
+            elif not holds(closure, env):
+                raise Refusal(reason)
+        return self._build(lowering, call, firing)
+
+    def _match(self, lowering: Lowering, call: Call, firing: Firing) -> None:
+        """The root first, then the producers that its fields name."""
+        if len(self.patterns) > 1 and self.root.op != call.statement.op:
+            raise Refusal(f"it reads {self.root.op}, not {call.statement.op}")
+        for pattern in reversed(self.patterns):
+            if pattern is not self.root:
+                producer = firing.env.get(pattern.dst)
+                if not isinstance(producer, Producer):
+                    raise Refusal(f"`{pattern.dst}` is no op with several results")
+                call = lowering.call(producer.statement)
+            if pattern.op != call.statement.op:
+                raise Refusal(f"expected {pattern.op}, found {call.statement.op}")
+            if (reason := pattern.match(call.overload, call.given, firing.env)) is not None:
+                raise Refusal(reason)
+
+    def _build(self, lowering: Lowering, call: Call, firing: Firing) -> View:
+        *before, last = self.statements
+        result = firing.result
+        if isinstance(last, Definition):
+            assert last.bracket is not None
+            firing.result_entries = firing.align(last.bracket.entries(firing, len(result.shape)), result)
+            if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
+                raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
+        for statement in self.statements:
+            if isinstance(statement, TorchStatement):
+                view = self._torch(lowering, call, firing, statement)
+                if statement is last:
+                    return view
+                firing.env[statement.name] = view
+            else:
+                statement.part.scan(firing)
+        firing.name_axes()
+        for statement in before:
+            if isinstance(statement, Definition):
+                value = firing.locals[statement.name] = statement.part.build(firing)
+                lowering.hint(value, statement.name)
+        assert isinstance(last, Definition)
+        term = compose.cast(last.part.build(firing), result.dtype)
+        lowering.hint(term, result.name)
+        return View(result.name, result.dtype, result.shape, term, self._dims(firing))
+
+    def _dims(self, firing: Firing) -> tuple[Axis | None, ...]:
+        pairs = zip(firing.result_entries, firing.result.shape, strict=True)
+        return tuple(None if n == 1 else firing.named(entry) for entry, n in pairs)
+
+    def _torch(self, lowering: Lowering, call: Call, firing: Firing, statement: TorchStatement) -> View:
+        """Lower an op that the template made."""
+        types = tuple(TensorType(dtype(firing.env).name, tuple(shape(firing.env))) for dtype, shape in statement.types)
+        fields = {name: closure(firing.env) for name, closure in statement.fields.items()}
+        return lowering.made(call, statement.name, statement.op, fields, types or call.statement.types)
+
+
+def _target_name(node: s.Syntax) -> str:
+    target = node.target if isinstance(node, s.Assign) else None
+    base = target.base if isinstance(target, s.Subscript) else target
+    if not isinstance(base, s.NameOf):
+        raise DplcError("a definition reads `name = value` or `name[axes] = value`", node.span)
+    return base.text
+
+

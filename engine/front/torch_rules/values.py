@@ -1,0 +1,65 @@
+"""What a torch rule handles: torch values seen as terms, and axes that have no name yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....ir.expr import Axis
+from ....ir.tensor import Input, Term
+from ....ir.torch import TorchOp
+
+Entry = Any  # what stands at one position of a bracket: an index expression over unnamed axes, or a deferred term
+
+
+class Refusal(Exception):
+    """The rule does not apply; the text says why."""
+
+
+class View:
+    """A torch value: a term, and per torch dimension the axis that it varies with (None for size 1).
+
+    An input that nothing has read has no term yet: its first reader names its axes.
+    """
+
+    __slots__ = ("dims", "dtype", "name", "shape", "term")
+
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], term: Term | None, dims: tuple[Axis | None, ...]):
+        self.name, self.dtype, self.shape, self.term, self.dims = name, dtype, shape, term, dims
+
+    @property
+    def computed(self) -> bool:
+        return self.term is not None and self.term.__class__ is not Input
+
+    def own(self, dims: tuple[Axis | None, ...]) -> None:
+        """Name the axes of an input."""
+        self.term, self.dims = Input(self.name, tuple(a for a in dims if a is not None), self.dtype), dims
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass
+class Slot:
+    """An axis in the making. candidates: (of a computed value, age, axis) of the positions it stands at."""
+
+    extent: int
+    candidates: list[tuple[bool, int, Axis]] = field(default_factory=list)
+    axis: Axis | None = None
+    bound: bool = False  # a Reduce sweeps it
+
+
+@dataclass(frozen=True)
+class Producer:
+    """An op that gives several tensors; its results are read with Getitem."""
+
+    statement: TorchOp
+
+
+# Unnamed axes stand in index expressions as leaves; `?` keeps them apart from every axis of a program.
+_UNNAMED = [Axis(f"?{n}") for n in range(64)]
+
+
+def unnamed(n: int) -> Axis:
+    """The n-th unnamed axis of a firing."""
+    return _UNNAMED[n] if n < len(_UNNAMED) else Axis(f"?{n}")

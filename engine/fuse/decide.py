@@ -1,0 +1,260 @@
+"""Which values are stored: fusion rules run forward over the program.
+
+Every computed value starts stored: `mat(v)`. Going forward, each operation y asks the rules to take in the values below it whose
+`mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the terms above v at every
+firing and ask again at every later operation, since a kernel that may hold v may still be refused further up. So a `mat`
+here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the axes y sees each of them under. A
+rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are asked of the kernel that would end in y. If
+every v is accepted they stay open and the next operation is asked; if one is refused, v is stored for good, after its `mat`
+has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`, and the walk goes back to that place. Each
+operation is visited once plus once per store between it and what it reads: linear in practice, and no term is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.expr import Axis
+from ...ir.tensor import Const, Index, Input, Reduce, Remap, Term, TensorGraph, index_axes, operands
+from ...ir.text import syntax as s
+from ..match.terms import Refusal
+from ..rw.rule import Rule
+from .dataflow import Dataflow
+from .rules import FusionRules
+
+NEVER_STORED = (Input, Const, Index)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so."""
+
+    value: Term
+    reader: Term | None
+    reason: str
+    location: str = ""
+
+
+@dataclass
+class Decisions:
+    """The program as a flow, its stored values, and the record of why."""
+
+    flow: Dataflow
+    stored: set[Any]
+    why: dict[Any, Stored] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+class Site:
+    """What the facts of fusion rules see: an operation y, and the open values that its kernel would hold."""
+
+    def __init__(self, fusion: Fusion):
+        self.fusion, self.flow, self.target = fusion, fusion.flow, fusion.target
+        self.reader: Any = None
+        self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
+        self.folded = 0  # mask of the axes that reductions of this kernel fold
+        self.space = 0  # mask of the axes the reader runs over
+        self.value: Any = None  # the open value in question
+        self.top: Any = None  # what a climbing store has come to
+        self.refused: Refusal | None = None
+
+    def stored(self, operand: Any) -> Any:
+        """The value that `mat(v)` stands for at this operand, or None."""
+        return self.value if operand is self.value or self.value in self.fusion.open.get(operand, ()) else None
+
+    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
+        where = f"{guard.span.source.name}:{guard.span.line}"
+        self.refused = Refusal(rule, guard.reason, guard.kind, where, term)
+
+
+class Fusion:
+    """Runs the rules over one program."""
+
+    def __init__(self, graph: TensorGraph, rules: FusionRules, target: Target):
+        self.rules, self.target = rules, target
+        self.flow = Dataflow(out.value for out in graph.outs)
+        self.kept = {out.value for out in graph.outs}
+        self.open: dict[Any, dict[Any, int]] = {}
+        self.why: dict[Any, Stored] = {}
+        self.refusals: dict[tuple[str, str, Any], Refusal] = {}
+        self.site = Site(self)
+        self.owners: dict[Any, int] = {}
+
+    def decide(self) -> Decisions:
+        start: int | None = 0
+        while start is not None:
+            self._forward(start)
+            start = self._share()
+        return Decisions(self.flow, self.kept, self.why, list(self.refusals.values()))
+
+    # ---- the walk
+    def _forward(self, start: int) -> None:
+        place, order = start, self.flow.order
+        while place < len(order):
+            back = self._visit(order[place])
+            place = place + 1 if back is None else back
+
+    def _visit(self, term: Any) -> int | None:
+        """Takes in what is below, or stores something of it: then the place to go on from."""
+        seen = self._seen(term)
+        if seen:
+            refused = self._refused(term, seen)
+            if refused is not None:
+                value, refusal = refused
+                return self._store(value, term, refusal)
+        if not isinstance(term, NEVER_STORED) and term not in self.kept and not self._inlined(term):
+            seen = {**seen, term: self.flow.mask[term]}
+        self.open[term] = seen
+        return None
+
+    def _seen(self, term: Any) -> dict[Any, int]:
+        """The open values below a term, with the axes that it would see them under."""
+        if term.__class__ is Remap:
+            return self._seen_through(term)
+        found: dict[Any, int] = {}
+        for operand in operands(term):
+            below = self.open[operand] if operand not in self.kept else None
+            if below:
+                if not found:
+                    found = below
+                elif below is not found:
+                    found = dict(found)
+                    for value, mask in below.items():
+                        found[value] = found.get(value, 0) | mask
+        return found
+
+    def _seen_through(self, term: Remap) -> dict[Any, int]:
+        flow, found = self.flow, {}
+        if term.x not in self.kept:
+            mapping = [(flow.bit(axis), flow.mask_of_axes(index_axes(e))) for axis, e in term.map]
+            for value, mask in self.open[term.x].items():
+                for bit, onto in mapping:
+                    if mask & bit:
+                        mask = mask & ~bit | onto
+                found[value] = mask
+        for operand in operands(term)[1:]:
+            if operand not in self.kept:
+                found.update(self.open[operand])
+        return found
+
+    def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, Refusal | None] | None:
+        """The first open value that no rule lets this operation take in."""
+        site = self.site
+        self._at(term, seen)
+        values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
+        attempts = self.rules.fuse.at(term)
+        for value in values:
+            site.value, site.refused = value, None
+            for _, run in attempts:
+                if run(term, site) is not None:
+                    break
+                if site.refused is not None:
+                    self.refusals.setdefault((site.refused.rule.name, site.refused.because, value), site.refused)
+            else:
+                return value, site.refused
+        return None
+
+    def _at(self, term: Any, seen: dict[Any, int]) -> None:
+        site, flow = self.site, self.flow
+        site.reader, site.seen = term, seen
+        folded = 0
+        for value in seen:
+            if value.__class__ is Reduce:
+                folded |= flow.mask_of_axes(value.over)
+        site.space = flow.mask[term]
+        if term.__class__ is Reduce:
+            folded |= flow.mask_of_axes(term.over)
+            site.space = flow.mask[term.x]
+        site.folded = folded
+
+    def _inlined(self, term: Any) -> bool:
+        """Whether a rule `h = mat(v) => h = v` drops the `mat` before anybody reads it."""
+        site = self.site
+        site.reader = site.value = term
+        return any(run(term, site) is not None for _, run in self.rules.inline.at(term))
+
+    # ---- stores
+    def _store(self, value: Any, reader: Any, refusal: Refusal | None) -> int:
+        chosen = self._climb(value, reader)
+        self.kept.add(chosen)
+        reason, where = ("no fusion rule takes it in", "") if refusal is None else (refusal.because, refusal.location)
+        self.why[chosen] = Stored(chosen, reader, reason, where)
+        return self.flow.position[chosen]
+
+    def _climb(self, value: Any, reader: Any) -> Any:
+        """Where the `mat` of a value ends up: over everything that all its readers flow into, as the climbing rules allow."""
+        flow, top = self.flow, value
+        while top not in self.kept:
+            front = set(self._readers(top, reader))
+            for _ in range(16):  # a diamond (x * sigmoid(x)) closes where all its paths meet
+                if len(front) < 2:
+                    break
+                first = min(front, key=flow.position.__getitem__)
+                if first is reader or first in self.kept or not self._climbs(first, top, value):
+                    return top
+                front.discard(first)
+                front.update(self._readers(first, reader))
+            if len(front) != 1:
+                return top
+            (following,) = front
+            if following is reader or not self._climbs(following, top, value):
+                return top
+            top = following
+        return top
+
+    def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
+        """Who reads a value; a map that only renames axes is as good as its own readers."""
+        for other in self.flow.readers[term]:
+            if other.__class__ is Remap and other is not stop and other.x is term and other not in self.kept and is_renaming(other):
+                yield from self._readers(other, stop)
+            else:
+                yield other
+
+    def _climbs(self, term: Any, top: Any, value: Any) -> bool:
+        site = self.site
+        site.reader, site.value, site.top = term, value, top
+        return any(run(term, site) is not None for _, run in self.rules.climb.at(term))
+
+    # ---- values that several kernels would compute
+    def _share(self) -> int | None:
+        """Stores what several kernels compute, where a rule says so: the first place that changed, or None."""
+        if not self.rules.share.attempts:
+            return None
+        owners = self._owners()
+        changed = []
+        for term in self.flow.order:
+            mine = owners[term]
+            if term in self.kept or isinstance(term, NEVER_STORED) or mine & (mine - 1) == 0:
+                continue
+            if any(reader not in self.kept and owners[reader] == mine for reader in self.flow.readers[term]):
+                continue  # the same kernels compute that as well: store it instead
+            self.owners = owners
+            self.site.reader = self.site.value = term
+            for attempt, run in self.rules.share.at(term):
+                if run(term, self.site) is not None:
+                    changed.append(term)
+                    self.why[term] = Stored(term, None, attempt.rule.docs[0] if attempt.rule.docs else attempt.rule.name, attempt.rule.location)
+                    break
+        self.kept.update(changed)
+        return min((self.flow.position[term] for term in changed), default=None)
+
+    def _owners(self) -> dict[Any, int]:
+        """For every value the kernels that compute it, a bit each."""
+        owners: dict[Any, int] = {}
+        bits: dict[Any, int] = {}
+        for term in reversed(self.flow.order):
+            mask = 0
+            for reader in self.flow.readers[term]:
+                mask |= bits[reader] if reader in self.kept else owners[reader]
+            if term in self.kept:
+                bits[term] = 1 << len(bits)
+            owners[term] = mask
+        return owners
+
+
+def is_renaming(term: Remap) -> bool:
+    """Whether a map only gives axes other names."""
+    return all(e.__class__ is Axis for _, e in term.map)

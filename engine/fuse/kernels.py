@@ -1,0 +1,218 @@
+"""From decisions to kernels: the layout of every stored value, siblings put together, each kernel lifted, the launch plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen.target import Target, target as default_target
+from ...ir.expr import Axis, Binary, add, multiply
+from ...ir.program import Kernel, Param, TensorType
+from ...ir.tensor import Input, Reduce, Remap, TensorGraph, axes, operands
+from .dataflow import topological
+from .decide import Decisions, Fusion, Stored
+from .lift import Buffer, Lift, Write, input_buffer, result_buffer
+from .names import Names
+from .resolve import Resolver
+from .rules import FusionRules
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program as launches. Kernels in order; every buffer by name, dtype and shape.
+
+    inputs: what the caller passes (weights and constants included); temporaries: what the kernels pass on; outputs: in the
+    program's order, with `results` giving torch's shapes (size-1 dimensions included) where the caller told them.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[Param, ...]
+    outputs: tuple[Param, ...]
+    temporaries: tuple[Param, ...]
+    results: tuple[TensorType, ...]
+    why: tuple[Stored, ...] = field(default=(), compare=False, repr=False)
+    decisions: Decisions | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass
+class Entry:
+    """A value that is stored: what computes it, over stored values, and where it goes."""
+
+    value: Any
+    root: Any
+    buffer: Buffer
+    copy: bool = False
+
+
+class Kernels:
+    """Builds the kernels of one program; also the site of rules that put two kernels together."""
+
+    def __init__(self, graph: TensorGraph, decisions: Decisions, rules: FusionRules, target: Target, origins: Mapping[Any, str]):
+        self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
+        self.flow = decisions.flow
+        self.names = Names(graph, self.flow, decisions.stored, origins)
+        self.resolver = Resolver(self.flow, decisions.stored, self.names.values)
+        self.buffers: dict[Any, Buffer] = {x: input_buffer(x) for x in graph.ins}
+        self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
+        self.entries: list[Entry] = []
+        self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
+
+    def build(self) -> list[Kernel]:
+        outs: dict[Any, Any] = {}
+        copies = []
+        for out in self.graph.outs:
+            if out.value.__class__ is Input or out.value in outs:
+                copies.append(out)
+            else:
+                outs[out.value] = out
+        for term in self.flow.order:
+            if term in self.decisions.stored and term.__class__ is not Input:
+                self._enter(term, outs.get(term))
+        for out in copies:  # an output that is an input, or was returned before: a copy of its own
+            self.entries.append(Entry(out.value, Remap(out.value, ()), result_buffer(out.name, out.value, out.axes), copy=True))
+        self._place = {entry.value: place for place, entry in enumerate(self.entries) if not entry.copy}
+        return [self._lift(group) for group in self._groups()]
+
+    # ---- layouts
+    def _enter(self, term: Any, out: Any) -> None:
+        root = self.resolver.kernel(term)
+        if out is not None:
+            buffer = result_buffer(out.name, term, out.axes)
+        else:
+            buffer = self._temporary(term)
+        self.buffers[term] = buffer
+        self.entries.append(Entry(term, root, buffer))
+
+    def _temporary(self, term: Any) -> Buffer:
+        """Axes that every reader merges stand side by side, and the buffer is written merged."""
+        name, loops = self.names.temporary(term), self.flow.natural(term)
+        readers = self.flow.readers[term]
+        maps = [dict(reader.map) for reader in readers if reader.__class__ is Remap and reader.x is term]
+        for mapping in maps:
+            split = [axis for axis, e in mapping.items() if e.__class__ is Binary and e.op in ("//", "%")]
+            split.sort(key=lambda axis: mapping[axis].op != "//")
+            loops = (*(axis for axis in loops if axis not in split), *split)
+        plain = result_buffer(name, term, loops)
+        if not maps or len(maps) < len(readers):
+            return plain
+        for high, low in zip(loops, loops[1:], strict=False):
+            if all(_merges(mapping, high, low) for mapping in maps):
+                merged = Axis(f"{high.name}{low.name}", high.extent * low.extent)
+                dims = tuple(merged if axis is high else axis for axis in loops if axis is not low)
+                together = add(multiply(high, low.extent), low)
+                return Buffer(name, plain.dtype, dims, loops, tuple(together if axis is merged else axis for axis in dims))
+        return plain
+
+    # ---- siblings
+    def _groups(self) -> list[list[Entry]]:
+        groups: list[list[Entry]] = []
+        taken: set[int] = set()
+        for place, entry in enumerate(self.entries):
+            if place in taken:
+                continue
+            group = [entry]
+            other = self._sibling(place, taken) if self.rules.siblings and not entry.copy else None
+            if other is not None:
+                taken.add(other)
+                group.append(self.entries[other])
+            groups.append(group)
+        return groups
+
+    def _sibling(self, place: int, taken: set[int]) -> int | None:
+        """The next kernel that a rule lets join this one."""
+        first = self.entries[place]
+        if self.reduction(first.value) is None:
+            return None
+        near = range(place + 1, min(place + 1 + REACH, len(self.entries)))
+        for other in near:
+            second = self.entries[other]
+            if other in taken or second.copy or self.reduction(second.value) is None:
+                continue
+            if any(rule.refused(first.value, second.value, self) is None for rule in self.rules.siblings):
+                return other
+        return None
+
+    def _below(self, root: Any) -> Any:
+        def below(term: Any) -> Sequence[Any]:
+            return () if term is not root and term in self.buffers else operands(term)
+
+        return below
+
+    def _facts_of(self, value: Any) -> tuple[Any, frozenset[Any]]:
+        """The only reduction of the kernel that stores a value (None if there are more, or none), and what it reads."""
+        known = self._facts.get(value)
+        if known is None:
+            root = self.entries[self._place[value]].root
+            order = topological([root], self._below(root))
+            folded = [term for term in order if term.__class__ is Reduce and (term is root or term not in self.buffers)]
+            leaves = frozenset(term for term in order if term is not root and term in self.buffers)
+            known = self._facts[value] = (folded[0] if len(folded) == 1 else None, leaves)
+        return known
+
+    def reduction(self, value: Any) -> Any:
+        return self._facts_of(value)[0]
+
+    def leaves(self, value: Any) -> frozenset[Any]:
+        return self._facts_of(value)[1]
+
+    def axes(self, leaf: Any) -> tuple[Axis, ...]:
+        return axes(leaf)
+
+    def extents(self, value: Any) -> tuple[Any, ...] | None:
+        buffer = self.entries[self._place[value]].buffer
+        return tuple(axis.extent for axis in buffer.loops) if buffer.address == buffer.loops else None
+
+    def place(self, value: Any) -> int:
+        return self._place[value]
+
+    def independent(self, first: Any, second: Any) -> bool:
+        between = self.entries[self.place(first) : self.place(second)]
+        return not any(entry.value in self.leaves(second) for entry in between)
+
+    # ---- lifting
+    def _lift(self, group: list[Entry]) -> Kernel:
+        first = group[0]
+        writes = [Write(first.root, first.buffer)]
+        for entry in group[1:]:
+            renaming = {own: shared for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True) if own is not shared}
+            root = self.resolver.rename(entry.root, renaming) if renaming else entry.root
+            buffer = entry.buffer
+            writes.append(Write(root, Buffer(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops)))
+        name = self.names.kernel([entry.value for entry in group])
+        # not all buffers: pushing index maps can spell a value that is only stored later
+        kernel = Lift(name, writes, self.filled, self.names.values).kernel()
+        self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
+        return kernel
+
+
+REACH = 8  # how many launches further a sibling is looked for; rules say how far is too far
+
+
+def _merges(mapping: Mapping[Axis, Any], high: Axis, low: Axis) -> bool:
+    """Whether a map reads (high, low) at (e // C, e % C): one merged axis."""
+    a, b = mapping.get(high), mapping.get(low)
+    if a.__class__ is not Binary or b.__class__ is not Binary:
+        return False
+    return bool(a.op == "//" and b.op == "%" and a.a is b.a and a.b == b.b == low.extent)
+
+
+def compile_graph(
+    graph: TensorGraph,
+    rules: FusionRules,
+    target: Target | None = None,
+    origins: Mapping[Any, str] | None = None,
+    results: Sequence[TensorType] | None = None,
+) -> Plan:
+    """Fuses and lifts a program. `origins`: the torch op that each term came from; `results`: torch's types of the outputs."""
+    machine = target or default_target()
+    decisions = Fusion(graph, rules, machine).decide()
+    builder = Kernels(graph, decisions, rules, machine, origins or {})
+    kernels = tuple(builder.build())
+    outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
+    named = {param.name for param in outs}
+    temporaries = tuple(entry.buffer.param for entry in builder.entries if entry.buffer.name not in named)
+    types = tuple(results) if results is not None else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
+    inputs = tuple(input_buffer(x).param for x in graph.ins)
+    return Plan(graph.name, kernels, inputs, outs, temporaries, types, tuple(decisions.why.values()), decisions)

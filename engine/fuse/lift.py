@@ -1,0 +1,317 @@
+"""One kernel of Tensor IR to one loop nest of Loop IR.
+
+Loops are the axes of the stored values: first those that no reduction of the kernel folds (the grid), then the others (the
+row). A stack of blocks, each binding one axis; a value is computed in the innermost block that binds an axis it varies with,
+once per block. Loop-invariant placement, computing again in every sweep, and sharing all follow from that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.expr import Axis, Binary, Call, Not, Sum, Var, both, invert, rebuild
+from ...ir.facts.index import interval, operate, substitute
+from ...ir.loop import Accumulate, For, Let, Load, Store
+from ...ir.node import Node, nodes
+from ...ir.program import Kernel, Param, Stmt
+from ...ir.tensor import Case, Const, Elementwise, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ..rw.evaluate import RESERVED
+from .dataflow import topological
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Where a stored value lives. `dims` are its dimensions; element (loops..) stands at `address`, an expression a dimension."""
+
+    name: str
+    dtype: str
+    dims: tuple[Axis, ...]
+    loops: tuple[Axis, ...]
+    address: tuple[Any, ...]
+
+    @property
+    def param(self) -> Param:
+        return Param(self.name, self.dtype, tuple(axis.extent for axis in self.dims) or (1,))
+
+
+@dataclass(frozen=True)
+class Write:
+    """A value that a kernel stores."""
+
+    value: Any
+    buffer: Buffer
+
+
+@dataclass
+class Block:
+    """A loop body under construction: the axis it binds, its statements, and the values already computed in it."""
+
+    axis: Axis | None
+    variable: str
+    body: list[Stmt] = field(default_factory=list)
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+
+# Words that no value, loop or buffer may be called, so that every dump reads back and the CUDA compiles.
+KEYWORDS = RESERVED | frozenset(
+    "for in if and or not load by each inside rule with on let where match pass kernel graph example gives because pick prefer "
+    "rewrite drop none true false inf mat auto bool break case char const continue default do double else enum extern float goto "
+    "int long register return short signed sizeof static struct switch typedef union unsigned void volatile while class new "
+    "delete this template typename namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim".split()
+)
+ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
+SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}
+
+
+class Lift:
+    """Lifts the values that one kernel stores. All share their loops."""
+
+    def __init__(self, name: str, writes: Sequence[Write], buffers: dict[Any, Buffer], names: dict[Any, str]):
+        self.name, self.writes, self.buffers, self.names = name, writes, buffers, names
+        self.written = {write.value for write in writes}
+        self.used: set[str] = {name} | {write.buffer.name for write in writes}
+        self.ins: dict[Buffer, None] = {}
+        order = topological((write.value for write in writes), self._below)
+        self.used |= {buffer.name for term in order if (buffer := self._buffer(term)) is not None}
+        self.rank: dict[Any, int] = {}
+        self.groups: dict[Any, list[Any]] = {}
+        for term in order:
+            if self._buffer(term) is not None and term.__class__ is not Reduce:
+                self.rank[term] = 0
+                continue
+            rank = max((self.rank[operand] for operand in self._below(term)), default=0)
+            if term.__class__ is Reduce:
+                rank += 1
+                self.groups.setdefault((term.over, frozenset(axes(term)), rank), []).append(term)
+            self.rank[term] = rank
+
+    # ---- what is read from memory
+    def _buffer(self, term: Any) -> Buffer | None:
+        """The buffer a term is read from, or None for one that is computed here."""
+        return None if term in self.written else self.buffers.get(term)
+
+    def _below(self, term: Any) -> Sequence[Any]:
+        return () if self._buffer(term) is not None else operands(term)
+
+    # ---- the nest
+    def kernel(self) -> Kernel:
+        loops = self.writes[0].buffer.loops
+        reductions = [term for term in self.rank if term.__class__ is Reduce]
+        folded = {axis for term in reductions for axis in term.over}
+        inside = folded.difference(loops)
+        outermost = [term for term in reductions if inside.isdisjoint(axes(term))]
+        grid = [axis for axis in loops if axis not in folded]
+        grid.sort(key=lambda axis: -sum(axis in axes(term) for term in outermost))
+        stack = [Block(None, "")]
+        for axis in (*grid, *(axis for axis in loops if axis in folded)):
+            stack.append(Block(axis, self.fresh(axis.name)))
+        for write in self.writes:
+            value = self.value(write.value, stack)
+            if not isinstance(value, Node):
+                value = self._let(None, value, "value", stack[-1])
+            stack[-1].body.append(Store(write.buffer.name, self._address(write.buffer, {}, stack), value))
+        for place in range(len(stack) - 1, 0, -1):
+            self._close(stack[place - 1], stack[place], "free")
+        outs = tuple(write.buffer.param for write in self.writes)
+        return Kernel(self.name, tuple(buffer.param for buffer in self.ins), outs, tuple(stack[0].body))
+
+    def _close(self, parent: Block, block: Block, role: str) -> None:
+        assert block.axis is not None
+        parent.body.append(For(block.variable, 0, block.axis.extent, tuple(block.body), role))
+
+    def fresh(self, hint: str) -> str:
+        """A name that nothing in this kernel has yet."""
+        name, number = hint, 1
+        while name in self.used or name in KEYWORDS:
+            name, number = f"{hint}{number}", number + 1
+        self.used.add(name)
+        return name
+
+    def _depth(self, axis: Axis, stack: list[Block]) -> int:
+        for place in range(len(stack) - 1, 0, -1):
+            if stack[place].axis is axis:
+                return place
+        raise AssertionError(f"axis {axis.name} is bound by no loop of {self.name}")
+
+    # ---- index expressions
+    def index(self, e: Any, stack: list[Block], guard: Any) -> Any:
+        """An index expression over the loop variables in scope."""
+        if e.__class__ is Axis:
+            return Var(stack[self._depth(e, stack)].variable)
+        if e.__class__ is int or e is True or e is False:
+            return e
+        variables = {axis: Var(stack[self._depth(axis, stack)].variable) for axis in index_axes(e)}
+        return over_variables(e, variables, lambda term: self.value(term, stack, guard))
+
+    def _address(self, buffer: Buffer, mapping: dict[Axis, Any], stack: list[Block], guard: Any = True) -> tuple[Any, ...]:
+        return tuple([self.index(e, stack, guard) for e in self._places(buffer, mapping)]) or (0,)
+
+    def _places(self, buffer: Buffer, mapping: dict[Axis, Any]) -> tuple[Any, ...]:
+        """The element of a buffer that a map reads, one expression over axes for each dimension."""
+        return tuple([substitute(e, mapping) for e in buffer.address]) if mapping else buffer.address
+
+    # ---- values
+    def value(self, term: Any, stack: list[Block], guard: Any = True) -> Any:
+        """The expression that holds a term's value: a name or a number. Its statements go where they belong in the stack."""
+        pending = [term]  # explicit: chains of operations may be longer than Python's stack
+        while True:
+            top = pending[-1]
+            if top.__class__ is Const:
+                known: Any = literal(top)
+            else:
+                here, known = self._known(top, stack, guard)
+                if known is None and top.__class__ is Elementwise and self._buffer(top) is None:
+                    missing = [a for a in top.args if a.__class__ is Elementwise and self._known(a, stack, guard)[1] is None]
+                    if missing:
+                        pending.extend(reversed(missing))
+                        continue
+                if known is None:
+                    known = self._compute(top, stack[: here + 1], guard)
+            pending.pop()
+            if not pending:
+                return known
+
+    def _known(self, term: Any, stack: list[Block], guard: Any) -> tuple[int, Any]:
+        """The place in the stack where a value belongs, and the value if it is there already."""
+        bound = axes(term)
+        if self._buffer(term) is not None:
+            bound = tuple(axis for axis in bound if axis in self.buffers[term].loops)
+        here = max((self._depth(axis, stack) for axis in bound), default=0)
+        known = stack[here].memo.get(term)
+        if known is not None or guard is True:
+            return here, known
+        here = max((here, *(self._depth(axis, stack) for axis in index_axes(guard))))
+        return here, stack[here].memo.get((term, guard))
+
+    def _compute(self, term: Any, stack: list[Block], guard: Any) -> Any:
+        here, kind, always = stack[-1], term.__class__, guard is True
+        if self._buffer(term) is not None:
+            return self._load(term, {}, stack, guard)
+        if kind is Remap:
+            return self._load(term.x, dict(term.map), stack, guard, term)
+        if kind is Reduce:
+            return self._reduce(term, stack, guard)
+        if kind is Case:
+            return self._case(term, stack, guard)
+        if kind is Elementwise:
+            args = [self.value(arg, stack, guard) for arg in term.args]
+            name = self._let(term, Call(term.fn, tuple(args)), SHORT.get(term.fn, term.fn), here)
+        else:
+            name = self._let(term, self.index(term.expr, stack, guard), "at", here)
+        here.memo[term if always else (term, guard)] = name
+        return name
+
+    def _let(self, term: Any, value: Any, hint: str, here: Block) -> Var:
+        name = self.fresh(self.names.get(term, hint))
+        here.body.append(Let(name, value))
+        return Var(name)
+
+    def _load(self, source: Any, mapping: dict[Axis, Any], stack: list[Block], guard: Any, term: Any = None, other: Any = None) -> Any:
+        """Reads an element. `other`: what to take where the guard fails, for a selection that is nothing but this load."""
+        buffer, term = self.buffers[source], term or source
+        places = self._places(buffer, mapping)
+        missing = {axis: 0 for axis in buffer.loops if axis not in axes(source)}
+        if missing:  # an output that repeats its value along an axis: any element of it will do
+            places = tuple(substitute(e, missing) for e in places)
+        gathered = next(nodes(places, Term), None) is not None
+        present = self._present(buffer, places)
+        if guard is not True and other is None and present is True and not gathered:  # it is there even where the guard fails
+            here, known = self._known(term, stack, True)
+            if known is not None:
+                return known
+            guard, stack = True, stack[: here + 1]
+        self.ins.setdefault(buffer)
+        idx = tuple([self.index(e, stack, guard) for e in places]) or (0,)
+        # without a guard, nobody reads what is out of bounds: a side of a Case that is stored by itself
+        when = self.index(present if guard is True else guard, stack, True)
+        name = self.fresh(re.sub(r"[^A-Za-z].*|^$", "", buffer.name)[:1].lower() or "v")
+        if when is True:
+            stack[-1].body.append(Load(name, buffer.name, idx))
+        else:
+            stack[-1].body.append(Load(name, buffer.name, idx, when, zero_of(buffer.dtype) if other is None else other))
+        if other is None:
+            stack[-1].memo[term if guard is True else (term, guard)] = Var(name)
+        return Var(name)
+
+    def _present(self, buffer: Buffer, places: Sequence[Any]) -> Any:
+        """The condition under which an element is there at all; True if it always is. An index from memory is taken at its word."""
+        condition: Any = True
+        for axis, e in zip(buffer.dims, places, strict=True):
+            if e is axis or e.__class__ is int or next(nodes(e, Term), None) is not None:
+                continue
+            low, high = interval(e)
+            condition = condition if low >= 0 else both(condition, operate(">=", e, 0))
+            condition = condition if high < axis.extent else both(condition, operate("<", e, axis.extent))
+        return condition
+
+    def _reduce(self, term: Any, stack: list[Block], guard: Any) -> Any:
+        """A reduction, and with it the others that fold the same axes at the same place: they share the loop."""
+        here = stack[-1]
+        group = [term]
+        if guard is True:
+            same = self.groups[term.over, frozenset(axes(term)), self.rank[term]]
+            group = [other for other in same if other not in here.memo]
+        names = [self.fresh(self.names.get(other, ACCUMULATORS.get(other.fn, "fold"))) for other in group]
+        inner = [Block(axis, self.fresh(axis.name)) for axis in term.over]
+        for other, name in zip(group, names, strict=True):
+            value = self.value(other.x, stack + inner, guard)
+            inner[-1].body.append(Accumulate(name, other.fn, value))
+        for place in range(len(inner) - 1, -1, -1):
+            self._close(inner[place - 1] if place else here, inner[place], "reduce")
+        for other, name in zip(group, names, strict=True):
+            here.memo[other if guard is True else (other, guard)] = Var(name)
+        return Var(names[0]) if group[0] is term else here.memo[term]
+
+    def _case(self, term: Any, stack: list[Block], guard: Any) -> Any:
+        """Either side is only read where it is taken: guarded loads, then a selection, or the load alone if the rest is a number."""
+        here = stack[-1]
+        sides = ((both(guard, term.cond), term.a, term.b), (both(guard, invert(term.cond)), term.b, term.a))
+        for when, side, rest in sides:
+            source = side.x if side.__class__ is Remap else side
+            if guard is True and rest.__class__ is Const and source in self.buffers and source not in self.written:
+                mapping = dict(side.map) if side.__class__ is Remap else {}
+                name = self._load(source, mapping, stack, when, side, literal(rest))
+                here.memo[term] = name
+                return name
+        chosen = [self.value(side, stack, when) for when, side, _ in sides]
+        condition = self._let(None, self.index(term.cond, stack, guard), "cond", here)
+        name = self._let(term, Call("where", (condition, *chosen)), "chosen", here)
+        here.memo[term if guard is True else (term, guard)] = name
+        return name
+
+
+def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
+    """Axes to loop variables, Terms to the values that hold them. The folding that extents allow happened before."""
+
+    def change(x: Any) -> Any:
+        if x.__class__ is Axis:
+            return variables[x]
+        if isinstance(x, (Sum, Binary, Not, Call)):
+            return rebuild(x, change)
+        return value(x) if isinstance(x, Node) else x
+
+    return change(e)
+
+
+def literal(term: Const) -> Any:
+    """The number of a constant, in the kind that its dtype says."""
+    if term.dtype == "b8":
+        return bool(term.value)
+    return int(term.value) if term.dtype.startswith("i") and math.isfinite(term.value) else float(term.value)
+
+
+def zero_of(kind: str) -> Any:
+    return False if kind == "b8" else 0 if kind.startswith("i") else 0.0
+
+
+def result_buffer(name: str, term: Any, dims: tuple[Axis, ...]) -> Buffer:
+    """The plain layout: one dimension an axis, in this order."""
+    return Buffer(name, dtype(term), dims, dims, dims)
+
+
+def input_buffer(term: Input) -> Buffer:
+    return Buffer(term.name, term.dtype, term.axes, term.axes, term.axes)

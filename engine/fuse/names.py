@@ -1,0 +1,78 @@
+"""Names that people read: kernels after the torch ops they compute, temporaries after the values they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ...ir.tensor import Elementwise, Reduce, Remap, TensorGraph, axes, operands
+from .dataflow import Dataflow, topological
+from .lift import KEYWORDS
+
+MOST = 4  # operations that a kernel's name lists
+QUIET = frozenset(("where", "copy", "f32", "f16", "bf16", "i32", "i64", "b8"))
+FOLDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "product", "logical_or": "any", "logical_and": "all"}
+
+
+class Names:
+    """Names of one program. `values`: what the lines between are called; `origins`: the torch op that made each term."""
+
+    def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, str]):
+        self.flow, self.stored, self.origins = flow, stored, origins
+        self.values: dict[Any, str] = {named.value: identifier(named.name) for named in graph.names}
+        self.used = {x.name for x in graph.ins} | {out.name for out in graph.outs}
+        self.kernels: set[str] = set()
+
+    def temporary(self, term: Any) -> str:
+        """The name of a buffer between kernels."""
+        return self._unique(self.values.get(term) or self._label(term) or "value", self.used)
+
+    def kernel(self, values: Sequence[Any]) -> str:
+        """The name of the kernel that stores these values: its operations in order, each once."""
+
+        def below(term: Any) -> Sequence[Any]:
+            return () if term in self.stored and term not in values else operands(term)
+
+        found: dict[str, None] = {}
+        for term in topological(values, below):
+            if term in values or term not in self.stored:
+                label = self._label(term)
+                if label:
+                    found.setdefault(label)
+        labels = list(found) or ["copy"]
+        if len(labels) > MOST:
+            labels = [*labels[: MOST - 1], labels[-1]]
+        return self._unique("_".join(labels), self.used | self.kernels, self.kernels)
+
+    def _label(self, term: Any) -> str | None:
+        origin = self.origins.get(term)
+        if origin is not None:
+            return identifier(origin)
+        if term.__class__ is Reduce:
+            return "matmul" if self._contracts(term) else FOLDS.get(term.fn, term.fn)
+        if term.__class__ is Elementwise:
+            inside = term.fn == "multiply" and any(r.__class__ is Reduce and self._contracts(r) for r in self.flow.readers.get(term, ()))
+            return None if term.fn in QUIET or inside else str(term.fn)
+        return "gather" if term.__class__ is Remap and len(operands(term)) > 1 else None
+
+    def _contracts(self, term: Any) -> bool:
+        """A sum of products, each factor lacking an axis that the other has."""
+        x = term.x
+        if term.fn != "add" or x.__class__ is not Elementwise or x.fn != "multiply":
+            return False
+        a, b = (set(axes(arg)) for arg in x.args)
+        return bool(a - b and b - a)
+
+    def _unique(self, wanted: str, used: Container[str], add_to: set[str] | None = None) -> str:
+        name, number = wanted, 2
+        while name in used or name in KEYWORDS:
+            name, number = f"{wanted}_{number}", number + 1
+        (self.used if add_to is None else add_to).add(name)
+        return name
+
+
+def identifier(text: str) -> str:
+    """A text as a C identifier."""
+    cleaned = re.sub(r"\W+", "_", text).strip("_") or "value"
+    return cleaned if cleaned[0].isalpha() else f"n{cleaned}"

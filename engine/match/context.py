@@ -1,0 +1,94 @@
+"""Blocks inside statements: one-hole contexts, splicing, and what a kernel holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.loop import For
+from ...ir.node import Node, memoised, replace
+from ...ir.program import Block, Kernel
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Statements with a hole: `statements[path...].body[start:end]`."""
+
+    statements: Block
+    path: Path
+    start: int
+    end: int
+
+    def plug(self, new: Block) -> Block:
+        return splice(self.statements, self.path, self.start, self.end, new)
+
+    @property
+    def around(self) -> tuple[Any, ...]:
+        """The statements around the hole, outermost first."""
+        out = []
+        block: Any = self.statements
+        for position in self.path:
+            out.append(block[position])
+            block = block[position].body
+        return tuple(out)
+
+    @property
+    def hole(self) -> Block:
+        block: Any = self.statements
+        for position in self.path:
+            block = block[position].body
+        return block[self.start : self.end]  # type: ignore[no-any-return]
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        return tuple(statement for statement in self.around if isinstance(statement, For))
+
+
+def splice(block: Any, path: Path, start: int, end: int, new: Any) -> Any:
+    """The block with `[start:end]` of the block at `path` replaced."""
+    if not path:
+        return (*block[:start], *new, *block[end:])
+    position = path[0]
+    inner = splice(block[position].body, path[1:], start, end, new)
+    return (*block[:position], replace(block[position], body=inner), *block[position + 1 :])
+
+
+def holes(block: Block) -> list[tuple[Path, Block]]:
+    """The block itself and every block below it, pre-order."""
+    out: list[tuple[Path, Block]] = [((), block)]
+    for position, statement in enumerate(block):
+        if "body" in type(statement).by_name:
+            out += [((position, *path), inner) for path, inner in below(statement)]
+    return out
+
+
+@memoised
+def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
+    """The blocks of a statement with a body, its own first, with paths from that block."""
+    return tuple(holes(statement.body))
+
+
+@memoised
+def kinds(node: Any) -> frozenset[type[Node]]:
+    """The classes of the statements in a kernel or a statement, itself included."""
+    own: frozenset[type[Node]] = frozenset((type(node),))
+    body = getattr(node, "body", None)
+    return own.union(*map(kinds, body)) if body else own
+
+
+class Place:
+    """One block of a kernel: where it is and which statements stand directly in it."""
+
+    __slots__ = ("block", "heads", "path")
+
+    def __init__(self, path: Path, block: Block):
+        self.path, self.block = path, block
+        self.heads = frozenset(map(type, block))
+
+
+@memoised
+def places(kernel: Kernel) -> tuple[Place, ...]:
+    """The blocks of a kernel, pre-order, with paths from its body."""
+    return tuple(Place(path, block) for path, block in below(kernel))

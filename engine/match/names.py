@@ -1,0 +1,80 @@
+"""Names in use, and new ones: `k_o`, `i_r`, `p1`. The same program and hint give the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...ir.expr import Var
+from ...ir.node import Node, memoised
+from ...ir.program import Kernel
+from ..rw.evaluate import CONSTANTS, RESERVED, Environment
+from ..rw.facts import fact
+from .site import Site
+
+NAMES = "@names"
+
+
+@memoised
+def names_of(node: Any) -> frozenset[str]:
+    """Every name that a node mentions: values, buffers, axes, loops, the kernel's own."""
+    out: set[str] = set()
+    for field in type(node).fields:
+        value = getattr(node, field.name)
+        if field.sort == "Name" and value.__class__ is str:
+            out.add(value)
+        elif value.__class__ is tuple:
+            _collect(value, out)
+        elif isinstance(value, Node):
+            out |= names_of(value)
+    return frozenset(out)
+
+
+def _collect(items: tuple[Any, ...], out: set[str]) -> None:
+    for item in items:
+        if item.__class__ is tuple:
+            _collect(item, out)
+        elif isinstance(item, Node):
+            out |= names_of(item)
+
+
+def names_at(site: Site) -> frozenset[str]:
+    """The names in use around a site: its kernel's, or on a module all kernels'."""
+    if site.kernel is not None:
+        return names_of(site.kernel)
+    return frozenset().union(*map(names_of, site.program))
+
+
+def unused(hint: str, used: Iterable[str]) -> str:
+    """The hint, with the least number behind it that makes it new."""
+    taken = used if isinstance(used, set | frozenset) else set(used)
+    name, number = hint, 1
+    while name in taken or name in RESERVED or name in CONSTANTS:
+        name, number = f"{hint}{number}", number + 1
+    return name
+
+
+class Names:
+    """The names that one rewrite may no longer choose."""
+
+    def __init__(self, site: Site, env: Environment):
+        self.used = set(names_at(site)) | {value.name for value in env.values() if value.__class__ is Var}
+
+    def fresh(self, hint: str) -> Var:
+        name = unused(hint, self.used)
+        self.used.add(name)
+        return Var(name)
+
+
+@fact("fresh(any, text?) -> name", levels="module loop tile kernel")
+def fresh(site: Site, base: Any, suffix: Any = None) -> Var:
+    """A name that is not in use: `fresh("t")` is `t`, `fresh(k, "o")` is `k_o`."""
+    hint = _text(base) if suffix is None else f"{_text(base)}_{_text(suffix)}"
+    return Var(unused(hint, names_at(site)))
+
+
+def _text(value: Any) -> str:
+    return value.name if value.__class__ is Var else str(value)
+
+
+__all__ = ["Kernel", "Names", "fresh", "names_at", "names_of", "unused"]

@@ -1,0 +1,250 @@
+"""Rules on tensor: rewriting bottom-up to a fixpoint.
+
+Terms are interned, so a rewrite is remembered per term and only the spine above a change is built and matched again. The stack
+is explicit: ten thousand nested operations are as good as one. Attempts are chosen by the class and function of the root.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen.target import Target, target as default_target
+from ...ir import compose
+from ...ir.diagnostic import DplcError
+from ...ir.facts.index import substitute
+from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Named, Output, Reduce, Remap, Term, TensorGraph, dtype, operands
+from ...ir.text import syntax as s
+from ..rw.rule import Rule, RuleSet
+from .term_code import Attempt, Writer
+
+FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
+
+
+def mentions_mat(rule: Rule) -> bool:
+    """Whether a rule is about what is stored: a rule of fusion, not of algebra."""
+
+    def found(node: Any) -> bool:
+        if isinstance(node, tuple):
+            return any(map(found, node))
+        if isinstance(node, s.Apply) and node.fn == "mat":
+            return True
+        return isinstance(node, s.Syntax) and any(found(getattr(node, f.name)) for f in dataclasses.fields(node) if f.name != "span")
+
+    return found((rule.match, rule.rewrite))
+
+
+@dataclass(frozen=True)
+class Firing:
+    """A rule replaced a term."""
+
+    rule: Rule
+    before: Term
+    after: Term
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A rule matched a term, but a guard did not hold. `values`: what the guard saw, as text."""
+
+    rule: Rule
+    because: str
+    kind: str  # where or prefer
+    location: str
+    term: Term
+    values: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        preferred = "not preferred: " if self.kind == "prefer" else ""
+        return f'{self.location}: {self.rule.name}: {preferred}matched, but "{self.because}"'
+
+
+@dataclass
+class Evidence:
+    """What a traced rewrite did and did not do, in order."""
+
+    firings: list[Firing] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+@dataclass
+class TermSite:
+    """What facts see on tensor: the target. With evidence, refusals are noted here."""
+
+    target: Target
+    evidence: Evidence | None = None
+
+    def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
+        assert self.evidence is not None
+        seen = tuple((name, value) for name, value in env.items() if name[0] not in "@" and name != "target")
+        where = f"{guard.span.source.name}:{guard.span.line}"
+        self.evidence.refusals.append(Refusal(rule, guard.reason, guard.kind, where, term, seen))
+
+
+class TermRules:
+    """Compiled rules on tensor. `enabled` names @unstable rules to use; exact leaves @approx ones out."""
+
+    def __init__(self, rules: Iterable[Rule], enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None):
+        wanted = set(enabled)
+        self.rules = [
+            rule for rule in rules
+            if rule.level == "tensor" and ("unstable" not in rule.attributes or rule.name in wanted) and not (exact and "approx" in rule.attributes)
+        ]  # fmt: skip
+        self.parameters = parameters or {}
+        self._tables: dict[bool, Table] = {}
+
+    @classmethod
+    def of(cls, rules: RuleSet, enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None) -> TermRules:
+        """The algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
+        return cls((rule for rule in rules.at("tensor") if not mentions_mat(rule)), enabled, exact, parameters)
+
+    def table(self, evidence: bool) -> Table:
+        """The attempts, compiled when first asked for, in the variant that notes refusals or the one that does not."""
+        if evidence not in self._tables:
+            self._tables[evidence] = Table([Writer(rule, self.parameters, evidence).write() for rule in self.rules])
+        return self._tables[evidence]
+
+
+Run = Callable[[Any, Any], Any]
+
+
+class Table:
+    """Attempts by the root they can match."""
+
+    def __init__(self, attempts: Sequence[Attempt]):
+        self.attempts = attempts
+        self._elementwise: dict[str, tuple[tuple[Attempt, Run], ...]] = {}
+        self._others: dict[type, tuple[tuple[Attempt, Run], ...]] = {}
+
+    def at(self, term: Any) -> tuple[tuple[Attempt, Run], ...]:
+        """The attempts worth making at a term, in the order of their rules."""
+        kind = term.__class__
+        if kind is Elementwise:
+            found = self._elementwise.get(term.fn)
+            if found is None:
+                found = self._elementwise[term.fn] = self._select(Elementwise, term.fn)
+            return found
+        found = self._others.get(kind)
+        if found is None:
+            found = self._others[kind] = self._select(kind, None)
+        return found
+
+    def _select(self, kind: type, fn: str | None) -> tuple[tuple[Attempt, Run], ...]:
+        return tuple(
+            (a, a.run) for a in self.attempts if a.root in (None, kind) and (kind is not Elementwise or a.fn in (None, fn) or a.root is None)
+        )
+
+
+class Rewriter:
+    """One rewrite of one program: normal forms by term."""
+
+    def __init__(self, rules: TermRules, target: Target | None = None, evidence: Evidence | None = None):
+        self.site = TermSite(target or default_target(), evidence)
+        self.evidence = evidence
+        self.table = rules.table(evidence is not None)
+        self.normal: dict[Any, Any] = {}
+        self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
+        self.firings = 0
+        self.limit = 10_000
+
+    def rewrite(self, root: Term) -> Term:
+        """The normal form of a term. Raises DplcError if the rules do not come to an end."""
+        normal, becomes, table = self.normal, self.becomes, self.table
+        stack: list[Any] = [root]
+        while stack:
+            term = stack[-1]
+            if term in normal:
+                stack.pop()
+                continue
+            following = becomes.get(term)
+            if following is None:
+                built = self._rebuilt(term, stack)
+                if built is None:
+                    continue  # operands first
+                following = self._step(built, table)
+                if following is None:
+                    normal[term] = normal[built] = built
+                    stack.pop()
+                    continue
+                becomes[term] = following
+            done = normal.get(following)
+            if done is not None:
+                normal[term] = done
+                stack.pop()
+            elif following in becomes and following in stack:
+                raise self._endless(following)
+            else:
+                stack.append(following)
+        return normal[root]  # type: ignore[no-any-return]
+
+    def _step(self, term: Any, table: Table) -> Any:
+        """The replacement of a term whose operands are in normal form, or None."""
+        for attempt, run in table.at(term):
+            result = run(term, self.site)
+            if result is None:
+                continue
+            if dtype(result) != dtype(term):  # a rewrite is an equation between values of one dtype
+                continue
+            self.firings += 1
+            if self.firings > self.limit:
+                raise self._endless(term, attempt.rule)
+            if self.evidence is not None:
+                self.evidence.firings.append(Firing(attempt.rule, term, result))
+            return result
+        return None
+
+    def _endless(self, term: Any, rule: Rule | None = None) -> DplcError:
+        names = [rule.name] if rule else sorted(a.rule.name for a, _ in self.table.at(term))
+        return DplcError(f"the rules on tensor do not come to an end: {', '.join(names)}", rule.span if rule else None)
+
+    def _rebuilt(self, term: Any, stack: list[Any]) -> Any:
+        """The term over the normal forms of its operands. None if some are not known yet: they are on the stack then."""
+        normal, kind = self.normal, term.__class__
+        if kind is Elementwise:
+            args = term.args
+            new = [normal.get(arg) for arg in args]
+            if None in new:
+                stack.extend([arg for arg, known in zip(args, new, strict=True) if known is None])
+                return None
+            found = tuple(new)
+            return term if found == args else Elementwise(term.fn, found)  # interned: == compares identities
+        if kind is Input or kind is Const:
+            return term
+        waiting = [operand for operand in operands(term) if operand not in normal]
+        if waiting:
+            stack.extend(waiting)
+            return None
+        if kind is Reduce:
+            x = normal[term.x]
+            return term if x is term.x else compose.reduce(term.fn, term.over, x)
+        if kind is Remap:
+            mapping = {axis: self._index(e) for axis, e in term.map}
+            return term if normal[term.x] is term.x and tuple(mapping.items()) == term.map else compose.remap(normal[term.x], mapping)
+        if kind is Case:
+            return Case(self._index(term.cond), normal[term.a], normal[term.b])
+        if kind is Index:
+            return Index(self._index(term.expr))
+        return Mat(normal[term.x])
+
+    def _index(self, e: Any) -> Any:
+        return substitute(e, {}, lambda term: self.normal[term])
+
+
+def rewrite_graph(graph: TensorGraph, rules: TermRules, target: Target | None = None, evidence: Evidence | None = None) -> TensorGraph:
+    """The program with the rules applied everywhere, to a fixpoint. Names follow the values that have them."""
+    rewriter = Rewriter(rules, target, evidence)
+    rewriter.limit = FUEL * (100 + len(graph.names))
+    outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
+    if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
+        return graph
+    names: dict[Any, Named] = {}
+    for named in graph.names:
+        value = rewriter.normal.get(named.value)
+        if value is not None:
+            names.setdefault(value, Named(named.name, value))
+    return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
+
+
+__all__ = ["Evidence", "Firing", "Refusal", "Rewriter", "TermRules", "mentions_mat", "rewrite_graph"]

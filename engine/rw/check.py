@@ -1,0 +1,110 @@
+"""Static checks of rules: at load for users' files, in the tests for ours. `python -m`-free: nothing in a rule is executed.
+
+Each check is a function of a `Subject` (one rule, laid out) in vocabulary.py, scope.py, clauses.py or overlap.py; its name is
+the name of its findings. Errors stop a file from loading; warnings do not, and our own rules are held to them in the tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+
+from ...ir.diagnostic import Diagnostics, DplcError
+from . import clauses, overlap, scope, vocabulary
+from .finding import ERROR, WARNING, Finding
+from .rule import Rule, RuleSet
+from .subject import Subject
+
+Check = Callable[[Subject], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    vocabulary.placed,
+    vocabulary.closed_names,
+    vocabulary.known_calls,
+    vocabulary.argument_counts,
+    vocabulary.local_rules,
+    vocabulary.member_fields,
+    vocabulary.changed_fields,
+    vocabulary.parameter_sorts,
+    vocabulary.torch_forms,
+    vocabulary.torch_ignored,
+    scope.unbound,
+    scope.wildcards,
+    scope.unused_variables,
+    scope.unused_clauses,
+    scope.unused_parameters,
+    scope.bound_twice,
+    scope.dropped_runs,
+    scope.root_defined,
+    scope.reset_fields,
+    clauses.sort_clashes,
+    clauses.unique_reasons,
+    clauses.defaults_in_domains,
+    clauses.attributes,
+    clauses.examples_enough,
+    clauses.refusals_known,
+    clauses.example_parameters,
+    clauses.example_programs,
+    overlap.repeats_itself,
+    overlap.shadowed,
+)
+
+# Where facts are registered, per floor; a module that is not there registers nothing.
+FACT_MODULES = ("engine.facts", "engine.front.shape_facts", "engine.fuse.facts")
+
+
+def load_facts() -> None:
+    """Import the modules that register facts. Idempotent."""
+    root = __package__.removesuffix(".engine.rw")
+    for module in FACT_MODULES:
+        importlib.import_module(f"{root}.{module}")
+
+
+def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
+    """Everything that is wrong with one rule, errors and warnings, in the order of the text."""
+    subject = Subject(rule, rules)
+    found: dict[object, Finding] = {}
+    for check in CHECKS:
+        for finding in check(subject):
+            finding.check = check.__name__
+            found.setdefault((finding.span, finding.what), finding)
+    return sorted(found.values(), key=_place)
+
+
+def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
+    """Everything that is wrong with the rules. only: names of source files; None means all of them.
+
+    The members of a family share their text, hence their findings: each is reported once.
+    """
+    load_facts()
+    wanted = None if only is None else set(only)
+    found: dict[object, DplcError] = {}
+    for rule in rules.rules.values():
+        if wanted is None or rule.span.source.name in wanted:
+            for finding in check_rule(rule, rules):
+                key = finding.what.replace(f"`{rule.name}`", "") if rule.family else finding.what
+                found.setdefault((finding.check, finding.span, key), finding)
+    return list(found.values())
+
+
+def errors(findings: Iterable[DplcError], enforce: Iterable[str] = ()) -> list[DplcError]:
+    """The findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
+    strict = set(enforce)
+    return [f for f in findings if not isinstance(f, Finding) or f.severity == ERROR or f.check in strict or "all" in strict]
+
+
+def warnings(findings: Iterable[DplcError]) -> list[DplcError]:
+    return [f for f in findings if isinstance(f, Finding) and f.severity == WARNING]
+
+
+def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable[str] = ()) -> list[DplcError]:
+    """Check; raise every error in one go; return the warnings."""
+    findings = check(rules, only)
+    broken = errors(findings, enforce)
+    if broken:
+        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+    return warnings(findings)
+
+
+def _place(finding: Finding) -> tuple[int, int]:
+    return (finding.span.line, finding.span.column) if finding.span else (0, 0)

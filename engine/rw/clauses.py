@@ -1,0 +1,144 @@
+"""Checks of meaning: sorts of expressions, reasons, defaults against domains, attributes, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.text import syntax as s
+from ...ir.text.read import read_block, read_unit
+from .evaluate import Expressions
+from .finding import WARNING, Finding
+from .positions import walk
+from .sorts import Inference
+from .subject import Subject
+
+
+def sort_clashes(subject: Subject) -> Iterator[Finding]:
+    """A value of one sort where another is wanted: in guards, domains, facts' arguments, fields of the template."""
+    found: dict[Any, Finding] = {}
+
+    def report(what: str, node: s.Syntax) -> None:
+        found.setdefault(node.span, subject.finding(what, node.span))
+
+    inference = Inference(subject.facts, report)
+    for node, want, what, scope, makes in subject.expressions:
+        if not (makes and isinstance(node, s.NameOf)) and not _is_closed_name(node, want.kind):
+            inference.want(node, want, scope, what)
+    for slot in subject.pattern:
+        if isinstance(slot.value, s.Number | s.Text):
+            inference.want(slot.value, slot.sort, {}, slot.what)
+    yield from found.values()
+
+
+def _is_closed_name(node: s.Syntax, kind: str) -> bool:
+    return isinstance(node, s.NameOf) and kind in ("role", "via", "fn", "dtype")  # vocabulary.closed_names says it better
+
+
+def unique_reasons(subject: Subject) -> Iterator[Finding]:
+    """`because` is the key of a refusal: no two guards of a rule share one."""
+    first: dict[str, s.Guard] = {}
+    for guard in subject.rule.guards:
+        if guard.reason in first:
+            notes = (f"the other is in line {first[guard.reason].span.line}",)
+            yield subject.finding(f'two guards say because "{guard.reason}"', guard.span, notes, "say what is different")
+        elif not guard.reason.strip():
+            yield subject.finding("a guard without a reason", guard.span, (), 'because "what is wrong when it fails"')
+        first.setdefault(guard.reason, guard)
+
+
+def defaults_in_domains(subject: Subject) -> Iterator[Finding]:
+    """The default of a parameter is in its domain, where both are constant."""
+    for parameter in subject.rule.parameters:
+        if parameter.domain is None or parameter.default is None:
+            continue
+        domain, default = _constant(subject, parameter.domain), _constant(subject, parameter.default)
+        if isinstance(domain, tuple) and default is not None and default not in domain:
+            shown = ", ".join(map(str, domain[:12])) + (", ..." if len(domain) > 12 else "")
+            what = f"the default {default} of `{parameter.name}` is not in its domain"
+            yield subject.finding(what, parameter.default.span, (f"the domain is {{{shown}}}",))
+
+
+def _constant(subject: Subject, node: s.Syntax) -> Any:
+    """The value of an expression that needs no site and no variable, else None."""
+    try:
+        return Expressions(subject.rule.level).compile(node)({})
+    except Exception:  # unbound, or a fact that looks at the site: not constant
+        return None
+
+
+def attributes(subject: Subject) -> Iterator[Finding]:
+    """Attributes that contradict each other."""
+    held = subject.rule.attributes
+    for a, b in (("local", "canonical"), ("local", "repeat"), ("canonical", "repeat"), ("canonical", "approx"), ("canonical", "unstable")):
+        if {a, b} <= held:
+            yield subject.finding(f"@{a} and @{b} exclude each other", subject.rule.span)
+    if "canonical" in held and subject.rule.parameters:
+        yield subject.finding("a @canonical rule has no parameters: nobody could choose them", subject.rule.parameters[0].span)
+
+
+# ---- examples
+
+# What the matchers say when a pattern does not fit; everything else that a refusal says is a `because`.
+PATTERN_MISSES = ("expected", "found", "nothing", "says nothing about", "outside", "domain", "matched", "no ", " not ")
+
+
+def examples_enough(subject: Subject) -> Iterator[Finding]:
+    """An example that fires, and one refusal per `where`."""
+    rule = subject.rule
+    if subject.local:
+        return  # reached through the examples of the rules that use it
+    if not any(isinstance(example.gives, tuple) for example in rule.examples):
+        yield subject.finding("no example shows it fire", rule.span, (), 'add `example "title"` .. `gives` ..', WARNING)
+    refusals = [example.gives for example in rule.examples if isinstance(example.gives, str)]
+    for guard in rule.guards:
+        if guard.kind == "where" and not any(text in guard.reason for text in refusals):
+            what = f'no example is refused because "{guard.reason}"'
+            yield subject.finding(what, guard.span, (), f'add an example that `gives no "{guard.reason}"`', WARNING)
+
+
+def refusals_known(subject: Subject) -> Iterator[Finding]:
+    """`gives no "text"`: the text of a `because` of this rule, or of a pattern that does not match."""
+    reasons = [guard.reason for guard in subject.rule.guards]
+    for example in subject.rule.examples:
+        text = example.gives
+        if isinstance(text, str) and not any(text in reason for reason in reasons) and not any(miss in text for miss in PATTERN_MISSES):
+            what = f'no guard says because "{text}"'
+            yield subject.finding(what, example.span, [f'there is "{reason}"' for reason in reasons], did_you_mean(text, reasons))
+
+
+def example_parameters(subject: Subject) -> Iterator[Finding]:
+    """`example "title" (BK=16)`: parameters of the rule, each once, with constant values."""
+    known = [parameter.name for parameter in subject.rule.parameters]
+    for example in subject.rule.examples:
+        for n, argument in enumerate(example.arguments):
+            if argument.name not in known:
+                what = f"the example sets `{argument.name}`, which is no parameter of the rule"
+                yield subject.finding(what, argument.span, (), did_you_mean(argument.name, known))
+            elif argument.name in {other.name for other in example.arguments[:n]}:
+                yield subject.finding(f"the example sets `{argument.name}` twice", argument.span)
+
+
+def example_programs(subject: Subject) -> Iterator[Finding]:
+    """The programs of examples read as programs of their level."""
+    for example in subject.rule.examples:
+        for block in (example.before, example.gives):
+            try:
+                if isinstance(block, tuple):
+                    _read(block, subject)
+            except DplcError as error:
+                yield subject.finding(f'example "{example.title}": {error.what}', error.span or example.span, error.notes, error.hint)
+
+
+def _read(block: tuple[s.Syntax, ...], subject: Subject) -> None:
+    units = [statement for statement in block if isinstance(statement, s.Unit)]
+    if units:
+        for unit in block:
+            read_unit(unit, subject.rule.level if subject.dataflow else None)
+    elif not subject.dataflow:
+        read_block(block)
+    else:
+        strange = next((x for x in walk(block) if isinstance(x, s.ForLoop | s.RunStatement | s.AccumulateInto)), None)
+        if strange is not None:
+            raise DplcError("this is no statement of a graph", strange.span)

@@ -1,0 +1,174 @@
+"""Positions of rules on `torch` and `tensor`, where a statement defines a value and brackets name axes."""
+
+from __future__ import annotations
+
+from ...ir.diagnostic import did_you_mean
+from ...ir.functions import FUNCTIONS
+from ...ir.text import syntax as s
+from ..front import schemas
+from .evaluate import CONSTANTS
+from .facts import facts_of
+from .positions import Positions, Report, is_variable, named
+from .sorts import ANY, AXES, AXIS, BOOL, EXPR, LIST, NAME, TERM, Sort
+
+OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
+PRIMITIVES = ("Reduce", "Index", "Case", "cast", "mat")
+# Kinds of ATen arguments that have a sort of their own; everything else may be several things.
+_KINDS = {
+    "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "int[]": Sort("int", True), "dtype": Sort("dtype"),
+}  # fmt: skip
+
+
+class DataflowPositions(Positions):
+    """`y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`. `axes`: the names that stand where axes do."""
+
+    def __init__(self, level: str, pattern: bool, report: Report):
+        super().__init__(level, pattern, report)
+        self.axes: set[str] = set()
+        self.facts = facts_of(level)
+
+    def _assign(self, node: s.Assign) -> None:
+        if isinstance(node.target, s.Subscript):
+            self.add(node.target.base, NAME, "a value", makes=True)
+            self._bracket(node.target.items)
+        else:
+            self.add(node.target, NAME, "a value", makes=True)
+        value = node.value
+        if isinstance(value, s.LoadOf):
+            self.report(f"`load` is no part of level {self.level}", value.span)
+        elif self.level == "torch" and self.pattern and isinstance(value, s.Apply):
+            self._aten(value)
+        else:
+            self._term(value)
+
+    def _statement(self, node: s.Statement) -> None:
+        self.report(f"a statement on {self.level} is `y = value`", node.span)
+
+    _forloop = _ifblock = _accumulateinto = _statement  # type: ignore[assignment]
+
+    # ---- values
+    def _term(self, node: s.Syntax) -> None:
+        if isinstance(node, s.Apply):
+            self._call(node)
+        elif isinstance(node, s.Subscript) and isinstance(node.base, s.NameOf):
+            self.add(node.base, TERM, "a tensor")
+            self._bracket(node.items)
+        elif isinstance(node, s.Choice):
+            self.add(node.condition, BOOL, "the condition of `if`")
+            self._term(node.a)
+            self._term(node.b)
+        elif isinstance(node, s.Group):
+            for item in node.items:
+                self._term(item.base if isinstance(item, s.Run) else item)
+        else:
+            self.add(node, TERM, "a value")
+
+    def _call(self, node: s.Apply) -> None:
+        if node.fn == "Reduce":
+            self._reduce(node)
+        elif node.fn == "Index" and len(node.items) == 1:
+            self._indexing(node.items[0], "the index")
+        elif node.fn == "Case" and len(node.items) == 3:
+            self._indexing(node.items[0], "the condition of `Case`")
+            self._term(node.items[1])
+            self._term(node.items[2])
+        elif node.fn == "cast" and len(node.items) == 2:
+            self._term(node.items[0])
+            self.add(node.items[1], Sort("dtype"), "a dtype")
+        elif node.fn == "mat" and len(node.items) == 1:
+            self._term(node.items[0])
+        elif node.fn in PRIMITIVES and not (self.level == "torch" and schemas.overloads(node.fn)):
+            forms = "`Index(e)`, `Case(condition, a, b)`, `cast(x, dtype)`, `mat(x)`"
+            self.report(f"`{node.fn}` is not written like this", node.span, (f"the forms are {forms}",))
+        elif self.level == "torch" and not self.pattern and (node.fn[:1].isupper() or schemas.overloads(node.fn)):
+            self._aten(node)
+        elif node.fn in self.facts and node.fn not in FUNCTIONS:
+            self.add(node, TERM, "a value")
+        else:
+            self._function(node)
+
+    def _function(self, node: s.Apply) -> None:
+        """A scalar function of values; in a pattern also a variable, or `_`, for one."""
+        self.add(named(node.fn, node), Sort("fn"), "a function")
+        for item in node.items:
+            if isinstance(item, s.Run):
+                self.add(item.base, ANY, "a run of values")
+            else:
+                self._term(item)
+
+    def _reduce(self, node: s.Apply) -> None:
+        if len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
+            self.report("a reduction reads `Reduce(function, axis.., value)`", node.span)
+            return
+        first, *over, value = node.items
+        self.add(first, Sort("fn"), "the function of `Reduce`")
+        self._bracket(tuple(over))
+        self._term(value)
+
+    # ---- axes
+    def _bracket(self, items: tuple[s.Syntax, ...]) -> None:
+        for item in items:
+            if isinstance(item, s.Run):
+                self._born(item.base)
+                self.add(item.base, AXES, "a run of axes")
+            elif isinstance(item, s.AxisItem):
+                self.axes.add(item.name)
+                self.add(item.extent, EXPR, "an extent")
+            elif isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and item.fn in FUNCTIONS):
+                self._term(item)  # a gather
+            elif isinstance(item, s.NameOf):
+                self._born(item)
+                self.add(item, ANY if is_variable(item.text) else AXIS, "an axis")
+            elif isinstance(item, s.Group):
+                self._bracket(item.items)
+            else:
+                self._indexing(item, "an index")
+
+    def _indexing(self, node: s.Syntax, what: str) -> None:
+        """Index arithmetic over axes, and over values that are read with brackets."""
+        self.add(node, EXPR if what == "an index" else ANY, what)
+
+    def _born(self, node: s.Syntax) -> None:
+        """A name alone, or a run of names alone, is where an axis comes from; inside arithmetic it is only read."""
+        if isinstance(node, s.NameOf) and is_variable(node.text):
+            self.axes.add(node.text)
+
+    # ---- torch
+    def _aten(self, call: s.Apply) -> None:
+        """`Op(tensors.., field=value)` by the ATen schemas."""
+        if call.fn == "_":
+            return
+        known = schemas.overloads(call.fn)
+        if not known:
+            self.report(f"torch has no op `{call.fn}`", call.span, (), did_you_mean(call.fn, schemas.names()))
+        kinds: dict[str, set[str]] = {}
+        for overload in known:
+            for argument in overload.arguments:
+                kinds.setdefault(argument.name, set()).add(argument.kind)
+        given = {item.name for item in call.items if isinstance(item, s.Keyword)}
+        for item in call.items:
+            if isinstance(item, s.Run):
+                self.add(item.base, LIST, OTHER_FIELDS)
+            elif not isinstance(item, s.Keyword):
+                self._attribute(item, ANY, "a field")
+            elif known and item.name not in kinds:
+                self.report(
+                    f"`{call.fn}` has no field `{item.name}`", item.span,
+                    (f"its fields are {', '.join(kinds)}",), did_you_mean(item.name, kinds),
+                )  # fmt: skip
+            else:
+                found = kinds.get(item.name, set())
+                sort = _KINDS.get(next(iter(found)), ANY) if len(found) == 1 else ANY
+                self._attribute(item.value, sort, f"`{item.name}` of `{call.fn}`")
+        places = sum(not isinstance(item, s.Keyword | s.Run) for item in call.items)
+        if known and places + len(given) > max(len(overload.arguments) for overload in known) and given <= kinds.keys():
+            self.report(f"no form of `{call.fn}` has {places + len(given)} fields", call.span)
+
+    def _attribute(self, node: s.Syntax, sort: Sort, what: str) -> None:
+        if isinstance(node, s.Group):
+            for item in node.items:
+                self._attribute(item.base if isinstance(item, s.Run) else item, ANY, what)
+        elif isinstance(node, s.NameOf) and node.text in CONSTANTS:
+            self.add(node, ANY, what)
+        else:
+            self.add(node, sort, what)

@@ -1,0 +1,23 @@
+"""What a check reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...ir.diagnostic import DplcError, Span
+
+ERROR, WARNING = "error", "warning"
+
+
+class Finding(DplcError):
+    """One problem of one rule. check: the name of the check that found it. A warning does not stop a file from loading."""
+
+    def __init__(
+        self, what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None, severity: str = ERROR, check: str = ""
+    ):
+        super().__init__(what, span, notes, hint)
+        self.severity, self.check = severity, check
+
+    def render(self) -> str:
+        text = super().render()
+        return text if self.severity == ERROR else text.replace(": error: ", f": {self.severity}: ", 1)

@@ -1,0 +1,222 @@
+"""Checks between rules, and of a rule with itself: who can match what another one leaves.
+
+Two questions about syntax, both answered without running anything: *may* a pattern match an instance of a template (yes when in
+doubt: it becomes a warning), and does a pattern match *everything* that another one matches (no when in doubt: it is an error).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from ...ir.text import syntax as s
+from ...ir.text.read import statement_classes, value_classes
+from .evaluate import CONSTANTS, RESERVED
+from .finding import WARNING, Finding
+from .positions import is_variable
+from .rule import Rule
+from .subject import Subject
+
+_OPEN = s.Run | s.RunStatement | s.InsideBlock
+_COMPUTED = s.Member | s.Subscript | s.Operation | s.Choice | s.Comprehension | s.EachBlock | s.IfBlock
+
+
+def repeats_itself(subject: Subject) -> Iterator[Finding]:
+    """Under @repeat, or as a canonical rule, a template that its own pattern can match: only guards stop it."""
+    rule = subject.rule
+    if rule.level not in ("tile", "loop", "kernel") or not rule.attributes & {"repeat", "canonical"}:
+        return
+    for block in _blocks(rule.rewrite):
+        for n, statement in enumerate(block):
+            if not isinstance(statement, s.RunStatement | s.EachBlock | s.DropStatement) and _may_list(rule.match, block[n:]):
+                what = "the template can match its own pattern: only its guards stop the repetition"
+                yield subject.finding(what, statement.span, (), None, WARNING)
+                return
+
+
+def _blocks(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[s.Syntax, ...]]:
+    yield statements
+    for statement in statements:
+        if body := getattr(statement, "body", None):
+            yield from _blocks(body)
+
+
+def _may(p: Any, t: Any) -> bool:
+    """May pattern p match an instance of template t?"""
+    if p is None or t is None or isinstance(p, _OPEN) or isinstance(t, (*_OPEN.__args__, *_COMPUTED.__args__)):
+        return True
+    if isinstance(p, s.CaptureStatement):
+        call = t.value if isinstance(t, s.Assign) else t.call if isinstance(t, s.Statement) else t
+        return _may(p.call, call)
+    if isinstance(p, tuple) or isinstance(t, tuple):
+        return _may_list(p, t) if isinstance(p, tuple) and isinstance(t, tuple) else True
+    if isinstance(p, str) or isinstance(t, str):
+        return p == t or "_" in (p, t) or (isinstance(p, str) and isinstance(t, str) and not (_fixed(p) and _fixed(t)))
+    if _is_variable(p) or _is_variable(t):
+        return True
+    if isinstance(p, s.Prefix) and p.op == "not":
+        return not (isinstance(t, s.NameOf) and isinstance(p.a, s.NameOf) and t.text == p.a.text)
+    if isinstance(p, s.Group) or isinstance(t, s.Group):
+        return _may_list(_listed(p), _listed(t))
+    if isinstance(p, s.Apply) and isinstance(t, s.Apply):
+        return _may_call(p, t)
+    if type(p) is not type(t) or (isinstance(p, s.ForLoop) and not _may_header(p, t)):
+        return False
+    if not isinstance(p, s.Syntax):
+        return bool(p == t)
+    return all(_may(getattr(p, name), getattr(t, name)) for name in _parts(p))
+
+
+def _may_header(p: s.ForLoop, t: s.ForLoop) -> bool:
+    """Loop headers match exactly: what is not said is `by 1` and `unroll=1`."""
+    said, again = ({a.name for a in loop.attributes if isinstance(a, s.Keyword)} for loop in (p, t))
+    return not (p.step is None and t.step is not None) and again <= said
+
+
+def _may_list(p: tuple[Any, ...], t: tuple[Any, ...]) -> bool:
+    if not p:
+        return True
+    if isinstance(p[0], _OPEN) or not t:
+        return all(isinstance(x, _OPEN) for x in p) if not t else True
+    if isinstance(p[0], s.CaptureStatement) and isinstance(t[0], s.RunStatement):
+        wanted = _keywords(p[0].call)  # `stages.. with via=TMA` is no `Stage(via=SYNC)`
+        changed = [c for c in t[0].changes if isinstance(c, s.Keyword) and c.name in wanted]
+        return all(_may(wanted[c.name], c.value) for c in changed)
+    if isinstance(t[0], (*_OPEN.__args__, s.EachBlock)):
+        return True
+    return _may(p[0], t[0]) and _may_list(p[1:], t[1:])
+
+
+def _may_call(p: s.Apply, t: s.Apply) -> bool:
+    if p.fn != t.fn and (_fixed(p.fn) and _fixed(t.fn)):
+        return False
+    cls: Any = {**statement_classes(), **value_classes()}.get(p.fn)
+    wanted, given = _keywords(p), _keywords(t)
+    for name, value in wanted.items():
+        if name in given:
+            if not _may(value, given[name]):
+                return False
+        elif cls is not None and name in cls.by_name and not _may_default(value, cls.by_name[name].default):
+            return False
+    return _may_list(_positional(p), _positional(t))
+
+
+def _may_default(p: s.Syntax, default: Any) -> bool:
+    """May a pattern match the default that a template leaves unsaid?"""
+    if isinstance(p, s.Number):
+        return bool(p.value == default)
+    if isinstance(p, s.NameOf) and _fixed(p.text):
+        return CONSTANTS.get(p.text, p.text) == default
+    if isinstance(p, s.Prefix) and isinstance(p.a, s.NameOf):
+        return p.a.text != default
+    return not (isinstance(p, s.Group) and default == () and any(not isinstance(x, s.Run) for x in p.items))
+
+
+def _keywords(call: s.Apply) -> dict[str, s.Syntax]:
+    return {item.name: item.value for item in call.items if isinstance(item, s.Keyword)}
+
+
+def _positional(call: s.Apply) -> tuple[s.Syntax, ...]:
+    return tuple(item for item in call.items if not isinstance(item, s.Keyword))
+
+
+def _listed(node: Any) -> tuple[Any, ...]:
+    return node.items if isinstance(node, s.Group) else (node,)
+
+
+def _fixed(name: str) -> bool:
+    return name in RESERVED or name in CONSTANTS or name in statement_classes()
+
+
+def _is_variable(node: Any) -> bool:
+    return isinstance(node, s.NameOf) and (node.text == "_" or is_variable(node.text))
+
+
+def _parts(node: s.Syntax) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(node) if f.name != "span")
+
+
+# ---- shadowing
+
+
+def shadowed(subject: Subject) -> Iterator[Finding]:
+    """A rule that an earlier rule of its pass leaves nothing: the earlier one has no guard and matches all that it matches."""
+    rule = subject.rule
+    siblings = [other for other in subject.rules.rules.values() if other.file == rule.file and other.level == rule.level]
+    for earlier, later in combinations(siblings, 2):
+        if later is rule and _always_fires(earlier) and _same_reach(earlier, later) and _Cover(rule.level).block(earlier.match, later.match):
+            what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
+            yield subject.finding(what, rule.span, (f"`{earlier.name}` is at {earlier.location}",), "put the special rule first")
+
+
+def _always_fires(rule: Rule) -> bool:
+    return not rule.parameters and not any(isinstance(c, s.Guard | s.PickClause) for c in rule.clauses)
+
+
+def _same_reach(a: Rule, b: Rule) -> bool:
+    """Both are tried by the pass, or both by the canonical fixpoint; local and unstable rules are not tried at all."""
+    reach = ({"local", "canonical", "unstable"} & rule.attributes for rule in (a, b))
+    return all(found in (set(), {"canonical"}) for found in reach) and ("canonical" in a.attributes) is ("canonical" in b.attributes)
+
+
+class _Cover:
+    """Does a pattern match whatever another pattern matches? Variables of the first bind pieces of the second."""
+
+    def __init__(self, level: str):
+        self.closed = level == "torch"  # a field that is not mentioned must be at its default
+        self.bound: dict[str, Any] = {}
+
+    def block(self, p: tuple[Any, ...], t: tuple[Any, ...]) -> bool:
+        """A final `rest..` takes what is left; runs elsewhere are not decided."""
+        if not p:
+            return not t
+        if isinstance(p[0], s.Run | s.RunStatement):
+            return len(p) == 1
+        return bool(t) and self.one(p[0], t[0]) and self.block(p[1:], t[1:])
+
+    def one(self, p: Any, t: Any) -> bool:
+        if isinstance(p, s.NameOf) and (p.text == "_" or is_variable(p.text)):
+            return self._bind(p.text, t)
+        if isinstance(p, s.Number | s.Text | s.NameOf):
+            return _plain(p) == _plain(t)
+        if type(p) is not type(t) or isinstance(p, s.InsideBlock | s.CaptureStatement | s.Prefix):
+            return False
+        if isinstance(p, s.Apply):
+            return self._call(p, t)
+        return all(self._part(getattr(p, name), getattr(t, name)) for name in _parts(p))
+
+    def _part(self, p: Any, t: Any) -> bool:
+        if isinstance(p, tuple):
+            return isinstance(t, tuple) and self.block(p, t)
+        if isinstance(p, str) and isinstance(t, str) and is_variable(p):
+            return self._bind(p, t)
+        return self.one(p, t) if isinstance(p, s.Syntax) else p == t
+
+    def _bind(self, name: str, t: Any) -> bool:
+        if isinstance(t, s.Run | s.RunStatement):
+            return False
+        value = _plain(t)
+        return name == "_" or self.bound.setdefault(name, value) == value
+
+    def _call(self, p: s.Apply, t: s.Apply) -> bool:
+        if p.fn != t.fn and not (is_variable(p.fn) and p.fn not in statement_classes() and not p.fn[:1].isupper()):
+            return False
+        wanted, given = _keywords(p), _keywords(t)
+        if self.closed and not any(isinstance(item, s.Run) for item in p.items) and wanted.keys() != given.keys():
+            return False
+        if not all(name in given and self.one(value, given[name]) for name, value in wanted.items()):
+            return False
+        return self.block(_positional(p), _positional(t))
+
+
+def _plain(node: Any) -> Any:
+    """A piece of syntax without its places, for comparison."""
+    if isinstance(node, tuple):
+        return tuple(map(_plain, node))
+    if isinstance(node, s.NameOf):
+        return node.text
+    if isinstance(node, s.Syntax):
+        return (type(node).__name__, *(_plain(getattr(node, name)) for name in _parts(node)))
+    return node

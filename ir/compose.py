@@ -1,0 +1,230 @@
+"""Building Tensor IR: typed and canonical constructors of terms.
+
+Operands meet as torch's do: `elementwise` inserts the casts that make them agree, and a Python number is *weak*: it takes
+the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). Canonical: constants fold, arithmetic
+on `Index` stays an index expression, index maps compose, conditions that the extents decide are gone. The reader of texts
+builds terms as they are written; this is for those who compute them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .expr import Axis
+from .facts.index import operate, substitute
+from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote
+from .node import Expr
+from .tensor import Case, Const, Elementwise, Index, Reduce, Remap, Term, axes, dtype, is_condition
+
+Operand = Any  # a Term, or a Python number (weak)
+
+FLOATS = frozenset(("f16", "bf16", "f32"))
+_CATEGORY: dict[type, int] = {bool: 0, int: 1, float: 2}
+_FOLDABLE = frozenset(
+    "add subtract multiply divide maximum minimum negative sqrt rsqrt reciprocal exp log less less_equal greater greater_equal "
+    "equal not_equal logical_and logical_or logical_not floor_divide remainder pow abs floor ceil trunc".split()
+)
+_LINEAR = {"add": "+", "subtract": "-", "multiply": "*"}
+_COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
+
+
+def category(name: str) -> int:
+    """0 for booleans, 1 for integers, 2 for floating point."""
+    return 2 if name in FLOATS else 0 if name == "b8" else 1
+
+
+def const(value: Any, as_dtype: str | None = None) -> Const:
+    """A number of a dtype; by default f32, i64 or b8 after the kind of number."""
+    name = as_dtype or {float: "f32", int: "i64", bool: "b8"}[value.__class__]
+    if category(name) == 2:
+        return Const(float(value), name)
+    if category(name) == 1 and isinstance(value, float) and not math.isfinite(value):
+        raise OverflowError(f"{value} is no {name}")
+    return Const(bool(value) if name == "b8" else int(value), name)
+
+
+def index(e: Expr) -> Term:
+    """Index arithmetic as a value."""
+    if isinstance(e, Term):
+        return e
+    return Index(e) if not isinstance(e, (bool, int)) else const(e)
+
+
+def cast(x: Operand, to: str) -> Term:
+    """x as another dtype; x itself if it has it."""
+    if not isinstance(x, Term):
+        return const(x, to)
+    if dtype(x) == to:
+        return x
+    if x.__class__ is Const and not (category(to) == 1 and isinstance(x.value, float) and not math.isfinite(x.value)):
+        return const(x.value, to)
+    return Elementwise(to, (x,))
+
+
+def common_dtype(operands: Iterable[Operand]) -> str | None:
+    """The dtype in which operands meet; None if all of them are numbers."""
+    weak, strong = 0, []
+    for x in operands:
+        if isinstance(x, Term):
+            strong.append(dtype(x))
+        else:
+            weak = max(weak, _CATEGORY[x.__class__])
+    if not strong:
+        return None
+    name = promote(*strong)
+    return name if weak <= category(name) else ("f32" if weak == 2 else "i64")
+
+
+def elementwise(fn: str, *args: Operand) -> Operand:
+    """`fn(args..)`. All numbers: a number again."""
+    if not any(isinstance(x, Term) for x in args):
+        return _fold_numbers(fn, args)
+    operands = _agree(fn, args)
+    return _simplify(fn, operands) or Elementwise(fn, operands)
+
+
+def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
+    folded = _compute(fn, args) if fn in _FOLDABLE else None
+    if folded is not None:
+        return folded
+    if fn == "copy":
+        return args[0]
+    if fn == "where":
+        return args[1] if args[0] else args[2]
+    return elementwise(fn, *map(const, args))
+
+
+def _compute(fn: str, values: tuple[Any, ...]) -> Any:
+    """The value of a function of numbers, None where it has none that a text can hold."""
+    kinds = {v.__class__ for v in values}
+    try:
+        result = FUNCTIONS[fn].numpy(*(int(v) if v.__class__ is bool and FUNCTIONS[fn].kind != LOGICAL else v for v in values)).item()
+    except (ArithmeticError, ValueError, AttributeError):
+        return None
+    if isinstance(result, float) and math.isnan(result):
+        return None
+    if FUNCTIONS[fn].kind in (COMPARE, LOGICAL):
+        return bool(result)
+    return int(result) if FUNCTIONS[fn].kind != FLOAT and float not in kinds else float(result)
+
+
+def _agree(fn: str, args: tuple[Operand, ...]) -> tuple[Term, ...]:
+    """The operands as terms of the dtypes that fn takes."""
+    kind = FUNCTIONS[fn].kind
+    if kind == CAST:
+        return (as_term(args[0]),)
+    if kind == LOGICAL:
+        return tuple(cast(x, "b8") for x in args)
+    chosen = args[1:] if kind == SELECT else args
+    name = common_dtype(chosen) or common_dtype(map(const, chosen)) or "f32"
+    if kind == FLOAT and name not in FLOATS:
+        name = "f32"
+    agreed = tuple(cast(x, name) for x in chosen)
+    return (cast(args[0], "b8"), *agreed) if kind == SELECT else agreed
+
+
+def as_term(x: Operand) -> Term:
+    """A term, whatever it was."""
+    return x if isinstance(x, Term) else const(x)
+
+
+def _simplify(fn: str, args: tuple[Term, ...]) -> Term | None:
+    """The simpler term that `fn(args..)` is, None if it is none."""
+    if FUNCTIONS[fn].kind == CAST:
+        return cast(args[0], fn)
+    if all(x.__class__ is Const for x in args) and fn in _FOLDABLE:
+        value = _compute(fn, tuple(x.value for x in args))  # type: ignore[attr-defined]
+        if value is not None:
+            return const(value, "b8" if value.__class__ is bool else dtype(args[0]))
+    if fn == "where":
+        return (args[1] if args[0].value else args[2]) if args[0].__class__ is Const else None  # type: ignore[attr-defined]
+    if len(args) == 2:
+        return _simplify_two(fn, *args)
+    if fn == "copy" or (fn == "logical_not" and args[0].__class__ is Index):
+        return args[0] if fn == "copy" else index(_negated(args[0]))
+    return None
+
+
+def _negated(x: Any) -> Expr:
+    from .expr import invert
+
+    return invert(x.expr)
+
+
+def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
+    left, right = _index_expr(a), _index_expr(b)
+    if left is not None and right is not None and not (a.__class__ is Const and b.__class__ is Const):
+        conditions = is_condition(left), is_condition(right)
+        if fn in _LINEAR and not any(conditions):
+            return index(operate(_LINEAR[fn], left, right))
+        if fn in _COMPARED and not any(conditions):
+            return index(operate(_COMPARED[fn], left, right))
+        if fn in ("logical_and", "logical_or") and all(conditions):
+            return index(operate(fn.removeprefix("logical_"), left, right))
+        if fn in ("floor_divide", "remainder") and right.__class__ is int and right > 0:
+            return index(operate("//" if fn == "floor_divide" else "%", left, right))
+    for x, other in ((a, b), (b, a)):
+        if x.__class__ is not Const:
+            continue
+        if fn in ("logical_and", "logical_or"):
+            return other if x.value == (fn == "logical_and") else x  # type: ignore[no-any-return]
+        if (fn == "multiply" and x.value == 1) or (fn in ("add", "subtract") and x.value == 0 and (fn == "add" or x is b)):
+            return other  # type: ignore[no-any-return]
+    return None
+
+
+def _index_expr(x: Any) -> Expr:
+    """The index expression that a term is; None if it is none."""
+    if x.__class__ is Index:
+        return x.expr
+    return x.value if x.__class__ is Const and x.dtype in ("i64", "b8") else None
+
+
+def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
+    """Fold x over axes. An axis that x lacks folds equal values: a factor, a power, or nothing."""
+    x = as_term(x)
+    wanted = tuple(dict.fromkeys(over))
+    there = tuple(a for a in wanted if a in axes(x))
+    missing = math.prod(a.extent for a in wanted if a not in axes(x))
+    result: Term = Reduce(fn, there, x) if there else x
+    if missing != 1 and fn in ("add", "multiply"):
+        return as_term(elementwise("multiply" if fn == "add" else "pow", result, missing))
+    return result
+
+
+def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
+    """x read elsewhere: axes replaced by index expressions, which may hold terms."""
+    kept = {a: e for a, e in ((a, _unwrapped(mapping[a])) for a in axes(x) if a in mapping) if e is not a}
+    if not kept:
+        return x
+    if x.__class__ is Index:
+        return index(remap_expr(x.expr, kept))  # type: ignore[attr-defined]
+    if x.__class__ is Remap:
+        inner = dict(x.map)  # type: ignore[attr-defined]
+        base = x.x  # type: ignore[attr-defined]
+        return remap(base, {a: remap_expr(inner.get(a, a), kept) for a in axes(base)})
+    return Remap(x, tuple(kept.items()))
+
+
+def _unwrapped(e: Expr) -> Expr:
+    """A term that is index arithmetic counts as that arithmetic."""
+    found = _index_expr(e) if isinstance(e, Term) else None
+    return e if found is None else found
+
+
+def remap_expr(e: Expr, mapping: Mapping[Axis, Expr]) -> Expr:
+    """An index expression read elsewhere."""
+    return substitute(e, mapping, lambda term: _unwrapped(remap(term, mapping)))
+
+
+def case(cond: Expr, a: Operand, b: Operand) -> Term:
+    """a where cond holds, else b."""
+    if isinstance(cond, bool):
+        return as_term(a if cond else b)
+    name = common_dtype((a, b)) or common_dtype((as_term(a), as_term(b))) or "f32"
+    return Case(cond, cast(a, name), cast(b, name))
+
+
+__all__ = ["as_term", "case", "cast", "category", "common_dtype", "const", "elementwise", "index", "reduce", "remap", "remap_expr", "DTYPES"]

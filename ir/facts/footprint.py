@@ -1,0 +1,147 @@
+"""What a region reads: per buffer the box that all its loads stay in, and whether the threads of a block share it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..expr import Axis, Var, free_names, from_linear, linear, subtract
+from ..loop import Load
+from ..program import Block, Kernel
+from ..ranges import Interval
+from .layout import DTYPE_BYTES, bound_ranges, params, stages
+from .structure import all_names, dependencies, summary
+
+STAGED_DTYPES = ("f32", "i32")  # slabs are words of 4 bytes
+
+
+class Footprint(NamedTuple):
+    """The box `buf[origin + slab]`. smem: a name for its copy; base, dims: origin and number of each kept dimension.
+
+    reuse: some element is read more than once by the block.
+    """
+
+    buf: Var
+    smem: Var
+    origin: tuple[Any, ...]
+    slab: tuple[Axis, ...]
+    base: tuple[Any, ...]
+    dims: tuple[int, ...]
+    reuse: bool
+    bytes: int
+
+
+class Region(NamedTuple):
+    """A block with the ranges of all names in it. uniform: the names that have one value for all threads."""
+
+    kernel: Kernel
+    body: Block
+    threads: frozenset[str]
+    local: frozenset[str]
+    uniform: frozenset[str]
+    ranges: dict[str, Interval]
+
+
+def region(
+    kernel: Kernel, body: Block, axes: Iterable[Axis], outside: dict[str, Interval], extra: dict[str, int]
+) -> Region:
+    """outside: the names in scope around the body with their ranges; extra: more loops inside, by name and extent."""
+    loops = summary(body).loops
+    ranges = dict(outside)
+    for axis in axes:
+        ranges[axis.name] = (0, axis.extent - 1)
+    for name, extent in extra.items():
+        ranges[name] = (0, extent - 1)
+    for loop in loops:
+        ranges.update(bound_ranges(loop, ranges))
+    threads = frozenset(axis.name for axis in axes if axis.role == "THREAD")
+    inner = {axis.name for axis in axes if axis.role in ("THREAD", "REG", "VEC")} | set(extra)
+    local = frozenset(inner | {loop.var for loop in loops})
+    return Region(kernel, body, threads, local, frozenset(ranges) - local, ranges)
+
+
+def footprints(here: Region) -> tuple[Footprint, ...]:
+    """One footprint per input buffer whose loads stay in one box with one origin.
+
+    A guarded load counts with all its places: what it does not read may lie outside of the buffer, where copies are zero.
+    """
+    wanted: dict[str, list[Load]] = {}
+    slabs, known = stages(here.kernel), params(here.kernel)
+    inputs = {param.name for param in here.kernel.ins}
+    for load in summary(here.body).loads:
+        if load.buf in inputs and load.buf not in slabs and known[load.buf].dtype in STAGED_DTYPES:
+            wanted.setdefault(load.buf, []).append(load)
+    taken: set[str] = set()
+    found = []
+    for buf, loads in wanted.items():
+        box = _common_box(loads, here)
+        if box is not None and any(extent > 1 for extent, _ in box.sides):
+            found.append(_footprint(buf, loads, box, here, taken))
+    return tuple(found)
+
+
+class _Box(NamedTuple):
+    """origin of each dimension; sides: (extent, name of a loop or axis along it)."""
+
+    origin: tuple[Any, ...]
+    sides: tuple[tuple[int, str], ...]
+
+
+def _common_box(loads: list[Load], here: Region) -> _Box | None:
+    boxes = [_box(load, here) for load in loads]
+    first = boxes[0]
+    if first is None or any(box is None or box.origin != first.origin for box in boxes):
+        return None
+    columns = zip(*(box.sides for box in boxes if box is not None), strict=True)
+    return _Box(first.origin, tuple((max(extent for extent, _ in sides), sides[0][1]) for sides in columns))
+
+
+def _box(load: Load, here: Region) -> _Box | None:
+    """The box of one load, or None if its index is not a uniform origin plus non-negative multiples of local names."""
+    origin, sides = [], []
+    for dim, e in enumerate(load.idx):
+        terms, constant = linear(e)
+        kept, extent, along = {}, 1, f"d{dim}"
+        for atom, factor in terms.items():
+            names = free_names(atom)
+            if names <= here.uniform:
+                kept[atom] = factor
+            elif atom.__class__ is Var and atom.name in here.local and factor > 0:
+                low, high = here.ranges[atom.name]
+                constant, extent = constant + factor * low, extent + factor * (high - low)
+                along = atom.name if along == f"d{dim}" else along
+            else:
+                return None
+        origin.append(from_linear(kept, constant))
+        sides.append((extent, along))
+    return _Box(tuple(origin), tuple(sides))
+
+
+def _footprint(buf: str, loads: list[Load], box: _Box, here: Region, taken: set[str]) -> Footprint:
+    dims = tuple(dim for dim, (extent, _) in enumerate(box.sides) if extent > 1)
+    labels = [box.sides[dim][1] for dim in dims]
+    if len(set(labels)) < len(labels):
+        labels = [f"d{dim}" for dim in dims]
+    slab = tuple(Axis(label, box.sides[dim][0], None, dim) for label, dim in zip(labels, dims, strict=True))
+    varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
+    shared = {name for name in here.threads - varying if here.ranges[name][1] > 0}
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
+    smem = fresh_name(f"{buf}_smem", all_names(here.kernel) | taken)
+    taken.add(smem)
+    base = tuple(box.origin[dim] for dim in dims)
+    return Footprint(Var(buf), Var(smem), box.origin, slab, base, dims, bool(shared) or len(loads) > 1, size)
+
+
+def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:
+    """An index of the buffer as an index of its copy."""
+    return tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))
+
+
+
+def fresh_name(hint: str, taken: frozenset[str] | set[str]) -> str:
+    """hint, with a number behind it if it is taken."""
+    name, number = hint, 1
+    while name in taken:
+        name, number = f"{hint}{number}", number + 1
+    return name

@@ -1,0 +1,130 @@
+"""Index expressions over axes that know their extents: ranges, and arithmetic that uses them.
+
+`ir.expr` keeps expressions canonical without knowing what a name ranges over. Here the leaves are `Axis` nodes, so
+`(a*C + c) // C` is `a` when `c < C`, and a comparison that always holds is `True`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..expr import COMPARISONS, Axis, Binary, Call, Not, Sum, binary, from_linear, invert, linear
+from ..node import Expr, Node, memoised
+
+LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
+
+
+def interval(e: Expr) -> tuple[int, int]:
+    """The least and the greatest value of an index expression. A Term's value is only known to be an index: not negative."""
+    if e.__class__ is Axis:
+        return 0, e.extent - 1
+    if not isinstance(e, Node):
+        return int(e), int(e)
+    return _interval(e)
+
+
+@memoised
+def _interval(e: Any) -> tuple[int, int]:
+    kind = e.__class__
+    if kind is Sum:
+        low = high = e.constant
+        for atom, n in e.terms:
+            a, b = interval(atom)
+            low, high = low + min(a * n, b * n), high + max(a * n, b * n)
+        return low, high
+    if kind is Binary and e.op == "//" and e.b.__class__ is int and e.b > 0:
+        a, b = interval(e.a)
+        return a // e.b, b // e.b
+    if kind is Binary and e.op == "%" and e.b.__class__ is int and e.b > 0:
+        return 0, min(e.b - 1, interval(e.a)[1]) if interval(e.a)[0] >= 0 else e.b - 1
+    if kind is Binary and e.op == "*":
+        corners = [x * y for x in interval(e.a) for y in interval(e.b)]
+        return min(corners), max(corners)
+    if kind is Not or kind is Binary and e.op in ("and", "or", *COMPARISONS):
+        return 0, 1
+    return (-LARGE, LARGE) if kind is Binary or kind is Call else (0, LARGE)
+
+
+def operate(op: str, a: Expr, b: Expr) -> Expr:
+    """`a op b`, canonical, with what the ranges of the axes decide."""
+    if op == "//" or op == "%":
+        return _divide(op, a, b)
+    if op in COMPARISONS:
+        return _compare(op, a, b)
+    result = binary(op, a, b)
+    return _joined(result) if op == "+" or op == "-" else result
+
+
+def _divide(op: str, a: Expr, b: Expr) -> Expr:
+    if b.__class__ is not int or b < 1 or a.__class__ is int:
+        return binary(op, a, b)
+    low, high = interval(a)
+    if 0 <= low and high < b:
+        return 0 if op == "//" else a
+    terms, constant = linear(a)
+    whole = {atom: n // b for atom, n in terms.items() if n % b == 0}
+    rest = from_linear({atom: n for atom, n in terms.items() if n % b}, constant % b)
+    low, high = interval(rest)
+    if 0 <= low and high < b:  # (c*b*x + r) // b with 0 <= r < b
+        return from_linear(whole, constant // b) if op == "//" else rest
+    if op == "%" and rest.__class__ is Binary and rest.op == "%" and rest.b % b == 0:  # (x % (b*c)) % b
+        return _divide("%", rest.a, b)
+    if op == "//" and a.__class__ is Binary and a.op == "//":  # (x // c) // b
+        return _divide("//", a.a, a.b * b)
+    if op == "//" and a.__class__ is Binary and a.op == "%" and a.b % b == 0:  # (x % (b*c)) // b
+        return _divide("%", _divide("//", a.a, b), a.b // b)
+    return binary(op, a, b)
+
+
+def _compare(op: str, a: Expr, b: Expr) -> Expr:
+    low, high = interval(binary("-", a, b)) if not (a.__class__ is float or b.__class__ is float) else (-LARGE, LARGE)
+    always = {"<": high < 0, "<=": high <= 0, ">": low > 0, ">=": low >= 0, "==": low == high == 0, "!=": low > 0 or high < 0}
+    never = {"<": low >= 0, "<=": low > 0, ">": high <= 0, ">=": high < 0, "==": low > 0 or high < 0, "!=": low == high == 0}
+    if always[op] or never[op]:
+        return always[op]
+    return binary(op, a, b)
+
+
+def _joined(e: Expr) -> Expr:
+    """`c*(x // n)*n + c*(x % n)` is `c*x`."""
+    if e.__class__ is not Sum:
+        return e
+    terms = dict(e.terms)
+    for atom, n in e.terms:
+        if atom.__class__ is Binary and atom.op == "%" and atom.b.__class__ is int:
+            high = binary("//", atom.a, atom.b)
+            if terms.get(high) == n * atom.b:
+                del terms[high], terms[atom]
+                return operate("+", from_linear(terms, e.constant), binary("*", atom.a, n))
+    return e
+
+
+def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] = lambda term: term) -> Expr:
+    """e with axes replaced by expressions and `value` applied to the Terms in it, canonical again."""
+    kind = e.__class__
+    if kind is Axis:
+        return axes.get(e, e)
+    if not isinstance(e, Node):
+        return e
+    if kind is Sum:
+        terms: dict[Any, int] = {}
+        constant = e.constant
+        for atom, n in e.terms:
+            more, extra = linear(substitute(atom, axes, value))
+            constant += extra * n
+            for inner, k in more.items():
+                terms[inner] = terms.get(inner, 0) + k * n
+        return _joined(from_linear(terms, constant))
+    if kind is Binary:
+        return operate(e.op, substitute(e.a, axes, value), substitute(e.b, axes, value))
+    if kind is Not:
+        return invert(substitute(e.a, axes, value))
+    if kind is Call:
+        return Call(e.fn, tuple(substitute(a, axes, value) for a in e.args))
+    return value(e)
+
+
+def simplify(e: Expr) -> Expr:
+    """e with everything folded that the extents of its axes decide."""
+    return substitute(e, {})

@@ -1,0 +1,257 @@
+"""Where things stand in memory: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
+
+Global addresses count elements of their buffer, shared ones words of 4 bytes. Answers are remembered on the kernel, so
+asking again costs a dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiply
+from ..loop import For
+from ..node import Expr, Node, memoised, nodes
+from ..program import Kernel, Param
+from ..ranges import Interval, interval, simplify
+from ..tile import Stage, Tile
+
+WORD = 4
+DTYPE_BYTES = {"f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "b8": 1}
+CHUNK_WORDS = 4  # the widest copy and the unit of every swizzle: 16 bytes
+BANKS = 32
+
+
+@memoised
+def params(kernel: Kernel) -> dict[str, Param]:
+    """The buffers of a kernel by name."""
+    return {param.name: param for param in (*kernel.ins, *kernel.outs)}
+
+
+@memoised
+def stages(kernel: Kernel) -> dict[str, Stage]:
+    """The shared slabs of a kernel by name. All Stages of one slab agree on its layout (a verifier checks it)."""
+    return {stage.dst: stage for stage in nodes(kernel.body, Stage)}
+
+
+@memoised
+def tile_of(kernel: Kernel) -> Tile | None:
+    """The Tile of a kernel, if it has one."""
+    return next((stmt for stmt in kernel.body if isinstance(stmt, Tile)), None)
+
+
+def thread_count(tile: Tile) -> int:
+    return math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD")
+
+
+@memoised
+def ranges_of(kernel: Kernel) -> dict[str, Interval]:
+    """Every axis and loop variable with its interval; sibling loops of one name give the union."""
+    known: dict[str, Interval] = {}
+    for stmt in nodes(kernel.body, Tile, For):
+        for name, (low, high) in bound_ranges(stmt, known):
+            if name in known:
+                low, high = min(low, known[name][0]), max(high, known[name][1])
+            known[name] = (low, high)
+    return known
+
+
+def bound_ranges(stmt: Node, known: dict[str, Interval]) -> Iterable[tuple[str, Interval]]:
+    """The names that a Tile or a loop binds, with their intervals."""
+    if isinstance(stmt, Tile):
+        return [(axis.name, (0, axis.extent - 1)) for axis in stmt.axes]
+    if isinstance(stmt, For):
+        low, high = interval(stmt.start, known)[0], interval(stmt.stop, known)[1] - 1
+        return [(stmt.var, (low, max(low, high)))]
+    return []
+
+
+# ---- addresses
+
+
+@functools.lru_cache(1024)
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def pitch(stage: Stage) -> int:
+    """Words from one innermost row of a slab to the next."""
+    return stage.slab[-1].extent + stage.pad  # type: ignore[no-any-return]
+
+
+def slab_rows(stage: Stage) -> int:
+    return math.prod(axis.extent for axis in stage.slab[:-1])
+
+
+def slab_words(stage: Stage) -> int:
+    """Words of one slot of a slab."""
+    return slab_rows(stage) * pitch(stage)
+
+
+def cell_of(stage: Stage, idx: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The cell that a load of the slab reads: its index without the slot."""
+    return idx[1:] if stage.depth > 1 else idx
+
+
+def row_of(stage: Stage, cell: Sequence[Expr]) -> Expr:
+    """The innermost row that a cell stands in."""
+    row: Expr = 0
+    for axis, position in zip(stage.slab[:-1], cell, strict=False):
+        row = add(multiply(row, axis.extent), position)
+    return row
+
+
+def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, Expr]:
+    known = ranges_of(kernel)
+    return tidy(row_of(stage, cell), known), tidy(cell[-1], known)
+
+
+def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
+    """The flat address of an access. The xor of a slab is left out: it moves whole chunks, so vectors do not see it."""
+    known = _addresses(kernel)
+    key = (buf, idx)
+    if key not in known:
+        known[key] = _address(kernel, buf, idx)
+    return known[key]
+
+
+@memoised
+def _addresses(kernel: Kernel) -> dict[Any, Expr]:
+    return {}
+
+
+def _address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
+    stage = stages(kernel).get(buf)
+    if stage is None:
+        flat: Expr = 0
+        for position, stride in zip(idx, strides(params(kernel)[buf].shape), strict=False):
+            flat = add(flat, multiply(position, stride))
+        return tidy(flat, ranges_of(kernel))
+    row, column = row_and_column(kernel, stage, cell_of(stage, idx))
+    flat = add(multiply(row, pitch(stage)), column)
+    return add(flat, multiply(idx[0], slab_words(stage))) if stage.depth > 1 else flat
+
+
+def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
+    """e simplified by the ranges, with `(x // n)*n + x % n` put together again."""
+    e = simplify(e, known)
+    while True:
+        joined = _rejoin(e)
+        if joined is e:
+            return e
+        e = simplify(joined, known)
+
+
+def _rejoin(e: Expr) -> Expr:
+    terms, constant = linear(e)
+    for atom, factor in terms.items():
+        if atom.__class__ is not Binary or atom.op != "%" or not is_int(atom.b):
+            continue
+        whole, n = atom.a, atom.b
+        quotient = simplify(Binary("//", whole, n), {})
+        if terms.get(quotient) == factor * n:
+            kept = {a: k for a, k in terms.items() if a not in (atom, quotient)}
+            return add(from_linear(kept, constant), multiply(whole, factor))
+    return e
+
+
+# ---- vectors and wavefronts
+
+
+def is_vector(flat: Expr, name: str, width: int) -> bool:
+    """Whether an address runs over `width` aligned neighbours as `name` runs over 0..width."""
+    terms, constant = linear(flat)
+    axis = Var(name)
+    if terms.get(axis) != 1 or constant % width:
+        return False
+    return all(atom is axis or (factor % width == 0 and name not in free_names(atom)) for atom, factor in terms.items())
+
+
+def xor_chunk(stage: Stage, row: Any, chunk: Any) -> Any:
+    """The 16-byte chunk that really holds chunk `chunk` of row `row`: bit n is flipped by bit xor[n] of the row."""
+    for n, bit in enumerate(stage.xor):
+        chunk = chunk ^ ((row >> bit & 1) << n)
+    return chunk
+
+
+def physical(stage: Stage, cell: Sequence[Any]) -> Any:
+    """The word of a cell in its slot, with pad, xor and swizzle. Cells are numbers or arrays of numbers."""
+    row = row_of_numbers(stage, cell)
+    column = cell[-1]
+    if stage.xor:
+        column = xor_chunk(stage, row, column // CHUNK_WORDS) * CHUNK_WORDS + column % CHUNK_WORDS
+    word = row * pitch(stage) + column
+    if stage.swizzle:  # as TMA does it: the chunk within a row of 128 bytes is flipped by the number of that row
+        word = word ^ ((word >> 5 & stage.swizzle // 16 - 1) << 2)
+    return word
+
+
+def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
+    row: Any = 0
+    for axis, position in zip(stage.slab[:-1], cell, strict=False):
+        row = row * axis.extent + position
+    return row
+
+
+def wavefronts(words: Sequence[int], width: int) -> int:
+    """Shared-memory cycles of one warp access of `width` words a lane: the most words in one bank, per group of lanes.
+
+    A group is 8 lanes for 16 bytes, 16 for 8 bytes, 32 for 4.
+    """
+    group, cycles = {4: 8, 2: 16, 1: 32}[width], 0
+    for first in range(0, len(words), group):
+        banks: dict[int, set[int]] = {}
+        for word in words[first : first + group]:
+            for part in range(word, word + width):
+                banks.setdefault(part % BANKS, set()).add(part)
+        cycles += max(map(len, banks.values()))
+    return cycles
+
+
+# ---- cooperative copies
+
+
+class CopyShape(NamedTuple):
+    """width: words per copy (4 or 1); chunks: copies per row; rows of the slab; threads of the block."""
+
+    width: int
+    chunks: int
+    rows: int
+    threads: int
+
+
+def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
+    """How a Stage is copied: by chunks of 16 bytes where source and slab allow it, else word by word."""
+    tile = tile_of(kernel)
+    width = CHUNK_WORDS if _copies_chunks(params(kernel)[stage.src], stage) else 1
+    return CopyShape(width, stage.slab[-1].extent // width, slab_rows(stage), thread_count(tile) if tile else 1)
+
+
+def _copies_chunks(source: Param, stage: Stage) -> bool:
+    inner, last = stage.slab[-1], len(source.shape) - 1
+    sizes = (inner.extent, pitch(stage), source.shape[-1])
+    if DTYPE_BYTES[source.dtype] != WORD or inner.dim != last or inner.stride != 1:
+        return False
+    if any(size % CHUNK_WORDS for size in sizes):
+        return False
+    if any(axis.dim == last and axis.stride % CHUNK_WORDS for axis in stage.slab[:-1]):
+        return False
+    terms, constant = linear(stage.origin[-1])
+    return constant % CHUNK_WORDS == 0 and all(factor % CHUNK_WORDS == 0 for factor in terms.values())
+
+
+def lanes_of(kernel: Kernel, stage: Stage) -> int:
+    """Threads that copy one row: as the Stage says, else the largest common divisor of chunks per row and threads."""
+    shape = copy_shape(kernel, stage)
+    return stage.lanes or math.gcd(shape.chunks, shape.threads)
+
+
+def owners(kernel: Kernel, stage: Stage) -> list[int]:
+    """The thread that copies each cell, cells in row-major order: L threads take a row, chunk c goes to lane c % L."""
+    width, _, rows, threads = copy_shape(kernel, stage)
+    lanes = lanes_of(kernel, stage)
+    groups = threads // lanes
+    return [r % groups * lanes + x // width % lanes for r in range(rows) for x in range(stage.slab[-1].extent)]

@@ -1,0 +1,181 @@
+"""Questions about shared slabs: who reads them how, and which layout costs the fewest wavefronts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
+from ..node import replace
+from ..program import Block, Kernel
+from ..ranges import interval
+from ..tile import Stage
+from .layout import (
+    CHUNK_WORDS,
+    cell_of,
+    copy_shape,
+    lanes_of,
+    physical,
+    pitch,
+    ranges_of,
+    row_and_column,
+    slab_rows,
+    tile_of,
+    wavefronts,
+    xor_chunk,
+)
+from .structure import summary
+
+WARP = 32
+NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
+
+
+def lane_values(axes: tuple[Axis, ...]) -> dict[str, Any]:
+    """The thread axes of the first warp as arrays over its lanes."""
+    threads = [axis for axis in axes if axis.role == "THREAD"]
+    count = math.prod(axis.extent for axis in threads)
+    rest, values = np.arange(min(WARP, count)), {}
+    for axis in reversed(threads):
+        values[axis.name] = rest % axis.extent
+        rest = rest // axis.extent
+    return values
+
+
+def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
+    """An index expression at every lane; loops and register axes at 0."""
+    kind = e.__class__
+    if kind is Var:
+        return lanes.get(e.name, 0)
+    if kind is Sum:
+        return e.constant + sum(at_lanes(atom, lanes) * n for atom, n in e.terms)
+    if kind is Binary and e.op in _ARITHMETIC:
+        return _ARITHMETIC[e.op](at_lanes(e.a, lanes), at_lanes(e.b, lanes))
+    return 0 if kind in (Binary, Call, Not) else e
+
+
+_ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor}
+
+
+def bank_cycles(body: Block, axes: tuple[Axis, ...], slabs: dict[str, Stage], only: str | None = None) -> int:
+    """Shared-memory cycles of one warp, every load of a slab counted once, as 4-byte reads."""
+    lanes, total = lane_values(axes), 0
+    for load in dict.fromkeys((load.buf, load.idx) for load in summary(body).loads):
+        stage = slabs.get(load[0])
+        if stage is None or (only is not None and only != load[0]):
+            continue
+        words = physical(stage, [at_lanes(e, lanes) for e in cell_of(stage, load[1])])
+        total += wavefronts(np.broadcast_to(words, len(next(iter(lanes.values()), [0]))).tolist(), 1)
+    return total
+
+
+def is_box(stage: Stage, source: tuple[int, ...]) -> bool:
+    """Whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
+    inner, dims = stage.slab[-1], [axis.dim or 0 for axis in stage.slab]
+    aligned = inner.dim == len(source) - 1 and inner.extent % CHUNK_WORDS == 0 and source[-1] % CHUNK_WORDS == 0
+    return aligned and len(dims) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.slab)
+
+
+def spread_lanes(kernel: Kernel, stage: Stage) -> int:
+    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even."""
+    width, chunks, rows, threads = copy_shape(kernel, stage)
+    if width == 1 or threads % rows or rows * chunks % threads:
+        return 0
+    lanes = max(threads // rows, 2)
+    return lanes if lanes < chunks and chunks % lanes == 0 else 0
+
+
+# ---- xor layouts
+
+
+class Request(NamedTuple):
+    """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary."""
+
+    width: int
+    rows: Any
+    columns: Any
+    touched: int
+
+
+def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
+    """Every warp read of this slab in a block, and its 16-byte copy."""
+    tile = tile_of(kernel)
+    axes = tile.axes if tile else ()
+    lanes, ranges = lane_values(axes), ranges_of(kernel)
+    fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
+    found = []
+    for load in dict.fromkeys(load for load in summary(body).loads if load.buf == stage.dst):
+        row, column = row_and_column(kernel, stage, cell_of(stage, load.idx))
+        width = CHUNK_WORDS if _runs_of_four(column, fixed, ranges) else 1
+        found.append(Request(width, at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges)))
+    width, _, rows, threads = copy_shape(kernel, stage)
+    if width == CHUNK_WORDS:
+        count, thread = lanes_of(kernel, stage), np.arange(min(WARP, threads))
+        found.append(Request(width, thread // count % rows, thread % count * CHUNK_WORDS, 0))
+    return tuple(found)
+
+
+def _runs_of_four(column: Any, fixed: frozenset[str], ranges: Any) -> bool:
+    terms, _ = linear(column)
+    for atom, n in terms.items():
+        if atom.__class__ is Var and n == 1 and atom.name not in fixed and interval(atom, ranges)[1] >= CHUNK_WORDS - 1:
+            return all(k % CHUNK_WORDS == 0 for other, k in terms.items() if other is not atom)
+    return False
+
+
+def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
+    bits = 0
+    for atom, n in linear(row)[0].items():
+        if not free_names(atom) <= fixed:
+            for step in range(min(interval(atom, ranges)[1], 64) + 1):
+                bits |= n * step
+    return bits
+
+
+def xor_cycles(stage: Stage, asked: tuple[Request, ...], bits: tuple[int, ...]) -> int:
+    """Wavefronts of some requests under a xor map."""
+    swizzled, total = replace(stage, xor=tuple(bits)), 0
+    for width, row, column, _ in asked:
+        chunk = xor_chunk(swizzled, row, column // CHUNK_WORDS)
+        words = np.atleast_1d(row * pitch(stage) + chunk * CHUNK_WORDS + column % CHUNK_WORDS)
+        total += wavefronts(words.tolist(), width)
+    return total
+
+
+def xor_maps(stage: Stage) -> tuple[tuple[int, ...], ...]:
+    """The xor maps worth trying: for each bit of the chunk one bit of the row, or none; the plain layout first."""
+    chunks, rows = stage.slab[-1].extent // CHUNK_WORDS, slab_rows(stage)
+    if stage.slab[-1].extent % CHUNK_WORDS or chunks < 2 or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
+        return ((),)
+    options = (NO_BIT, *range(min(6, (rows - 1).bit_length())))
+    maps = itertools.product(options, repeat=min(3, chunks.bit_length() - 1))
+    return ((), *(bits for bits in maps if _distinct(bits)))
+
+
+def _distinct(bits: tuple[int, ...]) -> bool:
+    used = [bit for bit in bits if bit != NO_BIT]
+    return bool(used) and len(set(used)) == len(used)
+
+
+def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
+    """Fewest wavefronts; then fewest row bits that registers touch, then fewest bits: each doubles the addresses."""
+    asked = requests(kernel, stage, body)
+    touched = 0
+    for request in asked:
+        touched |= request.touched
+
+    def cost(bits: tuple[int, ...]) -> tuple[Any, ...]:
+        used = [bit for bit in bits if bit != NO_BIT]
+        return xor_cycles(stage, asked, bits), sum(touched >> bit & 1 for bit in used), len(used), bits
+
+    plain = xor_cycles(stage, asked, ())
+    if plain == _least(asked):
+        return ()
+    return min(xor_maps(stage), key=cost)
+
+
+def _least(asked: tuple[Request, ...]) -> int:
+    """Wavefronts that no layout can avoid: the distinct words of each group of lanes over the 32 banks."""
+    return sum(max(1, -(-len(np.atleast_1d(rows + columns)) * width // 32)) for width, rows, columns, _ in asked)

@@ -1,0 +1,56 @@
+"""The dtypes of values in a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Binary, Call, Not, Var
+from ..functions import promote, result_dtype
+from ..loop import Accumulate, For, Let, Load
+from ..node import memoised, nodes
+from ..program import Kernel
+from ..tile import Stage, Tile
+
+INDEX = "i64"
+
+
+@memoised
+def value_dtypes(kernel: Kernel) -> dict[str, str]:
+    """The dtype of every value, accumulator, axis and loop variable."""
+    buffers = {param.name: param.dtype for param in (*kernel.ins, *kernel.outs)}
+    for stage in nodes(kernel.body, Stage):
+        buffers[stage.dst] = buffers[stage.src]
+    known: dict[str, str] = {}
+    for stmt in nodes(kernel.body, Tile, For, Load, Let, Accumulate):
+        if isinstance(stmt, Tile):
+            known.update((axis.name, INDEX) for axis in stmt.axes)
+        elif isinstance(stmt, For):
+            known[stmt.var] = INDEX
+        elif isinstance(stmt, Load):
+            known[stmt.dst] = buffers[stmt.buf]
+        elif isinstance(stmt, Let):
+            known[stmt.dst] = expr_dtype(stmt.val, known)
+        elif isinstance(stmt, Accumulate):
+            known[stmt.acc] = expr_dtype(stmt.val, known)
+    return known
+
+
+def expr_dtype(e: Any, known: dict[str, str]) -> str:
+    """The dtype of an expression. Index arithmetic is i64; a literal number bends to the operands beside it."""
+    kind = e.__class__
+    if kind is Var:
+        return known.get(e.name, INDEX)
+    if kind is float:
+        return "f32"
+    if kind is bool or kind is Not:
+        return "b8"
+    if kind is Call:
+        typed = [expr_dtype(a, known) for a in e.args if not isinstance(a, int | float)]
+        literal = [expr_dtype(a, known) for a in e.args if isinstance(a, int | float)]
+        if typed and all(a in ("b8", INDEX) for a in literal) and all(a not in ("b8",) for a in typed):
+            literal = [promote(*typed)] * len(literal)
+        mixed = iter(typed), iter(literal)
+        return result_dtype(e.fn, *(next(mixed[isinstance(a, int | float)]) for a in e.args))
+    if kind is Binary and e.op not in ("+", "-", "*", "//", "%", "^"):
+        return "b8"
+    return INDEX

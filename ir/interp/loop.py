@@ -1,0 +1,136 @@
+"""The meaning of Loop IR, sequential: free loops become array dimensions, so that it is fast enough for whole models.
+
+A loop that is vectorised puts a new dimension in front; what an outer loop made has fewer dimensions and broadcasts. A
+reduction is vectorised the same way, and folded where it accumulates, unless the arrays would get too large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..facts.scopes import Path, accumulator_scopes
+from ..facts.types import value_dtypes
+from ..loop import Accumulate, For, If, Let, Load, Store
+from ..program import Block, Kernel
+from ..text.print import print_statement
+from .scalar import (
+    ScheduleError,
+    check_stores,
+    clipped,
+    empty,
+    evaluate,
+    fold,
+    in_bounds,
+    memory_of,
+    start_value,
+)
+
+LARGEST = 1 << 21  # elements of one array; longer reductions run step by step
+
+
+def run(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """All buffers after the kernels, in order. Raises ScheduleError for an access out of bounds or a missing store."""
+    memory = memory_of(kernels, inputs)
+    with np.errstate(all="ignore"):
+        for kernel in kernels:
+            counts = {}
+            for param in kernel.outs:
+                memory[param.name], counts[param.name] = empty(param)
+            _Nest(kernel, memory, counts).block(kernel.body, (), None)
+            check_stores(counts, kernel)
+    return memory
+
+
+class _Nest:
+    """One kernel under execution. `shape`: the extents of the vectorised loops, innermost first."""
+
+    def __init__(self, kernel: Kernel, memory: dict[str, np.ndarray], counts: dict[str, np.ndarray]):
+        self.kernel, self.memory, self.counts = kernel, memory, counts
+        self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
+        self.env: dict[str, Any] = {}
+        self.depths: dict[str, int] = {}  # the number of vectorised loops around each accumulator's start
+        self.shape: tuple[int, ...] = ()
+
+    def block(self, block: Block, path: Path, mask: Any) -> None:
+        for acc, fn in self.scopes.get(path, ()):
+            self.env[acc], self.depths[acc] = start_value(fn, self.dtypes[acc]), len(self.shape)
+        for position, stmt in enumerate(block):
+            try:
+                self.statement(stmt, (*path, position), mask)
+            except ScheduleError as error:
+                if error.notes:
+                    raise
+                raise ScheduleError(error.what, notes=(f"in `{print_statement(stmt).splitlines()[0]}`",)) from None
+
+    def statement(self, stmt: Any, path: Path, mask: Any) -> None:
+        if isinstance(stmt, For):
+            self.loop(stmt, path, mask)
+        elif isinstance(stmt, If):
+            condition = evaluate(stmt.cond, self.env)
+            inner = condition if mask is None else mask & condition
+            if np.any(inner):
+                self.block(stmt.body, path, inner)
+        elif isinstance(stmt, Load):
+            self.env[stmt.dst] = self.load(stmt, mask)
+        elif isinstance(stmt, Let):
+            self.env[stmt.dst] = evaluate(stmt.val, self.env)
+        elif isinstance(stmt, Accumulate):
+            self.accumulate(stmt, mask)
+        elif isinstance(stmt, Store):
+            self.store(stmt, mask)
+        else:
+            raise ScheduleError(f"not a statement of Loop IR: {type(stmt).__name__}")
+
+    def loop(self, stmt: For, path: Path, mask: Any) -> None:
+        start, stop, step = (evaluate(e, self.env) for e in (stmt.start, stmt.stop, stmt.step))
+        if np.ndim(start) or np.ndim(stop) or np.ndim(step):
+            raise ScheduleError("the bounds of a loop vary")
+        values = np.arange(start, stop, step)
+        small = math.prod(self.shape) * len(values) <= LARGEST
+        if stmt.role == "free" or (stmt.role == "reduce" and small):
+            outer = self.shape
+            self.env[stmt.var] = values.reshape(-1, *(1,) * len(outer))
+            self.shape = (len(values), *outer)
+            self.block(stmt.body, path, mask)
+            self.shape = outer
+            return
+        for value in values:
+            self.env[stmt.var] = value
+            self.block(stmt.body, path, mask)
+
+    def accumulate(self, stmt: Accumulate, mask: Any) -> None:
+        added = len(self.shape) - self.depths[stmt.acc]
+        value = np.asarray(evaluate(stmt.val, self.env))
+        if mask is not None:
+            value = np.where(mask, value, start_value(stmt.fn, self.dtypes[stmt.acc]))
+        if added:  # the reductions between: a value that does not vary with one is folded as often as it turns
+            inner = value.shape[max(value.ndim - self.depths[stmt.acc], 0) :]
+            value = np.broadcast_to(value, (*self.shape[:added], *(1,) * (self.depths[stmt.acc] - len(inner)), *inner))
+            for _ in range(added):
+                value = fold(stmt.fn).reduce(value, axis=0)
+        self.env[stmt.acc] = fold(stmt.fn)(self.env[stmt.acc], value)
+
+    def load(self, stmt: Load, mask: Any) -> Any:
+        array = self.memory[stmt.buf]
+        idx = [evaluate(e, self.env) for e in stmt.idx]
+        when = None if stmt.when is True else evaluate(stmt.when, self.env)
+        read = mask if when is None else when if mask is None else mask & when
+        inside = in_bounds(idx, array.shape)
+        if not np.all(inside if read is None else inside | ~np.asarray(read)):
+            raise ScheduleError("load out of bounds")
+        value = array[clipped(idx, array.shape)]
+        return value if when is None else np.where(when, value, stmt.other)
+
+    def store(self, stmt: Store, mask: Any) -> None:
+        array = self.memory[stmt.buf]
+        idx = [evaluate(e, self.env) for e in stmt.idx]
+        selected = np.broadcast_to(True if mask is None else mask, self.shape)
+        idx = [np.broadcast_to(position, self.shape)[selected] for position in idx]
+        if not np.all(in_bounds(idx, array.shape)):
+            raise ScheduleError("store out of bounds")
+        array[tuple(idx)] = np.broadcast_to(evaluate(stmt.val, self.env), self.shape)[selected]
+        np.add.at(self.counts[stmt.buf], tuple(idx), 1)

@@ -1,0 +1,191 @@
+"""The meaning of a Tensor IR program: numpy in float64, integers and booleans exact.
+
+A place read out of bounds is poison; a `Case` drops the poison of the side that it does not take, everything else passes it
+on, and an output that holds any is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..diagnostic import DplcError
+from ..expr import Axis, Binary, Not, Sum
+from ..functions import CAST, FUNCTIONS, LOGICAL
+from ..tensor import Case, Const, Elementwise, Index, Input, Mat, Reduce, Remap, TensorGraph, Term, axes, dtype, postorder
+
+Array = np.ndarray[Any, Any]
+
+_NUMPY: dict[str, type] = {"b8": np.bool_, "i32": np.int32, "i64": np.int64}
+_FOLDS: dict[str, Callable[..., Any]] = {
+    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min, "logical_and": np.all, "logical_or": np.any,
+}  # fmt: skip
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "*": np.multiply, "//": np.floor_divide, "%": np.mod, "^": np.bitwise_xor, "<": np.less, "<=": np.less_equal,
+    ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal, "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+
+
+class Value(NamedTuple):
+    """An array with one dimension per axis of its term, in that order. bad: where it was read out of bounds, or None."""
+
+    data: Array
+    bad: Array | None = None
+
+
+def numpy_dtype(name: str) -> Any:
+    """The numpy dtype that the meaning of a dtype is computed in."""
+    return _NUMPY.get(name, np.float64)
+
+
+def run(graph: TensorGraph, data: Mapping[str, Any]) -> list[Array]:
+    """The outputs, each with one dimension per axis (dimensions of size 1 are no axes).
+
+    data: {input name: array of the declared extents; dimensions of size 1 may stand in it}. Raises DplcError where an
+    index leaves its operand.
+    """
+    meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins})
+    # constants such as -inf and rows that are wholly masked make inf and nan on purpose
+    with np.errstate(all="ignore"):
+        for term in postorder(out.value for out in graph.outs):
+            value = meaning.value(term)
+            meaning.values[term] = value if value.bad is None else Value(value.data, _full(value.bad, axes(term)))
+    results = []
+    for out in graph.outs:
+        value = meaning.values[out.value]
+        if value.bad is not None and value.bad.any():
+            raise DplcError(f"`{out.name}` reads out of bounds")
+        shape = tuple(a.extent for a in out.axes)
+        results.append(np.broadcast_to(_spread(value.data, axes(out.value), out.axes), shape))
+    return results
+
+
+def _spread(data: Array, own: tuple[Axis, ...], order: tuple[Axis, ...]) -> Array:
+    """data with its dimensions put in `order`; size 1 where it has no such axis."""
+    there = [a for a in order if a in own]
+    moved = np.transpose(data, [own.index(a) for a in there]) if own else data
+    return moved.reshape([a.extent if a in own else 1 for a in order])
+
+
+class _Meaning:
+    def __init__(self, data: dict[str, Array]):
+        self.data = data
+        self.values: dict[Term, Value] = {}
+
+    def value(self, term: Any) -> Value:
+        kind = term.__class__
+        if kind is Input:
+            extents = tuple(a.extent for a in term.axes)
+            return Value(self.data[term.name].astype(numpy_dtype(term.dtype), copy=False).reshape(extents))
+        if kind is Const:
+            return Value(np.asarray(term.value, numpy_dtype(term.dtype)))
+        if kind is Index:
+            return self._index(term.expr, axes(term), numpy_dtype(dtype(term)))
+        if kind is Elementwise:
+            return self._elementwise(term)
+        if kind is Reduce:
+            return self._contraction(term) or self._reduce(term)
+        if kind is Remap:
+            return self._remap(term)
+        return self._case(term) if kind is Case else self.values[term.x]
+
+    def operand(self, term: Term, order: tuple[Axis, ...]) -> Value:
+        """A term's value, its dimensions in `order`."""
+        value = self.values[term]
+        bad = None if value.bad is None else _spread(value.bad, axes(term), order)
+        return Value(_spread(value.data, axes(term), order), bad)
+
+    def _elementwise(self, term: Elementwise) -> Value:
+        order = axes(term)
+        args = [self.operand(x, order) for x in term.args]
+        function = FUNCTIONS[term.fn]
+        to = numpy_dtype(dtype(term))
+        if function.kind == CAST:
+            return Value(args[0].data.astype(to), args[0].bad)
+        # numpy has no arithmetic on booleans; torch's is that of integers
+        numbers = [v.data.astype(np.int64) if v.data.dtype == bool and function.kind != LOGICAL else v.data for v in args]
+        data = np.asarray(function.numpy(*numbers)).astype(to, copy=False)
+        return Value(_full(data, order), _any(*(v.bad for v in args)))
+
+    def _contraction(self, term: Reduce) -> Value | None:
+        """A sum of products without the products in memory."""
+        x: Any = term.x
+        if term.fn != "add" or x.__class__ is not Elementwise or x.fn != "multiply" or dtype(x) not in ("f32", "f16", "bf16"):
+            return None
+        values = [self.values[y] for y in x.args]
+        if any(v.bad is not None for v in values) or any(a not in axes(x) for a in term.over):
+            return None
+        number = {a: n for n, a in enumerate(axes(x))}
+        pairs = [part for y, v in zip(x.args, values, strict=True) for part in (v.data, [number[a] for a in axes(y)])]
+        return Value(np.einsum(*pairs, [number[a] for a in axes(term)], optimize=True))
+
+    def _reduce(self, term: Reduce) -> Value:
+        kept = axes(term)
+        order = (*kept, *term.over)
+        value = self.operand(term.x, order)
+        swept = tuple(range(len(kept), len(order)))
+        data = np.broadcast_to(value.data, [a.extent for a in order])
+        to = numpy_dtype(dtype(term))
+        folded = np.asarray(_FOLDS[term.fn](data, axis=swept)).astype(to, copy=False)
+        return Value(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
+
+    def _case(self, term: Case) -> Value:
+        order = axes(term)
+        condition = self._index(term.cond, order, np.bool_)
+        a, b = self.operand(term.a, order), self.operand(term.b, order)
+        bad = None
+        if a.bad is not None or b.bad is not None:
+            bad = np.where(condition.data, False if a.bad is None else a.bad, False if b.bad is None else b.bad)
+        return Value(_full(np.where(condition.data, a.data, b.data), order), _any(bad, condition.bad))
+
+    def _remap(self, term: Remap) -> Value:
+        order = axes(term)
+        base, mapping = self.values[term.x], dict(term.map)
+        places, bad = [], []
+        for axis in axes(term.x):
+            place = self._index(mapping.get(axis, axis), order, np.int64)
+            outside = (place.data < 0) | (place.data >= axis.extent)
+            bad += [place.bad, outside if outside.any() else None]
+            places.append(np.clip(place.data, 0, axis.extent - 1))
+        if base.bad is not None:
+            bad.append(base.bad[tuple(places)])
+        return Value(_full(base.data[tuple(places)], order), _any(*bad))
+
+    # ---- index expressions
+    def _index(self, e: Any, order: tuple[Axis, ...], to: Any) -> Value:
+        data, bad = self._calculate(e, order)
+        return Value(_full(np.asarray(data).astype(to), order), bad)
+
+    def _calculate(self, e: Any, order: tuple[Axis, ...]) -> tuple[Any, Array | None]:
+        if isinstance(e, (bool, int)):
+            return e, None
+        if e.__class__ is Axis:
+            return np.arange(e.extent).reshape([e.extent if a is e else 1 for a in order]), None
+        if isinstance(e, Term):
+            value = self.operand(e, order)
+            return value.data, value.bad
+        if e.__class__ is Sum:
+            parts = [(self._calculate(atom, order), n) for atom, n in e.terms]
+            return sum(data * n for (data, _), n in parts) + e.constant, _any(*(bad for (_, bad), _ in parts))
+        if e.__class__ is Not:
+            data, bad = self._calculate(e.a, order)
+            return np.logical_not(data), bad
+        assert e.__class__ is Binary, e
+        (a, bad_a), (b, bad_b) = self._calculate(e.a, order), self._calculate(e.b, order)
+        return _OPERATORS[e.op](a, b), _any(bad_a, bad_b)
+
+
+def _full(data: Array, order: tuple[Axis, ...]) -> Array:
+    return np.broadcast_to(data, [a.extent for a in order])
+
+
+def _any(*masks: Array | None) -> Array | None:
+    given = [mask for mask in masks if mask is not None]
+    if not given:
+        return None
+    combined = given[0]
+    for mask in given[1:]:
+        combined = combined | mask
+    return combined

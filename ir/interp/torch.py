@@ -1,0 +1,91 @@
+"""The meaning of a Torch IR program: torch itself, in float64. Integers and booleans stay exact.
+
+Torch is imported when a program runs, never before: `ir` stays light.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from ..expr import Var
+from ..node import Value
+from ..torch import TorchGraph, TorchOp
+
+# The dtypes that a Torch IR program can name, and what torch calls them.
+DTYPES = {
+    "b8": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
+    "c32": "complex32", "c64": "complex64", "c128": "complex128",
+}  # fmt: skip
+# Fields that torch requires and Torch IR leaves out, because they say how and not what.
+_REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enabled": False}}
+_FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+
+
+def op_name(aten: str) -> str:
+    """The Torch IR name of an ATen op: `rms_norm` is `RmsNorm`, `__and__` is `And`."""
+    return "".join(part[:1].upper() + part[1:] for part in aten.strip("_").split("_"))
+
+
+@functools.cache
+def aten_names() -> dict[str, str]:
+    """{Torch IR name: ATen name} of the live torch. A public op wins over a private one of the same name."""
+    import torch
+
+    registered = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
+    names = {name.removeprefix("aten::").split(".")[0] for name in registered}
+    functional = (name for name in names if not name.endswith("_") or name.startswith("__"))
+    # private ones first, so that a public one takes the place of its private namesake
+    return {op_name(name): name for name in sorted(functional, key=lambda name: (not name.startswith("_"), name))}
+
+
+def run(graph: TorchGraph, tensors: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a program for the tensors of its inputs.
+
+    tensors: {input name: tensor of the declared shape}, on any device. Floating-point values are computed in float64,
+    whatever dtype the program names. Returns one tensor per output, on the CPU. Raises KeyError for a missing input.
+    """
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # factories without a dtype, and integer / integer
+    try:
+        with torch.no_grad():
+            values = {param.name: _widen(torch.as_tensor(tensors[param.name])) for param in graph.ins}
+            for statement in graph.body:
+                values[statement.dst] = _apply(statement, values)
+            return [values[out.name] for out in graph.outs]
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _widen(tensor: Any) -> Any:
+    tensor = tensor.detach().cpu()
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _apply(statement: TorchOp, values: dict[str, Any]) -> Any:
+    return call(statement.op, {field: argument(value, values) for field, value in statement.args})
+
+
+def call(op: str, args: Mapping[str, Any]) -> Any:
+    """What torch gives for an op; torch picks the overload from the fields. args: as `argument` gives them."""
+    import torch
+
+    if op == "Getitem":
+        return args["self"][args["index"]]
+    return getattr(torch.ops.aten, aten_names()[op])(**args, **_REQUIRED.get(op, {}))
+
+
+def argument(value: Value, values: Mapping[str, Any], wide: bool = True) -> Any:
+    """What torch is given for a field: names become tensors, dtypes torch's (every float is float64 if `wide`)."""
+    import torch
+
+    if isinstance(value, Var):
+        if value.name in DTYPES:
+            return torch.float64 if wide and value.name in _FLOATS else getattr(torch, DTYPES[value.name])
+        return values[value.name]
+    return [argument(item, values, wide) for item in value] if isinstance(value, tuple) else value

@@ -1,0 +1,147 @@
+"""Torch IR's text: `y: f32[4, 8] = Softmax(x, dim=-1)`.
+
+Leading tensors stand by position, everything else by name. Which overload is meant follows from the fields alone
+(ir/schemas.py), so the text needs no overload names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..diagnostic import DplcError, did_you_mean
+from ..expr import Var
+from ..program import TensorType
+from ..schemas import Overload, accepts, names, overloads, resolve
+from ..torch import TorchGraph, TorchOp
+from . import syntax as s
+from .print import print_number, print_value
+from .read import CONSTANTS, read_expr, read_params
+
+
+def print_torch_graph(graph: TorchGraph) -> str:
+    """A graph, without a newline at the end."""
+    head = f"graph {graph.name}({', '.join(map(print_value, graph.ins))}) -> {', '.join(map(print_value, graph.outs))}:"
+    return "\n".join([head, *(f"    {print_torch_op(op)}" for op in graph.body)]) if graph.body else f"{head}\n    pass"
+
+
+def print_torch_op(op: TorchOp) -> str:
+    """One statement on one line."""
+    types = ", ".join(map(print_value, op.types))
+    return f"{op.dst}: {types if len(op.types) == 1 else f'({types})'} = {op.op}({', '.join(_arguments(op))})"
+
+
+def _arguments(op: TorchOp) -> list[str]:
+    given = dict(op.args)
+    overload = resolve(op.op, op.args)
+    leading: list[str] = []
+    for argument in overload.arguments if overload else ():
+        if argument.name not in given or not _is_tensor(given[argument.name]):
+            break
+        leading.append(argument.name)
+    positional = [given[name] for name in leading]
+    named = {name: value for name, value in given.items() if name not in leading}
+    read_back = _bind(op.op, positional, named)
+    if read_back is None or read_back != given:  # another overload would claim these positions: name every field
+        positional, named = [], given
+    return [_value(v) for v in positional] + [f"{name}={_value(v)}" for name, v in named.items()]
+
+
+def _is_tensor(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(isinstance(v, Var) for v in value)
+    return isinstance(value, Var)
+
+
+def _value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return print_value(value)
+    if isinstance(value, (int, float)):
+        return print_number(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_value, value))})"
+    return print_value(value)
+
+
+def _bind(op: str, positional: list[Any], named: dict[str, Any]) -> dict[str, Any] | None:
+    for overload in overloads(op):
+        given = _by_name(overload, positional, named)
+        if given is not None and accepts(overload, given):
+            return given
+    return None
+
+
+def _by_name(overload: Overload, positional: list[Any], named: dict[str, Any]) -> dict[str, Any] | None:
+    if len(positional) > len(overload.arguments):
+        return None
+    places = [argument.name for argument in overload.arguments[: len(positional)]]
+    if set(places) & named.keys():
+        return None
+    given = {**dict(zip(places, positional)), **named}
+    return {argument.name: given[argument.name] for argument in overload.arguments if argument.name in given} | {
+        name: value for name, value in named.items() if name not in {a.name for a in overload.arguments}
+    }
+
+
+def read_torch_graph(unit: s.Unit) -> TorchGraph:
+    """A graph of typed statements. Raises DplcError with a caret."""
+    types: dict[str, tuple[TensorType, ...]] = {}
+    ins = read_params(unit.ins)
+    for param in ins:
+        types[param.name] = (TensorType(param.dtype, param.shape),)
+    body = []
+    for stmt in unit.body:
+        if isinstance(stmt, s.PassStatement):
+            continue
+        op = _read_op(stmt)
+        _check_references(op, types, stmt)
+        types[op.dst] = op.types
+        body.append(op)
+    outs = read_params(unit.outs)
+    for out, item in zip(outs, unit.outs, strict=True):
+        if out.name not in types:
+            raise DplcError(f"the graph returns `{out.name}`, which nothing defines", item.span, (), did_you_mean(out.name, types))
+    return TorchGraph(unit.name, ins, outs, tuple(body))
+
+
+def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> None:
+    for _, value in op.args:
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Var) and item.name not in known and item.name not in _DTYPES:
+                raise DplcError(f"`{item.name}` is not defined above", stmt.span, (), did_you_mean(item.name, known))
+
+
+_DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")
+
+
+def _read_op(stmt: s.Syntax) -> TorchOp:
+    form = isinstance(stmt, s.Assign) and isinstance(stmt.target, s.NameOf) and isinstance(stmt.value, s.Apply)
+    if not form or not stmt.types:  # type: ignore[attr-defined]
+        raise DplcError("a Torch statement reads `name: f32[4, 8] = Op(x, field=value)`", stmt.span)
+    call: s.Apply = stmt.value  # type: ignore[attr-defined]
+    if call.fn not in names():
+        raise DplcError(f"torch has no op `{call.fn}`", call.span, (), did_you_mean(call.fn, names()))
+    positional = [_read_value(item) for item in call.items if not isinstance(item, s.Keyword)]
+    named = {item.name: _read_value(item.value) for item in call.items if isinstance(item, s.Keyword)}
+    given = _bind(call.fn, positional, named)
+    if given is None:
+        options = tuple(a.name for overload in overloads(call.fn) for a in overload.arguments)
+        wrong = next((name for name in named if name not in options), None)
+        hint = did_you_mean(wrong, options) if wrong else None
+        signatures = tuple(f"{o.name}({', '.join(a.name for a in o.arguments)})" for o in overloads(call.fn))
+        raise DplcError(f"no overload of `{call.fn}` takes these fields", call.span, signatures, hint)
+    types = tuple(TensorType(t.dtype, tuple(map(read_expr, t.dims))) for t in stmt.types)  # type: ignore[attr-defined]
+    return TorchOp(stmt.target.text, call.fn, tuple(given.items()), types)  # type: ignore[attr-defined]
+
+
+def _read_value(value: s.Syntax) -> Any:
+    if isinstance(value, s.Text):
+        return value.value
+    if isinstance(value, s.Group):
+        return tuple(map(_read_value, value.items))
+    if isinstance(value, s.NameOf) and value.text in CONSTANTS:
+        return CONSTANTS[value.text]
+    return read_expr(value)
+
+

@@ -1,0 +1,199 @@
+"""The build cache and the messages of builds that fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dplc.codegen import build, compiler
+from dplc.codegen.build import BuildError, assemble, build_device, build_host, device_text, host_text
+from dplc.codegen.cache import cached, digest
+from dplc.codegen.kernel import CudaKernel
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of its own."""
+    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def entries(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.rglob("*") if path.is_file())
+
+
+# ---- the store -------------------------------------------------------------------------------------
+
+
+def test_an_entry_is_built_once(cache: Path) -> None:
+    calls: list[Path] = []
+
+    def make(product: Path) -> None:
+        calls.append(product)
+        product.write_text("built")
+        product.with_name("by-product").write_text("dropped")
+
+    first = cached("test", ["a", "b"], ".txt", make)
+    assert first.read_text() == "built"
+    assert cached("test", ["a", "b"], ".txt", make) == first
+    assert cached("test", ["ab"], ".txt", make) != first
+    assert len(calls) == 2
+    assert len(entries(cache)) == 2
+
+
+def test_boundaries_between_parts_count() -> None:
+    assert digest(["ab", "c"]) != digest(["a", "bc"]) != digest(["abc"])
+
+
+def test_a_failed_build_leaves_nothing(cache: Path) -> None:
+    def fail(product: Path) -> None:
+        product.write_text("half")
+        raise BuildError("no", "because", "do")
+
+    with pytest.raises(BuildError):
+        cached("test", ["a"], ".txt", fail)
+    assert entries(cache) == []
+
+
+def test_an_unwritable_cache_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.raises(BuildError, match=r"could not write to the build cache [^\n]*\n.*Not a directory.*\n.*DPLC_CACHE_DIR"):
+        cached("test", ["a"], ".txt", lambda product: None)
+
+
+RACE = """
+import sys, numpy as np
+from dplc.codegen.emulator.kernels import run
+from dplc.codegen.kernel import CudaKernel, KernelParam
+text = 'extern "C" __global__ void test(float* y) { stg32(y + threadIdx.x, 7.0f); }'
+kernel = CudaKernel("test", text, (1, 1, 1), 32, 0, (KernelParam("y", "f32", (32,), "out"),))
+print("ready", flush=True)
+sys.stdin.readline()
+assert (run(kernel, {})["y"] == 7).all()
+"""
+
+
+def test_processes_that_build_the_same_thing_at_once(cache: Path) -> None:
+    """Both the runtime and the kernel are missing, and four processes start together."""
+    command = [sys.executable, "-c", RACE]
+    racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for racer in racers:
+        assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    for racer in racers:
+        racer.communicate(timeout=120)
+    assert [racer.returncode for racer in racers] == [0] * 4
+    assert len(entries(cache)) == 2  # one runtime, one kernel, nothing half-built
+
+
+# ---- builds for the emulator -----------------------------------------------------------------------
+
+
+def test_kernels_of_one_program_are_one_library(cache: Path, rms_norm: CudaKernel, matmul: CudaKernel) -> None:
+    build_host(host_text([rms_norm, matmul]))
+    assert len(entries(cache)) == 1
+
+
+def test_the_compiler_is_part_of_the_key(cache: Path, rms_norm: CudaKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_host(host_text([rms_norm]))
+    monkeypatch.setattr(build, "program_identity", lambda path: "another version")
+    build_host(host_text([rms_norm]))
+    assert len(entries(cache)) == 2
+
+
+def test_a_missing_host_compiler_is_explained(rms_norm: CudaKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BuildError) as caught:
+        build_host(host_text([rms_norm]))
+    assert str(caught.value) == (
+        "error: no C++ compiler for the emulator\n"
+        "  note: `no-such-compiler` is not on PATH\n"
+        "  help: install g++ (Debian: apt install g++), or set $CXX to a C++17 compiler"
+    )
+
+
+def test_a_host_compiler_that_does_not_run_is_explained(
+    cache: Path, rms_norm: CudaKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "c++"
+    fake.write_bytes(b"\x7fELF nonsense")
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    with pytest.raises(BuildError, match="could not run .*c\\+\\+: Exec format error"):
+        build_host(host_text([rms_norm]))
+
+
+def broken(kernel: CudaKernel) -> CudaKernel:
+    return replace(kernel, text=kernel.text.replace("block_sync();", "block_sink();"))
+
+
+def test_a_compile_error_shows_the_line(cache: Path, rms_norm: CudaKernel) -> None:
+    with pytest.raises(BuildError) as caught:
+        build_host(host_text([broken(rms_norm)]))
+    message = str(caught.value)
+    number = rms_norm.text.splitlines().index("  block_sync();") + 1
+    assert message.startswith("error: could not compile kernel rms_norm for the emulator\n")
+    assert f"rms_norm.cu:{number}:" in message and "block_sink" in message
+    assert f"rms_norm.cu line {number}: block_sink();" in message
+    assert "bug in dplc" in message and caught.value.exit_code == 3
+    assert len(message.splitlines()) < 15
+
+
+# ---- builds for the GPU ----------------------------------------------------------------------------
+
+needs_device_compiler = pytest.mark.skipif(
+    compiler.find_program("nvcc") is None and build.find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
+)
+needs_nvcc = pytest.mark.skipif(compiler.find_program("nvcc") is None, reason="nvcc is not here")
+ARCHITECTURES = ["sm_80", "sm_90a", "sm_120"]
+
+
+@needs_device_compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_sample_kernels_assemble_without_spills(rms_norm: CudaKernel, matmul: CudaKernel, arch: str) -> None:
+    kernels = assemble(device_text([rms_norm, matmul]), arch).kernels
+    assert sorted(kernels) == ["matmul", "rms_norm"]
+    for used in kernels.values():
+        assert 8 <= used.registers <= 64
+        assert used.spill_stores == used.spill_loads == used.static_smem == 0
+
+
+@needs_device_compiler
+def test_cubins_are_cached(cache: Path, rms_norm: CudaKernel) -> None:
+    cubin = build_device(device_text([rms_norm]), "sm_80")
+    assert cubin.startswith(b"\x7fELF") and b"rms_norm" in cubin
+    assert build_device(device_text([rms_norm]), "sm_80") == cubin
+    assert len(entries(cache)) == 1
+
+
+@needs_device_compiler
+def test_a_device_compile_error_shows_the_line(rms_norm: CudaKernel) -> None:
+    with pytest.raises(BuildError) as caught:
+        assemble(device_text([broken(rms_norm)]), "sm_90a")
+    assert str(caught.value).startswith("error: could not compile kernel rms_norm for sm_90a\n")
+    assert "block_sink();" in str(caught.value)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_nvcc_stands_in_for_nvrtc(rms_norm: CudaKernel, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "find_nvrtc", lambda: None)
+    used = assemble(device_text([rms_norm]), arch).kernels["rms_norm"]
+    assert 8 <= used.registers <= 64 and used.spill_stores == 0
+    with pytest.raises(BuildError, match="block_sink"):
+        assemble(device_text([broken(rms_norm)]), arch)
+
+
+def test_no_device_compiler_is_explained(cache: Path, rms_norm: CudaKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "find_nvrtc", lambda: None)
+    monkeypatch.setattr(build, "find_program", lambda name: None)
+    with pytest.raises(BuildError, match=r"no CUDA compiler for sm_90a\n.*neither.*\n.*--device emulator"):
+        build_device(device_text([rms_norm]), "sm_90a")

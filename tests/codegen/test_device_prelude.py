@@ -1,0 +1,92 @@
+"""Every function of the prelude, for every dtype, assembled for every architecture."""
+
+from __future__ import annotations
+
+import pytest
+
+from dplc.codegen import build
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
+
+needs_device_compiler = pytest.mark.skipif(
+    find_program("nvcc") is None and build.find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
+)
+
+
+def memory_kernel(dtype: DtypeName) -> CudaKernel:
+    """Every memory access of one dtype."""
+    params = (KernelParam("x", dtype, (512,)), KernelParam("y", dtype, (512,), "out"))
+    element = DTYPES[dtype].item_bytes
+    body = f"""
+  DPLC_DYN_SMEM({DTYPES[dtype].c_type}, s);
+  using T = {DTYPES[dtype].c_type};
+  const int t = threadIdx.x;
+  const uint32_t a = smem_addr(s) + t * 16;
+  sts(a, ldg(x + t));
+  warp_sync();
+  stg(y + t, lds<T>(a));"""
+    for bits in (32, 64, 128):
+        if bits // 8 < element:
+            continue
+        count = bits // 8 // element
+        body += f"\n  {{ T v[{count}]; ldg{bits}(v, x + t * {count}); "
+        if bits > 32:
+            body += f"sts{bits}(a, v); block_sync(); lds{bits}(v, a); "
+        body += f"stg{bits}(y + t * {count}, v); }}"
+    text = f'extern "C" __global__ void memory_{dtype}({", ".join(p.declaration for p in params)}) {{{body}\n}}\n'
+    return CudaKernel(f"memory_{dtype}", text, (1, 1, 1), 32, 512, params)
+
+
+COPIES = """
+extern "C" __global__ void copies(const float* __restrict__ x, float* __restrict__ y) {
+  DPLC_DYN_SMEM(float, s);
+  const int t = threadIdx.x;
+  const uint32_t a = smem_addr(s) + t * 16;
+  cp_async4(a, x + t); cp_async4_if(t < 3, a, x + t); cp_async4_zfill(t < 5, a, x + t); cp_async4_if_zfill(t < 3, t < 5, a, x + t);
+  cp_async8(a, x + t * 2); cp_async8_if(t < 3, a, x + t * 2);
+  cp_async8_zfill(t < 5, a, x + t * 2); cp_async8_if_zfill(t < 3, t < 5, a, x + t * 2);
+  cp_async_commit();
+  cp_async16(a, x + t * 4); cp_async16_if(t < 3, a, x + t * 4);
+  cp_async16_zfill(t < 5, a, x + t * 4); cp_async16_if_zfill(t < 3, t < 5, a, x + t * 4);
+  cp_async_commit();
+  cp_async_wait<1>();
+  cp_async_wait<0>();
+  block_sync();
+  float v[4];
+  ldg128_stream(v, x + t * 4);
+  sts32(a, v[0]); sts64(a, float2{v[0], v[1]}); sts128(a, float4{v[0], v[1], v[2], v[3]});
+  stg32(y + t, lds32(a)); stg64(y + t * 2, float2{v[0], v[1]}); stg128(y + t * 4, float4{v[0], v[1], v[2], v[3]});
+}
+"""
+
+SCALARS = """
+extern "C" __global__ void scalars(const float* __restrict__ x, const int* __restrict__ n, float* __restrict__ y) {
+  const int t = threadIdx.x;
+  const float v = ldg32(x + t);
+  float s = exp2_approx(v) + rcp_approx(v) + rsqrt_approx(v) + ffma(v, v, v) + max_nan(v, 1.0f) + min_nan(v, 2.0f) + sigmoid(v);
+  s += expf(v) + exp2f(v) + expm1f(v) + logf(v) + log2f(v) + log10f(v) + log1pf(v) + sinf(v) + cosf(v) + tanf(v) + asinf(v);
+  s += acosf(v) + atanf(v) + sinhf(v) + coshf(v) + tanhf(v) + asinhf(v) + acoshf(v) + atanhf(v) + erff(v) + erfcf(v);
+  s += lgammaf(v) + tgammaf(v) + sqrtf(v) + rsqrtf(v) + cbrtf(v) + fabsf(v) + floorf(v) + ceilf(v) + truncf(v) + roundf(v);
+  s += rintf(v) + nearbyintf(v) + powf(v, 2.5f) + fmodf(v, 3.0f) + atan2f(v, 2.0f) + hypotf(v, 2.0f) + copysignf(v, -1.0f);
+  s += fmaxf(v, 1.0f) + fminf(v, 1.0f) + fmaf(v, v, v) + floor_mod(v, 3.0f) + sign(v) + shfl_xor(v, 1) + shfl(v, 3);
+  s += isnan(v) + isinf(v) + isfinite(v) + DPLC_INF + DPLC_NAN;
+  const int m = ldg32(n + t);
+  const long long w = m;
+  s += floor_div(m, 3) + floor_mod(m, 3) + min(m, 3) + max(m, 3) + abs(m) + sign(m) + int_pow(m, 3) + shfl_xor(m, 1);
+  s += floor_div(w, 3LL) + floor_mod(w, 3LL) + min(w, 3LL) + max(w, 3LL) + llabs(w) + sign(w) + int_pow(w, 3LL) + shfl_xor(w, 1);
+  stg32(y + t, s + to_float(to_f16(s)) + to_float(to_bf16(s)));
+}
+"""
+
+
+@needs_device_compiler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+def test_every_function_assembles(arch: str) -> None:
+    x, y = KernelParam("x", "f32", (512,)), KernelParam("y", "f32", (512,), "out")
+    kernels = [memory_kernel(dtype) for dtype in DTYPES]
+    kernels.append(CudaKernel("copies", COPIES, (1, 1, 1), 32, 512, (x, y)))
+    kernels.append(CudaKernel("scalars", SCALARS, (1, 1, 1), 32, 0, (x, KernelParam("n", "i32", (32,)), y)))
+    assembled = assemble(device_text(kernels), arch).kernels
+    assert sorted(assembled) == sorted(kernel.name for kernel in kernels)
+    assert all(used.spill_stores == 0 for used in assembled.values())

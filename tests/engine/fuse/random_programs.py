@@ -1,0 +1,198 @@
+"""Random Tensor IR programs: shapes with primes, broadcast, transposed and gathered reads, concatenation, reductions, softmax."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from dplc.ir import compose
+from dplc.ir.expr import Axis, binary
+from dplc.ir.tensor import Input, Output, TensorGraph, Term, axes, dtype
+
+SMALL = (2, 3, 4, 5, 6)
+UNARY = ("tanh", "relu", "sigmoid", "abs", "exp", "negative")
+LARGEST = 3000
+
+
+class Maker:
+    """Builds one program. Every value keeps the order of its dimensions, as torch would."""
+
+    def __init__(self, dice: random.Random):
+        self.dice = dice
+        self.ins: list[Input] = []
+        self.values: list[tuple[Term, tuple[Axis, ...]]] = []
+        self.count = 0
+
+    def axis(self, extent: int) -> Axis:
+        self.count += 1
+        return Axis(f"a{self.count}", extent)
+
+    def input(self, dims: tuple[Axis, ...], kind: str = "f32") -> Input:
+        made = Input(f"in{len(self.ins)}", dims, kind)
+        self.ins.append(made)
+        return made
+
+    def keep(self, term: Term, dims: tuple[Axis, ...]) -> None:
+        size = np.prod([axis.extent for axis in dims], initial=1)
+        if size <= LARGEST and len(dims) <= 4:
+            self.values.append((term, dims))
+
+    def read(self, term: Term, dims: tuple[Axis, ...], wanted: tuple[Any, ...]) -> Term:
+        """A value at other places: one index expression a dimension."""
+        return compose.remap(term, dict(zip(dims, wanted, strict=True)))
+
+    def pick(self) -> tuple[Term, tuple[Axis, ...]]:
+        return self.dice.choice(self.values[-4:])
+
+    def step(self) -> None:
+        x, dims = self.pick()
+        getattr(self, self.dice.choice(STEPS))(x, dims)
+
+    # ---- one method an operation
+    def unary(self, x: Term, dims: Any) -> None:
+        self.keep(compose.elementwise(self.dice.choice(UNARY), x), dims)
+
+    def scaled(self, x: Term, dims: Any) -> None:
+        self.keep(compose.elementwise(self.dice.choice(("add", "multiply", "maximum")), x, self.dice.choice((0.5, 2, 0, 1))), dims)
+
+    def pair(self, x: Term, dims: Any) -> None:
+        same = [(v, d) for v, d in self.values if [a.extent for a in d] == [a.extent for a in dims]]
+        other, own = self.dice.choice(same)
+        self.keep(compose.elementwise(self.dice.choice(("add", "multiply", "subtract")), x, self.read(other, own, dims)), dims)
+
+    def broadcast(self, x: Term, dims: Any) -> None:
+        some = tuple(axis for axis in dims if self.dice.random() < 0.6)
+        self.keep(compose.elementwise(self.dice.choice(("add", "multiply")), x, self.input(some)), dims)
+
+    def matmul(self, x: Term, dims: Any) -> None:
+        if len(dims) >= 2:
+            new = self.axis(self.dice.choice((2, 3, 5)))
+            product = compose.elementwise("multiply", x, self.input((dims[-1], new)))
+            self.keep(compose.reduce("add", (dims[-1],), product), (*dims[:-1], new))
+
+    def gram(self, x: Term, dims: Any) -> None:
+        if len(dims) >= 2:
+            new = self.axis(dims[-2].extent)
+            other = self.read(x, dims, (*dims[:-2], new, dims[-1]))
+            self.keep(compose.reduce("add", (dims[-1],), compose.elementwise("multiply", x, other)), (*dims[:-1], new))
+
+    def transposed(self, x: Term, dims: Any) -> None:
+        self.keep(x, tuple(self.dice.sample(dims, len(dims))))
+
+    def added_transposed(self, x: Term, dims: Any) -> None:
+        if len(dims) >= 2 and dims[0].extent == dims[1].extent:
+            self.keep(compose.elementwise("add", x, self.read(x, dims, (dims[1], dims[0], *dims[2:]))), dims)
+
+    def merged(self, x: Term, dims: Any) -> None:
+        if len(dims) >= 2:
+            new = self.axis(dims[0].extent * dims[1].extent)
+            n = dims[1].extent
+            self.keep(self.read(x, dims, (binary("//", new, n), binary("%", new, n), *dims[2:])), (new, *dims[2:]))
+
+    def split(self, x: Term, dims: Any) -> None:
+        for n in (2, 3):
+            if dims and dims[-1].extent % n == 0 and dims[-1].extent > n:
+                high, low = self.axis(dims[-1].extent // n), self.axis(n)
+                self.keep(self.read(x, dims, (*dims[:-1], binary("+", binary("*", high, n), low))), (*dims[:-1], high, low))
+                return
+
+    def reduced(self, x: Term, dims: Any) -> None:
+        if dims:
+            over = tuple(self.dice.sample(dims, self.dice.choice((1, 1, min(2, len(dims))))))
+            total = compose.reduce(self.dice.choice(("add", "maximum", "minimum")), over, x)
+            self.keep(total, tuple(axis for axis in dims if axis not in over))
+
+    def softmax(self, x: Term, dims: Any) -> None:
+        if dims:
+            k = self.dice.choice(dims)
+            shifted = compose.elementwise("exp", compose.elementwise("subtract", x, compose.reduce("maximum", (k,), x)))
+            self.keep(compose.elementwise("divide", shifted, compose.reduce("add", (k,), shifted)), dims)
+
+    def norm(self, x: Term, dims: Any) -> None:
+        if dims:
+            total = compose.reduce("add", (dims[-1],), compose.elementwise("multiply", x, x))
+            self.keep(compose.elementwise("multiply", x, compose.elementwise("rsqrt", compose.elementwise("add", total, 1.0))), dims)
+
+    def sliced(self, x: Term, dims: Any) -> None:
+        place = self.dice.randrange(len(dims)) if dims else 0
+        if dims and dims[place].extent > 2:
+            start, step = self.dice.randrange(dims[place].extent - 2), self.dice.choice((1, 2))
+            new = self.axis(-(-(dims[place].extent - start) // step))
+            wanted = list(dims)
+            wanted[place] = binary("+", binary("*", new, step), start)
+            self.keep(self.read(x, dims, tuple(wanted)), (*dims[:place], new, *dims[place + 1 :]))
+
+    def flipped(self, x: Term, dims: Any) -> None:
+        if dims:
+            wanted = (binary("-", dims[0].extent - 1, dims[0]), *dims[1:])
+            self.keep(self.read(x, dims, wanted), dims)
+
+    def selected(self, x: Term, dims: Any) -> None:
+        if len(dims) >= 2:
+            self.keep(self.read(x, dims, (self.dice.randrange(dims[0].extent), *dims[1:])), dims[1:])
+
+    def joined(self, x: Term, dims: Any) -> None:
+        if dims:
+            n = dims[-1].extent
+            new = self.axis(2 * n)
+            left = self.read(x, dims, (*dims[:-1], new))
+            right = compose.elementwise("multiply", self.read(x, dims, (*dims[:-1], binary("-", new, n))), 2.0)
+            self.keep(compose.case(binary("<", new, n), left, right), (*dims[:-1], new))
+
+    def padded(self, x: Term, dims: Any) -> None:
+        if dims:
+            new = self.axis(dims[0].extent + 2)
+            inside = binary("and", binary(">=", new, 1), binary("<", new, dims[0].extent + 1))
+            self.keep(compose.case(inside, self.read(x, dims, (binary("-", new, 1), *dims[1:])), -1.0), (new, *dims[1:]))
+
+    def gathered(self, x: Term, dims: Any) -> None:
+        if dims:
+            new = self.axis(self.dice.choice((2, 3)))
+            places = self.input((new,), "i64")
+            self.keep(self.read(x, dims, (compose.elementwise("remainder", places, dims[0].extent), *dims[1:])), (new, *dims[1:]))
+
+    def masked(self, x: Term, dims: Any) -> None:
+        if len(dims) >= 2:
+            below = compose.index(binary("<=", dims[-1], dims[-2]))
+            self.keep(compose.elementwise("where", below, x, self.dice.choice((0.0, -1.0))), dims)
+
+    def chosen(self, x: Term, dims: Any) -> None:
+        self.keep(compose.elementwise("where", compose.elementwise("greater", x, 0.0), x, compose.elementwise("multiply", x, 0.1)), dims)
+
+    def counted(self, x: Term, dims: Any) -> None:
+        if dims:
+            total = compose.reduce("add", (dims[-1],), compose.cast(compose.elementwise("greater", x, 0.2), "i64"))
+            self.keep(compose.cast(total, "f32"), dims[:-1])
+
+
+STEPS = tuple(
+    "unary unary scaled pair pair broadcast matmul matmul gram transposed added_transposed merged split reduced reduced softmax norm "
+    "sliced flipped selected joined padded gathered masked chosen counted".split()
+)
+
+
+def program(dice: random.Random) -> TensorGraph:
+    """A program of three to twelve operations and one to three outputs, some of them inputs or returned twice."""
+    maker = Maker(dice)
+    dims = tuple(maker.axis(dice.choice(SMALL)) for _ in range(dice.choice((1, 2, 2, 3))))
+    maker.keep(maker.input(dims), dims)
+    for _ in range(dice.randint(3, 12)):
+        maker.step()
+    chosen = [maker.values[-1], *(dice.choice(maker.values) for _ in range(dice.choice((0, 0, 1, 2))))]
+    outs = tuple(Output(f"out{place}", kept, term) for place, (term, kept) in enumerate(chosen))
+    return TensorGraph("program", tuple(maker.ins), outs)
+
+
+def data_for(graph: TensorGraph, seed: int) -> dict[str, Any]:
+    """Inputs for a program: what every buffer holds."""
+    generator = np.random.default_rng(seed)
+    data = {}
+    for x in graph.ins:
+        shape = [axis.extent for axis in x.axes]
+        data[x.name] = generator.standard_normal(shape) if x.dtype == "f32" else generator.integers(0, 60, shape)
+    return data
+
+
+__all__ = ["axes", "data_for", "dtype", "program"]

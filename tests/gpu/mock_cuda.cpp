@@ -1,0 +1,208 @@
+// A libcuda.so.1 without a GPU: the real PyCUDA loads it, and what it launches runs on dplc's emulator.
+//
+// A "cubin" is the shared library that dplc builds for the emulator, and device memory is host memory. Only what PyCUDA needs
+// for one device, one context, modules, launches, streams and events is here; the rest of the driver stays unresolved, so that a
+// call of it ends the process by name (PyCUDA must be loaded with RTLD_LAZY). Work is done when it is enqueued.
+//
+// $DPLC_MOCK_RUNTIME is the path of the emulator's runtime library.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+
+#include "emulator/runtime.cuh"
+
+namespace {
+
+constexpr unsigned default_dynamic_smem = 48 << 10;
+constexpr int optin_smem = 227 << 10;
+
+struct Function {
+  std::string name;
+  void (*entry)(void* const*);
+  unsigned max_dynamic_smem;
+};
+
+struct Module {
+  void* library;
+  std::map<std::string, Function> functions;
+};
+
+struct Event { double milliseconds; };
+
+int the_context, the_stream;
+std::map<CUdeviceptr, size_t> allocations;
+
+double now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+}
+
+void* runtime() {
+  static void* const library = [] {
+    const char* path = getenv("DPLC_MOCK_RUNTIME");
+    void* loaded = path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : nullptr;
+    if (loaded == nullptr) fprintf(stderr, "mock CUDA driver: set DPLC_MOCK_RUNTIME to the emulator's runtime\n"), abort();
+    return loaded;
+  }();
+  return library;
+}
+
+template <class F> F* runtime_function(const char* name) { return reinterpret_cast<F*>(dlsym(runtime(), name)); }
+
+// An image comes as a bare pointer; a shared library says itself where it ends.
+size_t image_bytes(const void* image) {
+  const auto* header = static_cast<const Elf64_Ehdr*>(image);
+  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return 0;
+  return header->e_shoff + size_t{header->e_shentsize} * header->e_shnum;
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- device and context ------------------------------------------------------------------------------------------------------
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* version) { *version = CUDA_VERSION; return CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult, const char** text) { *text = "error of dplc's mock driver"; return CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int* count) { *count = 1; return CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice* device, int ordinal) { *device = ordinal; return CUDA_SUCCESS; }
+CUresult cuDeviceGetName(char* name, int bytes, CUdevice) { snprintf(name, static_cast<size_t>(bytes), "dplc mock GPU"); return CUDA_SUCCESS; }
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) { *major = 9, *minor = 0; return CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  static const std::map<int, int> values = {
+      {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, default_dynamic_smem},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, optin_smem},
+  };
+  const auto found = values.find(attribute);
+  *value = found == values.end() ? 0 : found->second;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { *context = reinterpret_cast<CUcontext>(&the_context); return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (context != nullptr) *context = reinterpret_cast<CUcontext>(&the_context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetDevice(CUdevice* device) { *device = 0; return CUDA_SUCCESS; }
+CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) { *version = CUDA_VERSION; return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize(void) { return CUDA_SUCCESS; }
+CUresult cuCtxAttach(CUcontext* context, unsigned) { *context = reinterpret_cast<CUcontext>(&the_context); return CUDA_SUCCESS; }
+CUresult cuCtxDetach(CUcontext) { return CUDA_SUCCESS; }
+
+// ---- memory ------------------------------------------------------------------------------------------------------------------
+
+CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
+  char* memory = runtime_function<char*(uint64_t)>("dplc_buffer_create")(bytes);
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pointer = reinterpret_cast<CUdeviceptr>(memory);
+  allocations[*pointer] = bytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFree(CUdeviceptr pointer) {
+  const auto found = allocations.find(pointer);
+  if (found == allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+  runtime_function<void(char*, uint64_t)>("dplc_buffer_free")(reinterpret_cast<char*>(pointer), found->second);
+  allocations.erase(found);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t bytes) {
+  memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
+  memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return CUDA_SUCCESS;
+}
+
+// ---- modules and launches ----------------------------------------------------------------------------------------------------
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+  const size_t bytes = image_bytes(image);
+  if (bytes == 0) return CUDA_ERROR_INVALID_IMAGE;
+  runtime();  // before the library, which takes its symbols from there
+  const int file = memfd_create("dplc-module", 0);
+  if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes)) return CUDA_ERROR_OPERATING_SYSTEM;
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  close(file);
+  if (library == nullptr) {
+    fprintf(stderr, "mock CUDA driver: %s\n", dlerror());
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  *module = reinterpret_cast<CUmodule>(new Module{library, {}});
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule module) {
+  delete reinterpret_cast<Module*>(module);  // its library stays: another module may have been loaded from the same file
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
+  auto* module = reinterpret_cast<Module*>(handle);
+  void* entry = dlsym(module->library, ("dplc_enter_" + std::string(name)).c_str());
+  if (entry == nullptr) return CUDA_ERROR_NOT_FOUND;
+  Function& made = module->functions[name];
+  made = {name, reinterpret_cast<void (*)(void* const*)>(entry), default_dynamic_smem};
+  *function = reinterpret_cast<CUfunction>(&made);
+  return CUDA_SUCCESS;
+}
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_ERROR_NOT_SUPPORTED;
+  if (value > optin_smem) return CUDA_ERROR_INVALID_VALUE;
+  reinterpret_cast<Function*>(function)->max_dynamic_smem = static_cast<unsigned>(value);
+  return CUDA_SUCCESS;
+}
+// Long superseded, but PyCUDA calls it before every launch.
+CUresult cuFuncSetBlockShape(CUfunction, int, int, int) { return CUDA_SUCCESS; }
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) { *value = 0; return CUDA_SUCCESS; }
+
+CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                        unsigned block_z, unsigned shared_bytes, CUstream, void**, void** extra) {
+  const auto* function = reinterpret_cast<const Function*>(handle);
+  if (block_y != 1 || block_z != 1 || shared_bytes > function->max_dynamic_smem) return CUDA_ERROR_INVALID_VALUE;
+  if (extra == nullptr || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER) return CUDA_ERROR_INVALID_VALUE;
+  dplc::LaunchRequest request{};
+  request.entry = function->entry;
+  request.arguments = static_cast<void* const*>(extra[1]);  // dplc's kernels take pointers only
+  request.grid[0] = grid_x, request.grid[1] = grid_y, request.grid[2] = grid_z;
+  request.threads = block_x;
+  request.shared_bytes = shared_bytes;
+  request.workers = 1;
+  char message[1024];
+  if (runtime_function<int(const dplc::LaunchRequest*, char*, uint64_t)>("dplc_launch")(&request, message, sizeof message) == 0)
+    return CUDA_SUCCESS;
+  fprintf(stderr, "mock CUDA driver: kernel %s, %s\n", function->name.c_str(), message);
+  return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+// ---- streams and events ------------------------------------------------------------------------------------------------------
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) { *stream = reinterpret_cast<CUstream>(&the_stream); return CUDA_SUCCESS; }
+CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+CUresult cuEventCreate(CUevent* event, unsigned) { *event = reinterpret_cast<CUevent>(new Event{}); return CUDA_SUCCESS; }
+CUresult cuEventDestroy(CUevent event) { delete reinterpret_cast<Event*>(event); return CUDA_SUCCESS; }
+CUresult cuEventRecord(CUevent event, CUstream) { reinterpret_cast<Event*>(event)->milliseconds = now(); return CUDA_SUCCESS; }
+CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
+CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
+  *milliseconds = static_cast<float>(reinterpret_cast<Event*>(to)->milliseconds - reinterpret_cast<Event*>(from)->milliseconds);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
