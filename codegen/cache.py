@@ -38,8 +38,8 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
     """The file built from `parts`, building it first if need be.
 
     `build` writes its result to the path it is given, in a directory that is its own and is deleted afterwards (so it
-    may leave sources and objects beside it). Its BuildErrors pass through, and the store stays as it was. Raises BuildError
-    if the store cannot be written.
+    may leave sources and objects beside it). Its BuildErrors pass through, and the store stays as it was.
+    Raises BuildError if the store cannot be written.
     """
     key = digest([kind, *parts])
     entry = cache_directory() / kind / key[:2] / f"{key[2:]}{suffix}"

@@ -9,9 +9,10 @@ Global addresses count elements of their buffer, shared ones bytes. `//` and `%`
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from .node import Dtype, Expr, Fn, Int, Name, Node
+from .expr import Var
+from .node import Dtype, Expr, Fn, Int, Name, Node, memoised
 from .program import Block, Stmt
 
 THREAD, SHARED = "thread", "smem"
@@ -187,3 +188,29 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     Barrier, Assign, Butterfly,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element)
+
+
+@memoised
+def names_read(node: Any) -> frozenset[str]:
+    """The names that a statement or an expression reads or changes, at any depth; not those it defines."""
+    kind = node.__class__
+    found: set[str] = set()
+    if kind is Var or kind is Element:
+        found.add(node.name)
+    elif kind is Address or kind is Advance:
+        found.add(node.base)
+    elif kind is Base:
+        found.add(node.root)
+    elif kind is Replicate and node.reverse:
+        found.add(node.reverse)
+    for field in type(node).fields:
+        _gather(getattr(node, field.name), found)
+    return frozenset(found)
+
+
+def _gather(value: Any, found: set[str]) -> None:
+    if value.__class__ is tuple:
+        for item in value:
+            _gather(item, found)
+    elif isinstance(value, Node):
+        found |= names_read(value)

@@ -21,7 +21,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 # Aliases whose *names* are the sorts of the rule language; what they mean to the type checker stands on the right.
 Name = str  # a binder or a use of a name
@@ -184,7 +184,7 @@ class NodeType(type):
 class Node(metaclass=NodeType):
     """The base of all nodes. Never constructed itself."""
 
-    _memo: Any
+    _memo: ClassVar[Any]  # a slot of the instance; ClassVar tells the type checker that it is no field
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; use replace({self!r}, {name}=...)")
@@ -206,7 +206,6 @@ class Node(metaclass=NodeType):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-# `_memo` is declared for the type checker only; the slot comes from the metaclass.
 Node.fields, Node.by_name = (), {}
 type.__setattr__(Node, "_setters", ())
 _set_memo: Callable[[Any, Any], None] = Node.__dict__["_memo"].__set__

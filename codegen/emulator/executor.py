@@ -8,20 +8,21 @@ import numpy as np
 
 from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note
 from ..kernel import Buffer, Program
-from .kernels import load
-from .runtime import DeviceBuffer
+from .kernels import default_workers, load
+from .runtime import DeviceBuffer, LaunchOptions
 
 
 class EmulatorExecutor:
     """Runs programs on the CPU, on copies of the arrays it is given.
 
-    `notes` says, for the latest run, which arrays could not have been used in place on a GPU.
+    `notes` says, for the latest run, which arrays could not have been used in place on a GPU. `checked` looks at every
+    access of every kernel (about a hundred times slower).
     """
 
     device = "emulator"
 
-    def __init__(self, workers: int | None = None) -> None:
-        self._workers = workers
+    def __init__(self, workers: int | None = None, checked: bool = False) -> None:
+        self._options = LaunchOptions(workers=workers or default_workers(), checked=checked)
         self.notes: tuple[str, ...] = ()
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -31,7 +32,7 @@ class EmulatorExecutor:
         EmulatorError.
         """
         check_names(program, arrays)
-        kernels = load(program.distinct_kernels())
+        kernels = load(program.distinct_kernels(), self._options.checked)
         notes: list[str] = []
         buffers = {buffer.name: DeviceBuffer(buffer) for buffer in (*program.outputs, *program.temporaries)}
         for buffer in (*program.inputs, *program.constants):
@@ -39,7 +40,7 @@ class EmulatorExecutor:
         for launch in program.launches():
             params = launch.kernel.params
             bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
-            kernels.launch(launch.kernel, bound, workers=self._workers)
+            kernels.launch(launch.kernel, bound, self._options)
         self.notes = tuple(notes)
         results = {buffer.name: buffers[buffer.name].array.copy() for buffer in program.outputs}
         if any(is_tensor(value) for value in arrays.values()):

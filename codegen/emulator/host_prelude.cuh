@@ -38,18 +38,25 @@ struct dplc_argument {
 #define DPLC_NAN __builtin_nanf("")
 
 // ---- hooks of checked mode ---------------------------------------------------------------------------------------------------
-// DPLC_SITE is a last parameter nobody passes: its default is the line of the call.
+// DPLC_SITE is a last parameter nobody passes: its default is the line of the call. An access is checked before it is made, and
+// before its alignment is, so that the message can say where it stands.
 
 #ifdef DPLC_CHECKED
 #define DPLC_SITE , int site = __builtin_LINE()
 #define DPLC_SITE_OF_CALLER , int site
 #define DPLC_SAME_SITE , site
-#define DPLC_ACCESS(pointer, bytes, kind) dplc_access(pointer, bytes, dplc::Access::kind, site)
+#define DPLC_SITE_ALONE int site = __builtin_LINE()
+#define DPLC_LINE site
+#define DPLC_ACCESS(pointer, bytes, kind) dplc_access(pointer, bytes, dplc::Access::kind, site, nullptr)
+#define DPLC_STORE(pointer, bytes, kind, value) dplc_access(pointer, bytes, dplc::Access::kind, site, value)
 #else
 #define DPLC_SITE
 #define DPLC_SITE_OF_CALLER
 #define DPLC_SAME_SITE
+#define DPLC_SITE_ALONE
+#define DPLC_LINE 0
 #define DPLC_ACCESS(pointer, bytes, kind) static_cast<void>(0)
+#define DPLC_STORE(pointer, bytes, kind, value) static_cast<void>(0)
 #endif
 
 // ---- memory ------------------------------------------------------------------------------------------------------------------
@@ -70,7 +77,7 @@ template <unsigned bytes, class T> DPLC_FN T* dplc_aligned(T* p) {
 
 // One element.
 template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) { DPLC_ACCESS(p, sizeof(T), global_load); return *p; }
-template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) { DPLC_ACCESS(p, sizeof(T), global_store); *p = v; }
+template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) { DPLC_STORE(p, sizeof(T), global_store, &v); *p = v; }
 template <class T> DPLC_FN T lds(uint32_t a DPLC_SITE) {
   DPLC_ACCESS(dplc_shared(a), sizeof(T), shared_load);
   T v;
@@ -93,7 +100,7 @@ template <class T> DPLC_FN void sts(uint32_t a, T v DPLC_SITE) {
     __builtin_memcpy(d, dplc_aligned<bits / 8>(dplc_shared(a)), bits / 8);             \
   }                                                                                    \
   template <class T> DPLC_FN void stg##bits(T* p, const T* v DPLC_SITE) {              \
-    DPLC_ACCESS(p, bits / 8, global_store);                                            \
+    DPLC_STORE(p, bits / 8, global_store, v);                                          \
     __builtin_memcpy(dplc_aligned<bits / 8>(p), v, bits / 8);                          \
   }                                                                                    \
   template <class T> DPLC_FN void sts##bits(uint32_t a, const T* v DPLC_SITE) {        \
@@ -108,7 +115,7 @@ DPLC_WIDTH(128)
 // The same by value.
 #define DPLC_STORE_VALUE(bits, T)                                                      \
   DPLC_FN void stg##bits(decltype(T{}.x)* p, T v DPLC_SITE) {                          \
-    DPLC_ACCESS(p, bits / 8, global_store);                                            \
+    DPLC_STORE(p, bits / 8, global_store, &v);                                         \
     __builtin_memcpy(dplc_aligned<bits / 8>(p), &v, bits / 8);                         \
   }                                                                                    \
   DPLC_FN void sts##bits(uint32_t a, T v DPLC_SITE) {                                  \
@@ -127,7 +134,7 @@ DPLC_FN void ldg128_stream(float* d, const float* p DPLC_SITE) {
 }
 #define DPLC_WORD(T)                                                                                                           \
   DPLC_FN T ldg32(const T* p DPLC_SITE) { DPLC_ACCESS(p, 4, global_load); return *p; }                                        \
-  DPLC_FN void stg32(T* p, T v DPLC_SITE) { DPLC_ACCESS(p, 4, global_store); *p = v; }
+  DPLC_FN void stg32(T* p, T v DPLC_SITE) { DPLC_STORE(p, 4, global_store, &v); *p = v; }
 DPLC_WORD(float)
 DPLC_WORD(int)
 #undef DPLC_WORD
@@ -170,14 +177,14 @@ template <unsigned N> DPLC_FN void cp_async_wait() { dplc_copy_wait(N); }
 
 // ---- barriers and lanes ------------------------------------------------------------------------------------------------------
 
-DPLC_FN void block_sync() { dplc_block_barrier(); }
-DPLC_FN void warp_sync() { dplc_warp_barrier(); }
+DPLC_FN void block_sync(DPLC_SITE_ALONE) { dplc_block_barrier(DPLC_LINE); }
+DPLC_FN void warp_sync() { dplc_warp_barrier(true); }
 template <class T> DPLC_FN T shfl(T v, int lane) {
   const dplc::ThreadView* self = dplc_view->thread;
   dplc::Warp* warp = self->warp;
   uint64_t* slot = warp->slot[warp->exchanges & 1];
   __builtin_memcpy(&slot[self->lane], &v, sizeof(T));
-  dplc_warp_barrier();
+  dplc_warp_barrier(false);
   __builtin_memcpy(&v, &slot[lane & (dplc::lanes_per_warp - 1)], sizeof(T));
   return v;
 }

@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import as_numpy
+from ..arrays import Array, as_numpy
 from ..build import build_host, host_text
 from ..kernel import CudaKernel
-from .runtime import DeviceBuffer, launch, runtime
+from .runtime import DeviceBuffer, LaunchOptions, Site, launch, runtime
 
 
 def default_workers() -> int:
@@ -25,39 +26,37 @@ def default_workers() -> int:
 class LoadedKernels:
     """Some kernels, compiled together in one call of the compiler and loaded into this process."""
 
-    def __init__(self, kernels: Sequence[CudaKernel]) -> None:
+    def __init__(self, kernels: Sequence[CudaKernel], checked: bool) -> None:
         runtime()  # first: the kernels' library takes its symbols from there
-        self._library = ctypes.CDLL(str(build_host(host_text(kernels))))
+        self._checked = checked
+        self._library = ctypes.CDLL(str(build_host(host_text(kernels), checked)))
 
     def launch(
-        self,
-        kernel: CudaKernel,
-        buffers: Mapping[str, DeviceBuffer],
-        *,
-        workers: int | None = None,
-        blocks: Sequence[int] | None = None,
-        reverse: bool = False,
-    ) -> None:
-        """Runs one of the kernels on a buffer per parameter name.
-
-        `blocks` restricts the run to some blocks, by linear index (x fastest); `reverse` starts the threads of a block
-        from the last one. Blocks are shared out to `workers` OS threads; results do not depend on how many.
-        Raises EmulatorError.
-        """
+        self, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer], options: LaunchOptions
+    ) -> tuple[Site, ...]:
+        """Runs one of the kernels on a buffer per parameter name. Raises EmulatorError."""
         entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), ctypes.c_void_p).value
         assert entry is not None
-        launch(kernel, entry, buffers, workers=workers or default_workers(), blocks=blocks, reverse=reverse)
+        return launch(kernel, entry, buffers, replace(options, checked=self._checked))
 
 
 @lru_cache(maxsize=256)
-def load(kernels: tuple[CudaKernel, ...]) -> LoadedKernels:
+def load(kernels: tuple[CudaKernel, ...], checked: bool = False) -> LoadedKernels:
     """The kernels, built if need be. Raises BuildError."""
-    return LoadedKernels(kernels)
+    return LoadedKernels(kernels, checked)
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """What came of a kernel: its "out" parameters by name and, in checked mode, what its accesses cost."""
+
+    outputs: dict[str, npt.NDArray[np.generic]]
+    sites: tuple[Site, ...]
 
 
 def run(
     kernel: CudaKernel,
-    arrays: Mapping[str, npt.NDArray[np.generic]],
+    arrays: Mapping[str, Array],
     *,
     workers: int | None = None,
     blocks: Sequence[int] | None = None,
@@ -65,13 +64,34 @@ def run(
 ) -> dict[str, npt.NDArray[np.generic]]:
     """Runs one kernel on copies of the arrays and returns its "out" parameters by name.
 
-    An "out" parameter need not be given; it then starts as poison (NaN), and so do elements no block writes. Raises
+    An "out" parameter need not be given; it then starts as poison (NaN), and so do elements no block writes. `blocks`
+    restricts the run to some blocks by linear index, `reverse` starts the threads of a block from the last. Raises
     BuildError, LaunchError (an array does not fit its parameter) and EmulatorError.
     """
+    chosen = None if blocks is None else tuple(blocks)
+    options = LaunchOptions(workers=workers or default_workers(), blocks=chosen, order=int(reverse))
+    return run_with(kernel, arrays, options).outputs
+
+
+def run_with(kernel: CudaKernel, arrays: Mapping[str, Array], options: LaunchOptions) -> KernelRun:
+    """As `run`, with every option, and the costs of accesses that checked mode counts."""
     buffers = {param.name: DeviceBuffer(param) for param in kernel.params}
     for param in kernel.params:
         if param.role == "in" or param.name in arrays:
             buffers[param.name].array[...] = as_numpy(param, arrays[param.name])
         buffers[param.name].protect(writable=param.role == "out")
-    load((kernel,)).launch(kernel, buffers, workers=workers, blocks=blocks, reverse=reverse)
-    return {param.name: buffers[param.name].array.copy() for param in kernel.params if param.role == "out"}
+    loaded = load((kernel,), options.checked)
+    sites = loaded.launch(kernel, buffers, options)
+    return KernelRun({p.name: buffers[p.name].array.copy() for p in kernel.params if p.role == "out"}, sites)
+
+
+def check(
+    kernel: CudaKernel, arrays: Mapping[str, Array], blocks: Sequence[int] | None = None, order: int = 0
+) -> KernelRun:
+    """Runs a kernel, or some of its blocks, in checked mode: about a hundred times slower, and it sees everything.
+
+    Raises EmulatorError for what no lucky order of threads excuses: a race, a read of shared memory that nothing wrote
+    or whose asynchronous copy was not waited for, an access out of bounds; and as `run`.
+    """
+    chosen = None if blocks is None else tuple(blocks)
+    return run_with(kernel, arrays, LaunchOptions(blocks=chosen, order=order, checked=True))

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime.cuh"
+#include "checker.cuh"
 
 namespace dplc {
 
@@ -86,8 +86,13 @@ class Grid {
     {
       SignalStack signal_stack(machine->signal_stack);
       machine->begin_launch(request_);
+      std::unique_ptr<Checker> checker;
+      if (request_.sites != nullptr) checker = std::make_unique<Checker>(*machine, request_);
+      machine->checker = checker.get();
       for (uint64_t position = worker; position < positions_ && position < failed_at_; position += workers)
         if (!machine->run_block(request_.blocks ? request_.blocks[position] : position)) report(position, machine->failure);
+      if (checker) checker->write_sites();
+      machine->checker = nullptr;
     }
     dplc_view = outer;
     give_back(std::move(machine));

@@ -3,12 +3,15 @@
 // A thread runs until it must wait. Then the longest-waiting ready thread goes on, or else the next thread starts, on a stack
 // that a finished thread has left warm if there is one. A kernel without barriers thus runs on a single stack, as a plain loop.
 #define DPLC_DEFINE_SWITCH
-#include "runtime.cuh"
+#include "checker.cuh"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include <algorithm>
+#include <random>
 
 __thread dplc::View* dplc_view = nullptr;
 
@@ -41,12 +44,13 @@ void CopyQueue::push(char* to, const void* from, unsigned bytes, unsigned valid_
   copies_.push_back({to, from, static_cast<uint16_t>(bytes), static_cast<uint16_t>(valid_bytes), committed_});
 }
 
-void CopyQueue::land_all_but(unsigned groups_left) {
+void CopyQueue::land_all_but(unsigned groups_left, Checker* checker) {
   for (; first_ < copies_.size(); ++first_) {
     const PendingCopy& copy = copies_[first_];
     if (copy.group + groups_left >= committed_) return;
     memcpy(copy.to, copy.from, copy.valid_bytes);
     memset(copy.to + copy.valid_bytes, 0, copy.bytes - copy.valid_bytes);
+    if (checker) checker->copy_landed(copy.to, copy.bytes);
   }
 }
 
@@ -67,11 +71,16 @@ void Machine::begin_launch(const LaunchRequest& request) {
   view.shared = shared_end_ - (request.shared_bytes + 127) / 128 * 128;
   threads_.resize(request.threads);
   warps_.resize((request.threads + lanes_per_warp - 1) / lanes_per_warp);
-  for (unsigned i = 0; i < request.threads; ++i) {
-    const unsigned linear = request.order ? request.threads - 1 - i : i;
-    WarpState& warp = warps_[linear / lanes_per_warp];
-    threads_[i].view = {{linear, 0, 0}, linear % lanes_per_warp, &warp.shared};
-  }
+  set_order(request.order);
+}
+
+void Machine::set_order(uint32_t order) {
+  std::vector<unsigned> starts(threads_.size());
+  for (unsigned i = 0; i < starts.size(); ++i) starts[i] = i;
+  if (order == 1) std::reverse(starts.begin(), starts.end());
+  if (order > 1) std::shuffle(starts.begin(), starts.end(), std::minstd_rand(order));
+  for (size_t i = 0; i < starts.size(); ++i)
+    threads_[i].view = {{starts[i], 0, 0}, starts[i] % lanes_per_warp, &warps_[starts[i] / lanes_per_warp].shared};
 }
 
 bool Machine::run_block(uint64_t linear_index) {
@@ -81,18 +90,22 @@ bool Machine::run_block(uint64_t linear_index) {
   memset(view.shared, poison, static_cast<size_t>(shared_end_ - view.shared));
   ready_.clear();
   started_ = 0;
-  block_ = {request_->threads, 0, {}};
+  block_ = {request_->threads, 0, {}, 0};
   for (size_t i = 0; i < warps_.size(); ++i) {
     const unsigned lanes = i + 1 < warps_.size() ? lanes_per_warp : request_->threads - static_cast<unsigned>(i) * lanes_per_warp;
-    warps_[i].barrier = {lanes, 0, {}};
+    warps_[i].barrier = {lanes, 0, {}, 0};
     warps_[i].live_lanes = lanes == lanes_per_warp ? ~0u : (1u << lanes) - 1;
   }
   free_fibers_.clear();
   for (unsigned i = usable_stacks_; i > 0; --i) free_fibers_.push_back(&fibers_[i - 1]);
+  if (checker) checker->begin_block(linear_index);
   running = true;
   const bool failed = sigsetjmp(escape_, 1) != 0;
   if (!failed) run_another(main_);
   running = false;
+  if (checker) checker->end_block();
+  if (failed)
+    for (Thread& thread : threads_) thread.copies.clear();  // the abandoned ones never got there
   return !failed;
 }
 
@@ -118,7 +131,7 @@ Thread* Machine::start_next() {
 void Machine::finish(Thread* thread) {
   thread->copies.clear();
   --block_.live;
-  release_if_complete(block_);
+  if (block_.arrived > 0 && block_.arrived >= block_.live) complete_block_barrier();
   WarpState& warp = warp_of(thread);
   warp.live_lanes &= ~(1u << thread->view.lane);
   --warp.barrier.live;
@@ -169,20 +182,26 @@ Fiber* Machine::take_fiber() {
 
 // ---- barriers ----------------------------------------------------------------------------------------------------------------
 
-void Machine::release_if_complete(Barrier& barrier) {
-  if (barrier.arrived > 0 && barrier.arrived >= barrier.live) {
-    barrier.arrived = 0;
-    ready_.take(barrier.waiting);
-  }
+void Machine::release(Barrier& barrier) {
+  barrier.arrived = 0;
+  ready_.take(barrier.waiting);
 }
 
-void Machine::block_barrier() {
-  if (++block_.arrived >= block_.live) release_if_complete(block_);
+void Machine::block_barrier(int line) {
+  if (block_.arrived == 0) block_.line = line;
+  else if (block_.line != line) fail("line %d: block_sync, where other threads wait at the one of line %d", line, block_.line);
+  if (++block_.arrived >= block_.live) complete_block_barrier();
   else park(block_.waiting);
 }
 
-void Machine::warp_barrier() {
+void Machine::complete_block_barrier() {
+  if (checker) checker->block_released();
+  release(block_);
+}
+
+void Machine::warp_barrier(bool orders_memory) {
   WarpState& warp = warp_of(current());
+  warp.orders_memory = orders_memory;
   if (++warp.barrier.arrived >= warp.barrier.live) complete_warp_exchange(warp);
   else park(warp.barrier.waiting);
 }
@@ -192,7 +211,8 @@ void Machine::complete_warp_exchange(WarpState& warp) {
     for (int lane = 0; lane < lanes_per_warp; ++lane)
       if (!(warp.live_lanes >> lane & 1)) memset(&warp.shared.slot[warp.shared.exchanges & 1][lane], poison, sizeof(uint64_t));
   ++warp.shared.exchanges;
-  release_if_complete(warp.barrier);
+  if (checker && warp.orders_memory) checker->warp_released(static_cast<unsigned>(&warp - warps_.data()));
+  release(warp.barrier);
 }
 
 // ---- failures ----------------------------------------------------------------------------------------------------------------
@@ -213,13 +233,16 @@ void Machine::fail(const char* format, ...) {
 
 extern "C" {
 
-void dplc_block_barrier(void) { dplc::machine().block_barrier(); }
-void dplc_warp_barrier(void) { dplc::machine().warp_barrier(); }
+void dplc_block_barrier(int line) { dplc::machine().block_barrier(line); }
+void dplc_warp_barrier(bool orders_memory) { dplc::machine().warp_barrier(orders_memory); }
 void dplc_copy_async(char* to, const void* from, unsigned bytes, unsigned valid_bytes) {
   dplc::machine().copies().push(to, from, bytes, valid_bytes);
 }
 void dplc_copy_commit(void) { dplc::machine().copies().commit(); }
-void dplc_copy_wait(unsigned groups_left) { dplc::machine().copies().land_all_but(groups_left); }
+void dplc_copy_wait(unsigned groups_left) {
+  dplc::Machine& machine = dplc::machine();
+  machine.copies().land_all_but(groups_left, machine.checker);
+}
 void dplc_misaligned(const void* address, unsigned bytes) { dplc::machine().fail_misaligned(address, bytes); }
 
 }

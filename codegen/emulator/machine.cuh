@@ -42,9 +42,10 @@ extern __thread dplc::View* dplc_view __attribute__((tls_model("initial-exec")))
 // A shared address is a byte offset into this window, which holds the shared memory of every machine. It never moves.
 char* dplc_shared_window(void);
 
-void dplc_block_barrier(void);
-// Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one.
-void dplc_warp_barrier(void);
+// `line`: of the kernel text, in checked mode.
+void dplc_block_barrier(int line);
+// Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one. A shuffle does not order memory.
+void dplc_warp_barrier(bool orders_memory);
 
 // The copy lands no sooner than its wait; until then its target holds poison. Bytes beyond `valid_bytes` land as zeros.
 void dplc_copy_async(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
@@ -56,6 +57,6 @@ void dplc_copy_wait(unsigned groups_left);
 uint16_t dplc_float_to_f16(float value);
 float dplc_f16_to_float(uint16_t bits);
 
-// Checked mode: called before every access, with its line of kernel text.
-void dplc_access(const void* address, unsigned bytes, dplc::Access access, int line);
+// Checked mode: called before every access, with its line of kernel text and what a store is about to write.
+void dplc_access(const void* address, unsigned bytes, dplc::Access access, int line, const void* value);
 }

@@ -23,6 +23,14 @@ struct BufferInfo {
   const char* name;
   char* base;
   uint64_t bytes;
+  uint64_t item_bytes;
+};
+
+// What the accesses of one line, kind and width cost, summed over requests (one instruction of one warp each): sectors of 32
+// bytes for global memory, wavefronts for shared memory; ideal is the least that many bytes can cost.
+struct SiteReport {
+  uint32_t line, kind, bytes, reserved;
+  uint64_t requests, cost, ideal;
 };
 
 struct LaunchRequest {
@@ -36,8 +44,13 @@ struct LaunchRequest {
   uint32_t threads;
   uint32_t shared_bytes;
   uint32_t workers;  // OS threads
-  uint32_t order;    // of the threads of a block: 0 forwards, 1 backwards
+  uint32_t order;    // in which the threads of a block start: 0 forwards, 1 backwards, else a seed to shuffle them by
+  SiteReport* sites;  // null: fast mode. Else checked mode, for kernels built for it, on one worker
+  uint64_t site_capacity;
+  uint64_t* site_count;
 };
+
+class Checker;
 
 // ---- threads -----------------------------------------------------------------------------------------------------------------
 
@@ -59,7 +72,7 @@ class CopyQueue {
  public:
   void push(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
   void commit() { ++committed_; }
-  void land_all_but(unsigned groups_left);
+  void land_all_but(unsigned groups_left, Checker* checker);
   void clear() { first_ = 0, copies_.clear(), committed_ = 0; }
 
  private:
@@ -110,12 +123,14 @@ class ThreadQueue {
 struct Barrier {
   unsigned live, arrived;  // threads that have exited are no longer waited for, as on hardware since sm_70
   ThreadQueue waiting;
+  int line;  // where the first to arrive stands
 };
 
 struct WarpState {
   Warp shared;  // what its lanes can see
   Barrier barrier;
   uint32_t live_lanes;
+  bool orders_memory;  // the exchange under way
 };
 
 // ---- machine -----------------------------------------------------------------------------------------------------------------
@@ -131,8 +146,8 @@ class Machine {
   // Runs one block to its end. False: it failed, and `failure` says how.
   bool run_block(uint64_t linear_index);
 
-  void block_barrier();
-  void warp_barrier();
+  void block_barrier(int line);
+  void warp_barrier(bool orders_memory);
   CopyQueue& copies() { return current()->copies; }
 
   // Ends the block at once, abandoning every fiber; kernels own nothing that would need unwinding.
@@ -140,7 +155,9 @@ class Machine {
   // From the signal handler: says what an address that faulted has to do with the launch, then fails.
   [[noreturn]] void fail_at_address(int signal, const char* address);
   [[noreturn]] void fail_misaligned(const void* address, unsigned bytes);
+  void describe_address(const char* address, char* text, size_t bytes) const;
 
+  Checker* checker = nullptr;  // null: fast mode
   bool running = false;
   char failure[512];
   char* signal_stack;
@@ -155,10 +172,11 @@ class Machine {
   [[noreturn]] void leave_fiber(Fiber* fiber);
   void park(ThreadQueue& queue);
   void run_another(Context& from);
-  void release_if_complete(Barrier& barrier);
+  void release(Barrier& barrier);
+  void complete_block_barrier();
+  void set_order(uint32_t order);
   void complete_warp_exchange(WarpState& warp);
   Fiber* take_fiber();
-  void describe_address(const char* address, char* text, size_t bytes) const;
 
   const LaunchRequest* request_ = nullptr;
   ThreadQueue ready_;

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +17,10 @@ from ..build import build_runtime
 from ..kernel import DTYPES, Buffer, CudaKernel
 
 MESSAGE_BYTES = 1024
+MAX_SITES = 4096
+
+AccessName = Literal["global load", "global store", "shared load", "shared store", "async store"]
+ACCESSES: tuple[AccessName, ...] = ("global load", "global store", "shared load", "shared store", "async store")
 
 
 class EmulatorError(DplcError):
@@ -25,7 +32,26 @@ class EmulatorError(DplcError):
 class BufferInfo(ctypes.Structure):
     """Mirrors dplc::BufferInfo."""
 
-    _fields_ = [("name", ctypes.c_char_p), ("base", ctypes.c_void_p), ("bytes", ctypes.c_uint64)]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("item_bytes", ctypes.c_uint64),
+    ]
+
+
+class SiteReport(ctypes.Structure):
+    """Mirrors dplc::SiteReport."""
+
+    _fields_ = [
+        ("line", ctypes.c_uint32),
+        ("kind", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("requests", ctypes.c_uint64),
+        ("cost", ctypes.c_uint64),
+        ("ideal", ctypes.c_uint64),
+    ]
 
 
 class LaunchRequest(ctypes.Structure):
@@ -43,7 +69,31 @@ class LaunchRequest(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
         ("order", ctypes.c_uint32),
+        ("sites", ctypes.POINTER(SiteReport)),
+        ("site_capacity", ctypes.c_uint64),
+        ("site_count", ctypes.POINTER(ctypes.c_uint64)),
     ]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the accesses of one line of kernel text cost, summed over requests (one instruction of one warp each).
+
+    Of global memory, `cost` counts sectors of 32 bytes; of shared memory, wavefronts (an access without bank conflicts
+    takes one per 128 bytes). `ideal` is the least that as many bytes can cost. `width` is bytes per lane.
+    """
+
+    line: int
+    access: AccessName
+    width: int
+    requests: int
+    cost: int
+    ideal: int
+
+    @classmethod
+    def of(cls, report: SiteReport) -> Site:
+        """The readable form of a report."""
+        return cls(report.line, ACCESSES[report.kind], report.bytes, report.requests, report.cost, report.ideal)
 
 
 @lru_cache(maxsize=1)
@@ -82,6 +132,10 @@ class DeviceBuffer:
         """Makes the memory read-only, or writable again."""
         runtime().dplc_buffer_protect(self.address, self.buffer.nbytes, int(writable))
 
+    def info(self, name: str) -> BufferInfo:
+        """What the runtime is told about it, under a name for messages."""
+        return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
+
     def spoiled_bytes(self) -> int:
         """Bytes just outside the elements that something wrote to: too near for a guard page to catch."""
         return int(runtime().dplc_buffer_spoiled(self.address, self.buffer.nbytes))
@@ -91,42 +145,62 @@ class DeviceBuffer:
             runtime().dplc_buffer_free(self.address, self.buffer.nbytes)
 
 
+@dataclass(frozen=True)
+class LaunchOptions:
+    """How to run a grid; none of it changes what a right kernel computes.
+
+    workers: OS threads that share the blocks out. blocks: linear indices (x fastest) of the blocks to run, None: all.
+    order: of the threads of a block: 0 from the first, 1 from the last, any other number a seed to shuffle them by.
+    checked: look at every access (the kernels must be built for it); runs on one worker.
+    """
+
+    workers: int = 1
+    blocks: tuple[int, ...] | None = None
+    order: int = 0
+    checked: bool = False
+
+
 def launch(
-    kernel: CudaKernel,
-    entry: int,
-    buffers: Mapping[str, DeviceBuffer],
-    *,
-    workers: int,
-    blocks: Sequence[int] | None,
-    reverse: bool,
-) -> None:
-    """Runs a kernel's grid, or some of its blocks by linear index, on `workers` OS threads.
+    kernel: CudaKernel, entry: int, buffers: Mapping[str, DeviceBuffer], options: LaunchOptions
+) -> tuple[Site, ...]:
+    """Runs a kernel's grid; in checked mode, returns what its accesses cost.
 
     `entry` is the address of the kernel's entry point; `buffers` holds one buffer per parameter, by its name.
     Raises EmulatorError.
     """
     names = [param.name for param in kernel.params]
+    blocks = options.blocks
+    reports = (SiteReport * MAX_SITES)() if options.checked else None
+    report_count = ctypes.c_uint64(0)
     request = LaunchRequest(
         entry=entry,
         arguments=(ctypes.c_void_p * len(names))(*[buffers[name].address for name in names]),
-        buffers=(BufferInfo * len(names))(
-            *[BufferInfo(name.encode(), buffers[name].address, buffers[name].buffer.nbytes) for name in names]
-        ),
+        buffers=(BufferInfo * len(names))(*[buffers[name].info(name) for name in names]),
         buffer_count=len(names),
         blocks=None if blocks is None else (ctypes.c_uint64 * len(blocks))(*blocks),
         block_count=0 if blocks is None else len(blocks),
         grid=kernel.grid,
         threads=kernel.block,
         shared_bytes=kernel.smem,
-        workers=workers,
-        order=int(reverse),
+        workers=1 if options.checked else options.workers,
+        order=options.order,
+        sites=reports,
+        site_capacity=MAX_SITES,
+        site_count=ctypes.pointer(report_count),
     )
     message = ctypes.create_string_buffer(MESSAGE_BYTES)
     if runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES) != 0:
-        raise EmulatorError(f"kernel `{kernel.name}`, {message.value.decode(errors='replace')}")
+        raise _failure(kernel, message.value.decode(errors="replace"))
     for param in kernel.params:
         spoiled = buffers[param.name].spoiled_bytes() if param.role == "out" else 0
         if spoiled:
-            raise EmulatorError(
-                f"kernel `{kernel.name}` wrote {spoiled} bytes beside buffer `{param.name}`, out of its bounds"
-            )
+            raise EmulatorError(f"kernel `{kernel.name}` wrote {spoiled} bytes beside buffer `{param.name}`")
+    return tuple(Site.of(report) for report in reports[: report_count.value]) if reports is not None else ()
+
+
+def _failure(kernel: CudaKernel, message: str) -> EmulatorError:
+    """The error, with every line of kernel text it mentions."""
+    text = kernel.text.splitlines()
+    numbers = [int(number) for number in re.findall(r"\bline (\d+)", message)]
+    notes = [f"line {number}: {text[number - 1].strip()}" for number in dict.fromkeys(numbers) if number <= len(text)]
+    return EmulatorError(f"kernel `{kernel.name}`, {message}", notes=notes)

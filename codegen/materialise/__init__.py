@@ -6,10 +6,9 @@ and the kernel is still right. No branch here names what an operation is for, or
 
 from __future__ import annotations
 
-from ...ir.expr import Var
-from ...ir.kernel import Base, Define, Element, Launch
-from ...ir.node import nodes, replace
-from ...ir.program import Block, Kernel
+from ...ir.kernel import Base, Define, Launch, names_read
+from ...ir.node import replace
+from ...ir.program import Block, Kernel, Stmt
 from ..target import Target
 from .copies import plan_groups
 from .launch import block_axes, check_limits, thread_axes
@@ -33,25 +32,17 @@ def materialise(kernel: Kernel, target: Target) -> Kernel:
     check_limits(kernel, target, low.thread_count, low.shared_bytes)
     whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *body))
     launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident)
-    return replace(kernel, body=(launch,))
+    return replace(prepared, body=(launch,))
 
 
 def without_unused(block: Block) -> Block:
     """The kernel's top without definitions that nobody reads: axes that only bases would have used, for one."""
-    kept: list[object] = []
+    kept: list[Stmt] = []
     used: set[str] = set()
     for stmt in reversed(block):
         if isinstance(stmt, (Define, Base)) and stmt.dst not in used:
             continue
         kept.append(stmt)
-        used.update(_names(stmt))
-    return tuple(reversed(kept))  # type: ignore[arg-type]
+        used |= names_read(stmt)
+    return tuple(reversed(kept))
 
-
-def _names(stmt: object) -> set[str]:
-    """The names that a statement reads or changes, at any depth."""
-    from ...ir.kernel import Address, Advance
-
-    found = {node.name for node in nodes(stmt, Var, Element)}
-    found |= {address.base for address in nodes(stmt, Address)} | {advance.base for advance in nodes(stmt, Advance)}
-    return found | {base.root for base in nodes(stmt, Base)}

@@ -12,7 +12,7 @@ from ...ir.kernel import SHARED, Address, Assign, Barrier, Base, Branch, Butterf
 from ...ir.program import Block, Stmt
 from ...ir.tile import Combine
 from .addresses import resolve
-from .lowering import Held, Lowering
+from .lowering import Held, Lowering, Value
 
 if TYPE_CHECKING:
     from .statements import Place
@@ -23,36 +23,37 @@ VECTOR_BYTES = 16
 
 def lower_combine(low: Lowering, stmt: Combine, at: Place) -> Block:
     """All threads and registers along the axes get the combined value, in a fixed order."""
-    held = low.env[stmt.acc]
-    assert isinstance(held, Held)
+    whole = low.env[stmt.acc]
     over = [axis.name for axis in stmt.over]
     out: list[Stmt] = []
-    whole = held
-    if any(axis in over for axis in held.axes):
-        folded, held = fold(low, stmt, held, over)
+    if any(axis in over for axis in whole.axes):
+        folded, held = fold(low, stmt, whole, over)
         out += folded
+    else:
+        assert isinstance(whole, Held)
+        held = whole
     for axis in low.threads:
         if axis.name in over:
             out += combine_threads(low, stmt.fn, held, axis.name)
     if held is not whole:
         if at.path == low.accumulators[stmt.acc].path:
             low.env[stmt.acc] = held
-        else:  # read outside of this block too: every register gets the result
+        elif isinstance(whole, Held):  # read outside of this block too: every register gets the result
             out += low.nest(whole.axes, (Assign(low.register(whole), low.register(held)),))
     return tuple(out)
 
 
-def fold(low: Lowering, stmt: Combine, held: Held, over: list[str]) -> tuple[Block, Held]:
-    """The registers along the axes, folded as a tree."""
-    kept = tuple(axis for axis in held.axes if axis not in over)
-    gone = [axis for axis in held.axes if axis in over]
+def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> tuple[Block, Held]:
+    """What registers hold along the axes, folded as a tree."""
+    kept = tuple(axis for axis in value.axes if axis not in over)
+    gone = [axis for axis in value.axes if axis in over]
     places = itertools.product(*(range(low.replicated[axis]) for axis in gone))
-    terms = [low.register(held, dict(zip(gone, place, strict=True))) for place in places]
-    result = Held(low.fresh(f"{held.name}_all"), kept, held.dtype)
+    terms = [low.read(Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
+    result = Held(low.fresh(f"{stmt.acc}_all"), kept, value.dtype)
     val = tree(stmt.fn, terms)
     if not kept:
-        return (Define(result.name, held.dtype, val, 1),), result
-    registers = Registers(result.name, held.dtype, low.extents(kept))
+        return (Define(result.name, value.dtype, val, 1),), result
+    registers = Registers(result.name, value.dtype, low.extents(kept))
     return (registers, *low.nest(kept, (Assign(low.register(result), val),))), result
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Expr, Var, add, binary, floordiv, linear, modulo, multiply
-from ...ir.facts.layout import pitch, slab_rows
+from ...ir.expr import Expr, Var, add, binary, floordiv, modulo, multiply
+from ...ir.facts.layout import copy_shape, lanes_of
 from ...ir.kernel import Barrier, Branch, Commit, CopyAsync, Element, LoadFrom, Registers, StoreTo, WaitGroup
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
@@ -20,7 +20,7 @@ from ...ir.tile import Stage, Sync, Wait
 from .addresses import flat, global_address
 from .guards import conjunction, narrowed, settle
 from .lowering import Lowering, Path
-from .slabs import CHUNK, cell_address, element_bytes
+from .slabs import cell_address, element_bytes
 
 if TYPE_CHECKING:
     from .statements import Place
@@ -36,32 +36,18 @@ class Shape(NamedTuple):
     groups: int
 
 
-def copy_shape(low: Lowering, stage: Stage) -> Shape:
-    """How the block's threads divide a slab."""
-    width = CHUNK // element_bytes(low, stage)
-    width = width if moves_in_chunks(low, stage, width) else 1
-    chunks = stage.slab[-1].extent // width
-    lanes = min(stage.lanes, low.thread_count) or math.gcd(chunks, low.thread_count)
-    return Shape(width, chunks, slab_rows(stage), lanes, low.thread_count // lanes)
-
-
-def moves_in_chunks(low: Lowering, stage: Stage, width: int) -> bool:
-    """Whether rows of the slab are aligned runs of whole chunks of the source."""
-    source, inner = low.params[stage.src].shape, stage.slab[-1]
-    last = len(source) - 1
-    if inner.dim != last or inner.stride != 1 or any(size % width for size in (inner.extent, pitch(stage), source[-1])):
-        return False
-    if any(axis.dim == last and axis.stride % width for axis in stage.slab[:-1]):
-        return False
-    terms, constant = linear(stage.origin[-1])
-    return not constant % width and all(factor % width == 0 for factor in terms.values())
+def shape_of(low: Lowering, stage: Stage) -> Shape:
+    """How the block's threads divide a slab: the same division that Tile IR's meaning has."""
+    width, chunks, rows, threads = copy_shape(low.kernel, stage)
+    lanes = min(lanes_of(low.kernel, stage), threads)
+    return Shape(width, chunks, rows, lanes, threads // lanes)
 
 
 def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
     """One Stage. Rows and chunks beyond the slab are left out by the predicate, never by a branch around a cp.async."""
     if stmt.via == "TMA":
         raise DplcError(f"slab `{stmt.dst}`: copies by TMA cannot be generated yet", hint="use via=ASYNC")
-    shape = copy_shape(low, stmt)
+    shape = shape_of(low, stmt)
     row_axis, chunk_axis = "r", "c"
     while {row_axis, chunk_axis} & low.taken:
         row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"

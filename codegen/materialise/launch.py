@@ -10,6 +10,7 @@ from ...ir.kernel import BLOCK_INDEX, THREAD, Define
 from ...ir.program import Kernel, Stmt
 from ..target import Target
 from .lowering import Lowering
+from .prepare import TID
 
 MOST_BLOCKS, MOST_BLOCKS_YZ = 2**31 - 1, 65535
 
@@ -33,7 +34,10 @@ def block_axes(low: Lowering) -> tuple[tuple[int, int, int], list[Stmt]]:
 
 def thread_axes(low: Lowering) -> list[Stmt]:
     """The definitions of the THREAD axes from the thread's index, row-major."""
-    return decompose(THREAD, [(axis.name, axis.extent) for axis in low.threads])
+    axes = [(axis.name, axis.extent) for axis in low.threads]
+    if len(axes) < 2:
+        return decompose(THREAD, axes)
+    return [Define(TID, "i32", Var(THREAD)), *decompose(TID, axes)]
 
 
 def decompose(index: str, axes: list[tuple[str, int]]) -> list[Stmt]:

@@ -20,7 +20,7 @@ from ...ir.tile import Stage, Tile
 from ..dtypes import dtype_of, is_index_arithmetic
 from ..target import Target
 from .accumulators import Accumulator, find_accumulators
-from .prepare import RESERVED, fresh_name
+from .prepare import RESERVED, TID, fresh_name
 
 Path = tuple[int, ...]  # positions of nested statements, outermost first: a block's identity (equal blocks are one tuple)
 
@@ -76,9 +76,9 @@ class Lowering:
         self.thread_count = math.prod(axis.extent for axis in self.threads)
         self.replicated = {axis.name: axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")}
         self.vectors = {axis.name: axis.extent for axis in tile.axes if axis.role == "VEC"}
-        self.fixed = {axis.name for axis in tile.axes if axis.role in ("THREAD", "BLOCK")} | {RESERVED[0]}
+        self.fixed = {axis.name for axis in tile.axes if axis.role in ("THREAD", "BLOCK")} | {TID}
         self.ranges: dict[str, Interval] = {axis.name: (0, axis.extent - 1) for axis in tile.axes}
-        self.ranges[RESERVED[0]] = (0, self.thread_count - 1)
+        self.ranges[TID] = (0, self.thread_count - 1)
         self.levels = [Level()]
         self.repeats = 0  # how many loops of any kind are around the current statement
         self.env: dict[str, Value] = {}
@@ -87,8 +87,8 @@ class Lowering:
         self.slab_bases: dict[str, str] = {}
         self.commits: frozenset[tuple[Path, int]] = frozenset()
         self.group = 1
-        self.accumulators: dict[str, Accumulator] = find_accumulators(self)
         self._tidied: dict[Expr, Expr] = {}
+        self.accumulators: dict[str, Accumulator] = find_accumulators(self)
 
     # ---- names and ranges
 
@@ -104,7 +104,7 @@ class Lowering:
     @property
     def thread(self) -> Var:
         """The index in the block: the THREAD axis itself where there is only one."""
-        return Var(self.threads[0].name if len(self.threads) == 1 else RESERVED[0])
+        return Var(self.threads[0].name if len(self.threads) == 1 else TID)
 
     def tidy(self, e: Expr) -> Expr:
         """e simplified by the ranges of the names in scope."""

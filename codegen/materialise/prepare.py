@@ -9,12 +9,13 @@ from ...ir.expr import Var, is_int
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.node import Expr, nodes, replace
-from ...ir.program import Kernel
+from ...ir.program import Block, Kernel
 from ...ir.substitute import substitute
 from ...ir.tile import Stage, Tile
 
+TID = "tid"  # the index in the block, where several THREAD axes share it
 # `lanes` counts in the shuffles of the printed kernel
-RESERVED = (THREAD, SHARED, *BLOCK_INDEX, "lanes")
+RESERVED = (TID, THREAD, SHARED, *BLOCK_INDEX, "lanes")
 SUPPORTED = ("f32", "i32", "i64", "b8")
 
 
@@ -27,8 +28,35 @@ def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
     if tiles and len(kernel.body) != 1:
         raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")
     tile = tiles[0] if tiles else Tile((), kernel.body)  # a nest that no rule tiled: one thread does it all
-    tile = rename_collisions(kernel, drop_unit_axes(tile))
+    kernel = rename_buffers(replace(kernel, body=(drop_unit_axes(tile),)))
+    (tile,) = kernel.body  # type: ignore[assignment]
+    tile = rename_collisions(kernel, tile)
     return replace(kernel, body=(tile,)), tile
+
+
+def rename_buffers(kernel: Kernel) -> Kernel:
+    """A buffer may be called like something that a launch binds: Kernel IR then has it under another name."""
+    params = (*kernel.ins, *kernel.outs)
+    taken = {*RESERVED, *(param.name for param in params)}
+    names: dict[str, str] = {}
+    for param in params:
+        if param.name in RESERVED:
+            names[param.name] = fresh_name(param.name, taken)
+            taken.add(names[param.name])
+    if not names:
+        return kernel
+    ins, outs = (tuple(replace(p, name=names.get(p.name, p.name)) for p in ps) for ps in (kernel.ins, kernel.outs))
+    return replace(kernel, ins=ins, outs=outs, body=_with_buffers(kernel.body, names))
+
+
+def _with_buffers(block: Block, names: dict[str, str]) -> Block:
+    out = []
+    for stmt in block:
+        changes = {f: names.get(getattr(stmt, f), getattr(stmt, f)) for f in ("buf", "src") if hasattr(stmt, f)}
+        if hasattr(stmt, "body"):
+            changes["body"] = _with_buffers(stmt.body, names)
+        out.append(replace(stmt, **changes) if changes else stmt)
+    return tuple(out)
 
 
 def drop_unit_axes(tile: Tile) -> Tile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,14 +12,14 @@ from ...ir.facts.layout import DTYPE_BYTES, is_vector
 from ...ir.functions import identity
 from ...ir.kernel import Address, Assign, Branch, Define, Element, LoadFrom, Registers, StoreTo
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
-from ...ir.node import Node, nodes
+from ...ir.node import Node, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, Stage, Sync, Wait
 from . import combine, copies, loops
 from .addresses import flat, global_address
 from .guards import settle, weaken
-from .lowering import Held, Inlined, Lowering, Path
+from .lowering import Held, Inlined, Lowering, Path, Value
 from .slabs import slab_address, slab_element
 
 INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: registers cost nothing
@@ -43,13 +44,22 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
             axes = accumulator.axes(low, bound)
             name = low.fresh(accumulator.name)
             low.env[accumulator.name] = Held(name, axes, accumulator.dtype)
-            fill = None if accumulator.direct else identity(accumulator.fn, accumulator.dtype)
-            out.append(Registers(name, accumulator.dtype, low.extents(axes), fill))
+            if not accumulator.direct:
+                out += initialised(low, low.env[accumulator.name], identity(accumulator.fn, accumulator.dtype))
     for position, stmt in enumerate(block):
         if position not in skip:
             out += LOWER[type(stmt)](low, stmt, Place(block, position, path, bound))
     low.env = outer
     return tuple(out)
+
+
+def initialised(low: Lowering, held: Value, value: Any) -> Block:
+    """The registers of an accumulator, all with one value."""
+    assert isinstance(held, Held)
+    if not held.axes or value == 0:
+        return (Registers(held.name, held.dtype, low.extents(held.axes), value),)
+    registers = Registers(held.name, held.dtype, low.extents(held.axes))
+    return (registers, *low.nest(held.axes, (Assign(low.register(held), value),)))
 
 
 # ---- memory
@@ -82,7 +92,7 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
 
 
 def vector_axis(low: Lowering, element: Expr, axes: tuple[str, ...], size: int, guards: tuple[str, ...] = ()) -> str | None:
-    """The innermost VEC axis along which an access is one instruction, if there is one."""
+    """The innermost VEC axis along which an access is one instruction, if there is one and no guard varies along it."""
     for axis in reversed(axes):
         width = low.vectors.get(axis)
         if width is None or width * size not in VECTOR_BYTES or axis in guards:
@@ -149,17 +159,33 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
     Per block, since peeled copies of a loop reuse names; a product that kept an array of its own would not become an FFMA.
     """
-    readers = [(i, s) for i, s in enumerate(at.block[at.position + 1 :], at.position + 1) for v in nodes(s, Var) if v.name == name]
-    if len(readers) != 1:
+    later = at.block[at.position + 1 :]
+    readers = [(n, stmt) for n, stmt in enumerate(later) if name in mentions(stmt)]
+    if len(readers) != 1 or mentions(readers[0][1])[name] != 1:
         return False
     position, reader = readers[0]
     if not isinstance(reader, (Let, Accumulate, Store)) or name not in free_names(reader.val):
         return False
-    changed = {s.acc for s in nodes(at.block[at.position + 1 : position], Accumulate, Combine)}
+    changed = {s.acc for s in nodes(later[:position], Accumulate, Combine)}
     if changed & value.accumulators:
         return False
     axes = low.axes_of((reader.val, getattr(reader, "idx", ()), value.val), at.bound)
     return isinstance(reader, Accumulate) or set(axes) <= set(value.axes)
+
+
+@memoised
+def mentions(stmt: Node) -> Counter[str]:
+    """How often a statement reads each name, at any depth."""
+    fields = [getattr(stmt, field.name) for field in type(stmt).fields]
+    counts = Counter(var.name for e in fields for var in nodes(e, Var) if not isinstance(e, tuple) or not _is_block(e))
+    for block in filter(_is_block, fields):
+        for inner in block:
+            counts += mentions(inner)
+    return counts
+
+
+def _is_block(value: Any) -> bool:
+    return value.__class__ is tuple and bool(value) and isinstance(value[0], Stmt)
 
 
 def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
@@ -176,15 +202,21 @@ def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
     for axis in axes:
         if axis not in held.axes:
             first = both(first, Binary("==", Var(axis), 0))
-    if first is True:
-        return low.nest(axes, (Assign(place, val),))
+    if not axes:
+        return (Define(held.name, held.dtype, val, 1),)
+    if first is True and accumulator.combines == [at.path] and accumulator.combined.issuperset(held.axes):
+        # the Combine folds what is added up: no registers of its own in between
+        low.env[stmt.acc] = Inlined(stmt.val, held.axes, held.dtype, accumulators_in(low, stmt.val), calls_in(low, stmt.val))
+        return ()
+    registers = Registers(held.name, held.dtype, low.extents(held.axes))
     steps: list[Stmt] = []
-    if isinstance(val, Call):  # a name for what stands on both sides of the select
-        name = low.fresh(stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")
-        steps.append(Define(name, held.dtype, val))
-        val = Var(name)
-    steps.append(Assign(place, Call("where", (first, val, Call(stmt.fn, (place, val))))))
-    return low.nest(axes, tuple(steps))
+    if first is not True:
+        if isinstance(val, Call):  # a name for what stands on both sides of the select
+            name = low.fresh(stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")
+            steps.append(Define(name, held.dtype, val))
+            val = Var(name)
+        val = Call("where", (first, val, Call(stmt.fn, (place, val))))
+    return (registers, *low.nest(axes, (*steps, Assign(place, val))))
 
 
 # ---- control

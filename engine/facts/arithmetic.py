@@ -1,4 +1,4 @@
-"""Facts about numbers, lists and names."""
+"""Facts about numbers and lists."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ import itertools
 import math
 from typing import Any
 
-from ...ir.expr import Var
-from ...ir.facts.footprint import fresh_name
-from ...ir.facts.structure import all_names
-from ...ir.program import Kernel
 from ..rw.facts import fact
 
-LOOPS = "module loop tile kernel"
 MOST = 1 << 20
 
 
@@ -75,15 +70,3 @@ def product(site: Any, values: Any) -> int:
 def subsets(site: Any, items: Any) -> tuple[Any, ...]:
     """The non-empty subsets of a list, the largest first."""
     return tuple(c for n in range(len(items), 0, -1) for c in itertools.combinations(items, n))
-
-
-@fact("fresh(name, text?) -> name", LOOPS)
-def fresh(site: Any, base: Any, suffix: str | None = None) -> Var:
-    """A name that the program does not have: base, or base_suffix."""
-    stem = base.name if isinstance(base, Var) else base
-    taken: frozenset[str] = frozenset().union(*map(_names, site.program))
-    return Var(fresh_name(f"{stem}_{suffix}" if suffix else stem, taken))
-
-
-def _names(kernel: Kernel) -> frozenset[str]:
-    return all_names(kernel) | {kernel.name}

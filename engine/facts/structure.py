@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.expr import Binary, Var, free_names
-from ...ir.facts.layout import params, ranges_of, stages
+from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
     accumulators,
@@ -17,14 +17,14 @@ from ...ir.facts.structure import (
     replicated_names,
     summary,
     team_loops,
-    used_names,
     uses,
+    variation,
 )
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
 from ...ir.ranges import decide
-from ...ir.tile import Combine, Tile
+from ...ir.tile import Tile
 from ..match.context import Context
 from ..rw.facts import fact
 
@@ -45,10 +45,23 @@ def loops(site: Any, body: Block, role: Any = None) -> tuple[Var, ...]:
     return tuple(Var(s.var) for s in summary(body).loops if role is None or s.role == role.name)
 
 
+@fact("bounded_by(run, [name]) -> bool", TILE)
+def bounded_by(site: Any, body: Block, names: Any) -> bool:
+    """Whether the bounds of a loop of the run mention one of some names."""
+    mentioned = free_names(tuple((loop.start, loop.stop) for loop in summary(body).loops))
+    return not mentioned.isdisjoint(name.name for name in names)
+
+
 @fact("plain(run) -> bool", TILE)
 def plain(site: Any, body: Block) -> bool:
     """Whether a run only loads and computes values: doing it more often changes nothing."""
     return only(body, Load, Let)
+
+
+@fact("plain_sums(run) -> bool", TILE)
+def plain_sums(site: Any, body: Block) -> bool:
+    """Whether a run only loads, computes, and accumulates for others."""
+    return only(body, Load, Let, Accumulate) and len(accumulators(body)) == len({s.acc for s in summary(body).sums})
 
 
 @fact("tiled(run) -> bool", TILE)
@@ -102,12 +115,8 @@ def staged(site: Any, body: Block) -> bool:
 @fact("reads(any, name) -> int", TILE)
 def reads(site: Any, body: Any, name: Var) -> int:
     """How often a run mentions a value, or loads from a buffer."""
-    found = sum(1 for leaf in _leaves(body) if leaf is name)
-    return found + sum(1 for load in summary(body).loads if load.buf == name.name)
-
-
-def _leaves(body: Block) -> Any:
-    return nodes(body, Var)
+    mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
+    return mentions + sum(1 for load in summary(body).loads if load.buf == name.name)
 
 
 @fact("writes(run, [name]) -> bool", TILE)
@@ -131,9 +140,9 @@ def crosses(site: Any, first: Block, *later: Block) -> bool:
     return not {defines(stmt) for stmt in first}.isdisjoint(frozenset().union(*map(uses, later)))
 
 
-@fact("hides(name, run) -> bool", TILE)
-def hides(site: Any, name: Var, body: Block) -> bool:
-    """Whether the kernel defines a value of this name elsewhere than once: moving it could clash."""
+@fact("redefined(name) -> bool", TILE)
+def redefined(site: Any, name: Var) -> bool:
+    """Whether the kernel defines a value of this name more than once: moving one of them could clash."""
     return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
 
 
@@ -169,12 +178,6 @@ def divergent(site: Any, context: Context | None = None) -> bool:
 
 def _varies(loop: For, varying: set[str]) -> bool:
     return not free_names((loop.start, loop.stop, loop.step)).isdisjoint(varying)
-
-
-@fact("inside(context, name) -> bool", TILE)
-def inside_role(site: Any, context: Context, role: Var) -> bool:
-    """Whether the hole of a context is inside a loop of a role."""
-    return any(loop.role == role.name for loop in context.loops)
 
 
 @fact("always(expr) -> bool", TILE)
@@ -245,12 +248,6 @@ def changes(site: Any, body: Block, e: Any) -> bool:
     return not free_names(e).isdisjoint({s.acc for s in found.sums} | {s.acc for s in found.combines})
 
 
-@fact("accumulates(expr) -> bool", TILE)
-def accumulates(site: Any, e: Any) -> bool:
-    """Whether an expression mentions an accumulator."""
-    return not free_names(e).isdisjoint(s.acc for s in summary(site.kernel.body).sums)
-
-
 @fact("refilled(run, name) -> bool", TILE)
 def refilled(site: Any, body: Block, buf: Var) -> bool:
     """Whether a slab may hold something else after a run: a copy or a barrier stands in it."""
@@ -260,32 +257,6 @@ def refilled(site: Any, body: Block, buf: Var) -> bool:
 @fact("depth(expr) -> int", TILE)
 def depth(site: Any, value: Any) -> int:
     """With how many replicated axes and loops a value varies; what was combined over an axis no longer varies with it."""
-    if not free_names(value):
-        return 0
-    body, known = site.kernel.body, summary(site.kernel.body)
-    found = _varies_with(value, body)
-    for stmt in known.combines:
-        if stmt.acc in free_names(value):
-            found -= free_names(stmt.over)
-    turning = replicated_names(site.tile) if site.tile else frozenset()
-    sums = {stmt.acc for stmt in known.sums}
-    if free_names(value).isdisjoint(sums):  # an accumulator does not vary with the loop that it folds
-        turning |= {loop.var for loop in known.loops}
-    return len(found & turning)
-
-
-def _varies_with(value: Any, body: Block) -> frozenset[str]:
-    folded = {axis for stmt in summary(body).combines for axis in free_names(stmt.over)}
-    names = dependencies(value, body)
-    return names - folded if _through_combined(names, body) and not _direct_axis(value, folded) else names
-
-
-def _through_combined(names: frozenset[str], body: Block) -> bool:
-    return any(stmt.acc in names for stmt in summary(body).combines)
-
-
-def _direct_axis(value: Any, folded: set[str]) -> bool:
-    return not free_names(value).isdisjoint(folded)
-
-
-__all__ = ["Accumulate", "Combine", "used_names", "ranges_of"]
+    body = site.kernel.body
+    turning = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
+    return len(variation(value, body) & turning)

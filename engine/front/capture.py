@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ...ir import schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import free_names
 from ...ir.torch import TorchGraph, TorchOp
-from . import schemas
 from .convert import SUPPORTED, Conversion, convert
 from .export import export
 from .places import Places

@@ -13,8 +13,9 @@ import torch
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import free_names
-from ...ir.interp.torch import DTYPES, argument, call
+from ...ir.interp.torch import argument, call
 from ...ir.program import Param
+from ...ir.schemas import DTYPES
 from ...ir.torch import TorchGraph, TorchOp
 from .capture import Capture, check_dtypes, with_graph
 

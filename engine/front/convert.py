@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
+from ...ir import schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Var
 from ...ir.functions import FUNCTIONS
-from ...ir.interp.torch import DTYPES, op_name
 from ...ir.node import REQUIRED, Value
 from ...ir.program import Param, TensorType
+from ...ir.schemas import DTYPES, op_name
 from ...ir.torch import TorchGraph, TorchOp
-from . import schemas
 from .export import HARMLESS, Exported, place
 from .places import Places
 
@@ -241,6 +241,9 @@ class _Converter:
         return Conversion(graph, tuple(self.inputs), self.spans, self.tensors, self.kinds)
 
 
+_END = 2**63 - 1  # the end of a slice that is left open, as torch writes it
+
+
 def _needed(nodes: list[Any], outputs: Any) -> set[Any]:
     """The nodes that the outputs need. The graph is functional, so the others do nothing."""
     needed = {output for output in outputs if isinstance(output, torch.fx.Node)}
@@ -258,6 +261,8 @@ def _aten(node: Any) -> str:
 
 def _same(value: Value, default: Value) -> bool:
     """Whether a field is at its default: 1.0 is 1, but True is not, and -0.0 is not 0.0."""
+    if value == _END and default is None:
+        return True
     if isinstance(value, bool) or isinstance(default, bool):
         return value is default
     if isinstance(value, (int, float)) and isinstance(default, (int, float)):

@@ -118,6 +118,9 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
             span,
             hint="branch with torch.where; compute sizes from shapes",
         )
+    if "is mutated in the forward method" in text:
+        what = "the function changes a tensor of its closure in place"
+        return DplcError(what, span, hint="change a copy: `.clone()`")
     if isinstance(error, SystemExit):
         return DplcError("the program exits", span)
     if type(error).__name__ == "UncapturedHigherOrderOpError":
@@ -157,10 +160,9 @@ def _functional(program: Any, root: Root, places: Places, may_change: bool) -> A
         of_input = output.kind.name == "USER_INPUT_MUTATION"
         if output.kind.name != "USER_OUTPUT" and not (of_input and may_change):
             change = next((node for node in changes if _changed(program, node) == output.target), changes[0])
-            of_closure = output.target in program.constants and output.target not in program.state_dict
-            hint = "change a copy: `.clone()`" if of_input or of_closure else "call `.eval()` on its module"
-            name = "a tensor of its closure" if of_closure else f"`{root.label(output.target)}`"
-            raise DplcError(f"the function changes {name} in place", place(change, places), hint=hint)
+            hint = "change a copy: `.clone()`" if of_input else "call `.eval()` on its module"
+            name = root.label(output.target)
+            raise DplcError(f"the function changes `{name}` in place", place(change, places), hint=hint)
     return functional
 
 

@@ -9,20 +9,20 @@ What no rule accounts for is an error at the user's place in the text, with ever
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ...ir.expr import Axis, Var
 from ...ir.functions import DTYPES
 from ...ir.program import TensorType
-from ...ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term
+from ...ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
 from ...ir.torch import TorchGraph, TorchOp
 from ..rw.evaluate import CONSTANTS, RESERVED
 from ..rw.rule import Rule, RuleSet
 from . import shape_facts  # noqa: F401  (registers the facts that rules ask)
 from .naming import complete_names
-from .schemas import Overload, aten_name, names, overloads, resolve
+from ...ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
 from .resymbolise import resymbolise
 from .torch_rules.rule import TorchRule
 from .torch_rules.values import Producer, Refusal, View
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .capture import Capture
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
+DEPTH = 64  # of ops that templates make from ops that templates made
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,11 @@ class Fired:
 
 @dataclass(frozen=True)
 class Lowered:
-    """graph: the program. firings: in order, empty unless asked for."""
+    """graph: the program. firings: in order, empty unless asked for. origins: the torch op that each term came from."""
 
     graph: TensorGraph
     firings: tuple[Fired, ...] = ()
+    origins: dict[Term, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def lower_graph(
     lowering = Lowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {})
     lowering.run()
-    return Lowered(lowering.finish(), tuple(lowering.fired))
+    return Lowered(lowering.finish(), tuple(lowering.fired), lowering.origins)
 
 
 class Lowering:
@@ -133,6 +135,9 @@ class Lowering:
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
         self.fired: list[Fired] = []
+        self.origins: dict[Term, str] = {}
+        self.depth = 0
+        self.origins: dict[Term, str] = {}
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
@@ -172,7 +177,18 @@ class Lowering:
         wanted = self._wanted()
         for statement in self.graph.body:
             if statement.dst in wanted and statement.dst not in self.env:
-                self.env[statement.dst] = self.lower(self.call(statement))
+                view = self.env[statement.dst] = self.lower(self.call(statement))
+                if view.term is not None:
+                    self._note_origin(view.term, aten_name(statement.op))
+
+    def _note_origin(self, term: Term, op: str) -> None:
+        """Everything new below a value came from the op that made it."""
+        waiting = [term]
+        while waiting:
+            new = waiting.pop()
+            if new not in self.origins and not isinstance(new, Input):
+                self.origins[new] = op
+                waiting.extend(operands(new))
 
     def _wanted(self) -> set[str]:
         """The statements whose value is read, by anything but Getitem: those are read through it."""
@@ -210,6 +226,8 @@ class Lowering:
             except Refusal as refusal:
                 refusals.append((rule.rule, str(refusal)))
                 continue
+            if view.term is not None:
+                self.origins.setdefault(view.term, aten_name(call.origin.op))
             if self.trace:
                 self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in _views(call.given) if v.term)))
             return view
@@ -224,10 +242,17 @@ class Lowering:
         """Lower an op that a template made: its tensors get names of their own, so that it is a statement like any other."""
         if op not in names():
             raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
-        order = [argument.name for argument in overloads(op)[0].arguments]
-        args = tuple((order[key] if isinstance(key, int) else key, self._reference(value)) for key, value in fields.items())
+        if self.depth >= DEPTH:
+            raise DplcError(f"torch rules do not end: `{op}` is made again and again", self._place(call.origin))
+        given = {key: self._reference(value) for key, value in fields.items()}
+        args = next(filter(None, (_bound(overload, given) for overload in overloads(op))), None)
+        if args is None:
+            raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}")
         statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
-        return self.lower(self.call(statement, call.origin))
+        self.depth += 1
+        view = self.lower(self.call(statement, call.origin))
+        self.depth -= 1
+        return view
 
     def _reference(self, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -247,10 +272,13 @@ class Lowering:
         notes = [f"{rule.location}: {rule.name}: {reason}" for rule, reason in refusals]
         if origin.op != source.op and origin.op != "Getitem":
             notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
+        if isinstance(self.spans.get(origin.dst), str):
+            notes.append(f"in {self.spans[origin.dst]}")
+        return DplcError(f"torch op '{name}' is not supported", self._place(origin), notes)
+
+    def _place(self, origin: TorchOp) -> Span | None:
         place = self.spans.get(origin.dst)
-        if isinstance(place, str):
-            notes.append(f"in {place}")
-        return DplcError(f"torch op '{name}' is not supported", place if isinstance(place, Span) else None, notes)
+        return place if isinstance(place, Span) else None
 
     # ---- the result
     def finish(self) -> TensorGraph:
@@ -278,6 +306,15 @@ class Lowering:
 
 
 _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
+
+
+def _bound(overload: Overload, given: dict[str | int, Any]) -> tuple[tuple[str, Any], ...] | None:
+    """The fields of an overload, those given by position under their names; None if it does not take them."""
+    order = [argument.name for argument in overload.arguments]
+    if any(isinstance(key, int) and key >= len(order) for key in given):
+        return None
+    args = {order[key] if isinstance(key, int) else key: value for key, value in given.items()}
+    return tuple(args.items()) if len(args) == len(given) and accepts(overload, args) else None
 
 
 def _unique(name: str, outs: list[Output]) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...ir.expr import Var, add, compare, floordiv, modulo, multiply, subtract
+from ...ir.expr import Axis, Var, add, compare, floordiv, modulo, multiply, subtract
 from ...ir.expr import both as both_hold
 from ...ir.node import Expr
 from ..rw.facts import fact
 from .torch_rules.firing import Firing
-from .torch_rules.values import Refusal, View
+from .torch_rules.values import Exactly, Refusal, View
 
 Axes = tuple[Any, ...]  # unnamed axes and index expressions over them
 
@@ -92,6 +92,30 @@ def product(site: Firing, xs: tuple[int, ...]) -> int:
     return math.prod(xs)
 
 
+@torch_fact("total([int]) -> int")
+def total(site: Firing, xs: tuple[int, ...]) -> int:
+    """The sum of a list of numbers."""
+    return sum(xs)
+
+
+@torch_fact("joined([value], int) -> [int]")
+def joined(site: Firing, xs: tuple[View, ...], d: int) -> tuple[int, ...]:
+    """The shape of tensors one behind the other along a dimension."""
+    d %= len(xs[0].shape)
+    return (*xs[0].shape[:d], sum(x.shape[d] for x in xs), *xs[0].shape[d + 1 :])
+
+
+@torch_fact("unsqueezed([value], int) -> [value]")
+def unsqueezed(site: Firing, xs: tuple[View, ...], d: int) -> tuple[View, ...]:
+    """The tensors with a dimension of size 1 more."""
+    for x in xs:
+        if x.term is None:
+            site.lowering.own(x)
+    return tuple(
+        View(x.name, x.dtype, (*x.shape[:d], 1, *x.shape[d:]), x.term, (*x.dims[:d], None, *x.dims[d:])) for x in xs
+    )
+
+
 @torch_fact("recip(num) -> num")
 def recip(site: Firing, x: float) -> float:
     """1 / x; infinite for 0, as torch divides."""
@@ -134,6 +158,12 @@ def whole(site: Firing, x: float) -> bool:
     return not isinstance(x, bool) and float(x).is_integer()
 
 
+@torch_fact("integer(num) -> int")
+def integer(site: Firing, x: float) -> int:
+    """A whole number as an integer."""
+    return int(x)
+
+
 @torch_fact("head([any], int) -> any")
 def head(site: Firing, xs: Axes, n: int) -> Axes:
     """The first n of a list; all but the last -n."""
@@ -170,6 +200,13 @@ def wrapped(site: Firing, index: int, n: int) -> int:
 def clipped(site: Firing, index: int | None, n: int, default: int) -> int:
     """A bound of a slice: from the back if negative, cut to 0..n."""
     return max(0, min(default if index is None else wrapped(site, index, n), n))
+
+
+@torch_fact("covers([int], [int], [int], int) -> bool")
+def covers(site: Firing, whole_: tuple[int, ...], index: tuple[int, ...], source: tuple[int, ...], d: int) -> bool:
+    """Whether an index and what it places have the extents of the whole, but for one dimension, where they agree."""
+    d %= len(whole_)
+    return index[d] == source[d] and all(w == i == s for k, (w, i, s) in enumerate(zip(whole_, index, source, strict=True)) if k != d)
 
 
 # ---- axes
@@ -233,11 +270,21 @@ def insert(site: Firing, os: Axes, d: int, x: Any) -> Axes:
 
 @torch_fact("put([any], int, any) -> [any]")
 def put(site: Firing, os: Axes, d: int, x: Any) -> Axes:
-    """x in the place of the element at dimension d."""
+    """x in the place of the element at dimension d. An axis put there may be shorter than the dimension."""
     if not os:
         return os
     d %= len(os)
-    return (*os[:d], x, *os[d + 1 :])
+    return (*os[:d], _exactly(x), *os[d + 1 :])
+
+
+def _exactly(x: Any) -> Any:
+    return Exactly(x) if x.__class__ is Axis else x
+
+
+@torch_fact("starts([any]) -> [any]")
+def starts(site: Firing, os: Axes) -> Axes:
+    """Axes that may be shorter than the dimensions they stand at."""
+    return tuple(map(_exactly, os))
 
 
 @torch_fact("put_all([any], [int], [any]) -> [any]")
@@ -261,6 +308,15 @@ def squeezed(site: Firing, os: Axes, ds: tuple[int, ...]) -> Axes:
     return tuple(o for d, o in enumerate(os) if d not in ds or site.extent(o) != 1)
 
 
+@torch_fact("position([axis]) -> expr")
+def position(site: Firing, os: Axes) -> Expr:
+    """The place of an element in memory order."""
+    flat: Expr = 0
+    for o in os:
+        flat = add(multiply(flat, site.extent(o)), o)
+    return flat
+
+
 @torch_fact("mirrored([axis], [int]) -> [expr]")
 def mirrored(site: Firing, os: Axes, ds: tuple[int, ...]) -> Axes:
     """Some dimensions read from the back."""
@@ -275,6 +331,48 @@ def rolled(site: Firing, os: Axes, shifts: tuple[int, ...], ds: tuple[int, ...])
         n = site.extent(os[d])
         out[d] = modulo(add(out[d], n - shift % n), n)
     return tuple(out)
+
+
+@torch_fact("turned([axis], int, int, int) -> [expr]")
+def turned(site: Firing, os: Axes, quarters: int, a: int, b: int) -> Axes:
+    """Two dimensions turned by quarters, from the first towards the second."""
+    out = list(os)
+    x, y = os[a], os[b]
+    back_x, back_y = subtract(site.extent(x) - 1, x), subtract(site.extent(y) - 1, y)
+    out[a], out[b] = ((x, y), (y, back_x), (back_x, back_y), (back_y, x))[quarters]
+    return tuple(out)
+
+
+@torch_fact("moved([axis], any, any) -> [axis]")
+def moved(site: Firing, os: Axes, source: int | tuple[int, ...], target: int | tuple[int, ...]) -> Axes:
+    """Axes at some dimensions put at others; the rest keep their order."""
+    sources = source if isinstance(source, tuple) else (source,)
+    targets = target if isinstance(target, tuple) else (target,)
+    n = len(os)
+    placed = {b % n: os[a % n] for a, b in zip(sources, targets, strict=True)}
+    rest = iter(o for d, o in enumerate(os) if d not in {a % n for a in sources})
+    return tuple(placed[d] if d in placed else next(rest) for d in range(n))
+
+
+@torch_fact("mirror([any]) -> [any]")
+def mirror(site: Firing, os: Axes) -> Axes:
+    """A list from the back."""
+    return os[::-1]
+
+
+@torch_fact("extents([axis]) -> [int]")
+def extents(site: Firing, os: Axes) -> tuple[int, ...]:
+    """The extents of axes."""
+    return tuple(map(site.extent, os))
+
+
+@torch_fact("crossed([axis], int, int, expr, expr) -> [expr]")
+def crossed(site: Firing, rest: Axes, a: int, b: int, at_a: Expr, at_b: Expr) -> Axes:
+    """The other dimensions' axes with two index expressions put in at dimensions a and b."""
+    n = len(rest) + 2
+    places = {a % n: _exactly(at_a), b % n: _exactly(at_b)}
+    others = iter(rest)
+    return tuple(places[d] if d in places else next(others) for d in range(n))
 
 
 @torch_fact("tiled([axis], value) -> [expr]")
@@ -311,7 +409,7 @@ def inside(site: Firing, os: Axes, x: View, pads: tuple[int, ...]) -> Expr:
 def shifted(site: Firing, os: Axes, pads: tuple[int, ...]) -> Axes:
     """The place in the original that a place of a padded tensor is."""
     last = len(os) - 1
-    return tuple(subtract(o, pads[2 * (last - d)]) if 2 * (last - d) < len(pads) else o for d, o in enumerate(os))
+    return tuple(_exactly(subtract(o, pads[2 * (last - d)])) if 2 * (last - d) < len(pads) else o for d, o in enumerate(os))
 
 
 # ---- reshape

@@ -89,7 +89,7 @@ class Dataflow:
         return count
 
     def natural(self, term: Term) -> tuple[Axis, ...]:
-        """The axes of a value as its operands bring them, the widest operand first. Structural: no name takes part in it."""
+        """The axes of a value as its operands bring them, the widest first. Structural: names take no part in it."""
         if not self._natural:
             for other in self.order:
                 self._natural[other] = self._natural_of(other)

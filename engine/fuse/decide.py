@@ -1,13 +1,14 @@
 """Which values are stored: fusion rules run forward over the program.
 
-Every computed value starts stored: `mat(v)`. Going forward, each operation y asks the rules to take in the values below it whose
-`mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the terms above v at every
-firing and ask again at every later operation, since a kernel that may hold v may still be refused further up. So a `mat`
-here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the axes y sees each of them under. A
-rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are asked of the kernel that would end in y. If
-every v is accepted they stay open and the next operation is asked; if one is refused, v is stored for good, after its `mat`
-has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`, and the walk goes back to that place. Each
-operation is visited once plus once per store between it and what it reads: linear in practice, and no term is rebuilt.
+Every computed value starts stored: `mat(v)`. Going forward, each operation y asks the rules to take in the values below
+it whose `mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the terms
+above v at every firing and ask again at every later operation, since a kernel that may hold v may still be refused
+further up. So a `mat` here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the axes
+y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are
+asked of the kernel that would end in y. If every v is accepted they stay open and the next operation is asked; if one
+is refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
+and the walk goes back to that place. Each operation is visited once plus once per store between it and what it reads:
+linear in practice, and no term is rebuilt.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.expr import Axis
-from ...ir.tensor import Const, Index, Input, Reduce, Remap, Term, TensorGraph, index_axes, operands
+from ...ir.tensor import Const, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
 from ...ir.text import syntax as s
 from ..match.terms import Refusal
 from ..rw.rule import Rule
@@ -38,6 +39,15 @@ class Stored:
     location: str = ""
 
 
+@dataclass(frozen=True)
+class Fused:
+    """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in."""
+
+    rule: Rule
+    value: Term
+    reader: Term
+
+
 @dataclass
 class Decisions:
     """The program as a flow, its stored values, and the record of why."""
@@ -46,6 +56,7 @@ class Decisions:
     stored: set[Any]
     why: dict[Any, Stored] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
+    firings: list[Fused] = field(default_factory=list)
 
 
 class Site:
@@ -71,15 +82,17 @@ class Site:
 
 
 class Fusion:
-    """Runs the rules over one program."""
+    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question."""
 
-    def __init__(self, graph: TensorGraph, rules: FusionRules, target: Target):
-        self.rules, self.target = rules, target
+    def __init__(self, graph: TensorGraph, rules: FusionRules, target: Target, marked: frozenset[Any] | None = None):
+        self.rules, self.target, self.marked = rules, target, marked
         self.flow = Dataflow(out.value for out in graph.outs)
         self.kept = {out.value for out in graph.outs}
         self.open: dict[Any, dict[Any, int]] = {}
         self.why: dict[Any, Stored] = {}
         self.refusals: dict[tuple[str, str, Any], Refusal] = {}
+        self.fused: dict[tuple[Any, Any], Rule] = {}
+        self.climbed: dict[tuple[Any, Any], Rule] = {}
         self.site = Site(self)
         self.owners: dict[Any, int] = {}
 
@@ -88,7 +101,15 @@ class Fusion:
         while start is not None:
             self._forward(start)
             start = self._share()
-        return Decisions(self.flow, self.kept, self.why, list(self.refusals.values()))
+        fused = [
+            Fused(rule, value, reader) for (value, reader), rule in self.fused.items() if self._is_open(value, reader)
+        ]
+        fused += [Fused(rule, value, reader) for (value, reader), rule in self.climbed.items() if reader in self.why]
+        return Decisions(self.flow, self.kept, self.why, list(self.refusals.values()), fused)
+
+    def _is_open(self, value: Any, reader: Any) -> bool:
+        """Whether the kernel of a reader computes a value, now that all is decided."""
+        return value not in self.kept and (value in self.open[reader] or reader in self.kept)
 
     # ---- the walk
     def _forward(self, start: int) -> None:
@@ -146,16 +167,23 @@ class Fusion:
         self._at(term, seen)
         values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
         attempts = self.rules.fuse.at(term)
+        if self.marked is not None and not attempts and self._allowed_in_example(term):
+            return None
         for value in values:
             site.value, site.refused = value, None
-            for _, run in attempts:
+            for attempt, run in attempts:
                 if run(term, site) is not None:
+                    self.fused[value, term] = attempt.rule
                     break
                 if site.refused is not None:
                     self.refusals.setdefault((site.refused.rule.name, site.refused.because, value), site.refused)
             else:
                 return value, site.refused
         return None
+
+    def _allowed_in_example(self, term: Any) -> bool:
+        """An example is about its own rule: other operations take all in, unless a `mat` has to climb."""
+        return bool(self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Remap)))
 
     def _at(self, term: Any, seen: dict[Any, int]) -> None:
         site, flow = self.site, self.flow
@@ -172,20 +200,33 @@ class Fusion:
 
     def _inlined(self, term: Any) -> bool:
         """Whether a rule `h = mat(v) => h = v` drops the `mat` before anybody reads it."""
+        if self.marked is not None and term not in self.marked:
+            return True
         site = self.site
         site.reader = site.value = term
-        return any(run(term, site) is not None for _, run in self.rules.inline.at(term))
+        site.refused = None
+        if any(run(term, site) is not None for _, run in self.rules.inline.at(term)):
+            return True
+        self._note(term)
+        return False
+
+    def _note(self, term: Any) -> None:
+        """In an example, every refusal counts; otherwise only those that store something are kept."""
+        refused = self.site.refused
+        if self.marked is not None and refused is not None:
+            self.refusals[refused.rule.name, refused.because, term] = refused
 
     # ---- stores
     def _store(self, value: Any, reader: Any, refusal: Refusal | None) -> int:
-        chosen = self._climb(value, reader)
+        # what a view reads stays stored as it is: a map is nobody's epilogue
+        chosen = reader.x if reader.__class__ is Remap and value in self.open[reader.x] else self._climb(value, reader)
         self.kept.add(chosen)
         reason, where = ("no fusion rule takes it in", "") if refusal is None else (refusal.because, refusal.location)
         self.why[chosen] = Stored(chosen, reader, reason, where)
         return self.flow.position[chosen]
 
     def _climb(self, value: Any, reader: Any) -> Any:
-        """Where the `mat` of a value ends up: over everything that all its readers flow into, as the climbing rules allow."""
+        """Where the `mat` of a value ends up: over what all its readers flow into, as the climbing rules allow."""
         flow, top = self.flow, value
         while top not in self.kept:
             front = set(self._readers(top, reader))
@@ -208,7 +249,13 @@ class Fusion:
     def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
         """Who reads a value; a map that only renames axes is as good as its own readers."""
         for other in self.flow.readers[term]:
-            if other.__class__ is Remap and other is not stop and other.x is term and other not in self.kept and is_renaming(other):
+            if (
+                other.__class__ is Remap
+                and other is not stop
+                and other.x is term
+                and other not in self.kept
+                and is_renaming(other)
+            ):
                 yield from self._readers(other, stop)
             else:
                 yield other
@@ -216,7 +263,13 @@ class Fusion:
     def _climbs(self, term: Any, top: Any, value: Any) -> bool:
         site = self.site
         site.reader, site.value, site.top = term, value, top
-        return any(run(term, site) is not None for _, run in self.rules.climb.at(term))
+        site.refused = None
+        for attempt, run in self.rules.climb.at(term):
+            if run(term, site) is not None:
+                self.climbed[value, term] = attempt.rule
+                return True
+        self._note(term)
+        return False
 
     # ---- values that several kernels would compute
     def _share(self) -> int | None:
@@ -227,17 +280,24 @@ class Fusion:
         changed = []
         for term in self.flow.order:
             mine = owners[term]
-            if term in self.kept or isinstance(term, NEVER_STORED) or mine & (mine - 1) == 0:
+            if term in self.kept or isinstance(term, NEVER_STORED) or (mine & (mine - 1) == 0 and self.marked is None):
                 continue
             if any(reader not in self.kept and owners[reader] == mine for reader in self.flow.readers[term]):
                 continue  # the same kernels compute that as well: store it instead
             self.owners = owners
             self.site.reader = self.site.value = term
+            self.site.refused = None
             for attempt, run in self.rules.share.at(term):
                 if run(term, self.site) is not None:
                     changed.append(term)
-                    self.why[term] = Stored(term, None, attempt.rule.docs[0] if attempt.rule.docs else attempt.rule.name, attempt.rule.location)
+                    self.why[term] = Stored(
+                        term,
+                        None,
+                        attempt.rule.docs[0] if attempt.rule.docs else attempt.rule.name,
+                        attempt.rule.location,
+                    )
                     break
+            self._note(term)
         self.kept.update(changed)
         return min((self.flow.position[term] for term in changed), default=None)
 

@@ -106,18 +106,21 @@ def _leaves(value: Any) -> Any:
 
 @fact("widest(term) -> int", levels="tensor")
 def widest(site: Any, y: Any) -> int:
-    """The most elements of anything that y would read: the value that climbs, or what its other operands have in memory."""
+    """The most elements of anything that y would read: the value that climbs, or what is in memory."""
     flow = site.flow
-    return max(flow.elements(flow.mask[site.top]), *(_read(site, operand, REACH) for operand in operands(y)))  # type: ignore[no-any-return]
+    read = [_read(site, operand, REACH) for operand in operands(y)]
+    climbing: int = flow.elements(flow.mask[site.top])
+    return max(climbing, *read)
 
 
 def _read(site: Any, term: Any, reach: int) -> int:
     """The elements of the largest stored value that an elementwise value reads."""
-    flow, kind = site.flow, term.__class__
+    kind = term.__class__
+    size: int = site.flow.elements(site.flow.mask[term])
     if kind is Input or term in site.fusion.kept:
-        return flow.elements(flow.mask[term])  # type: ignore[no-any-return]
+        return size
     if kind is Remap:
-        return min(flow.elements(flow.mask[term]), _read(site, term.x, reach))
+        return min(size, _read(site, term.x, reach))
     if reach and (kind is Elementwise or kind is Case):
         return max((_read(site, operand, reach - 1) for operand in operands(term)), default=0)
     return 0
@@ -152,7 +155,11 @@ def same_loops(site: Any, v: Any, w: Any) -> bool:
 def common_operand(site: Any, v: Any, w: Any) -> bool:
     """Whether the reductions of two kernels fold the same buffer."""
     over = set(site.reduction(v).over)
-    return any(over & set(leaf.axes if leaf.__class__ is Input else site.axes(leaf)) for leaf in site.leaves(v) if leaf in site.leaves(w))
+    return any(
+        over & set(leaf.axes if leaf.__class__ is Input else site.axes(leaf))
+        for leaf in site.leaves(v)
+        if leaf in site.leaves(w)
+    )
 
 
 @fact("independent(term, term) -> bool", levels="tensor")

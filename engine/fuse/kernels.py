@@ -1,15 +1,21 @@
-"""From decisions to kernels: the layout of every stored value, siblings put together, each kernel lifted, the launch plan."""
+"""From decisions to kernels: the layout of every stored value, siblings put together, each kernel lifted, the launch
+plan.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...codegen.target import Target, target as default_target
+from ...codegen.target import Target
+from ...codegen.target import target as default_target
 from ...ir.expr import Axis, Binary, add, multiply
 from ...ir.program import Kernel, Param, TensorType
 from ...ir.tensor import Input, Reduce, Remap, TensorGraph, axes, operands
+from ...ir.text import syntax as s
+from ..rw.rule import Rule
 from .dataflow import topological
 from .decide import Decisions, Fusion, Stored
 from .lift import Buffer, Lift, Write, input_buffer, result_buffer
@@ -22,7 +28,7 @@ from .rules import FusionRules
 class Plan:
     """A program as launches. Kernels in order; every buffer by name, dtype and shape.
 
-    inputs: what the caller passes (weights and constants included); temporaries: what the kernels pass on; outputs: in the
+    inputs: what the caller passes, weights and constants too; temporaries: what the kernels pass on; outputs: in the
     program's order, with `results` giving torch's shapes (size-1 dimensions included) where the caller told them.
     """
 
@@ -49,7 +55,9 @@ class Entry:
 class Kernels:
     """Builds the kernels of one program; also the site of rules that put two kernels together."""
 
-    def __init__(self, graph: TensorGraph, decisions: Decisions, rules: FusionRules, target: Target, origins: Mapping[Any, str]):
+    def __init__(
+        self, graph: TensorGraph, decisions: Decisions, rules: FusionRules, target: Target, origins: Mapping[Any, str]
+    ):
         self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
         self.flow = decisions.flow
         self.names = Names(graph, self.flow, decisions.stored, origins)
@@ -57,6 +65,7 @@ class Kernels:
         self.buffers: dict[Any, Buffer] = {x: input_buffer(x) for x in graph.ins}
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.entries: list[Entry] = []
+        self.refusals: list[tuple[Rule, s.Guard, Any, Any]] = []
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
@@ -71,7 +80,9 @@ class Kernels:
             if term in self.decisions.stored and term.__class__ is not Input:
                 self._enter(term, outs.get(term))
         for out in copies:  # an output that is an input, or was returned before: a copy of its own
-            self.entries.append(Entry(out.value, Remap(out.value, ()), result_buffer(out.name, out.value, out.axes), copy=True))
+            self.entries.append(
+                Entry(out.value, Remap(out.value, ()), result_buffer(out.name, out.value, out.axes), copy=True)
+            )
         self._place = {entry.value: place for place, entry in enumerate(self.entries) if not entry.copy}
         return [self._lift(group) for group in self._groups()]
 
@@ -97,12 +108,14 @@ class Kernels:
         plain = result_buffer(name, term, loops)
         if not maps or len(maps) < len(readers):
             return plain
-        for high, low in zip(loops, loops[1:], strict=False):
+        for high, low in itertools.pairwise(loops):
             if all(_merges(mapping, high, low) for mapping in maps):
                 merged = Axis(f"{high.name}{low.name}", high.extent * low.extent)
                 dims = tuple(merged if axis is high else axis for axis in loops if axis is not low)
                 together = add(multiply(high, low.extent), low)
-                return Buffer(name, plain.dtype, dims, loops, tuple(together if axis is merged else axis for axis in dims))
+                return Buffer(
+                    name, plain.dtype, dims, loops, tuple(together if axis is merged else axis for axis in dims)
+                )
         return plain
 
     # ---- siblings
@@ -130,8 +143,11 @@ class Kernels:
             second = self.entries[other]
             if other in taken or second.copy or self.reduction(second.value) is None:
                 continue
-            if any(rule.refused(first.value, second.value, self) is None for rule in self.rules.siblings):
-                return other
+            for rule in self.rules.siblings:
+                guard = rule.refused(first.value, second.value, self)
+                if guard is None:
+                    return other
+                self.refusals.append((rule.rule, guard, first.value, second.value))
         return None
 
     def _below(self, root: Any) -> Any:
@@ -176,10 +192,18 @@ class Kernels:
         first = group[0]
         writes = [Write(first.root, first.buffer)]
         for entry in group[1:]:
-            renaming = {own: shared for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True) if own is not shared}
+            renaming = {
+                own: shared
+                for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True)
+                if own is not shared
+            }
             root = self.resolver.rename(entry.root, renaming) if renaming else entry.root
             buffer = entry.buffer
-            writes.append(Write(root, Buffer(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops)))
+            writes.append(
+                Write(
+                    root, Buffer(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops)
+                )
+            )
         name = self.names.kernel([entry.value for entry in group])
         # not all buffers: pushing index maps can spell a value that is only stored later
         kernel = Lift(name, writes, self.filled, self.names.values).kernel()
@@ -205,7 +229,7 @@ def compile_graph(
     origins: Mapping[Any, str] | None = None,
     results: Sequence[TensorType] | None = None,
 ) -> Plan:
-    """Fuses and lifts a program. `origins`: the torch op that each term came from; `results`: torch's types of the outputs."""
+    """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types."""
     machine = target or default_target()
     decisions = Fusion(graph, rules, machine).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
@@ -213,6 +237,10 @@ def compile_graph(
     outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
     named = {param.name for param in outs}
     temporaries = tuple(entry.buffer.param for entry in builder.entries if entry.buffer.name not in named)
-    types = tuple(results) if results is not None else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
+    types = (
+        tuple(results)
+        if results is not None
+        else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
+    )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
     return Plan(graph.name, kernels, inputs, outs, temporaries, types, tuple(decisions.why.values()), decisions)

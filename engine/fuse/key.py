@@ -1,7 +1,7 @@
 """The structural key of a kernel: equal for kernels that differ in names only.
 
-Names that the kernel itself binds (parameters, loops, values, accumulators) are numbered in order of first use; everything else
-is spelled out. Layers of a model then share one compiled kernel.
+Names that the kernel itself binds (parameters, loops, values, accumulators) are numbered in order of first use;
+everything else is spelled out. Layers of a model then share one compiled kernel.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def key(kernel: Kernel) -> str:
     for param in (*kernel.ins, *kernel.outs):
         numbers[param.name] = f"#{len(numbers)}"
     written: list[str] = []
-    for param in (*kernel.ins, "->", *kernel.outs):
-        written.append(param if isinstance(param, str) else f"{param.dtype}{param.shape}")
+    for side, params in (("in", kernel.ins), ("out", kernel.outs)):
+        written += [f"{side} {param.dtype}{param.shape}" for param in params]
     _spell(kernel.body, numbers, written.append)
     return hashlib.sha256(" ".join(written).encode()).hexdigest()[:16]
 

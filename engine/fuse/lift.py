@@ -1,8 +1,8 @@
 """One kernel of Tensor IR to one loop nest of Loop IR.
 
-Loops are the axes of the stored values: first those that no reduction of the kernel folds (the grid), then the others (the
-row). A stack of blocks, each binding one axis; a value is computed in the innermost block that binds an axis it varies with,
-once per block. Loop-invariant placement, computing again in every sweep, and sharing all follow from that.
+Loops are the axes of the stored values: first those that no reduction of the kernel folds (the grid), then the others
+(the row). A stack of blocks, each binding one axis; a value is computed in the innermost block that binds an axis it
+varies with, once per block. Loop-invariant placement, computing again in every sweep, and sharing all follow from that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .dataflow import topological
 
 @dataclass(frozen=True)
 class Buffer:
-    """Where a stored value lives. `dims` are its dimensions; element (loops..) stands at `address`, an expression a dimension."""
+    """Where a stored value lives. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
 
     name: str
     dtype: str
@@ -57,12 +57,12 @@ class Block:
 
 
 # Words that no value, loop or buffer may be called, so that every dump reads back and the CUDA compiles.
-KEYWORDS = RESERVED | frozenset(
-    "for in if and or not load by each inside rule with on let where match pass kernel graph example gives because pick prefer "
-    "rewrite drop none true false inf mat auto bool break case char const continue default do double else enum extern float goto "
-    "int long register return short signed sizeof static struct switch typedef union unsigned void volatile while class new "
-    "delete this template typename namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim".split()
-)
+_SYNTAX = """for in if and or not load by each inside rule with on let where match pass kernel graph example gives because
+pick prefer rewrite drop none true false inf mat"""
+_CUDA = """auto bool break case char const continue default do double else enum extern float goto int long register return
+short signed sizeof static struct switch typedef union unsigned void volatile while class new delete this template typename
+namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim"""
+KEYWORDS = RESERVED.union(_SYNTAX.split(), _CUDA.split())
 ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
 SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}
 
@@ -147,7 +147,9 @@ class Lift:
         variables = {axis: Var(stack[self._depth(axis, stack)].variable) for axis in index_axes(e)}
         return over_variables(e, variables, lambda term: self.value(term, stack, guard))
 
-    def _address(self, buffer: Buffer, mapping: dict[Axis, Any], stack: list[Block], guard: Any = True) -> tuple[Any, ...]:
+    def _address(
+        self, buffer: Buffer, mapping: dict[Axis, Any], stack: list[Block], guard: Any = True
+    ) -> tuple[Any, ...]:
         return tuple([self.index(e, stack, guard) for e in self._places(buffer, mapping)]) or (0,)
 
     def _places(self, buffer: Buffer, mapping: dict[Axis, Any]) -> tuple[Any, ...]:
@@ -156,7 +158,7 @@ class Lift:
 
     # ---- values
     def value(self, term: Any, stack: list[Block], guard: Any = True) -> Any:
-        """The expression that holds a term's value: a name or a number. Its statements go where they belong in the stack."""
+        """The expression that holds a term's value: a name or a number. Its statements go where they belong."""
         pending = [term]  # explicit: chains of operations may be longer than Python's stack
         while True:
             top = pending[-1]
@@ -165,7 +167,9 @@ class Lift:
             else:
                 here, known = self._known(top, stack, guard)
                 if known is None and top.__class__ is Elementwise and self._buffer(top) is None:
-                    missing = [a for a in top.args if a.__class__ is Elementwise and self._known(a, stack, guard)[1] is None]
+                    missing = [
+                        a for a in top.args if a.__class__ is Elementwise and self._known(a, stack, guard)[1] is None
+                    ]
                     if missing:
                         pending.extend(reversed(missing))
                         continue
@@ -210,8 +214,10 @@ class Lift:
         here.body.append(Let(name, value))
         return Var(name)
 
-    def _load(self, source: Any, mapping: dict[Axis, Any], stack: list[Block], guard: Any, term: Any = None, other: Any = None) -> Any:
-        """Reads an element. `other`: what to take where the guard fails, for a selection that is nothing but this load."""
+    def _load(
+        self, source: Any, mapping: dict[Axis, Any], stack: list[Block], guard: Any, term: Any = None, other: Any = None
+    ) -> Any:
+        """Reads an element. other: what to take where the guard fails, if the selection is this load alone."""
         buffer, term = self.buffers[source], term or source
         places = self._places(buffer, mapping)
         missing = {axis: 0 for axis in buffer.loops if axis not in axes(source)}
@@ -219,7 +225,9 @@ class Lift:
             places = tuple(substitute(e, missing) for e in places)
         gathered = next(nodes(places, Term), None) is not None
         present = self._present(buffer, places)
-        if guard is not True and other is None and present is True and not gathered:  # it is there even where the guard fails
+        if (
+            guard is not True and other is None and present is True and not gathered
+        ):  # it is there even where the guard fails
             here, known = self._known(term, stack, True)
             if known is not None:
                 return known
@@ -238,7 +246,7 @@ class Lift:
         return Var(name)
 
     def _present(self, buffer: Buffer, places: Sequence[Any]) -> Any:
-        """The condition under which an element is there at all; True if it always is. An index from memory is taken at its word."""
+        """The condition under which an element is there at all. An index from memory is taken at its word."""
         condition: Any = True
         for axis, e in zip(buffer.dims, places, strict=True):
             if e is axis or e.__class__ is int or next(nodes(e, Term), None) is not None:
@@ -267,7 +275,7 @@ class Lift:
         return Var(names[0]) if group[0] is term else here.memo[term]
 
     def _case(self, term: Any, stack: list[Block], guard: Any) -> Any:
-        """Either side is only read where it is taken: guarded loads, then a selection, or the load alone if the rest is a number."""
+        """Either side is only read where it is taken: guarded loads, then a selection (or a lone load with `other`)."""
         here = stack[-1]
         sides = ((both(guard, term.cond), term.a, term.b), (both(guard, invert(term.cond)), term.b, term.a))
         for when, side, rest in sides:

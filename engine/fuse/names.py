@@ -12,11 +12,18 @@ from .lift import KEYWORDS
 
 MOST = 4  # operations that a kernel's name lists
 QUIET = frozenset(("where", "copy", "f32", "f16", "bf16", "i32", "i64", "b8"))
-FOLDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "product", "logical_or": "any", "logical_and": "all"}
+FOLDS = {
+    "add": "sum",
+    "maximum": "max",
+    "minimum": "min",
+    "multiply": "product",
+    "logical_or": "any",
+    "logical_and": "all",
+}
 
 
 class Names:
-    """Names of one program. `values`: what the lines between are called; `origins`: the torch op that made each term."""
+    """Names of one program. values: what the lines between are called; origins: the torch op behind each term."""
 
     def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, str]):
         self.flow, self.stored, self.origins = flow, stored, origins
@@ -52,7 +59,9 @@ class Names:
         if term.__class__ is Reduce:
             return "matmul" if self._contracts(term) else FOLDS.get(term.fn, term.fn)
         if term.__class__ is Elementwise:
-            inside = term.fn == "multiply" and any(r.__class__ is Reduce and self._contracts(r) for r in self.flow.readers.get(term, ()))
+            inside = term.fn == "multiply" and any(
+                r.__class__ is Reduce and self._contracts(r) for r in self.flow.readers.get(term, ())
+            )
             return None if term.fn in QUIET or inside else str(term.fn)
         return "gather" if term.__class__ is Remap and len(operands(term)) > 1 else None
 

@@ -1,7 +1,7 @@
 """Index maps pushed to the leaves: what a kernel computes, with maps left only on what it loads.
 
-Maps on computed values stay nodes until it is known what is stored; then reading `v` under a map is computing `v` with its
-axes substituted. A Reduce inside keeps its own axes: one that would capture a substituted expression is renamed.
+Maps on computed values stay nodes until it is known what is stored; then reading `v` under a map is computing `v` with
+its axes substituted. A Reduce inside keeps its own axes: one that would capture a substituted expression is renamed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,27 @@ from typing import Any
 from ...ir.expr import Axis
 from ...ir.facts.index import substitute
 from ...ir.node import Node
-from ...ir.tensor import Case, Const, Elementwise, Index, Input, Reduce, Remap, Term, axes, index_axes, is_condition, operands
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    index_axes,
+    is_condition,
+    operands,
+)
 from .dataflow import Dataflow
 
 Substitution = tuple[tuple[Axis, Any], ...]
 
 
 class Resolver:
-    """Resolves the values of one flow. `stored` are leaves. `values`: names of terms, which follow them through resolution."""
+    """Resolves the values of one flow. stored: the leaves. values: names of terms, which follow them."""
 
     def __init__(self, flow: Dataflow, stored: Container[Any], values: dict[Any, str]):
         self.flow, self.stored, self.values = flow, stored, values
@@ -44,7 +57,9 @@ class Resolver:
 
     def kernel(self, root: Term) -> Term:
         """The value of a stored term over other stored terms and inputs."""
-        if all(self.plain[operand] for operand in operands(root)) and (root.__class__ is not Remap or self._leaf(root.x)):
+        if all(self.plain[operand] for operand in operands(root)) and (
+            root.__class__ is not Remap or self._leaf(root.x)
+        ):
             return root
         return self._settle((root, ()), self._step)
 
@@ -120,7 +135,9 @@ class Resolver:
     def _reduce(self, term: Reduce, sub: dict[Axis, Any]) -> Term:
         free = {axis for e in sub.values() for axis in index_axes(e)}
         renamed = {axis: self._fresh(axis, free) for axis in term.over if axis in free} if free else {}
-        return Reduce(term.fn, tuple(renamed.get(axis, axis) for axis in term.over), self._need(term.x, {**sub, **renamed}))
+        return Reduce(
+            term.fn, tuple(renamed.get(axis, axis) for axis in term.over), self._need(term.x, {**sub, **renamed})
+        )
 
     def _fresh(self, axis: Axis, avoid: set[Axis]) -> Axis:
         """Another axis of the same extent that nobody uses here. The same question gets the same answer."""
@@ -142,6 +159,6 @@ def as_term(e: Any) -> Term:
     """An index expression where a value is wanted."""
     if isinstance(e, bool) or e.__class__ is int:
         return Const(e, "b8" if isinstance(e, bool) else "i64")
-    if isinstance(e, Node) and not isinstance(e, Term) or is_condition(e):
+    if (isinstance(e, Node) and not isinstance(e, Term)) or is_condition(e):
         return Index(e)
     return e  # type: ignore[no-any-return]

@@ -1,10 +1,10 @@
 """Fusion rules, told apart by what they do with `mat`. A rule is recognised by its two sides; there is no other way in.
 
-    h = mat(v)                          =>  h = v                        inline: not worth storing, whoever reads it
-    y = op(.., mat(v), ..)              =>  y = op(.., v, ..)            fuse: y's kernel computes v
-    y = op(.., mat(x), ..)              =>  y = mat(op(.., x, ..))       climb: store the epilogue instead
-    y = op(..)                          =>  y = mat(op(..))              share: store what several kernels compute
-    a = mat(v), b = mat(w)              =>  (a, b) = mat(v, w)           siblings: one kernel stores both
+h = mat(v)                          =>  h = v                        inline: not worth storing, whoever reads it
+y = op(.., mat(v), ..)              =>  y = op(.., v, ..)            fuse: y's kernel computes v
+y = op(.., mat(x), ..)              =>  y = mat(op(.., x, ..))       climb: store the epilogue instead
+y = op(..)                          =>  y = mat(op(..))              share: store what several kernels compute
+a = mat(v), b = mat(w)              =>  (a, b) = mat(v, w)           siblings: one kernel stores both
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ...ir.text import syntax as s
-from ..match.term_code import Writer, definitions
+from ..match.term_code import Writer
+from ..match.term_pattern import definitions
 from ..match.terms import Table, mentions_mat
 from ..rw.evaluate import Closure, Expressions, holds
 from ..rw.rule import Rule, RuleSet
@@ -60,7 +61,7 @@ class FusionRules:
                 self.siblings.append(Siblings(rule, _pair(rule), parameters or {}))
                 continue
             if kind == "inline":  # the root is the value itself: whoever would have read mat(v) reads v
-                rule = replace(rule, match=(replace(rule.match[-1], value=_without_mat(rule.match[-1])),))  # type: ignore[type-var]
+                rule = replace(rule, match=(_without_mat(rule.match[-1]),))
             found[kind].append(Writer(rule, parameters or {}, evidence=True, bind=True).write())
         self.inline, self.fuse = Table(found["inline"]), Table(found["fuse"])
         self.climb, self.share = Table(found["climb"]), Table(found["share"])
@@ -72,7 +73,8 @@ class FusionRules:
 
 
 def _without_mat(statement: Any) -> s.Syntax:
-    return statement.value.items[0]  # type: ignore[no-any-return]
+    """`h = v` for `h = mat(v)`."""
+    return s.Assign(statement.span, statement.target, statement.value.items[0])
 
 
 def _spell(node: s.Syntax, defined: dict[str, s.Syntax]) -> Spelling:
@@ -128,7 +130,9 @@ def _pair(rule: Rule) -> tuple[str, str, str, str]:
     names: list[str] = []
     for name, value in definitions(rule, rule.match).items():
         if not isinstance(value, s.Apply) or value.fn != "mat" or not isinstance(value.items[0], s.NameOf):
-            raise DplcError(f"rule `{rule.name}`: a rule of two kernels matches `a = mat(v)` and `b = mat(w)`", value.span)
+            raise DplcError(
+                f"rule `{rule.name}`: a rule of two kernels matches `a = mat(v)` and `b = mat(w)`", value.span
+            )
         names += [name, value.items[0].text]
     if len(names) != 4:
         raise DplcError(f"rule `{rule.name}`: a rule of two kernels matches two stored values", rule.span)

@@ -1,7 +1,7 @@
 """Patterns of index expressions that bind variables: `ko*BK + k`, `x // 4`, `subtract(b, m)` inside sums.
 
-A sum matches term by term, each term of the pattern against any term of the value that is left, in the value's order: sums
-do not depend on the order of their terms. This is the slow and general way; pattern.py writes out the common cases.
+A sum matches term by term, each term of the pattern against any term of the value that is left, in the value's order:
+sums do not depend on the order of their terms. This is the slow and general way; values.py writes out the common cases.
 """
 
 from __future__ import annotations

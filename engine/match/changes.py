@@ -1,8 +1,8 @@
 """`xs.. with change, ...`: the only ways for a template to reach into a captured run.
 
-    field=value                                    on the statements of the run themselves
-    load B[i..] => load C[e..] for x in d where g  on every load below; the first element that fits rewrites it, once
-    rule local(args)                               bottom-up, one pass, results are not looked at again
+field=value                                    on the statements of the run themselves
+load B[i..] => load C[e..] for x in d where g  on every load below; the first element that fits rewrites it, once
+rule local(args)                               bottom-up, one pass, results are not looked at again
 """
 
 from __future__ import annotations

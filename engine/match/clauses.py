@@ -1,4 +1,4 @@
-"""Clauses in their order: `let`, `pick`, `where`, `prefer`, and each parameter just before the first clause that reads it.
+"""Clauses in their order: `let`, `pick`, `where`, `prefer`, and each parameter before the first clause that reads it.
 
 A `let` runs as late as it can: just before the first clause that reads it (but not behind a choice that it does not
 depend on), and if none does, only when the rule rewrites. What only a `prefer` reads costs a search nothing.
@@ -6,13 +6,13 @@ depend on), and if none does, only when the rule rewrites. What only a `prefer` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.text import syntax as s
-from ..rw.evaluate import Closure, Environment, holds
+from ..rw.evaluate import Closure, Environment, Undecided, holds
 from ..rw.rule import Rule
 from .affine import names_in
 from .expressions import RuleExpressions
@@ -164,7 +164,8 @@ class Decision:
             step = steps[position]
             kind = step.__class__
             if kind is Let:
-                env[step.name] = self.ask(step.value, env, step.place)  # type: ignore[union-attr]
+                if not self.let(step, env, evidence):
+                    return
             elif kind is Guard:
                 if not self.passes(step, env):  # type: ignore[arg-type]
                     if evidence is not None:
@@ -188,6 +189,15 @@ class Decision:
         except MISTAKES as error:
             raise self.mistake(error, step.guard.condition) from error
 
+    def let(self, step: Any, env: Environment, evidence: Evidence | None) -> bool:
+        try:
+            env[step.name] = self.ask(step.value, env, step.place)
+        except Undecided:
+            if evidence is not None:
+                evidence.refuse(self.rule, 0, step.place.span, f"`{step.name}` compares what is not a number here")
+            return False
+        return True
+
     def ask(self, closure: Closure, env: Environment, place: Any) -> Any:
         try:
             return closure(env)
@@ -195,7 +205,9 @@ class Decision:
             raise self.mistake(error, getattr(place, "value", place)) from error
 
     def mistake(self, error: Exception, place: s.Syntax) -> DplcError:
-        return DplcError(f"rule `{self.rule.name}`: this cannot be evaluated: {error or type(error).__name__}", place.span)
+        return DplcError(
+            f"rule `{self.rule.name}`: this cannot be evaluated: {error or type(error).__name__}", place.span
+        )
 
     def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Any:
         """The values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
@@ -207,17 +219,27 @@ class Decision:
         domain = default = None
         try:
             domain = step.domain(env) if step.domain else None
-            if pin is None and step.name not in pinned:
+            if step.name not in pinned or (pin is EVERY and step.domain is None):
                 default = step.default(env) if step.default else None
+        except Undecided:
+            return self.refuse(step, evidence, f"{step.name} compares what is not a number here")
         except (ValueError, IndexError, ZeroDivisionError) as error:  # `max` of an empty list, say
             return self.refuse(step, evidence, f"{step.name} has no default here: {error}")
-        if pin is EVERY:
-            return tuple(domain) if domain is not None else ()
-        if step.name in pinned:
+        if pin is EVERY and domain is not None:
+            return tuple(domain)
+        if step.name in pinned and pin is not EVERY:
             return (pin,) if domain is None or pin in domain else self.outside(step, pin, domain, evidence, "")
         if default is None:
-            return (domain[0],) if domain else self.refuse(step, evidence, f"{step.name} has no value: its domain is empty")
-        return (default,) if domain is None or default in domain else self.outside(step, default, domain, evidence, "the default ")
+            return (
+                (domain[0],)
+                if domain
+                else self.refuse(step, evidence, f"{step.name} has no value: its domain is empty")
+            )
+        return (
+            (default,)
+            if domain is None or default in domain
+            else self.outside(step, default, domain, evidence, "the default ")
+        )
 
     def outside(self, step: Parameter, value: Any, domain: Any, evidence: Evidence | None, which: str) -> tuple[()]:
         if evidence is not None:
@@ -232,7 +254,5 @@ class Decision:
     def finish(self, env: Environment) -> None:
         """Compute what only the template reads."""
         for let in self.plan.late:
-            env[let.name] = self.ask(let.value, env, let.place)
-
-
-Asked = Callable[[Environment], Any]
+            if let.name not in env:
+                env[let.name] = self.ask(let.value, env, let.place)

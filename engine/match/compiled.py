@@ -1,4 +1,4 @@
-"""One rule, compiled: where it matches, under which conditions, and what it makes of the match. Compiled on first use."""
+"""One rule, compiled when first used: where it matches, under which conditions, and what it makes of the match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..rw.rule import Rule
 from .clauses import EVERY, Decision, plans
 from .context import kinds, places, splice
 from .expressions import RuleExpressions
-from .names import NAMES
+from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
 from .site import Site
 from .template import Template, declare, defined
@@ -121,7 +121,10 @@ class CompiledRule:
         """(path, block, start): where the first statement could match. all_: also where it surely does not."""
         root = None if all_ else pattern.root
         if self.rule.level == "module":
-            yield from (((), program, position) for position in kernels)
+            alone = len(self.rule.match) == 1 and not all_
+            for position in kernels:
+                if not alone or pattern.needs <= kinds(program[position]):
+                    yield (), program, position
             return
         for number in kernels:
             kernel = program[number]
@@ -148,8 +151,8 @@ class CompiledRule:
     def build(self, match_env: Environment) -> Block:
         """The statements that the template makes of a match."""
         env = dict(match_env)
-        self.decisions[0].finish(env)
-        self.decisions[1].finish(env)
+        self.decisions[True].finish(env)  # the lets that a search leaves out are a superset
+        env.setdefault(NAMES, Names(env["@site"], env))
         declare(self.defines, env)
         return self.template(env)  # type: ignore[no-any-return]
 
@@ -162,10 +165,9 @@ class CompiledRule:
         if len(arguments) != len(self.given):
             what = f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}"
             raise DplcError(what, self.rule.span)
-        from .template import names_in
-
         base = {"target": outer["target"], **dict(zip(self.given, arguments, strict=True))}
-        return self._pass(block, {**base, NAMES: names_in(outer), "@site": outer["@site"]})
+        names = outer.get(NAMES) or Names(outer["@site"], outer)
+        return self._pass(block, {**base, NAMES: names, "@site": outer["@site"]})
 
     def _pass(self, block: Block, base: Environment) -> Block:
         inner: list[Any] = []

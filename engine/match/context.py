@@ -22,7 +22,7 @@ class Context:
     end: int
 
     def plug(self, new: Block) -> Block:
-        return splice(self.statements, self.path, self.start, self.end, new)
+        return splice(self.statements, self.path, self.start, self.end, new)  # type: ignore[no-any-return]
 
     @property
     def around(self) -> tuple[Any, ...]:

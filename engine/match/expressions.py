@@ -1,4 +1,4 @@
-"""Expressions of clauses and templates: `engine/rw/evaluate` with substitutions, runs with roles, axes and nested nodes."""
+"""Expressions of clauses and templates: `engine/rw/evaluate` with substitutions, roles of runs, axes, nested nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
 
 
 class RuleExpressions(Expressions):
-    """Compiles the expressions of one level. With `symbolic`, comparisons of index expressions are index expressions."""
+    """Compiles the expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
 
     def subscript(self, node: s.Subscript) -> Closure:
         base = self.compile(node.base)
@@ -58,7 +58,7 @@ class RuleExpressions(Expressions):
         return look
 
     def _change(self, item: s.Syntax) -> Closure:
-        """A closure that gives (left, right) pairs: of `a := e`, of `as.. := es..`, or of a renaming that a fact made."""
+        """A closure that gives (left, right) pairs: of `a := e`, `as.. := es..`, or a renaming that a fact made."""
         if not isinstance(item, s.Substitution):
             renaming = self.compile(item.base if isinstance(item, s.Run) else item)
             return lambda env: [(e.Var(name), image) for name, image in renaming(env).items()]
@@ -66,6 +66,20 @@ class RuleExpressions(Expressions):
         if isinstance(item.left, s.Run):
             return lambda env: zip(left(env), right(env), strict=True)
         return lambda env: ((left(env), right(env)),)
+
+    def _member(self, node: s.Member) -> Closure:
+        """`x.field`: what a node or a record declares, never what Python adds to it."""
+        get = super()._member(node)
+
+        def look(env: Environment) -> Any:
+            value = get(env)
+            if callable(value):
+                raise DplcError(f"there is no field `{node.field}`", node.span)
+            return value
+
+        if node.field.startswith("_"):
+            raise DplcError(f"there is no field `{node.field}`", node.span)
+        return look
 
     def _run(self, node: s.Run) -> Closure:
         base = self.compile(node.base)

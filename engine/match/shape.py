@@ -135,7 +135,9 @@ def op_shape(call: s.Apply, among: dict[str, type[Node]] | None = None) -> Shape
         if isinstance(item, s.Keyword):
             if item.name not in cls.by_name or item.name in ("dst", "body"):
                 options = [f.name for f in cls.fields if f.name not in ("dst", "body")]
-                raise DplcError(f"`{call.fn}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, options))
+                raise DplcError(
+                    f"`{call.fn}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, options)
+                )
             fields[item.name] = listed(cls.by_name[item.name], item.value)
         elif many:
             fields[positional[0]] += (item,)

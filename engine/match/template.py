@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Var
 from ...ir.loop import If, Let, Load
 from ...ir.node import Node
 from ...ir.program import Kernel
@@ -20,11 +19,9 @@ from ...ir.text import syntax as s
 from ..rw.evaluate import RESERVED, Closure, Environment
 from .changes import Locals, compile_change
 from .expressions import RuleExpressions
-from .names import NAMES, Names
+from .names import NAMES
 from .pattern import sticky
 from .shape import Shape, shape_of
-
-SITE = "@site"
 
 
 class Template(RuleExpressions):
@@ -122,18 +119,10 @@ class Template(RuleExpressions):
                 defined = {x.dst for x in part if isinstance(x, Let | Load)}
                 again = sorted(defined & seen)
                 seen |= defined
-                out += substitute(part, {name: names_in(env).fresh(name) for name in again})
+                out += substitute(part, {name: env[NAMES].fresh(name) for name in again})
             return tuple(out)
 
         return build
-
-
-def names_in(env: Environment) -> Names:
-    """The names of the rewrite in progress."""
-    found = env.get(NAMES)
-    if found is None:
-        found = env[NAMES] = Names(env[SITE], env)
-    return found  # type: ignore[no-any-return]
 
 
 def _kept(key: str, position: int, field: str, default: Any) -> Closure:
@@ -167,7 +156,9 @@ def _definition(shape: Shape) -> Iterator[str]:
         if isinstance(value, s.NameOf):
             yield value.text
     if shape.cls is Kernel:
-        yield from (item.name for item in (*shape.fields["ins"], *shape.fields["outs"]) if isinstance(item, s.ParamItem))
+        yield from (
+            item.name for item in (*shape.fields["ins"], *shape.fields["outs"]) if isinstance(item, s.ParamItem)
+        )
     axes = shape.fields.get("axes")
     if isinstance(axes, tuple):  # the axes of a Tile; those of a slab are labels
         yield from (item.name for item in axes if isinstance(item, s.AxisItem))
@@ -177,7 +168,4 @@ def declare(names: tuple[str, ...], env: Environment) -> None:
     """Choose the names that a template defines."""
     for name in names:
         if name not in env:
-            env[name] = names_in(env).fresh(name)
-
-
-__all__ = ["Template", "Var", "declare", "defined", "names_in"]
+            env[name] = env[NAMES].fresh(name)

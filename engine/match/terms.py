@@ -1,7 +1,8 @@
 """Rules on tensor: rewriting bottom-up to a fixpoint.
 
-Terms are interned, so a rewrite is remembered per term and only the spine above a change is built and matched again. The stack
-is explicit: ten thousand nested operations are as good as one. Attempts are chosen by the class and function of the root.
+Terms are interned, so a rewrite is remembered per term and only the spine above a change is built and matched again.
+The stack is explicit: ten thousand nested operations are as good as one. Attempts are chosen by the class and function
+of the root.
 """
 
 from __future__ import annotations
@@ -11,11 +12,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...codegen.target import Target, target as default_target
+from ...codegen.target import Target
+from ...codegen.target import target as default_target
 from ...ir import compose
 from ...ir.diagnostic import DplcError
 from ...ir.facts.index import substitute
-from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Named, Output, Reduce, Remap, Term, TensorGraph, dtype, operands
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Index,
+    Input,
+    Mat,
+    Named,
+    Output,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    dtype,
+    operands,
+)
 from ...ir.text import syntax as s
 from ..rw.rule import Rule, RuleSet
 from .term_code import Attempt, Writer
@@ -31,9 +48,14 @@ def mentions_mat(rule: Rule) -> bool:
             return any(map(found, node))
         if isinstance(node, s.Apply) and node.fn == "mat":
             return True
-        return isinstance(node, s.Syntax) and any(found(getattr(node, f.name)) for f in dataclasses.fields(node) if f.name != "span")
+        return isinstance(node, s.Syntax) and any(
+            found(getattr(node, f.name)) for f in dataclasses.fields(node) if f.name != "span"
+        )
 
     return found((rule.match, rule.rewrite))
+
+
+CHANGES_DTYPE = "the result would have another dtype"
 
 
 @dataclass(frozen=True)
@@ -71,10 +93,11 @@ class Evidence:
 
 @dataclass
 class TermSite:
-    """What facts see on tensor: the target. With evidence, refusals are noted here."""
+    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here."""
 
     target: Target
     evidence: Evidence | None = None
+    weights: frozenset[str] = frozenset()
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
         assert self.evidence is not None
@@ -86,17 +109,28 @@ class TermSite:
 class TermRules:
     """Compiled rules on tensor. `enabled` names @unstable rules to use; exact leaves @approx ones out."""
 
-    def __init__(self, rules: Iterable[Rule], enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        enabled: Iterable[str] = (),
+        exact: bool = False,
+        parameters: dict[str, Any] | None = None,
+    ):
         wanted = set(enabled)
         self.rules = [
-            rule for rule in rules
-            if rule.level == "tensor" and ("unstable" not in rule.attributes or rule.name in wanted) and not (exact and "approx" in rule.attributes)
-        ]  # fmt: skip
+            rule
+            for rule in rules
+            if rule.level == "tensor"
+            and ("unstable" not in rule.attributes or rule.name in wanted)
+            and not (exact and "approx" in rule.attributes)
+        ]
         self.parameters = parameters or {}
         self._tables: dict[bool, Table] = {}
 
     @classmethod
-    def of(cls, rules: RuleSet, enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None) -> TermRules:
+    def of(
+        cls, rules: RuleSet, enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None
+    ) -> TermRules:
         """The algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
         return cls((rule for rule in rules.at("tensor") if not mentions_mat(rule)), enabled, exact, parameters)
 
@@ -133,15 +167,23 @@ class Table:
 
     def _select(self, kind: type, fn: str | None) -> tuple[tuple[Attempt, Run], ...]:
         return tuple(
-            (a, a.run) for a in self.attempts if a.root in (None, kind) and (kind is not Elementwise or a.fn in (None, fn) or a.root is None)
+            (a, a.run)
+            for a in self.attempts
+            if a.root in (None, kind) and (kind is not Elementwise or a.fn in (None, fn) or a.root is None)
         )
 
 
 class Rewriter:
     """One rewrite of one program: normal forms by term."""
 
-    def __init__(self, rules: TermRules, target: Target | None = None, evidence: Evidence | None = None):
-        self.site = TermSite(target or default_target(), evidence)
+    def __init__(
+        self,
+        rules: TermRules,
+        target: Target | None = None,
+        evidence: Evidence | None = None,
+        weights: Iterable[str] = (),
+    ):
+        self.site = TermSite(target or default_target(), evidence, frozenset(weights))
         self.evidence = evidence
         self.table = rules.table(evidence is not None)
         self.normal: dict[Any, Any] = {}
@@ -186,6 +228,10 @@ class Rewriter:
             if result is None:
                 continue
             if dtype(result) != dtype(term):  # a rewrite is an equation between values of one dtype
+                if self.evidence is not None:
+                    self.evidence.refusals.append(
+                        Refusal(attempt.rule, CHANGES_DTYPE, "where", attempt.rule.location, term)
+                    )
                 continue
             self.firings += 1
             if self.firings > self.limit:
@@ -200,7 +246,7 @@ class Rewriter:
         return DplcError(f"the rules on tensor do not come to an end: {', '.join(names)}", rule.span if rule else None)
 
     def _rebuilt(self, term: Any, stack: list[Any]) -> Any:
-        """The term over the normal forms of its operands. None if some are not known yet: they are on the stack then."""
+        """The term over the normal forms of its operands. None if some are not known: they are on the stack then."""
         normal, kind = self.normal, term.__class__
         if kind is Elementwise:
             args = term.args
@@ -208,7 +254,7 @@ class Rewriter:
             if None in new:
                 stack.extend([arg for arg, known in zip(args, new, strict=True) if known is None])
                 return None
-            found = tuple(new)
+            found: Any = tuple(new)
             return term if found == args else Elementwise(term.fn, found)  # interned: == compares identities
         if kind is Input or kind is Const:
             return term
@@ -221,7 +267,11 @@ class Rewriter:
             return term if x is term.x else compose.reduce(term.fn, term.over, x)
         if kind is Remap:
             mapping = {axis: self._index(e) for axis, e in term.map}
-            return term if normal[term.x] is term.x and tuple(mapping.items()) == term.map else compose.remap(normal[term.x], mapping)
+            return (
+                term
+                if normal[term.x] is term.x and tuple(mapping.items()) == term.map
+                else compose.remap(normal[term.x], mapping)
+            )
         if kind is Case:
             return Case(self._index(term.cond), normal[term.a], normal[term.b])
         if kind is Index:
@@ -232,13 +282,28 @@ class Rewriter:
         return substitute(e, {}, lambda term: self.normal[term])
 
 
-def rewrite_graph(graph: TensorGraph, rules: TermRules, target: Target | None = None, evidence: Evidence | None = None) -> TensorGraph:
-    """The program with the rules applied everywhere, to a fixpoint. Names follow the values that have them."""
-    rewriter = Rewriter(rules, target, evidence)
+def rewrite_graph(
+    graph: TensorGraph,
+    rules: TermRules,
+    target: Target | None = None,
+    evidence: Evidence | None = None,
+    origins: dict[Any, str] | None = None,
+    weights: Iterable[str] = (),
+) -> TensorGraph:
+    """The program with the rules applied everywhere, to a fixpoint. Names follow the values that have them, and so do
+    origins (the op that each term came from), which is added to.
+
+    weights: the inputs that are known when the program is loaded.
+    """
+    rewriter = Rewriter(rules, target, evidence, weights)
     rewriter.limit = FUEL * (100 + len(graph.names))
     outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
     if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
         return graph
+    if origins is not None:
+        for old, origin in tuple(origins.items()):
+            if old in rewriter.normal:
+                origins.setdefault(rewriter.normal[old], origin)
     names: dict[Any, Named] = {}
     for named in graph.names:
         value = rewriter.normal.get(named.value)

@@ -45,6 +45,8 @@ class Evidence:
     # ---- the matcher reports
     def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
         """After `matched` statements the pattern wants `expected`, the program has `found` (None: the block ends)."""
+        if matched < self._closeness[0]:
+            return
         closeness = (matched, int(_alike(expected, found)))
         if closeness > self._closeness:
             self._closeness = closeness
@@ -80,13 +82,16 @@ class Evidence:
     def _miss(self, rule: Rule) -> Refusal:
         nearest = self.nearest
         if nearest is None:
-            return Refusal(rule, -2, rule.span, lambda: f"nothing here is like its first statement `{_head(rule.match[0])}`")
+            return Refusal(
+                rule, -2, rule.span, lambda: f"nothing here is like its first statement `{_head(rule.match[0])}`"
+            )
         matched, expected, found = nearest
 
         def text() -> str:
             place = "the end of the block" if found is None else f"`{_first_line(found)}`"
             count = f"{matched} statement{'' if matched == 1 else 's'}"
-            return f"the pattern matches nowhere; nearest miss after {count}: expected {_expected(expected)}, found {place}"
+            near = f"nearest miss after {count}: expected {_expected(expected)}, found {place}"
+            return f"the pattern matches nowhere; {near}"
 
         return Refusal(rule, -1, expected.span, text)
 

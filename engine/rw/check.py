@@ -1,16 +1,18 @@
-"""Static checks of rules: at load for users' files, in the tests for ours. `python -m`-free: nothing in a rule is executed.
+"""Static checks of rules: at load for users' files, in the tests for ours. Nothing in a rule is executed.
 
-Each check is a function of a `Subject` (one rule, laid out) in vocabulary.py, scope.py, clauses.py or overlap.py; its name is
-the name of its findings. Errors stop a file from loading; warnings do not, and our own rules are held to them in the tests.
+Each check is a function of a `Subject` (one rule, laid out) in vocabulary.py, scope.py, axes.py, clauses.py or overlap.py;
+its name is the name of its findings. Errors stop a file from loading; warnings do not, and our own rules are held to them in the tests.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 
 from ...ir.diagnostic import Diagnostics, DplcError
-from . import clauses, overlap, scope, vocabulary
+from . import axes, clauses, overlap, scope, vocabulary
 from .finding import ERROR, WARNING, Finding
 from .rule import Rule, RuleSet
 from .subject import Subject
@@ -23,20 +25,20 @@ CHECKS: tuple[Check, ...] = (
     vocabulary.known_calls,
     vocabulary.argument_counts,
     vocabulary.local_rules,
-    vocabulary.member_fields,
     vocabulary.changed_fields,
     vocabulary.parameter_sorts,
     vocabulary.torch_forms,
     vocabulary.torch_ignored,
     scope.unbound,
     scope.wildcards,
+    scope.root_defined,
     scope.unused_variables,
     scope.unused_clauses,
     scope.unused_parameters,
     scope.bound_twice,
     scope.dropped_runs,
-    scope.root_defined,
     scope.reset_fields,
+    axes.dangling_axes,
     clauses.sort_clashes,
     clauses.unique_reasons,
     clauses.defaults_in_domains,
@@ -49,15 +51,18 @@ CHECKS: tuple[Check, ...] = (
     overlap.shadowed,
 )
 
-# Where facts are registered, per floor; a module that is not there registers nothing.
-FACT_MODULES = ("engine.facts", "engine.front.shape_facts", "engine.fuse.facts")
+# Where facts are registered: modules, and packages with all that is in them.
+FACT_MODULES = ("engine.facts", "engine.match.names", "engine.front.shape_facts", "engine.fuse.facts")
 
 
+@functools.cache
 def load_facts() -> None:
-    """Import the modules that register facts. Idempotent."""
+    """Import the modules that register facts."""
     root = __package__.removesuffix(".engine.rw")
-    for module in FACT_MODULES:
-        importlib.import_module(f"{root}.{module}")
+    for name in FACT_MODULES:
+        module = importlib.import_module(f"{root}.{name}")
+        for inner in pkgutil.iter_modules(getattr(module, "__path__", ())):
+            importlib.import_module(f"{module.__name__}.{inner.name}")
 
 
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
@@ -67,7 +72,7 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     for check in CHECKS:
         for finding in check(subject):
             finding.check = check.__name__
-            found.setdefault((finding.span, finding.what), finding)
+            found.setdefault((finding.span, finding.severity), finding)  # one place, one problem: the first says it best
     return sorted(found.values(), key=_place)
 
 
@@ -90,7 +95,9 @@ def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
 def errors(findings: Iterable[DplcError], enforce: Iterable[str] = ()) -> list[DplcError]:
     """The findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
     strict = set(enforce)
-    return [f for f in findings if not isinstance(f, Finding) or f.severity == ERROR or f.check in strict or "all" in strict]
+    return [
+        f for f in findings if not isinstance(f, Finding) or f.severity == ERROR or f.check in strict or "all" in strict
+    ]
 
 
 def warnings(findings: Iterable[DplcError]) -> list[DplcError]:

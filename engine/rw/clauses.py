@@ -10,7 +10,6 @@ from ...ir.text import syntax as s
 from ...ir.text.read import read_block, read_unit
 from .evaluate import Expressions
 from .finding import WARNING, Finding
-from .positions import walk
 from .sorts import Inference
 from .subject import Subject
 
@@ -19,8 +18,8 @@ def sort_clashes(subject: Subject) -> Iterator[Finding]:
     """A value of one sort where another is wanted: in guards, domains, facts' arguments, fields of the template."""
     found: dict[Any, Finding] = {}
 
-    def report(what: str, node: s.Syntax) -> None:
-        found.setdefault(node.span, subject.finding(what, node.span))
+    def report(what: str, node: s.Syntax, hint: str | None = None) -> None:
+        found.setdefault(node.span, subject.finding(what, node.span, (), hint))
 
     inference = Inference(subject.facts, report)
     for node, want, what, scope, makes in subject.expressions:
@@ -33,7 +32,12 @@ def sort_clashes(subject: Subject) -> Iterator[Finding]:
 
 
 def _is_closed_name(node: s.Syntax, kind: str) -> bool:
-    return isinstance(node, s.NameOf) and kind in ("role", "via", "fn", "dtype")  # vocabulary.closed_names says it better
+    return isinstance(node, s.NameOf) and kind in (
+        "role",
+        "via",
+        "fn",
+        "dtype",
+    )  # vocabulary.closed_names says it better
 
 
 def unique_reasons(subject: Subject) -> Iterator[Finding]:
@@ -42,7 +46,9 @@ def unique_reasons(subject: Subject) -> Iterator[Finding]:
     for guard in subject.rule.guards:
         if guard.reason in first:
             notes = (f"the other is in line {first[guard.reason].span.line}",)
-            yield subject.finding(f'two guards say because "{guard.reason}"', guard.span, notes, "say what is different")
+            yield subject.finding(
+                f'two guards say because "{guard.reason}"', guard.span, notes, "say what is different"
+            )
         elif not guard.reason.strip():
             yield subject.finding("a guard without a reason", guard.span, (), 'because "what is wrong when it fails"')
         first.setdefault(guard.reason, guard)
@@ -71,17 +77,30 @@ def _constant(subject: Subject, node: s.Syntax) -> Any:
 def attributes(subject: Subject) -> Iterator[Finding]:
     """Attributes that contradict each other."""
     held = subject.rule.attributes
-    for a, b in (("local", "canonical"), ("local", "repeat"), ("canonical", "repeat"), ("canonical", "approx"), ("canonical", "unstable")):
+    for a, b in (
+        ("local", "canonical"),
+        ("local", "repeat"),
+        ("canonical", "repeat"),
+        ("canonical", "approx"),
+        ("canonical", "unstable"),
+    ):
         if {a, b} <= held:
             yield subject.finding(f"@{a} and @{b} exclude each other", subject.rule.span)
     if "canonical" in held and subject.rule.parameters:
-        yield subject.finding("a @canonical rule has no parameters: nobody could choose them", subject.rule.parameters[0].span)
+        yield subject.finding(
+            "a @canonical rule has no parameters: nobody could choose them", subject.rule.parameters[0].span
+        )
 
 
 # ---- examples
 
-# What the matchers say when a pattern does not fit; everything else that a refusal says is a `because`.
-PATTERN_MISSES = ("expected", "found", "nothing", "says nothing about", "outside", "domain", "matched", "no ", " not ")
+# What matchers say when a pattern does not fit (engine/match/whynot.py, engine/front/torch_rules); all else is a `because`.
+PATTERN_MISSES = (
+    "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement", "is not in its domain",
+    "the rule says nothing about", "has no field", "two values for", " is not ", " is no list", "a list of ",
+)  # fmt: skip
+# What an example may set beside the parameters of its rule.
+SETTINGS = {"tensor": ("weights",)}  # the inputs whose values are known before the program runs
 
 
 def examples_enough(subject: Subject) -> Iterator[Finding]:
@@ -103,14 +122,20 @@ def refusals_known(subject: Subject) -> Iterator[Finding]:
     reasons = [guard.reason for guard in subject.rule.guards]
     for example in subject.rule.examples:
         text = example.gives
-        if isinstance(text, str) and not any(text in reason for reason in reasons) and not any(miss in text for miss in PATTERN_MISSES):
+        if (
+            isinstance(text, str)
+            and not any(text in reason for reason in reasons)
+            and not any(miss in text for miss in PATTERN_MISSES)
+        ):
             what = f'no guard says because "{text}"'
-            yield subject.finding(what, example.span, [f'there is "{reason}"' for reason in reasons], did_you_mean(text, reasons))
+            yield subject.finding(
+                what, example.span, [f'there is "{reason}"' for reason in reasons], did_you_mean(text, reasons)
+            )
 
 
 def example_parameters(subject: Subject) -> Iterator[Finding]:
     """`example "title" (BK=16)`: parameters of the rule, each once, with constant values."""
-    known = [parameter.name for parameter in subject.rule.parameters]
+    known = [*(parameter.name for parameter in subject.rule.parameters), *SETTINGS.get(subject.rule.level, ())]
     for example in subject.rule.examples:
         for n, argument in enumerate(example.arguments):
             if argument.name not in known:
@@ -121,24 +146,23 @@ def example_parameters(subject: Subject) -> Iterator[Finding]:
 
 
 def example_programs(subject: Subject) -> Iterator[Finding]:
-    """The programs of examples read as programs of their level."""
+    """The programs of examples read as programs of their level; what a rule on torch gives is on tensor."""
+    level = subject.rule.level if subject.dataflow else None
     for example in subject.rule.examples:
-        for block in (example.before, example.gives):
+        for block, at in ((example.before, level), (example.gives, None if level == "torch" else level)):
             try:
                 if isinstance(block, tuple):
-                    _read(block, subject)
+                    _read(block, at, subject.dataflow)
             except DplcError as error:
-                yield subject.finding(f'example "{example.title}": {error.what}', error.span or example.span, error.notes, error.hint)
+                what = f'example "{example.title}": {error.what}'
+                yield subject.finding(what, error.span or example.span, error.notes, error.hint)
 
 
-def _read(block: tuple[s.Syntax, ...], subject: Subject) -> None:
-    units = [statement for statement in block if isinstance(statement, s.Unit)]
-    if units:
+def _read(block: tuple[s.Syntax, ...], level: str | None, dataflow: bool) -> None:
+    if any(isinstance(statement, s.Unit) for statement in block):
         for unit in block:
-            read_unit(unit, subject.rule.level if subject.dataflow else None)
-    elif not subject.dataflow:
+            read_unit(unit, level)
+    elif not dataflow:
         read_block(block)
     else:
-        strange = next((x for x in walk(block) if isinstance(x, s.ForLoop | s.RunStatement | s.AccumulateInto)), None)
-        if strange is not None:
-            raise DplcError("this is no statement of a graph", strange.span)
+        raise DplcError("the program of an example on torch or tensor is a `graph`", block[0].span)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ...ir import schemas
 from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.text import syntax as s
-from ..front import schemas
 from .evaluate import CONSTANTS
 from .facts import facts_of
 from .positions import Positions, Report, is_variable, named
@@ -17,6 +17,12 @@ PRIMITIVES = ("Reduce", "Index", "Case", "cast", "mat")
 _KINDS = {
     "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "int[]": Sort("int", True), "dtype": Sort("dtype"),
 }  # fmt: skip
+
+
+def targets(node: s.Assign) -> tuple[s.Syntax, ...]:
+    """The names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
+    target = node.target.base if isinstance(node.target, s.Subscript) else node.target
+    return target.items if isinstance(target, s.Group) else (target,)
 
 
 class DataflowPositions(Positions):
@@ -32,7 +38,11 @@ class DataflowPositions(Positions):
             self.add(node.target.base, NAME, "a value", makes=True)
             self._bracket(node.target.items)
         else:
-            self.add(node.target, NAME, "a value", makes=True)
+            for target in targets(node):
+                self.add(target, NAME, "a value", makes=True)
+        for declared in node.types:  # `v: t[shape(y)..] = Var(x)`: a torch op of the template
+            self.add(named(declared.dtype, declared), Sort("dtype"), "a dtype")
+            self._list(declared.dims, EXPR, "an extent")
         value = node.value
         if isinstance(value, s.LoadOf):
             self.report(f"`load` is no part of level {self.level}", value.span)
@@ -75,8 +85,9 @@ class DataflowPositions(Positions):
         elif node.fn == "cast" and len(node.items) == 2:
             self._term(node.items[0])
             self.add(node.items[1], Sort("dtype"), "a dtype")
-        elif node.fn == "mat" and len(node.items) == 1:
-            self._term(node.items[0])
+        elif node.fn == "mat" and node.items:
+            for item in node.items:
+                self._term(item)
         elif node.fn in PRIMITIVES and not (self.level == "torch" and schemas.overloads(node.fn)):
             forms = "`Index(e)`, `Case(condition, a, b)`, `cast(x, dtype)`, `mat(x)`"
             self.report(f"`{node.fn}` is not written like this", node.span, (f"the forms are {forms}",))

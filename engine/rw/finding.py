@@ -6,14 +6,23 @@ from collections.abc import Iterable
 
 from ...ir.diagnostic import DplcError, Span
 
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "note"
 
 
 class Finding(DplcError):
-    """One problem of one rule. check: the name of the check that found it. A warning does not stop a file from loading."""
+    """One problem of one rule. check: the name of the check that found it.
+
+    An error stops a file from loading, a warning does not; a note is for those who ask.
+    """
 
     def __init__(
-        self, what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None, severity: str = ERROR, check: str = ""
+        self,
+        what: str,
+        span: Span,
+        notes: Iterable[str] = (),
+        hint: str | None = None,
+        severity: str = ERROR,
+        check: str = "",
     ):
         super().__init__(what, span, notes, hint)
         self.severity, self.check = severity, check

@@ -1,4 +1,4 @@
-"""The order of a pipeline: file order unless a line says otherwise; a line that cannot be obeyed is an error at load."""
+"""The order of a pipeline: file order unless a line says otherwise. A line that cannot be obeyed is an error at load."""
 
 from __future__ import annotations
 
@@ -29,19 +29,25 @@ class _Edge:
 
 
 def arrange(pipeline: str, places: Iterable[Place], known: set[str]) -> list[str]:
-    """The labels in order. A line stays where it is written if its wishes hold there, else it moves as little as they ask.
+    """The labels in order. A line stays where it is written if its wishes hold there; else it moves, and no other does.
     A line that is laid over (not written among the others) goes right after, or right before, the pass that it names.
 
     known: further names that a wish may mention without effect (passes that were dropped). Raises DplcError.
     """
     listed = list(places)
-    later = _closure(listed, _edges(pipeline, listed, known))
+    edges = _edges(pipeline, listed, known)
+    later = _closure(listed, edges)  # of all lines: finds the circles
     written = [place for place in listed if not place.laid_over]
-    order: list[Place] = [place for place in written if not place.wishes]
+    labels = {place.label for place in written}
+    own = _closure(
+        written, [edge for edge in edges if edge.early in labels and edge.late in labels and not edge.says.laid_over]
+    )
+    order = [place for place in written if not place.wishes]
     for n, place in enumerate(written):
         if place.wishes:
             before = [order.index(other) for other in written[:n] if other in order]
-            order.insert(_within(place, before[-1] + 1 if before else 0, order, later), place)
+            low, high = _bounds(place, order, own)
+            order.insert(min(max(before[-1] + 1 if before else 0, low), high), place)
     for place in listed:
         if place.laid_over:
             order.insert(_beside(place, order, later), place)
@@ -49,14 +55,14 @@ def arrange(pipeline: str, places: Iterable[Place], known: set[str]) -> list[str
 
 
 def _bounds(place: Place, order: list[Place], later: dict[str, set[str]]) -> tuple[int, int]:
+    """The first and the last position that a line may take among those that stand already."""
     low = max((n + 1 for n, other in enumerate(order) if place.label in later[other.label]), default=0)
     high = min((n for n, other in enumerate(order) if other.label in later[place.label]), default=len(order))
+    if low > high:
+        early, late = order[high], order[low - 1]
+        what = f"pass `{place.label}` cannot run after `{late.label}` and before `{early.label}`: `{early.label}` runs first"
+        raise DplcError(what, place.span, [f"`{other.label}` is at {_location(other)}" for other in (early, late)])
     return low, high
-
-
-def _within(place: Place, wanted: int, order: list[Place], later: dict[str, set[str]]) -> int:
-    low, high = _bounds(place, order, later)
-    return min(max(wanted, low), high)
 
 
 def _beside(place: Place, order: list[Place], later: dict[str, set[str]]) -> int:
@@ -65,7 +71,9 @@ def _beside(place: Place, order: list[Place], later: dict[str, set[str]]) -> int
     targets = {name for kind, name in place.wishes if kind == "after"}
     if not targets:
         return high
-    while low < high and order[low].laid_over and any(kind == "after" and name in targets for kind, name in order[low].wishes):
+    while (
+        low < high and order[low].laid_over and targets & {name for kind, name in order[low].wishes if kind == "after"}
+    ):
         low += 1
     return low
 
@@ -126,9 +134,13 @@ def _closure(places: list[Place], edges: list[_Edge]) -> dict[str, set[str]]:
 def _circle(edges: tuple[_Edge, ...]) -> DplcError:
     said = list(dict.fromkeys(edge.says for edge in edges))
     circle = " before ".join([*(edge.early for edge in edges), edges[0].early])
-    notes = [f"`{place.label}` wants to be {_wishes(place)}: {place.span.location if place.span else 'built in'}" for place in said]
+    notes = [f"`{place.label}` wants to be {_wishes(place)}: {_location(place)}" for place in said]
     return DplcError(f"these lines contradict each other: {circle}", said[-1].span, notes, "take one of them back")
 
 
 def _wishes(place: Place) -> str:
     return ", ".join(f"{kind} {name}" if name else kind for kind, name in place.wishes)
+
+
+def _location(place: Place) -> str:
+    return place.span.location if place.span else "built in"

@@ -7,6 +7,7 @@ doubt: it becomes a warning), and does a pattern match *everything* that another
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 from ...ir.text import syntax as s
 from ...ir.text.read import statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
-from .finding import WARNING, Finding
-from .positions import is_variable
+from .finding import NOTE, WARNING, Finding
+from .positions import is_variable, names, walk
 from .rule import Rule
 from .subject import Subject
 
@@ -24,16 +25,47 @@ _COMPUTED = s.Member | s.Subscript | s.Operation | s.Choice | s.Comprehension | 
 
 
 def repeats_itself(subject: Subject) -> Iterator[Finding]:
-    """Under @repeat, or as a canonical rule, a template that its own pattern can match: only guards stop it."""
+    """Under @repeat, or as a canonical rule, a template that its own pattern can match, where nothing gets less by it.
+
+    With a guard it is a note: the guard may well be what ends it. Without one only the fuel does.
+    """
     rule = subject.rule
-    if rule.level not in ("tile", "loop", "kernel") or not rule.attributes & {"repeat", "canonical"}:
+    if rule.level not in ("tile", "loop", "kernel") or not rule.attributes & {"repeat", "canonical"} or _dwindles(rule):
         return
+    severity = NOTE if rule.guards else WARNING
+    stops = "only its guards stop the repetition" if rule.guards else "nothing stops the repetition"
     for block in _blocks(rule.rewrite):
         for n, statement in enumerate(block):
             if not isinstance(statement, s.RunStatement | s.EachBlock | s.DropStatement) and _may_list(rule.match, block[n:]):
-                what = "the template can match its own pattern: only its guards stop the repetition"
-                yield subject.finding(what, statement.span, (), None, WARNING)
+                what = f"the template can match its own pattern: {stops}"
+                yield subject.finding(what, statement.span, (), None, severity)
                 return
+
+
+def _dwindles(rule: Rule) -> bool:
+    """Whether every firing leaves fewer loops, axes or statements of some kind: then it ends by itself."""
+    runs = [next(names(node.run.base)).text for node in walk(rule.rewrite) if isinstance(node, s.RunStatement)]
+    if len(runs) > len(set(runs)) or any(isinstance(node, s.EachBlock | s.UseRule) for node in walk(rule.rewrite)):
+        return False
+    before, after = _census(rule.match), _census(rule.rewrite)
+    return any(after[kind] < number for kind, number in before.items())
+
+
+def _census(statements: tuple[s.Syntax, ...]) -> Counter[tuple[str, str | None]]:
+    """How many statements and axes of each kind are written out. A run that changes its role may be any number of axes."""
+    found: Counter[tuple[str, str | None]] = Counter()
+    for node in walk(statements):
+        if isinstance(node, s.AxisItem):
+            found["axis", node.role] += 1
+        elif isinstance(node, s.ForLoop):
+            found["for", next((a.text for a in node.attributes if isinstance(a, s.NameOf)), "serial")] += 1
+        elif isinstance(node, s.Run) and node.role is not None:
+            found["axis", node.role] += 1000
+        elif isinstance(node, s.Apply) and node.fn in statement_classes():
+            found[node.fn, None] += 1
+        elif isinstance(node, s.LoadOf | s.AccumulateInto | s.IfBlock):
+            found[type(node).__name__, None] += 1
+    return found
 
 
 def _blocks(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[s.Syntax, ...]]:
@@ -144,11 +176,20 @@ def _parts(node: s.Syntax) -> tuple[str, ...]:
 def shadowed(subject: Subject) -> Iterator[Finding]:
     """A rule that an earlier rule of its pass leaves nothing: the earlier one has no guard and matches all that it matches."""
     rule = subject.rule
-    siblings = [other for other in subject.rules.rules.values() if other.file == rule.file and other.level == rule.level]
+    siblings = [
+        other for other in subject.rules.rules.values() if other.file == rule.file and other.level == rule.level
+    ]
     for earlier, later in combinations(siblings, 2):
-        if later is rule and _always_fires(earlier) and _same_reach(earlier, later) and _Cover(rule.level).block(earlier.match, later.match):
+        if (
+            later is rule
+            and _always_fires(earlier)
+            and _same_reach(earlier, later)
+            and _Cover(rule.level).pattern(earlier.match, later.match)
+        ):
             what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
-            yield subject.finding(what, rule.span, (f"`{earlier.name}` is at {earlier.location}",), "put the special rule first")
+            yield subject.finding(
+                what, rule.span, (f"`{earlier.name}` is at {earlier.location}",), "put the special rule first"
+            )
 
 
 def _always_fires(rule: Rule) -> bool:
@@ -158,15 +199,22 @@ def _always_fires(rule: Rule) -> bool:
 def _same_reach(a: Rule, b: Rule) -> bool:
     """Both are tried by the pass, or both by the canonical fixpoint; local and unstable rules are not tried at all."""
     reach = ({"local", "canonical", "unstable"} & rule.attributes for rule in (a, b))
-    return all(found in (set(), {"canonical"}) for found in reach) and ("canonical" in a.attributes) is ("canonical" in b.attributes)
+    return all(found in (set(), {"canonical"}) for found in reach) and ("canonical" in a.attributes) is (
+        "canonical" in b.attributes
+    )
 
 
 class _Cover:
     """Does a pattern match whatever another pattern matches? Variables of the first bind pieces of the second."""
 
     def __init__(self, level: str):
+        self.dataflow = level in ("torch", "tensor")
         self.closed = level == "torch"  # a field that is not mentioned must be at its default
         self.bound: dict[str, Any] = {}
+
+    def pattern(self, p: tuple[Any, ...], t: tuple[Any, ...]) -> bool:
+        """Whole patterns. One of statements may end anywhere, so what follows its end does not matter."""
+        return self.block(p, t if self.dataflow else t[: len(p)])
 
     def block(self, p: tuple[Any, ...], t: tuple[Any, ...]) -> bool:
         """A final `rest..` takes what is left; runs elsewhere are not decided."""

@@ -80,7 +80,9 @@ class _Entry:
 def _lay_over(entries: dict[str, dict[str, _Entry]], declared: s.Pipeline, rules: RuleSet, layer: int) -> None:
     if declared.name not in PIPELINES:
         notes = (f"pipelines are {', '.join(PIPELINES)}",)
-        raise DplcError(f"unknown pipeline `{declared.name}`", declared.span, notes, did_you_mean(declared.name, PIPELINES))
+        raise DplcError(
+            f"unknown pipeline `{declared.name}`", declared.span, notes, did_you_mean(declared.name, PIPELINES)
+        )
     found = entries[declared.name]
     laid_over = any(entry.layer != layer for entry in found.values())
     for written in declared.entries:
@@ -94,7 +96,9 @@ def _lay_over(entries: dict[str, dict[str, _Entry]], declared: s.Pipeline, rules
                     f"pass `{step.label}` stands twice in pipeline `{declared.name}`", written.span,
                     (f"first at {earlier.step.location}",), f"give one of them another name: `pass {step.name} as NAME`",
                 )  # fmt: skip
-            if earlier is not None:  # said again by a later file: new parameters, the old place unless it says otherwise
+            if (
+                earlier is not None
+            ):  # said again by a later file: new parameters, the old place unless it says otherwise
                 step = dataclasses.replace(step, group=earlier.step.group)
                 if not written.places:
                     found[step.label] = dataclasses.replace(earlier, step=step)
@@ -129,7 +133,9 @@ def _step(written: s.PassEntry, pipeline: str, rules: RuleSet) -> PassStep:
             what = f"pipeline `{pipeline}` runs rules on {' and '.join(PIPELINES[pipeline])}; `{rule.name}` is on {rule.level}"
             raise DplcError(what, written.span, (f"the rule is at {rule.location}",))
     parameters = {argument.name: _argument(argument, members) for argument in written.arguments}
-    return PassStep(written.rule, members, parameters, written.alias or written.rule, written.span, None, written.reason)
+    return PassStep(
+        written.rule, members, parameters, written.alias or written.rule, written.span, None, written.reason
+    )
 
 
 def _members(name: str, rules: RuleSet) -> tuple[Rule, ...]:
@@ -162,7 +168,9 @@ def _place_the_rest(entries: dict[str, dict[str, _Entry]], rules: RuleSet) -> No
                 continue
             for pipeline in dict.fromkeys(default_pipeline(rule) for rule in left):
                 own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
-                step = PassStep(name, own, {}, name, own[0].span, None, "in no pipeline: runs after the passes that are")
+                step = PassStep(
+                    name, own, {}, name, own[0].span, None, "in no pipeline: runs after the passes that are"
+                )
                 entries[pipeline][name] = _Entry(step, (), layer, True)
 
 
@@ -184,7 +192,9 @@ def default_pipeline(rule: Rule) -> str:
 def _dropped(rules: RuleSet) -> dict[str, s.Without]:
     """The names that `without` takes out: labels, passes or rules."""
     dropped: dict[str, s.Without] = {}
-    labels = {e.alias or e.rule for f in rules.files for p in f.pipelines for e in p.entries if isinstance(e, s.PassEntry)}
+    labels = {
+        e.alias or e.rule for f in rules.files for p in f.pipelines for e in p.entries if isinstance(e, s.PassEntry)
+    }
     known = labels | rules.passes.keys() | rules.rules.keys()
     for file in rules.files:
         for written in file.without:
@@ -195,7 +205,9 @@ def _dropped(rules: RuleSet) -> dict[str, s.Without]:
     return dropped
 
 
-def _steps(pipeline: str, found: dict[str, _Entry], dropped: dict[str, s.Without], rules: RuleSet) -> Iterator[PassStep]:
+def _steps(
+    pipeline: str, found: dict[str, _Entry], dropped: dict[str, s.Without], rules: RuleSet
+) -> Iterator[PassStep]:
     places = [Place(label, e.step.name, e.step.span, e.places, e.laid_over) for label, e in found.items()]
     for label in arrange(pipeline, places, known=set(dropped)):
         step = found[label].step

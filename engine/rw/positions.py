@@ -10,14 +10,13 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ...ir import loop
 from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.node import Field
 from ...ir.text import syntax as s
 from ...ir.text.read import statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
-from .sorts import ANY, BOOL, CONTEXT, EXPR, LIST, NAME, RUN, SPLICE, Sort, field_sort
+from .sorts import ANY, BOOL, CONTEXT, EXPR, LIST, NAME, RUN, SPLICE, Sort, field_sort, owners
 
 
 class Slot(NamedTuple):
@@ -87,7 +86,7 @@ class Positions:
             if field is None:
                 self.add(change.value, ANY, f"`{change.name}`")
             else:
-                self._field(field, change.value, "with")
+                self._field(field, change.value, f"`{change.name}`")
 
     def _arm(self, node: s.Arm) -> None:
         self.add(node.domain, LIST, "the domain of `for`")
@@ -120,10 +119,9 @@ class Positions:
         self.around = outer
 
     def _capturestatement(self, node: s.CaptureStatement) -> None:
-        known = statement_classes()
-        sort = Sort("stmt", node.repeat is not None, node.call.fn if node.call.fn in known else None)
+        sort = Sort("stmt", node.repeat is not None, node.call.fn if node.call.fn in owners() else None)
         self.add(named(node.name, node), sort, "a captured statement")
-        self.op(node.call)
+        self.op(node.call, owners())
 
     def _unit(self, node: s.Unit) -> None:
         self.add(named(node.name, node), NAME, "the name of a kernel", makes=True)
@@ -204,9 +202,9 @@ class Positions:
         self.block(node.body or ())
 
     # ---- ops of Tile and Kernel IR
-    def op(self, call: s.Apply) -> None:
+    def op(self, call: s.Apply, among: dict[str, Any] | None = None) -> None:
         """`Op(positional.., field=value)` by the schema of its class."""
-        classes: dict[str, Any] = {**statement_classes(), **value_classes()}
+        classes = among or {**statement_classes(), **value_classes()}
         if call.fn not in classes:
             if call.fn != "_":
                 self.report(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, classes))
@@ -221,17 +219,17 @@ class Positions:
                     what = f"`{call.fn}` has no field `{item.name}`"
                     self.report(what, item.span, (), did_you_mean(item.name, cls.by_name))
                 else:
-                    self._field(field, item.value, call.fn)
+                    self._field(field, item.value, f"`{field.name}` of `{call.fn}`")
             elif not left:
                 self.report(f"too many positional arguments for `{call.fn}`", item.span)
             elif cls.by_name[left[0]].many:
                 self._item(item, field_sort(cls.by_name[left[0]].sort, False), f"`{left[0]}` of `{call.fn}`")
             else:
                 name = left.pop(0)
-                self._field(cls.by_name[name], item, call.fn)
+                self._field(cls.by_name[name], item, f"`{name}` of `{call.fn}`")
 
-    def _field(self, field: Field, value: s.Syntax, op: str) -> None:
-        what, sort = f"`{field.name}` of `{op}`", field_sort(field.sort, field.many)
+    def _field(self, field: Field, value: s.Syntax, what: str) -> None:
+        sort = field_sort(field.sort, field.many)
         if isinstance(value, s.Prefix) and value.op == "not" and self.pattern:
             value = value.a  # `via=not TMA`
         if field.many and isinstance(value, s.Group):
@@ -268,8 +266,7 @@ class Positions:
 
 def _any_field(name: str) -> Field | None:
     """A field of this name of any statement: `xs.. with depth=2` where the class of xs is not known."""
-    classes = (*statement_classes().values(), loop.For, loop.Load, loop.Let, loop.Accumulate, loop.Store, loop.If)
-    return next((cls.by_name[name] for cls in classes if name in cls.by_name), None)
+    return next((cls.by_name[name] for cls in owners().values() if name in cls.by_name), None)
 
 
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:

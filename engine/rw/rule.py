@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
+from .limits import within_limits
+from .store import parse_stored
 
 LEVELS = ("torch", "tensor", "module", "loop", "tile", "kernel")
 ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
@@ -96,6 +98,15 @@ class RuleSet:
             rule = dataclasses.replace(rule, file=earlier.file)
         self.rules[rule.name] = rule
 
+    def without(self, names: set[str]) -> RuleSet:
+        """The set less some rules; itself if there are none."""
+        if not names & self.rules.keys():
+            return self
+        kept = (dataclasses.replace(f, rules=tuple(r for r in f.rules if r.name not in names)) for f in self.files)
+        out = RuleSet(kept)
+        out.digest = hashlib.blake2b(f"{self.digest} without {sorted(names)}".encode(), digest_size=16).hexdigest()
+        return out
+
     def at(self, *levels: str) -> tuple[Rule, ...]:
         """The rules of the given levels, in declaration order."""
         return tuple(rule for rule in self.rules.values() if rule.level in levels)
@@ -103,8 +114,12 @@ class RuleSet:
     def rule(self, name: str) -> Rule:
         """The rule of this name; DplcError with the closest name otherwise."""
         if name not in self.rules:
-            raise DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
+            raise self.missing(name)
         return self.rules[name]
+
+    def missing(self, name: str) -> DplcError:
+        """The error for a name that no rule has."""
+        return DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
 
 
 def rename(node: Any, names: dict[str, Any]) -> Any:
@@ -169,12 +184,12 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     )  # fmt: skip
 
 
-def read_rules(source: Source) -> RuleFile:
+def read_rules(source: Source, parse: Callable[[Source], tuple[s.Syntax, ...]] = parse) -> RuleFile:
     """Parse one rule file. Raises DplcError with a caret."""
     stem = Path(source.name).stem
     rules: list[Rule] = []
     pipelines, without = [], []
-    for declaration in parse(source):
+    for declaration in parse(within_limits(source)):
         if isinstance(declaration, s.Rule):
             rules += [_rule(member, stem, family) for member, family in _members(declaration)]
         elif isinstance(declaration, s.Pipeline):
@@ -206,7 +221,7 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
     files: list[RuleFile] = []
     if built_in:
         for path in rule_paths(BUILT_IN):
-            files.append(read_rules(Source(str(path.relative_to(BUILT_IN.parent)), path.read_text())))
+            files.append(read_rules(Source(str(path.relative_to(BUILT_IN.parent)), path.read_text()), parse_stored))
     for given in paths:
         for path in rule_paths(Path(given)):
             try:

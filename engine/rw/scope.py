@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.diagnostic import did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.read import statement_classes
-from .dataflow import OTHER_FIELDS
+from .dataflow import OTHER_FIELDS, targets
 from .finding import Finding
 from .positions import is_variable, names, walk
 from .subject import Subject
@@ -38,15 +38,26 @@ def wildcards(subject: Subject) -> Iterator[Finding]:
     for expression in subject.expressions:
         for name in names(expression.node):
             if name.text == "_":
-                yield subject.finding("`_` matches anything and binds nothing: there is no value to read", name.span, (), "give it a name in the pattern")
+                yield subject.finding(
+                    "`_` matches anything and binds nothing: there is no value to read",
+                    name.span,
+                    (),
+                    "give it a name in the pattern",
+                )
 
 
 def unused_variables(subject: Subject) -> Iterator[Finding]:
     """A variable that the pattern binds once and nothing reads."""
     times = Counter(name.text for name, _ in subject.occurrences)
-    held = {node.base.text for node in walk(subject.rule.match) if isinstance(node, s.Member) and isinstance(node.base, s.NameOf)}
+    held = {
+        node.base.text
+        for node in walk(subject.rule.match)
+        if isinstance(node, s.Member) and isinstance(node.base, s.NameOf)
+    }
     free = {parameter.name for parameter in subject.rule.parameters} | subject.used | held
-    free |= {slot.value.text for slot in subject.pattern if slot.what == OTHER_FIELDS and isinstance(slot.value, s.NameOf)}
+    free |= {
+        slot.value.text for slot in subject.pattern if slot.what == OTHER_FIELDS and isinstance(slot.value, s.NameOf)
+    }
     for name, _ in subject.occurrences:
         if times[name.text] == 1 and name.text not in free:
             yield subject.finding(f"`{name.text}` is bound but never used; write `_`", name.span)
@@ -75,13 +86,17 @@ def bound_twice(subject: Subject) -> Iterator[Finding]:
     for parameter in subject.rule.parameters:
         if parameter.name in parameters or (parameter.name in taken and not subject.local):
             first = parameters.get(parameter.name) or taken[parameter.name]
-            yield subject.finding(f"`{parameter.name}` is bound twice", parameter.span, (f"first in line {first.line}",))
+            yield subject.finding(
+                f"`{parameter.name}` is bound twice", parameter.span, (f"first in line {first.line}",)
+            )
         parameters[parameter.name] = parameter.span
     taken |= parameters
     for clause in subject.rule.clauses:
         if isinstance(clause, s.LetClause | s.PickClause):
             if clause.name in taken:
-                yield subject.finding(f"`{clause.name}` is bound twice", clause.span, (f"first in line {taken[clause.name].line}",))
+                yield subject.finding(
+                    f"`{clause.name}` is bound twice", clause.span, (f"first in line {taken[clause.name].line}",)
+                )
             taken[clause.name] = clause.span
 
 
@@ -132,13 +147,15 @@ def root_defined(subject: Subject) -> Iterator[Finding]:
         return
     if all(isinstance(node, s.PassStatement | s.DropStatement) for node in subject.rule.rewrite):
         return
-    made = set()
-    for node in walk(subject.rule.rewrite):
-        if isinstance(node, s.Assign):
-            target = node.target.base if isinstance(node.target, s.Subscript) else node.target
-            made |= {target.text} if isinstance(target, s.NameOf) else set()
+    assigned = (node for node in walk(subject.rule.rewrite) if isinstance(node, s.Assign))
+    made = {target.text for node in assigned for target in targets(node) if isinstance(target, s.NameOf)}
     if root.target.text not in made:
-        yield subject.finding(f"the template does not define `{root.target.text}`, the root of the pattern", root.span, (), did_you_mean(root.target.text, made))
+        yield subject.finding(
+            f"the template does not define `{root.target.text}`, the root of the pattern",
+            root.target.span,
+            (),
+            did_you_mean(root.target.text, made),
+        )
 
 
 def reset_fields(subject: Subject) -> Iterator[Finding]:
@@ -153,7 +170,9 @@ def reset_fields(subject: Subject) -> Iterator[Finding]:
             if lost:
                 fields = ", ".join(f"`{name}`" for name in lost)
                 what = f"the template resets {fields} of `{cls.__name__}`, which the pattern left open"
-                yield subject.finding(what, node.span, (), "name it in the pattern, or capture the statement and use `with`")
+                yield subject.finding(
+                    what, node.span, (), "name it in the pattern, or capture the statement and use `with`"
+                )
 
 
 def _ops(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[tuple[str, str | None], tuple[Any, set[str], s.Syntax]]]:
@@ -162,7 +181,11 @@ def _ops(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[tuple[str, str | No
     for node in walk(statements):
         target = node.target if isinstance(node, s.Assign) else None
         call = node.value if isinstance(node, s.Assign) else node.call if isinstance(node, s.Statement) else None
-        if not isinstance(call, s.Apply) or call.fn not in classes or (target is not None and not isinstance(target, s.NameOf)):
+        if (
+            not isinstance(call, s.Apply)
+            or call.fn not in classes
+            or (target is not None and not isinstance(target, s.NameOf))
+        ):
             continue
         said = {item.name for item in call.items if isinstance(item, s.Keyword)}
         yield (call.fn, target.text if target is not None else None), (classes[call.fn], said, call)

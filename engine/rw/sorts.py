@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from ...codegen.target import Target
 from ...ir import expr as e
+from ...ir import loop
+from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.text import syntax as s
 from ...ir.text.read import CLOSED, CONSTANTS, statement_classes
@@ -41,13 +43,23 @@ READABLE = {
     "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression", "text": "a text",
     "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value", "context": "a context",
     "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype", "any": "anything", "value": "a value",
-    "splice": "statements",
+    "splice": "statements", "target": "the target",
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
 EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")
 LIST, RUN, AXES, RECORD = Sort("any", True), Sort("stmt", True), Sort("axis", True), Sort("record")
+TARGET = Sort("target")
 SPLICE = Sort("splice")  # what `xs..` puts back: statements, one or many
-FIELD_SORTS = {"Name": "name", "Expr": "expr", "Int": "int", "Num": "num", "Axis": "axis", "Over": "expr", "Value": "value", "Block": "stmt"}
+FIELD_SORTS = {
+    "Name": "name",
+    "Expr": "expr",
+    "Int": "int",
+    "Num": "num",
+    "Axis": "axis",
+    "Over": "expr",
+    "Value": "value",
+    "Block": "stmt",
+}
 CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "Dtype": "dtype"}
 PARAMETER_SORTS = {
     **{kind: Sort(kind) for kind in ("int", "num", "bool", "name", "expr", "axis", "text", "role", "via", "fn", "dtype", "any")},
@@ -73,6 +85,7 @@ _MAY_BE: dict[str, frozenset[str]] = {
     "via": frozenset(("via", "name", "expr")),
     "fn": frozenset(("fn", "name", "expr")),
     "dtype": frozenset(("dtype", "name", "expr")),
+    "target": frozenset(("target",)),
 }
 
 
@@ -113,7 +126,7 @@ def constant_sort(name: str) -> Sort | None:
     return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
 
 
-Report = Callable[[str, s.Syntax], None]  # what is wrong, where
+Report = Callable[..., None]  # what is wrong, where, a hint or nothing
 
 
 class Inference:
@@ -243,14 +256,20 @@ class Inference:
 
     def _member(self, node: s.Member, env: Mapping[str, Sort]) -> Sort:
         base = self.sort(node.base, env)
-        if isinstance(node.base, s.NameOf) and node.base.text == "target":
-            return TARGET_FIELDS.get(node.field, ANY)
+        if base == TARGET:
+            return self._field(node, "a target", TARGET_FIELDS)
         if base.many or base.kind in ("int", "num", "bool", "text", "context"):
             self.report(f"`.{node.field}` is read from one statement, axis or record, not from {base}", node)
             return ANY
-        owner = member_owner(base)
-        field = owner.by_name.get(node.field) if owner is not None else None
-        return field_sort(field.sort, field.many) if field is not None else ANY
+        owner = e.Axis if base.kind == "axis" else owners().get(base.node) if base.kind == "stmt" and base.node else None
+        if owner is None:
+            return ANY
+        return self._field(node, f"`{owner.__name__}`", {f.name: field_sort(f.sort, f.many) for f in owner.fields})
+
+    def _field(self, node: s.Member, owner: str, known: Mapping[str, Sort]) -> Sort:
+        if node.field not in known:
+            self.report(f"{owner} has no field `{node.field}`", node, did_you_mean(node.field, known))
+        return known.get(node.field, ANY)
 
 
 def _arithmetic(a: Sort, b: Sort) -> Sort:
@@ -265,11 +284,11 @@ def _argument(fact: Fact, n: int) -> Sort | None:
     return sort_of(fact.arguments[-1]) if fact.most is None else None
 
 
-def member_owner(base: Sort) -> Any:
-    """The class whose fields a value of this sort has, where that is known."""
-    if base.kind == "axis":
-        return e.Axis
-    return statement_classes().get(base.node) if base.kind == "stmt" and base.node else None
+@functools.cache
+def owners() -> dict[str, Any]:
+    """The statements that a rule can capture, by name: the ops, and those of Loop IR."""
+    plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Store)
+    return {**{cls.__name__: cls for cls in plain}, **statement_classes()}
 
 
 TARGET_FIELDS: dict[str, Sort] = {

@@ -13,7 +13,7 @@ from .facts import Fact, facts_of
 from .finding import ERROR, Finding
 from .positions import Positions, Slot, calls, is_variable, names
 from .rule import Rule, RuleSet
-from .sorts import ANY, BOOL, INT, LIST, PARAMETER_SORTS, RECORD, Inference, Sort
+from .sorts import ANY, BOOL, INT, LIST, PARAMETER_SORTS, TARGET, Inference, Sort
 
 Scope = Mapping[str, Sort]
 
@@ -48,7 +48,9 @@ class Subject:
         self.scope = self._clauses()
         self._template()
 
-    def finding(self, what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None, severity: str = ERROR) -> Finding:
+    def finding(
+        self, what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None, severity: str = ERROR
+    ) -> Finding:
         return Finding(f"rule `{self.rule.name}`: {what}", span, notes, hint, severity)
 
     def _positions(self, statements: tuple[s.Syntax, ...], pattern: bool) -> tuple[list[Slot], set[str]]:
@@ -77,13 +79,19 @@ class Subject:
 
     # ---- clauses, in order
     def _clauses(self) -> dict[str, Sort]:
-        scope: dict[str, Sort] = {**self.bound, "target": RECORD, **dict.fromkeys(self.axes - self.bound.keys(), ANY)}
+        scope: dict[str, Sort] = {**self.bound, "target": TARGET, **dict.fromkeys(self.axes - self.bound.keys(), ANY)}
         self.waiting = {p.name: p for p in self.rule.parameters}
         if self.local:
             for parameter in self.rule.parameters:
                 self._parameter(parameter, scope)
         for clause in self.rule.clauses:
-            node = clause.value if isinstance(clause, s.LetClause) else clause.domain if isinstance(clause, s.PickClause) else clause.condition
+            node = (
+                clause.value
+                if isinstance(clause, s.LetClause)
+                else clause.domain
+                if isinstance(clause, s.PickClause)
+                else clause.condition
+            )
             self._mentioned(node, scope)
             if isinstance(clause, s.Guard):
                 self._add(node, BOOL, f"the condition of `{clause.kind}`", scope)
@@ -123,7 +131,7 @@ class Subject:
 
     @functools.cached_property
     def _quiet(self) -> Inference:
-        return Inference(self.facts, lambda what, node: None)
+        return Inference(self.facts, lambda *report: None)
 
     # ---- the template
     @functools.cached_property
@@ -132,7 +140,10 @@ class Subject:
         return {
             slot.value.text: slot.sort
             for slot in self.template
-            if slot.makes and isinstance(slot.value, s.NameOf) and is_variable(slot.value.text) and slot.value.text not in self.scope
+            if slot.makes
+            and isinstance(slot.value, s.NameOf)
+            and is_variable(slot.value.text)
+            and slot.value.text not in self.scope
         }
 
     def _template(self) -> None:

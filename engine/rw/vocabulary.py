@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 
+from ...ir import schemas
 from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.text import syntax as s
-from ...ir.text.read import CLOSED, statement_classes, value_classes
-from ..front import schemas
+from ...ir.text.read import CLOSED, value_classes
+
 from .dataflow import PRIMITIVES
 from .facts import FACTS, Fact
 from .finding import WARNING, Finding
 from .positions import calls, is_variable, walk
-from .sorts import CLOSED_SORTS, PARAMETER_SORTS, TARGET_FIELDS, Inference, member_owner
-from .subject import Expression, Subject
+from .sorts import CLOSED_SORTS, PARAMETER_SORTS, owners
+from .subject import Subject
 
 _WORDS = {"role": "role", "via": "transport", "fn": "function", "dtype": "dtype"}
 _OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLOSED_SORTS.items()}
@@ -26,31 +28,39 @@ def placed(subject: Subject) -> Iterator[Finding]:
 
 
 def closed_names(subject: Subject) -> Iterator[Finding]:
-    """A role, transport, function or dtype that does not exist. In a pattern an unknown one is a variable, but only if
-    something reads it and it is no slip of a real one."""
-    places = [(slot.value, slot.sort.kind, True) for slot in subject.pattern]
-    places += [(e.node, e.want.kind, e.node.text in e.scope) for e in subject.expressions if isinstance(e.node, s.NameOf)]
+    """A role, transport, function or dtype that does not exist. In a pattern such a name is a variable, unless it is a slip
+    of a real one."""
     seen = set()
-    for node, kind, known in places:
-        if not isinstance(node, s.NameOf) or kind not in _WORDS or node.text in (*_OPTIONS[kind], "_") or node.span in seen:
+    for node, kind, is_bound in _closed_places(subject):
+        if node.text in (*_OPTIONS[kind], "_") or node.span in seen:
             continue
-        options = _options(subject, kind)
         if kind == "fn" and subject.dataflow and (node.text in subject.facts or not subject.facts):
             continue
-        hint = did_you_mean(node.text, options)
-        if is_variable(node.text) and known and not (hint and node.text in subject.bound) and _is_read(subject, node.text):
-            continue
-        seen.add(node.span)
-        yield subject.finding(f"unknown {_WORDS[kind]} `{node.text}`", node.span, (), hint)
+        hint = did_you_mean(node.text, _options(subject, kind))
+        if not is_variable(node.text) or not is_bound or (hint and not _meant(subject, node.text, _options(subject, kind))):
+            seen.add(node.span)
+            yield subject.finding(f"unknown {_WORDS[kind]} `{node.text}`", node.span, (), hint)
+
+
+def _closed_places(subject: Subject) -> Iterator[tuple[s.NameOf, str, bool]]:
+    """The names that stand where a role, transport, function or dtype does, and whether something binds them there."""
+    for slot in subject.pattern:
+        if isinstance(slot.value, s.NameOf) and slot.sort.kind in _WORDS:
+            yield slot.value, slot.sort.kind, True
+    for e in subject.expressions:
+        if isinstance(e.node, s.NameOf) and e.want.kind in _WORDS:
+            yield e.node, e.want.kind, e.node.text in e.scope
+
+
+def _meant(subject: Subject, name: str, options: Iterable[str]) -> bool:
+    """Whether a variable that looks like a real word is one all the same: something reads it, and it only looks so a bit."""
+    again = sum(occurrence.text == name for occurrence, _ in subject.occurrences) > 1
+    read = again or name in subject.used or any(name == p.name for p in subject.rule.parameters)
+    return read and not difflib.get_close_matches(name, options, 1, 0.85)
 
 
 def _options(subject: Subject, kind: str) -> tuple[str, ...]:
     return (*_OPTIONS[kind], *subject.facts, *PRIMITIVES) if kind == "fn" and subject.dataflow else _OPTIONS[kind]
-
-
-def _is_read(subject: Subject, name: str) -> bool:
-    again = sum(occurrence.text == name for occurrence, _ in subject.occurrences) > 1
-    return again or name in subject.used or any(name == p.name for p in subject.rule.parameters)
 
 
 def known_calls(subject: Subject) -> Iterator[Finding]:
@@ -64,7 +74,9 @@ def known_calls(subject: Subject) -> Iterator[Finding]:
                 continue
             elsewhere = sorted(level for level, name in FACTS if name == call.fn)
             notes = (f"`{call.fn}` is a fact on level {', '.join(elsewhere)}",) if elsewhere else ()
-            yield subject.finding(f"unknown fact or function `{call.fn}`", call.span, notes, did_you_mean(call.fn, known))
+            yield subject.finding(
+                f"unknown fact or function `{call.fn}`", call.span, notes, did_you_mean(call.fn, known)
+            )
 
 
 def argument_counts(subject: Subject) -> Iterator[Finding]:
@@ -101,36 +113,17 @@ def local_rules(subject: Subject) -> Iterator[Finding]:
         if rule is None:
             listed = subject.rules.rules.get(use.call.fn)
             notes = (f"`{listed.name}` at {listed.location} is not marked @local",) if listed else ()
-            yield subject.finding(f"there is no @local rule `{use.call.fn}`", use.span, notes, did_you_mean(use.call.fn, local))
+            yield subject.finding(
+                f"there is no @local rule `{use.call.fn}`", use.span, notes, did_you_mean(use.call.fn, local)
+            )
         elif len(rule.parameters) != len(use.call.items):
             what = f"`{rule.name}` takes {_plural(len(rule.parameters))}, not {len(use.call.items)}"
             yield subject.finding(what, use.span, (f"it is declared at {rule.location}",))
 
 
-def member_fields(subject: Subject) -> Iterator[Finding]:
-    """`target.smem`, `s.depth`: the record, axis or captured statement has such a field."""
-    for expression in subject.expressions:
-        for node in walk(expression.node):
-            if isinstance(node, s.Member):
-                yield from _member(subject, expression, node)
-
-
-def _member(subject: Subject, expression: Expression, node: s.Member) -> Iterator[Finding]:
-    if isinstance(node.base, s.NameOf) and node.base.text == "target" and "target" not in subject.bound:
-        if node.field not in TARGET_FIELDS:
-            yield subject.finding(f"a target has no field `{node.field}`", node.span, (), did_you_mean(node.field, TARGET_FIELDS))
-        return
-    quiet = Inference(subject.facts, lambda what, place: None)
-    base = quiet.sort(node.base, expression.scope)
-    owner = member_owner(base) if not base.many else None
-    if owner is not None and node.field not in owner.by_name:
-        what = f"`{owner.__name__}` has no field `{node.field}`"
-        yield subject.finding(what, node.span, (), did_you_mean(node.field, owner.by_name))
-
-
 def changed_fields(subject: Subject) -> Iterator[Finding]:
     """`s.. with depth=2`: a field that the captured statement has."""
-    classes = statement_classes()
+    classes = owners()
     for node in walk(subject.rule.rewrite):
         if not isinstance(node, s.RunStatement):
             continue
@@ -138,12 +131,12 @@ def changed_fields(subject: Subject) -> Iterator[Finding]:
         while isinstance(base, s.Subscript):
             base = base.base
         sort = subject.scope.get(base.text) if isinstance(base, s.NameOf) else None
-        owners = [classes[sort.node]] if sort is not None and sort.node in classes else list(classes.values())
+        among = [classes[sort.node]] if sort is not None and sort.node in classes else list(classes.values())
         for change in node.changes:
-            if isinstance(change, s.Keyword) and not any(change.name in owner.by_name for owner in owners):
-                owner = f"`{owners[0].__name__}` has" if len(owners) == 1 else "no statement has a"
-                what = f"{owner} no field `{change.name}`" if len(owners) == 1 else f"{owner} field `{change.name}`"
-                options = {name for cls in owners for name in cls.by_name}
+            if isinstance(change, s.Keyword) and not any(change.name in cls.by_name for cls in among):
+                who = f"`{among[0].__name__}` has no" if len(among) == 1 else "no statement has a"
+                what = f"{who} field `{change.name}`"
+                options = {name for cls in among for name in cls.by_name}
                 yield subject.finding(what, change.span, (), did_you_mean(change.name, options))
 
 
@@ -170,7 +163,9 @@ def torch_forms(subject: Subject) -> Iterator[Finding]:
         places = len(call.items) - len(mentioned)
         if known and mentioned <= every and not any(_form_fits(overload, mentioned, places) for overload in known):
             notes = tuple(f"{overload.name}({', '.join(map(_shown, overload.arguments))})" for overload in known[:6])
-            yield subject.finding(f"no form of `{call.fn}` has exactly these fields", call.span, notes, "`rest..` leaves the others open")
+            yield subject.finding(
+                f"no form of `{call.fn}` has exactly these fields", call.span, notes, "`rest..` leaves the others open"
+            )
 
 
 def _form_fits(overload: schemas.Overload, mentioned: set[str], places: int) -> bool:
@@ -184,12 +179,17 @@ def _shown(argument: schemas.Argument) -> str:
 
 
 def torch_ignored(subject: Subject) -> Iterator[Finding]:
-    """`dtype=_` on torch: an argument of the user's that the rule would ignore."""
-    if subject.rule.level != "torch":
+    """`dtype=_` on torch, without a look at the dtype of the result: what the user asked for would be ignored."""
+    if subject.rule.level != "torch" or any(call.fn == "dtype" for call in calls(subject.parts)):
         return
     for statement in subject.rule.match:
         call = statement.value if isinstance(statement, s.Assign) else None
         for item in call.items if isinstance(call, s.Apply) else ():
-            if isinstance(item, s.Keyword) and item.name == "dtype" and isinstance(item.value, s.NameOf) and item.value.text == "_":
+            if (
+                isinstance(item, s.Keyword)
+                and item.name == "dtype"
+                and isinstance(item.value, s.NameOf)
+                and item.value.text == "_"
+            ):
                 hint = "bind it and use it, or leave it out to match its default only"
                 yield subject.finding("`dtype=_` ignores what the user asked for", item.span, (), hint, WARNING)

@@ -16,7 +16,7 @@ LARGE = 1 << 62  # beyond every extent: what is known of a value that was read f
 
 
 def interval(e: Expr) -> tuple[int, int]:
-    """The least and the greatest value of an index expression. A Term's value is only known to be an index: not negative."""
+    """The least and the greatest value of an index expression. Of a Term's value only the sign is known."""
     if e.__class__ is Axis:
         return 0, e.extent - 1
     if not isinstance(e, Node):
@@ -41,7 +41,7 @@ def _interval(e: Any) -> tuple[int, int]:
     if kind is Binary and e.op == "*":
         corners = [x * y for x in interval(e.a) for y in interval(e.b)]
         return min(corners), max(corners)
-    if kind is Not or kind is Binary and e.op in ("and", "or", *COMPARISONS):
+    if kind is Not or (kind is Binary and e.op in ("and", "or", *COMPARISONS)):
         return 0, 1
     return (-LARGE, LARGE) if kind is Binary or kind is Call else (0, LARGE)
 
@@ -60,13 +60,13 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
     if b.__class__ is not int or b < 1 or a.__class__ is int:
         return binary(op, a, b)
     low, high = interval(a)
-    if 0 <= low and high < b:
+    if low >= 0 and high < b:
         return 0 if op == "//" else a
     terms, constant = linear(a)
     whole = {atom: n // b for atom, n in terms.items() if n % b == 0}
     rest = from_linear({atom: n for atom, n in terms.items() if n % b}, constant % b)
     low, high = interval(rest)
-    if 0 <= low and high < b:  # (c*b*x + r) // b with 0 <= r < b
+    if low >= 0 and high < b:  # (c*b*x + r) // b with 0 <= r < b
         return from_linear(whole, constant // b) if op == "//" else rest
     if op == "%" and rest.__class__ is Binary and rest.op == "%" and rest.b % b == 0:  # (x % (b*c)) % b
         return _divide("%", rest.a, b)
@@ -79,8 +79,22 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
 
 def _compare(op: str, a: Expr, b: Expr) -> Expr:
     low, high = interval(binary("-", a, b)) if not (a.__class__ is float or b.__class__ is float) else (-LARGE, LARGE)
-    always = {"<": high < 0, "<=": high <= 0, ">": low > 0, ">=": low >= 0, "==": low == high == 0, "!=": low > 0 or high < 0}
-    never = {"<": low >= 0, "<=": low > 0, ">": high <= 0, ">=": high < 0, "==": low > 0 or high < 0, "!=": low == high == 0}
+    always = {
+        "<": high < 0,
+        "<=": high <= 0,
+        ">": low > 0,
+        ">=": low >= 0,
+        "==": low == high == 0,
+        "!=": low > 0 or high < 0,
+    }
+    never = {
+        "<": low >= 0,
+        "<=": low > 0,
+        ">": high <= 0,
+        ">=": high < 0,
+        "==": low > 0 or high < 0,
+        "!=": low == high == 0,
+    }
     if always[op] or never[op]:
         return always[op]
     return binary(op, a, b)
@@ -105,8 +119,6 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
     kind = e.__class__
     if kind is Axis:
         return axes.get(e, e)
-    if not isinstance(e, Node):
-        return e
     if kind is Sum:
         terms: dict[Any, int] = {}
         constant = e.constant
@@ -122,7 +134,7 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
         return invert(substitute(e.a, axes, value))
     if kind is Call:
         return Call(e.fn, tuple(substitute(a, axes, value) for a in e.args))
-    return value(e)
+    return value(e) if isinstance(e, Node) else e
 
 
 def simplify(e: Expr) -> Expr:

@@ -11,12 +11,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiply
 from ..loop import For
-from ..node import Expr, Node, memoised, nodes
+from ..node import Expr, Node, memoised
 from ..program import Kernel, Param
 from ..ranges import Interval, interval, simplify
 from ..tile import Stage, Tile
+from .structure import summary
 
 WORD = 4
 DTYPE_BYTES = {"f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "b8": 1}
@@ -33,7 +36,7 @@ def params(kernel: Kernel) -> dict[str, Param]:
 @memoised
 def stages(kernel: Kernel) -> dict[str, Stage]:
     """The shared slabs of a kernel by name. All Stages of one slab agree on its layout (a verifier checks it)."""
-    return {stage.dst: stage for stage in nodes(kernel.body, Stage)}
+    return {stage.dst: stage for stage in summary(kernel.body).stages}
 
 
 @memoised
@@ -50,7 +53,8 @@ def thread_count(tile: Tile) -> int:
 def ranges_of(kernel: Kernel) -> dict[str, Interval]:
     """Every axis and loop variable with its interval; sibling loops of one name give the union."""
     known: dict[str, Interval] = {}
-    for stmt in nodes(kernel.body, Tile, For):
+    tile = tile_of(kernel)
+    for stmt in (*([tile] if tile else []), *summary(kernel.body).loops):
         for name, (low, high) in bound_ranges(stmt, known):
             if name in known:
                 low, high = min(low, known[name][0]), max(high, known[name][1])
@@ -196,19 +200,18 @@ def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
     return row
 
 
-def wavefronts(words: Sequence[int], width: int) -> int:
+def wavefronts(words: Any, width: int) -> int:
     """Shared-memory cycles of one warp access of `width` words a lane: the most words in one bank, per group of lanes.
 
-    A group is 8 lanes for 16 bytes, 16 for 8 bytes, 32 for 4.
+    A group is 8 lanes for 16 bytes, 16 for 8 bytes, 32 for 4. words: the first word of each lane.
     """
-    group, cycles = {4: 8, 2: 16, 1: 32}[width], 0
-    for first in range(0, len(words), group):
-        banks: dict[int, set[int]] = {}
-        for word in words[first : first + group]:
-            for part in range(word, word + width):
-                banks.setdefault(part % BANKS, set()).add(part)
-        cycles += max(map(len, banks.values()))
-    return cycles
+    lanes = np.arange(len(words)) // (BANKS // width)
+    every = (np.asarray(words)[:, None] + np.arange(width)).ravel()
+    group = np.repeat(lanes, width)
+    span = int(every.max()) + 1
+    distinct = np.unique(group * span + every)
+    banks = np.bincount(distinct // span * BANKS + distinct % span % BANKS, minlength=(int(lanes[-1]) + 1) * BANKS)
+    return int(banks.reshape(-1, BANKS).max(axis=1).sum())
 
 
 # ---- cooperative copies

@@ -67,7 +67,7 @@ def bank_cycles(body: Block, axes: tuple[Axis, ...], slabs: dict[str, Stage], on
         if stage is None or (only is not None and only != load[0]):
             continue
         words = physical(stage, [at_lanes(e, lanes) for e in cell_of(stage, load[1])])
-        total += wavefronts(np.broadcast_to(words, len(next(iter(lanes.values()), [0]))).tolist(), 1)
+        total += wavefronts(np.broadcast_to(words, len(next(iter(lanes.values()), [0]))), 1)
     return total
 
 
@@ -140,7 +140,7 @@ def xor_cycles(stage: Stage, asked: tuple[Request, ...], bits: tuple[int, ...]) 
     for width, row, column, _ in asked:
         chunk = xor_chunk(swizzled, row, column // CHUNK_WORDS)
         words = np.atleast_1d(row * pitch(stage) + chunk * CHUNK_WORDS + column % CHUNK_WORDS)
-        total += wavefronts(words.tolist(), width)
+        total += wavefronts(words, width)
     return total
 
 
@@ -166,16 +166,29 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
     for request in asked:
         touched |= request.touched
 
-    def cost(bits: tuple[int, ...]) -> tuple[Any, ...]:
+    def side_costs(bits: tuple[int, ...]) -> tuple[Any, ...]:
         used = [bit for bit in bits if bit != NO_BIT]
-        return xor_cycles(stage, asked, bits), sum(touched >> bit & 1 for bit in used), len(used), bits
+        return sum(touched >> bit & 1 for bit in used), len(used), bits
 
-    plain = xor_cycles(stage, asked, ())
-    if plain == _least(asked):
-        return ()
-    return min(xor_maps(stage), key=cost)
+    best: tuple[int, ...] = ()
+    fewest = xor_cycles(stage, asked, ())
+    for bits in sorted(xor_maps(stage)[1:], key=side_costs) if fewest > _least(asked) else ():
+        cycles = xor_cycles(stage, asked, bits)
+        if cycles < fewest:
+            best, fewest = bits, cycles
+            if fewest == _least(asked):
+                break
+    return best
 
 
 def _least(asked: tuple[Request, ...]) -> int:
-    """Wavefronts that no layout can avoid: the distinct words of each group of lanes over the 32 banks."""
-    return sum(max(1, -(-len(np.atleast_1d(rows + columns)) * width // 32)) for width, rows, columns, _ in asked)
+    """Wavefronts that no layout can avoid: for each group of lanes its distinct words over the 32 banks."""
+    return sum(_least_of(request) for request in asked)
+
+
+def _least_of(request: Request) -> int:
+    group, total = WARP // request.width, 0
+    cells = np.atleast_1d(request.rows * (1 << 20) + request.columns)
+    for first in range(0, len(cells), group):
+        total += -(-len(np.unique(cells[first : first + group])) * request.width // WARP)
+    return total

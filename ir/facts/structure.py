@@ -155,6 +155,29 @@ def dependencies(value: Any, block: Block) -> frozenset[str]:
     return frozenset(seen)
 
 
+def variation(value: Any, block: Block) -> frozenset[str]:
+    """The names of axes and loops that a value varies with.
+
+    An accumulator does not vary with the loops that it folds, nor with the axes it was combined over.
+    """
+    tables = [_direct(stmt) for stmt in block]
+    found = summary(block)
+    loops = {loop.var for loop in found.loops}
+    folded = {stmt.acc: set(loops) for stmt in found.sums}
+    for combine in found.combines:
+        folded.setdefault(combine.acc, set()).update(free_names(combine.over))
+    memo: dict[str, frozenset[str]] = {}
+
+    def vary(name: str) -> frozenset[str]:
+        if name not in memo:
+            memo[name] = frozenset((name,))
+            inner = frozenset().union(*(vary(n) for table in tables for n in table.get(name, ())))
+            memo[name] = (memo[name] | inner) - folded.get(name, set())
+        return memo[name]
+
+    return frozenset().union(*map(vary, free_names(value)))
+
+
 def replicated_names(tile: Tile) -> frozenset[str]:
     """The axes whose values a thread holds all at once."""
     return frozenset(axis.name for axis in tile.axes if axis.role in ("REG", "VEC"))

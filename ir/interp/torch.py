@@ -11,23 +11,12 @@ from typing import Any
 
 from ..expr import Var
 from ..node import Value
+from ..schemas import DTYPES, op_name
 from ..torch import TorchGraph, TorchOp
 
-# The dtypes that a Torch IR program can name, and what torch calls them.
-DTYPES = {
-    "b8": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
-    "c32": "complex32", "c64": "complex64", "c128": "complex128",
-}  # fmt: skip
 # Fields that torch requires and Torch IR leaves out, because they say how and not what.
 _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enabled": False}}
 _FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
-
-
-def op_name(aten: str) -> str:
-    """The Torch IR name of an ATen op: `rms_norm` is `RmsNorm`, `__and__` is `And`."""
-    return "".join(part[:1].upper() + part[1:] for part in aten.strip("_").split("_"))
 
 
 @functools.cache

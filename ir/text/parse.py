@@ -78,7 +78,7 @@ class _Build(Transformer[Any, Any]):
         return ("rows", tuple(c))
 
     def tuple_(self, meta: Any, c: list[Any]) -> s.Group:
-        return s.Group(self.span(meta), "(", c[0])
+        return s.Group(self.span(meta), "(", c[0] or ())
 
     def parameter(self, meta: Any, c: list[Any]) -> s.Parameter:
         return s.Parameter(self.place(c[0]), str(c[0]), _text(c[1]), c[2], c[3])
@@ -298,7 +298,7 @@ class _Build(Transformer[Any, Any]):
         return s.Text(self.place(c[0]), str(c[0])[1:-1])
 
     def paren(self, meta: Any, c: list[Any]) -> s.Group:
-        return s.Group(self.span(meta), "(", c[0])
+        return s.Group(self.span(meta), "(", c[0] or ())
 
     def list_(self, meta: Any, c: list[Any]) -> s.Group:
         return s.Group(self.span(meta), "[", c[0] or ())

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from dplc.codegen import build, compiler
 from dplc.codegen.build import BuildError, assemble, build_device, build_host, device_text, host_text
 from dplc.codegen.cache import cached, digest
 from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.nvrtc import find_nvrtc
 
 
 @pytest.fixture
@@ -62,7 +62,9 @@ def test_a_failed_build_leaves_nothing(cache: Path) -> None:
 def test_an_unwritable_cache_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(BuildError, match=r"could not write to the build cache [^\n]*\n.*Not a directory.*\n.*DPLC_CACHE_DIR"):
+    with pytest.raises(
+        BuildError, match=r"could not write to the build cache [^\n]*\n.*Not a directory.*\n.*DPLC_CACHE_DIR"
+    ):
         cached("test", ["a"], ".txt", lambda product: None)
 
 
@@ -127,7 +129,7 @@ def test_a_host_compiler_that_does_not_run_is_explained(
     fake.write_bytes(b"\x7fELF nonsense")
     fake.chmod(0o755)
     monkeypatch.setenv("CXX", str(fake))
-    with pytest.raises(BuildError, match="could not run .*c\\+\\+: Exec format error"):
+    with pytest.raises(BuildError, match=r"could not run .*c\+\+: Exec format error"):
         build_host(host_text([rms_norm]))
 
 
@@ -150,7 +152,7 @@ def test_a_compile_error_shows_the_line(cache: Path, rms_norm: CudaKernel) -> No
 # ---- builds for the GPU ----------------------------------------------------------------------------
 
 needs_device_compiler = pytest.mark.skipif(
-    compiler.find_program("nvcc") is None and build.find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
+    compiler.find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
 )
 needs_nvcc = pytest.mark.skipif(compiler.find_program("nvcc") is None, reason="nvcc is not here")
 ARCHITECTURES = ["sm_80", "sm_90a", "sm_120"]

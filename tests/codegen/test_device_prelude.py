@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-
-from dplc.codegen import build
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
 from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
+from dplc.codegen.nvrtc import find_nvrtc
 
 needs_device_compiler = pytest.mark.skipif(
-    find_program("nvcc") is None and build.find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
+    find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
 )
 
 
@@ -43,7 +42,8 @@ extern "C" __global__ void copies(const float* __restrict__ x, float* __restrict
   DPLC_DYN_SMEM(float, s);
   const int t = threadIdx.x;
   const uint32_t a = smem_addr(s) + t * 16;
-  cp_async4(a, x + t); cp_async4_if(t < 3, a, x + t); cp_async4_zfill(t < 5, a, x + t); cp_async4_if_zfill(t < 3, t < 5, a, x + t);
+  cp_async4(a, x + t); cp_async4_if(t < 3, a, x + t);
+  cp_async4_zfill(t < 5, a, x + t); cp_async4_if_zfill(t < 3, t < 5, a, x + t);
   cp_async8(a, x + t * 2); cp_async8_if(t < 3, a, x + t * 2);
   cp_async8_zfill(t < 5, a, x + t * 2); cp_async8_if_zfill(t < 3, t < 5, a, x + t * 2);
   cp_async_commit();
@@ -64,17 +64,19 @@ SCALARS = """
 extern "C" __global__ void scalars(const float* __restrict__ x, const int* __restrict__ n, float* __restrict__ y) {
   const int t = threadIdx.x;
   const float v = ldg32(x + t);
-  float s = exp2_approx(v) + rcp_approx(v) + rsqrt_approx(v) + ffma(v, v, v) + max_nan(v, 1.0f) + min_nan(v, 2.0f) + sigmoid(v);
-  s += expf(v) + exp2f(v) + expm1f(v) + logf(v) + log2f(v) + log10f(v) + log1pf(v) + sinf(v) + cosf(v) + tanf(v) + asinf(v);
-  s += acosf(v) + atanf(v) + sinhf(v) + coshf(v) + tanhf(v) + asinhf(v) + acoshf(v) + atanhf(v) + erff(v) + erfcf(v);
-  s += lgammaf(v) + tgammaf(v) + sqrtf(v) + rsqrtf(v) + cbrtf(v) + fabsf(v) + floorf(v) + ceilf(v) + truncf(v) + roundf(v);
-  s += rintf(v) + nearbyintf(v) + powf(v, 2.5f) + fmodf(v, 3.0f) + atan2f(v, 2.0f) + hypotf(v, 2.0f) + copysignf(v, -1.0f);
-  s += fmaxf(v, 1.0f) + fminf(v, 1.0f) + fmaf(v, v, v) + floor_mod(v, 3.0f) + sign(v) + shfl_xor(v, 1) + shfl(v, 3);
+  float s = exp2_approx(v) + rcp_approx(v) + rsqrt_approx(v) + ffma(v, v, v) + max_nan(v, 1.0f) + min_nan(v, 2.0f);
+  s += expf(v) + exp2f(v) + expm1f(v) + logf(v) + log2f(v) + log10f(v) + log1pf(v) + sigmoid(v) + sign(v);
+  s += sinf(v) + cosf(v) + tanf(v) + asinf(v) + acosf(v) + atanf(v) + sinhf(v) + coshf(v) + tanhf(v);
+  s += asinhf(v) + acoshf(v) + atanhf(v) + erff(v) + erfcf(v) + lgammaf(v) + tgammaf(v);
+  s += sqrtf(v) + rsqrtf(v) + cbrtf(v) + fabsf(v) + floorf(v) + ceilf(v) + truncf(v) + roundf(v) + rintf(v);
+  s += nearbyintf(v) + powf(v, 2.5f) + fmodf(v, 3.0f) + atan2f(v, 2.0f) + hypotf(v, 2.0f) + copysignf(v, -1.0f);
+  s += fmaxf(v, 1.0f) + fminf(v, 1.0f) + fmaf(v, v, v) + floor_mod(v, 3.0f) + shfl_xor(v, 1) + shfl(v, 3);
   s += isnan(v) + isinf(v) + isfinite(v) + DPLC_INF + DPLC_NAN;
   const int m = ldg32(n + t);
-  const long long w = m;
   s += floor_div(m, 3) + floor_mod(m, 3) + min(m, 3) + max(m, 3) + abs(m) + sign(m) + int_pow(m, 3) + shfl_xor(m, 1);
-  s += floor_div(w, 3LL) + floor_mod(w, 3LL) + min(w, 3LL) + max(w, 3LL) + llabs(w) + sign(w) + int_pow(w, 3LL) + shfl_xor(w, 1);
+  const long long w = m;
+  s += floor_div(w, 3LL) + floor_mod(w, 3LL) + min(w, 3LL) + max(w, 3LL) + llabs(w) + sign(w) + int_pow(w, 3LL);
+  s += shfl_xor(w, 1);
   stg32(y + t, s + to_float(to_f16(s)) + to_float(to_bf16(s)));
 }
 """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-
 from dplc.codegen.emulator.kernels import run
 from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
 
@@ -21,9 +21,10 @@ def sample(dtype: DtypeName, size: int) -> npt.NDArray[np.generic]:
         return np.arange(size) % 3 == 0
     info = DTYPES[dtype]
     if info.numpy.startswith("float"):
-        return ((np.arange(size) - size / 3) / 7).astype(info.numpy)
-    spread = 1 << (8 * info.item_bytes - 9)
-    return (np.arange(size) * spread + np.arange(size)).astype(info.numpy)
+        values = (np.arange(size) - size / 3) / 7
+    else:
+        values = np.arange(size) * (1 << (8 * info.item_bytes - 9)) + np.arange(size)
+    return np.asarray(values.astype(info.numpy))
 
 
 def copied(make_kernel: MakeKernel, dtype: DtypeName, body: str, size: int = 512) -> bool:
@@ -96,7 +97,7 @@ def test_a_predicate_that_is_false_copies_nothing(make_kernel: MakeKernel) -> No
     assert np.all(run(make_kernel(body, y, smem=128), {})["y"] == np.float32(7))
 
 
-UNARY = {
+UNARY: dict[str, Callable[[Any], Any]] = {
     "expf": np.exp, "exp2f": np.exp2, "expm1f": np.expm1, "logf": np.log, "log2f": np.log2, "log10f": np.log10,
     "log1pf": np.log1p, "sqrtf": np.sqrt, "cbrtf": np.cbrt, "sinf": np.sin, "cosf": np.cos, "tanf": np.tan,
     "asinf": np.arcsin, "acosf": np.arccos, "atanf": np.arctan, "sinhf": np.sinh, "coshf": np.cosh, "tanhf": np.tanh,
@@ -134,10 +135,16 @@ def test_binary_functions_on_all_kinds_of_numbers(make_kernel: MakeKernel, name:
     kinds = np.array([-np.inf, -7.5, -2, -1, -0.0, 0.0, 0.5, 1, 3, 7.5, np.inf, np.nan], np.float32)
     a, b = (grid.ravel() for grid in np.meshgrid(kinds, kinds))
     size = a.size
-    params = [KernelParam("a", "f32", (size,)), KernelParam("b", "f32", (size,)), KernelParam("y", "f32", (size,), "out")]
+    params = [
+        KernelParam("a", "f32", (size,)),
+        KernelParam("b", "f32", (size,)),
+        KernelParam("y", "f32", (size,), "out"),
+    ]
     body = f"for (int i = threadIdx.x; i < {size}; i += 32) stg32(y + i, {name}(ldg32(a + i), ldg32(b + i)));"
     got = run(make_kernel(body, *params), {"a": a, "b": b})["y"]
-    np.testing.assert_allclose(got, BINARY[name](torch.from_numpy(a), torch.from_numpy(b)).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(
+        got.astype(np.float32), BINARY[name](torch.from_numpy(a), torch.from_numpy(b)).numpy(), rtol=1e-6
+    )
 
 
 INTEGER = {
@@ -157,16 +164,23 @@ def test_integer_functions(make_kernel: MakeKernel, form: str, dtype: DtypeName)
     numbers = np.array([-9, -4, -3, -1, 1, 2, 3, 8], DTYPES[dtype].numpy)
     a, b = (grid.ravel() for grid in np.meshgrid(numbers, numbers))
     size = a.size
-    params = [KernelParam("a", dtype, (size,)), KernelParam("b", dtype, (size,)), KernelParam("y", dtype, (size,), "out")]
+    params = [
+        KernelParam("a", dtype, (size,)),
+        KernelParam("b", dtype, (size,)),
+        KernelParam("y", dtype, (size,), "out"),
+    ]
     expression = form.format(a="ldg(a + i)", b="ldg(b + i)")
     body = f"for (int i = threadIdx.x; i < {size}; i += 32) stg(y + i, {expression});"
     got = run(make_kernel(body, *params), {"a": a, "b": b})["y"]
     assert np.array_equal(got, INTEGER[form](torch.from_numpy(a), torch.from_numpy(b)).numpy())
 
 
+HALVES: tuple[tuple[DtypeName, torch.dtype], ...] = (("f16", torch.float16), ("bf16", torch.bfloat16))
+
+
 def test_every_half_converts_to_float_and_back(make_kernel: MakeKernel) -> None:
     bits = np.arange(65536, dtype=np.uint16)
-    for dtype, torch_dtype in (("f16", torch.float16), ("bf16", torch.bfloat16)):
+    for dtype, torch_dtype in HALVES:
         x = KernelParam("x", dtype, (65536,))
         y, z = KernelParam("y", "f32", (65536,), "out"), KernelParam("z", dtype, (65536,), "out")
         body = f"""
@@ -189,7 +203,7 @@ def test_floats_round_to_halves_as_torch_rounds_them(make_kernel: MakeKernel) ->
     between = ((halves[1:] + halves[:-1]) / 2).astype(np.float32)  # halfway between two f16
     values = np.concatenate([words.view(np.float32), ties.view(np.float32), between, -between])
     values = values[~np.isnan(values)]
-    for dtype, torch_dtype in (("f16", torch.float16), ("bf16", torch.bfloat16)):
+    for dtype, torch_dtype in HALVES:
         params = (KernelParam("x", "f32", values.shape), KernelParam("y", dtype, values.shape, "out"))
         body = f"for (int i = threadIdx.x; i < {values.size}; i += 32) stg(y + i, to_{dtype}(ldg32(x + i)));"
         got = run(make_kernel(body, *params), {"x": values})["y"].view(np.uint16)

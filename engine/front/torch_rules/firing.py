@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir.compose import remap, remap_expr
 from ....ir.expr import Axis
-from ....ir.node import Expr, Node
+from ....ir.node import Expr, Node, walk
 from ....ir.tensor import Term
 from ...rw.evaluate import SITE, Environment
-from .values import Entry, Refusal, Slot, View, unnamed
+from .values import Entry, Exactly, Refusal, Slot, View, unnamed
 
 if TYPE_CHECKING:
     from ..lower import Lowering
@@ -63,7 +63,7 @@ class Firing:
         spare = len(entries) - len(view.shape)
         if spare < 0:
             raise Refusal(f"{len(entries)} indices for {view.name} of rank {len(view.shape)}")
-        aligned = tuple(entries[spare:])
+        aligned = tuple(self._unwrapped(e, n) for e, n in zip(entries[spare:], view.shape, strict=True))
         for entry, n in zip(aligned, view.shape, strict=True):
             slot = self.slots.get(entry) if entry.__class__ is Axis else None
             if slot is None or n in (1, slot.extent):
@@ -73,6 +73,10 @@ class Firing:
             elif not short:
                 raise Refusal(f"extent {n} of {view.name} meets {slot.extent}")
         return aligned
+
+    def _unwrapped(self, entry: Entry, n: int) -> Entry:
+        whole = entry.__class__ is Exactly and self.slots[entry.axis].extent in (1, n)
+        return entry.axis if whole else entry
 
     def _plain(self, view: View, entries: tuple[Entry, ...]) -> bool:
         """Whether an input is read at distinct whole axes."""
@@ -96,6 +100,9 @@ class Firing:
                     taken.add(name)
                     slot.axis = name
                     break
+        for entry, n in zip(self.result_entries, self.result.shape, strict=True):
+            if n != 1:
+                self.named(entry)
         for view, entries in self.unowned.items():
             if view.term is None:  # not owned meanwhile by an op that the template made
                 view.own(tuple(None if n == 1 else self.named(e) for e, n in zip(entries, view.shape, strict=True)))
@@ -133,12 +140,6 @@ def _priority(slot: Slot) -> tuple[bool, bool, int]:
     return not any(c[0] for c in slot.candidates), slot.bound, len({c[2] for c in slot.candidates})
 
 
-def _leaves(e: Any) -> set[Axis]:
-    """The unnamed axes of an index expression (it holds no terms yet)."""
-    if e.__class__ is Axis:
-        return {e}
-    if e.__class__ is tuple:
-        return set().union(*map(_leaves, e)) if e else set()
-    if not isinstance(e, Node):
-        return set()
-    return set().union(*(_leaves(getattr(e, f.name)) for f in type(e).fields))
+def _leaves(e: Any) -> dict[Axis, None]:
+    """The unnamed axes of an index expression (it holds no terms yet), in text order."""
+    return dict.fromkeys(part for part in walk(e) if part.__class__ is Axis)

@@ -10,7 +10,7 @@ from ....ir.expr import Var
 from ....ir.text import syntax as s
 from ....ir.text.print import print_value
 from ...rw.evaluate import CONSTANTS, RESERVED, Environment
-from ..schemas import Overload
+from ....ir.schemas import Overload
 from .values import View
 
 Bind = Callable[[Any, Environment], str | None]  # None, or why the value does not fit

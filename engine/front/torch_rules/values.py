@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import Axis
 from ....ir.tensor import Input, Term
 from ....ir.torch import TorchOp
+
+if TYPE_CHECKING:
+    from .firing import Firing
 
 Entry = Any  # what stands at one position of a bracket: an index expression over unnamed axes, or a deferred term
 
@@ -47,6 +50,16 @@ class Slot:
     candidates: list[tuple[bool, int, Axis]] = field(default_factory=list)
     axis: Axis | None = None
     bound: bool = False  # a Reduce sweeps it
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """An axis put at a position on purpose: it may be shorter than the dimension (the start of a slice)."""
+
+    axis: Axis
+
+    def build(self, firing: Firing) -> Any:
+        return firing.resolve(self.axis)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Random Tensor IR programs: shapes with primes, broadcast, transposed and gathered reads, concatenation, reductions, softmax."""
+"""Random Tensor IR programs: shapes with primes, broadcast, transposed and gathered reads, concatenation, reductions,
+softmax.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,9 @@ import random
 from typing import Any
 
 import numpy as np
-
 from dplc.ir import compose
 from dplc.ir.expr import Axis, binary
-from dplc.ir.tensor import Input, Output, TensorGraph, Term, axes, dtype
+from dplc.ir.tensor import Input, Output, TensorGraph, Term
 
 SMALL = (2, 3, 4, 5, 6)
 UNARY = ("tanh", "relu", "sigmoid", "abs", "exp", "negative")
@@ -55,12 +56,17 @@ class Maker:
         self.keep(compose.elementwise(self.dice.choice(UNARY), x), dims)
 
     def scaled(self, x: Term, dims: Any) -> None:
-        self.keep(compose.elementwise(self.dice.choice(("add", "multiply", "maximum")), x, self.dice.choice((0.5, 2, 0, 1))), dims)
+        self.keep(
+            compose.elementwise(self.dice.choice(("add", "multiply", "maximum")), x, self.dice.choice((0.5, 2, 0, 1))),
+            dims,
+        )
 
     def pair(self, x: Term, dims: Any) -> None:
         same = [(v, d) for v, d in self.values if [a.extent for a in d] == [a.extent for a in dims]]
         other, own = self.dice.choice(same)
-        self.keep(compose.elementwise(self.dice.choice(("add", "multiply", "subtract")), x, self.read(other, own, dims)), dims)
+        self.keep(
+            compose.elementwise(self.dice.choice(("add", "multiply", "subtract")), x, self.read(other, own, dims)), dims
+        )
 
     def broadcast(self, x: Term, dims: Any) -> None:
         some = tuple(axis for axis in dims if self.dice.random() < 0.6)
@@ -95,7 +101,9 @@ class Maker:
         for n in (2, 3):
             if dims and dims[-1].extent % n == 0 and dims[-1].extent > n:
                 high, low = self.axis(dims[-1].extent // n), self.axis(n)
-                self.keep(self.read(x, dims, (*dims[:-1], binary("+", binary("*", high, n), low))), (*dims[:-1], high, low))
+                self.keep(
+                    self.read(x, dims, (*dims[:-1], binary("+", binary("*", high, n), low))), (*dims[:-1], high, low)
+                )
                 return
 
     def reduced(self, x: Term, dims: Any) -> None:
@@ -113,7 +121,12 @@ class Maker:
     def norm(self, x: Term, dims: Any) -> None:
         if dims:
             total = compose.reduce("add", (dims[-1],), compose.elementwise("multiply", x, x))
-            self.keep(compose.elementwise("multiply", x, compose.elementwise("rsqrt", compose.elementwise("add", total, 1.0))), dims)
+            self.keep(
+                compose.elementwise(
+                    "multiply", x, compose.elementwise("rsqrt", compose.elementwise("add", total, 1.0))
+                ),
+                dims,
+            )
 
     def sliced(self, x: Term, dims: Any) -> None:
         place = self.dice.randrange(len(dims)) if dims else 0
@@ -145,13 +158,18 @@ class Maker:
         if dims:
             new = self.axis(dims[0].extent + 2)
             inside = binary("and", binary(">=", new, 1), binary("<", new, dims[0].extent + 1))
-            self.keep(compose.case(inside, self.read(x, dims, (binary("-", new, 1), *dims[1:])), -1.0), (new, *dims[1:]))
+            self.keep(
+                compose.case(inside, self.read(x, dims, (binary("-", new, 1), *dims[1:])), -1.0), (new, *dims[1:])
+            )
 
     def gathered(self, x: Term, dims: Any) -> None:
         if dims:
             new = self.axis(self.dice.choice((2, 3)))
             places = self.input((new,), "i64")
-            self.keep(self.read(x, dims, (compose.elementwise("remainder", places, dims[0].extent), *dims[1:])), (new, *dims[1:]))
+            self.keep(
+                self.read(x, dims, (compose.elementwise("remainder", places, dims[0].extent), *dims[1:])),
+                (new, *dims[1:]),
+            )
 
     def masked(self, x: Term, dims: Any) -> None:
         if len(dims) >= 2:
@@ -159,7 +177,12 @@ class Maker:
             self.keep(compose.elementwise("where", below, x, self.dice.choice((0.0, -1.0))), dims)
 
     def chosen(self, x: Term, dims: Any) -> None:
-        self.keep(compose.elementwise("where", compose.elementwise("greater", x, 0.0), x, compose.elementwise("multiply", x, 0.1)), dims)
+        self.keep(
+            compose.elementwise(
+                "where", compose.elementwise("greater", x, 0.0), x, compose.elementwise("multiply", x, 0.1)
+            ),
+            dims,
+        )
 
     def counted(self, x: Term, dims: Any) -> None:
         if dims:
@@ -167,10 +190,9 @@ class Maker:
             self.keep(compose.cast(total, "f32"), dims[:-1])
 
 
-STEPS = tuple(
-    "unary unary scaled pair pair broadcast matmul matmul gram transposed added_transposed merged split reduced reduced softmax norm "
-    "sliced flipped selected joined padded gathered masked chosen counted".split()
-)
+_STEPS = """unary unary scaled pair pair broadcast matmul matmul gram transposed added_transposed merged split reduced
+reduced softmax norm sliced flipped selected joined padded gathered masked chosen counted"""
+STEPS = tuple(_STEPS.split())
 
 
 def program(dice: random.Random) -> TensorGraph:
@@ -193,6 +215,3 @@ def data_for(graph: TensorGraph, seed: int) -> dict[str, Any]:
         shape = [axis.extent for axis in x.axes]
         data[x.name] = generator.standard_normal(shape) if x.dtype == "f32" else generator.integers(0, 60, shape)
     return data
-
-
-__all__ = ["axes", "data_for", "dtype", "program"]

@@ -1,0 +1,69 @@
+"""Kernel IR to CUDA text that a person enjoys reading. No decisions: what is printed is what the IR says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.diagnostic import InternalError
+from ..ir.kernel import Launch
+from ..ir.program import Kernel
+from .kernel import CudaKernel, KernelParam
+from .materialise import materialise
+from .names import safe_kernel_name, safe_names
+from .cuda_statements import Printer
+from .target import Target
+
+WIDTH = 116
+
+
+def generate(kernel: Kernel, target: Target, rules: Sequence[str] = ()) -> CudaKernel:
+    """CUDA text of a Tile IR kernel. rules: the names of those that shaped it, for the comment."""
+    return print_cuda(materialise(kernel, target), rules)
+
+
+def print_cuda(kernel: Kernel, rules: Sequence[str] = ()) -> CudaKernel:
+    """CUDA text of a Kernel IR kernel. Its params are those of the kernel in order, under names that C++ accepts."""
+    if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
+        raise InternalError(f"kernel `{kernel.name}` is not Kernel IR: its body is not one Launch")
+    launch = kernel.body[0]
+    names = safe_names(kernel)
+    params = [KernelParam(names[p.name], p.dtype, p.shape, "in") for p in kernel.ins]  # type: ignore[arg-type]
+    params += [KernelParam(names[p.name], p.dtype, p.shape, "out") for p in kernel.outs]  # type: ignore[arg-type]
+    comment = header(launch, rules)
+    name = safe_kernel_name(kernel.name)
+    lines = [f"// {line}" for line in comment.splitlines()]
+    lines.append(f'extern "C" __global__ void __launch_bounds__({launch.block}, {launch.resident})')
+    lines += signature(name, [param.declaration for param in params])
+    if launch.shared:
+        lines += ["  DPLC_DYN_SMEM(float, smem_buf);", "  const uint32_t smem = smem_addr(smem_buf);"]
+    lines += Printer(kernel, names).block(launch.body, 1)
+    text = "\n".join([*lines, "}"]) + "\n"
+    x, y, z = launch.grid
+    return CudaKernel(name, text, (x, y, z), launch.block, launch.shared, tuple(params), comment)
+
+
+def header(launch: Launch, rules: Sequence[str]) -> str:
+    """What shaped the kernel and how it is launched."""
+    grid = " x ".join(str(extent) for extent in launch.grid)
+    shared = f", {launch.shared} bytes of shared memory" if launch.shared else ""
+    lines = [f"grid {grid}, {launch.block} thread{'s' if launch.block > 1 else ''}{shared}"]
+    return "\n".join([*wrap("rules: ", list(rules)), *lines])
+
+
+def wrap(lead: str, words: list[str]) -> list[str]:
+    """Words after a lead, on as few lines as fit."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(word) < WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append((" " * len(lead) if lines else lead) + word)
+    return lines
+
+
+def signature(name: str, declarations: list[str]) -> list[str]:
+    """`name(params) {`, one parameter a line where they do not fit."""
+    line = f"{name}({', '.join(declarations)}) {{"
+    if len(line) <= WIDTH:
+        return [line]
+    return [f"{name}(", *(f"    {d}," for d in declarations[:-1]), f"    {declarations[-1]}) {{"]

@@ -1,0 +1,299 @@
+"""The CUDA text of Kernel IR statements and expressions, typed as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..ir.diagnostic import InternalError
+from ..ir.expr import COMPARISONS, Binary, Call, Expr, Not, Sum, Var, is_int
+from ..ir.functions import CAST, FUNCTIONS
+from ..ir.kernel import (
+    SHARED, Address, Advance, Assign, Barrier, Base, Branch, Butterfly, Commit, CopyAsync, Define, Element, LoadFrom, Loop,
+    Registers, Replicate, StoreTo, WaitGroup,
+)  # fmt: skip
+from ..ir.program import Block, Kernel, Stmt
+from . import scalar
+from .dtypes import dtype_of, is_literal, operand_dtypes
+from .kernel import DTYPES
+from .scalar import ATOM, BITAND, C_TYPES, SHIFT, SUM, TERM, UNARY, Text, apply_form, bracket, convert, form_of
+
+INDENT = "  "
+WIDTH = 120
+WORDS = ("f32", "i32")  # dtypes with functions named after the width alone
+VECTOR_TYPES = {("f32", 2): "float2", ("f32", 4): "float4", ("i32", 2): "int2", ("i32", 4): "int4"}
+# `a || shfl_xor(a, lanes)` would leave out lanes of a shuffle that all must reach
+EAGER = {"{0} || {1}": "|", "{0} && {1}": "&", "{0} != {1}": "^"}
+_BINARY = {"and": ("&&", scalar.AND), "or": ("||", scalar.OR), "==": ("==", scalar.EQUAL), "!=": ("!=", scalar.EQUAL)}
+_BINARY |= {op: (op, scalar.COMPARE) for op in COMPARISONS if op not in _BINARY}
+
+
+class Printer:
+    """Prints the statements of one kernel. names: the identifier of every name."""
+
+    def __init__(self, kernel: Kernel, names: Mapping[str, str]):
+        self.names = names
+        self.taken = set(names.values())
+        self.dtypes: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.pointers = {param.name: C_TYPES[param.dtype] + "*" for param in kernel.outs}
+        self.pointers |= {param.name: f"const {C_TYPES[param.dtype]}*" for param in kernel.ins}
+
+    # ---- expressions
+
+    def type_of(self, name: str) -> str:
+        return self.dtypes.get(name, "i32")
+
+    def dtype(self, e: Expr) -> str:
+        return dtype_of(e, self.type_of, "i32")
+
+    def text(self, e: Expr, needed: int = 0) -> str:
+        """An expression, in parentheses if it binds looser than `needed`."""
+        return bracket(self.expr(e), needed)
+
+    def value(self, e: Expr, dtype: str) -> Text:
+        """An expression as a value of a dtype."""
+        return scalar.literal(e, dtype) if is_literal(e) else convert(self.expr(e), self.dtype(e), dtype)
+
+    def expr(self, e: Any) -> Text:
+        kind = e.__class__
+        if kind is Var:
+            return self.names[e.name], ATOM
+        if kind is Element:
+            return self.names[e.name] + "".join(f"[{self.text(i)}]" for i in e.index), ATOM
+        if kind is Sum:
+            return self.sum(e, None)
+        if kind is Binary:
+            return self.binary(e)
+        if kind is Call:
+            return self.call(e)
+        if kind is Not:
+            return f"!{self.text(e.a, UNARY)}", UNARY
+        return scalar.literal(e, self.dtype(e)) if not is_int(e) else scalar.integer(e)
+
+    def sum(self, e: Any, first: str | None) -> Text:
+        """The terms of a sum behind a first one; division by constants of powers of two is a shift."""
+        text = first or ""
+        for atom, factor in e.terms:
+            size = abs(factor)
+            part = self.text(atom, TERM) if size == 1 else f"{self.text(atom, TERM)} * {scalar.integer(size)[0]}"
+            sign = "-" if factor < 0 else "+"
+            text = f"{text} {sign} {part}" if text else (f"-{part}" if factor < 0 else part)
+        if e.constant:
+            number = scalar.integer(abs(e.constant))[0]
+            text = f"{text} {'-' if e.constant < 0 else '+'} {number}"
+        lone = len(e.terms) == 1 and not e.constant and first is None
+        return text, (UNARY if e.terms[0][1] == -1 else TERM) if lone else SUM
+
+    def plus(self, first: str, e: Expr) -> str:
+        """`first + e`, without a trailing `+ 0`."""
+        if e.__class__ is int:
+            return first if e == 0 else f"{first} {'-' if e < 0 else '+'} {scalar.integer(abs(e))[0]}"
+        return self.sum(e, first)[0] if e.__class__ is Sum else f"{first} + {self.text(e, TERM)}"
+
+    def binary(self, e: Any) -> Text:
+        if e.op in _BINARY:
+            op, strength = _BINARY[e.op]
+            return f"{self.text(e.a, strength)} {op} {self.text(e.b, strength + 1)}", strength
+        if e.op == "^":
+            return f"{self.text(e.a, TERM)} ^ {self.text(e.b, TERM)}", scalar.XOR
+        power = is_int(e.b) and e.b > 0 and e.b & (e.b - 1) == 0
+        if e.op == "//" and power:
+            return f"{self.text(e.a, TERM)} >> {e.b.bit_length() - 1}", SHIFT
+        if e.op == "%" and power:
+            return f"{self.text(e.a, TERM)} & {e.b - 1}", BITAND
+        op = "/" if e.op == "//" else e.op
+        return f"{self.text(e.a, TERM)} {op} {self.text(e.b, UNARY)}", TERM
+
+    def call(self, e: Any) -> Text:
+        operands = operand_dtypes(e, self.type_of, "i32")
+        texts = [self.value(arg, dtype) for arg, dtype in zip(e.args, operands, strict=True)]
+        if FUNCTIONS[e.fn].kind == CAST:
+            return convert(texts[0], operands[0], e.fn)
+        return apply_form(form_of(e.fn, operands[-1]), texts)
+
+    def address(self, address: Address) -> str:
+        base = self.names[address.base]
+        if address.xor.__class__ is int and address.xor == 0:
+            return self.plus(base, address.offset)
+        flipped = f"{base} ^ {self.text(address.xor, TERM)}"
+        alone = address.offset.__class__ is int and address.offset == 0
+        return flipped if alone else self.plus(f"({flipped})", address.offset)  # C's + binds tighter than ^
+
+    def is_shared(self, name: str) -> bool:
+        return name not in self.pointers
+
+    # ---- statements
+
+    def block(self, block: Block, depth: int) -> list[str]:
+        """The lines of a block. A register that is loaded right away is declared with its value."""
+        lines: list[str] = []
+        position = 0
+        while position < len(block):
+            stmt, after = block[position], block[position + 1] if position + 1 < len(block) else None
+            if isinstance(stmt, Registers) and not stmt.shape and isinstance(after, LoadFrom) and after.into is Var(stmt.dst):
+                self.declare(stmt.dst, stmt.dtype)
+                lines.append(f"{INDENT * depth}const {C_TYPES[stmt.dtype]} {self.load(after)}")
+                position += 2
+                continue
+            lines += [INDENT * depth + line for line in self.statement(stmt)]
+            position += 1
+        return lines
+
+    def statement(self, stmt: Stmt) -> list[str]:
+        printer = PRINT.get(type(stmt))
+        if printer is None:
+            raise InternalError(f"no CUDA text for `{type(stmt).__name__}`")
+        result = printer(self, stmt)
+        return [result] if isinstance(result, str) else result
+
+    def declare(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> None:
+        self.dtypes[name], self.shapes[name] = dtype, shape
+
+    def define(self, stmt: Define) -> str:
+        self.declare(stmt.dst, stmt.dtype)
+        const = "" if stmt.mutable else "const "
+        val = self.expr(stmt.val) if stmt.dtype == "i32" and not is_literal(stmt.val) else self.value(stmt.val, stmt.dtype)
+        return f"{const}{C_TYPES[stmt.dtype]} {self.names[stmt.dst]} = {val[0]};"
+
+    def base(self, stmt: Base) -> str:
+        name = self.names[stmt.dst]
+        if stmt.root == SHARED or stmt.root not in self.pointers:
+            ctype = "uint32_t" if stmt.mutable else "const uint32_t"
+        else:
+            ctype = self.pointers[stmt.dst] = self.pointers[stmt.root]
+        return f"{ctype} {name} = {self.plus(self.names[stmt.root], stmt.offset)};"
+
+    def advance(self, stmt: Advance) -> str:
+        if is_int(stmt.by) and stmt.by < 0:
+            return f"{self.names[stmt.base]} -= {scalar.integer(-stmt.by)[0]};"
+        return f"{self.names[stmt.base]} += {self.text(stmt.by)};"
+
+    def registers(self, stmt: Registers) -> str:
+        self.declare(stmt.dst, stmt.dtype, stmt.shape)
+        dims = "".join(f"[{extent}]" for extent in stmt.shape)
+        fill = "" if stmt.fill is None else " = {}" if dims else f" = {scalar.literal(stmt.fill, stmt.dtype)[0]}"
+        return f"{C_TYPES[stmt.dtype]} {self.names[stmt.dst]}{dims}{fill};"
+
+    def replicate(self, stmt: Replicate) -> list[str]:
+        self.declare(stmt.var, "i32")
+        name, counter = self.names[stmt.var], self.names[stmt.var]
+        lines = []
+        if stmt.reverse is not None:
+            counter = name + "_"
+            while counter in self.taken:
+                counter += "_"
+            lines = [f"{INDENT}const int {name} = {self.names[stmt.reverse]} & 1 ? {stmt.extent - 1} - {counter} : {counter};"]
+        head = f"for (int {counter} = 0; {counter} < {stmt.extent}; ++{counter}) {{"
+        return ["#pragma unroll", head, *lines, *self.block(stmt.body, 1), "}"]
+
+    def loop(self, stmt: Loop) -> list[str]:
+        self.declare(stmt.var, "i32")
+        name = self.names[stmt.var]
+        step = f"++{name}" if stmt.step == 1 else f"{name} += {self.text(stmt.step)}"
+        head = f"for (int {name} = {self.text(stmt.start)}; {name} < {self.text(stmt.stop, SHIFT)}; {step}) {{"
+        pragma = [f"#pragma unroll {stmt.unroll}"] if stmt.unroll else []
+        return [*pragma, head, *self.block(stmt.body, 1), "}"]
+
+    def branch(self, stmt: Branch) -> list[str]:
+        return [f"if ({self.text(stmt.cond)}) {{", *self.block(stmt.body, 1), "}"]
+
+    def assign(self, stmt: Assign) -> str:
+        place, val = self.text(stmt.place), stmt.val
+        dtype = self.dtype(stmt.place)
+        if val.__class__ is Call and val.args[0] is stmt.place and len(val.args) == 2 and dtype != "b8":
+            op = {"add": "+", "subtract": "-", "multiply": "*"}.get(val.fn)
+            if op:
+                return f"{place} {op}= {self.value(val.args[1], dtype)[0]};"
+        text = self.expr(val) if dtype == "i32" and not is_literal(val) else self.value(val, dtype)
+        return f"{place} = {text[0]};"
+
+    def butterfly(self, stmt: Butterfly) -> list[str]:
+        place, dtype = self.text(stmt.place), self.dtype(stmt.place)
+        other = f"shfl_xor({place}, lanes)"
+        op = EAGER[form_of(stmt.fn, dtype).text] if dtype == "b8" else "+" if stmt.fn == "add" else None
+        combined = apply_form(form_of(stmt.fn, dtype), [(place, ATOM), (other, ATOM)])[0]
+        step = f"{place} {op}= {other};" if op else f"{place} = {combined};"
+        if stmt.low == stmt.high:
+            return [step.replace("lanes)", f"{stmt.low})")]
+        return ["#pragma unroll", f"for (int lanes = {stmt.high}; lanes >= {stmt.low}; lanes >>= 1) {step}"]
+
+    # ---- memory
+
+    def load(self, stmt: LoadFrom) -> str | list[str]:
+        shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
+        into, ctype = self.text(stmt.into), C_TYPES[stmt.dtype]
+        letters = "lds" if shared else "ldg"
+        if stmt.width == 1:
+            word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
+            read = f"{letters}32({address})" if word else f"lds<{ctype}>({address})" if shared else f"ldg({address})"
+            if stmt.when is True:
+                return f"{into} = {read};"
+            return f"{into} = {self.text(stmt.when, scalar.OR)} ? {read} : {scalar.literal(stmt.other, stmt.dtype)[0]};"
+        whole = isinstance(stmt.into, Element) and len(stmt.into.index) == len(self.shapes[stmt.into.name])
+        bits = 8 * stmt.width * DTYPES[stmt.dtype].item_bytes
+        read = f"{letters}{bits}({'&' if whole else ''}{into}, {address});"
+        if stmt.when is True:
+            return read
+        places = " = ".join(f"{into}[{lane}]" for lane in range(stmt.width))
+        other = scalar.literal(stmt.other, stmt.dtype)[0]
+        return [f"if ({self.text(stmt.when)}) {{", INDENT + read, "} else {", f"{INDENT}{places} = {other};", "}"]
+
+    def store(self, stmt: StoreTo) -> str | list[str]:
+        shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
+        letters, width = "sts" if shared else "stg", len(stmt.values)
+        values = [self.value(value, stmt.dtype)[0] for value in stmt.values]
+        if width == 1:
+            word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
+            value = values[0] if stmt.dtype in WORDS or not shared else f"({C_TYPES[stmt.dtype]})({values[0]})"
+            return f"{letters}{'32' if word else ''}({address}, {value});"
+        name = f"{letters}{8 * width * DTYPES[stmt.dtype].item_bytes}"
+        run = self.run_of(stmt.values)
+        if run is not None:
+            return f"{name}({address}, {run});"
+        vector = VECTOR_TYPES.get((stmt.dtype, width))
+        if vector is None:
+            array = f"const {C_TYPES[stmt.dtype]} lane[] = {{{', '.join(values)}}};"
+            return ["{", INDENT + array, f"{INDENT}{name}({address}, lane);", "}"]
+        line = f"{name}({address}, {vector}{{{', '.join(values)}}});"
+        if len(line) < WIDTH:
+            return line
+        return [f"{name}({address}, {vector}{{", *(f"{INDENT * 2}{value}," for value in values), "});"]
+
+    def run_of(self, values: tuple[Any, ...]) -> str | None:
+        """The registers in whose order the values stand, if they are a whole run of an array."""
+        first = values[0]
+        if not isinstance(first, Element) or self.shapes.get(first.name, (0,))[-1] != len(values):
+            return None
+        if len(first.index) != len(self.shapes[first.name]):
+            return None
+        if any(value is not Element(first.name, (*first.index[:-1], lane)) for lane, value in enumerate(values)):
+            return None
+        lead = first.index[:-1]
+        return self.text(Element(first.name, lead) if lead else Var(first.name))
+
+    def copy(self, stmt: CopyAsync) -> str:
+        conditions = [("_if", stmt.when), ("_zfill", stmt.inside)]
+        kept = [(suffix, condition) for suffix, condition in conditions if condition is not True]
+        name = f"cp_async{stmt.bytes}" + "".join(suffix for suffix, _ in kept)
+        arguments = [self.text(condition) for _, condition in kept] + [self.address(stmt.to), self.address(stmt.source)]
+        return f"{name}({', '.join(arguments)});"
+
+
+PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
+    Define: Printer.define,
+    Base: Printer.base,
+    Advance: Printer.advance,
+    Registers: Printer.registers,
+    Replicate: Printer.replicate,
+    Loop: Printer.loop,
+    Branch: Printer.branch,
+    Assign: Printer.assign,
+    Butterfly: Printer.butterfly,
+    LoadFrom: Printer.load,
+    StoreTo: Printer.store,
+    CopyAsync: Printer.copy,
+    Commit: lambda printer, stmt: "cp_async_commit();",
+    WaitGroup: lambda printer, stmt: f"cp_async_wait<{stmt.keep}>();",
+    Barrier: lambda printer, stmt: "block_sync();",
+}

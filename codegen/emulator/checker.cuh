@@ -1,0 +1,95 @@
+// Checked mode: looks at every access of a kernel before it happens.
+//
+// It refuses accesses out of bounds, reads of shared memory nobody wrote or whose asynchronous copy has not been waited for, and
+// pairs of accesses to shared memory that no barrier orders, whatever order the threads happened to run in. It also gathers
+// the lanes of a warp into requests, as hardware does, and counts what they cost.
+//
+// What orders two accesses of different threads: a block_sync between them, or a warp_sync if both are of that warp. A shuffle
+// orders nothing. A copy is a write from its issue to its wait, and the waiting thread's until the next barrier.
+#pragma once
+#include <deque>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime.cuh"
+
+namespace dplc {
+
+class Checker {
+ public:
+  Checker(Machine& machine, const LaunchRequest& request);
+
+  void begin_block(uint64_t linear_index);
+  void end_block();
+  void block_released() { ++epoch_; }
+  void warp_released(unsigned warp) { ++warp_epochs_[warp]; }
+  // `value` is what a store is about to write.
+  void access(const char* address, unsigned bytes, Access kind, int line, const void* value);
+  void copy_landed(const char* to, unsigned bytes);
+  void write_sites() const;
+
+ private:
+  // Who touched one byte of shared memory last, and when: block barriers completed so far, and warp barriers of their warp.
+  struct Touch {
+    uint32_t epoch, warp_epoch;
+    uint16_t thread, line;
+  };
+  enum class Readers : uint8_t { one, several_of_a_warp, several_warps };
+  struct Shadow {
+    Touch write;
+    Touch read;       // the latest, or the first of several that no barrier orders
+    Readers readers;
+    bool in_flight;   // an asynchronous copy has been issued and not waited for
+  };
+
+  // One instruction of one warp: the addresses of its lanes.
+  struct Request {
+    uint32_t lanes;
+    const char* address[lanes_per_warp];
+  };
+  // An access as it stands in the kernel text.
+  struct SiteKey {
+    int line;
+    Access kind;
+    unsigned bytes;
+    bool operator<(const SiteKey& other) const {
+      return line != other.line ? line < other.line : kind != other.kind ? kind < other.kind : bytes < other.bytes;
+    }
+  };
+  struct Site {
+    SiteKey key;
+    uint64_t requests, cost, ideal;
+    std::vector<uint32_t> executed;                 // times, by thread of the block
+    std::vector<std::deque<Request>> open;          // by warp: requests that some lanes have yet to join
+    std::vector<uint32_t> closed;                   // by warp: requests before the first open one
+  };
+
+  unsigned self() const { return machine_.view.thread->index.x; }
+  uint32_t& warp_epoch() { return warp_epochs_[self() / lanes_per_warp]; }
+  bool warp_has_met_since(const Touch& touch);
+  bool write_is_ordered(const Shadow& byte);
+  bool reads_are_ordered(const Shadow& byte);
+  Touch now(int line) { return {epoch_, warp_epoch(), static_cast<uint16_t>(self()), static_cast<uint16_t>(line)}; }
+
+  void access_shared(const char* address, unsigned bytes, Access kind, int line);
+  void read_byte(size_t offset, int line);
+  void write_byte(size_t offset, int line, const char* what);
+  [[noreturn]] void fail_in_flight(const char* what, size_t offset, int line);
+  [[noreturn]] void fail_race(const char* what, size_t offset, int line, const char* other_what, const Touch& other);
+  void access_global(const char* address, unsigned bytes, Access kind, int line, const void* value);
+  void store_global(size_t buffer, uint64_t element, const char* address, const char* value, unsigned bytes, int line);
+  void join_request(const char* address, const SiteKey& key);
+  void close(Site& site, const Request& request) const;
+
+  Machine& machine_;
+  const LaunchRequest& request_;
+  uint32_t epoch_ = 1, block_began_ = 1;
+  uint64_t block_ = 0;
+  std::vector<uint32_t> warp_epochs_;
+  std::vector<Shadow> shadow_;                                        // by byte of shared memory
+  std::vector<std::unordered_map<uint64_t, uint64_t>> global_writer_;  // by buffer, by element: block and thread, packed
+  std::map<SiteKey, Site> sites_;
+};
+
+}  // namespace dplc

@@ -1,0 +1,143 @@
+"""Facts about axes, launches and what a thread has to hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...ir.expr import Axis, Var, free_names, linear
+from ...ir.facts.layout import address, is_vector, params
+from ...ir.facts.structure import dependencies, summary, uses
+from ...ir.loop import Load, Store
+from ...ir.node import Node
+from ...ir.program import Block
+from ..rw.facts import fact
+
+TILE = "module loop tile"
+ADDRESS_REGISTERS = 24  # addresses, counters and what the compiler keeps for itself
+
+
+@fact("names([axis]) -> [name]")
+def names(site: Any, axes: Any) -> tuple[Var, ...]:
+    """The names of some axes."""
+    return tuple(Var(axis.name) for axis in axes)
+
+
+@fact("extents([axis]) -> [int]")
+def extents(site: Any, axes: Any) -> tuple[int, ...]:
+    """The extents of some axes."""
+    return tuple(axis.extent for axis in axes)
+
+
+@fact("axes_in_scope() -> [axis]", TILE)
+def axes_in_scope(site: Any) -> tuple[Axis, ...]:
+    """The axes of the site's Tile."""
+    return site.tile.axes if site.tile else ()
+
+
+@fact("threads([axis]) -> int", TILE)
+def threads(site: Any, axes: Any) -> int:
+    """Threads of a block."""
+    return math.prod(axis.extent for axis in axes if axis.role == "THREAD")
+
+
+@fact("blocks([axis]) -> int", TILE)
+def blocks(site: Any, axes: Any) -> int:
+    """Blocks of the launch."""
+    return math.prod(axis.extent for axis in axes if axis.role == "BLOCK")
+
+
+@fact("registers([axis], run) -> int", TILE)
+def registers(site: Any, axes: Any, body: Block) -> int:
+    """An estimate of the registers of a thread: every accumulator and loaded fragment once per register value."""
+    found = summary(body)
+    vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
+    extent = {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
+    folded: dict[str, frozenset[str]] = {}
+    for stmt in found.combines:
+        folded[stmt.acc] = folded.get(stmt.acc, frozenset()) | free_names(stmt.over)
+    count = ADDRESS_REGISTERS
+    for total in {stmt.acc: stmt for stmt in found.sums}.values():
+        varying = dependencies(total.val, body) - folded.get(total.acc, frozenset())
+        count += math.prod(n for name, n in extent.items() if name in varying)
+    for load in {(s.buf, s.idx): s for s in found.loads}.values():
+        flat = address(site.kernel, load.buf, load.idx)
+        wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
+        count += math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
+    return count
+
+
+# ---- how accesses run along an axis
+
+
+def accesses(body: Block) -> tuple[Load | Store, ...]:
+    found = summary(body)
+    return (*found.loads, *found.stores)
+
+
+@fact("vectors(run, name, int) -> [stmt]", TILE)
+def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
+    """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
+    return tuple(stmt for stmt in accesses(body) if is_vector(_flat(site, stmt), axis.name, width) and _is_word(site, stmt))
+
+
+def _flat(site: Any, stmt: Any) -> Any:
+    return address(site.kernel, stmt.buf, stmt.idx)
+
+
+def _is_word(site: Any, stmt: Any) -> bool:
+    """Whether 16-byte vectors of four make sense for the dtype of a buffer; slabs hold words."""
+    param = params(site.kernel).get(stmt.buf)
+    return param is None or param.dtype in ("f32", "i32")
+
+
+@fact("runs_along(run, name) -> bool", TILE)
+def runs_along(site: Any, body: Block, axis: Var) -> bool:
+    """Whether some access goes to the next element as the axis goes on."""
+    return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in accesses(body))
+
+
+@fact("stored_along(run, name) -> bool", TILE)
+def stored_along(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a store goes to the next element as the axis goes on."""
+    return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in summary(body).stores)
+
+
+@fact("row_coalesced(run, [name]) -> bool", TILE)
+def row_coalesced(site: Any, body: Block, team: Any) -> bool:
+    """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements."""
+    good = bad = 0
+    for stmt in accesses(body):
+        terms, _ = linear(_flat(site, stmt))
+        for loop in team:
+            if any(loop.name in free_names(atom) for atom in terms):
+                near = terms.get(loop) == 1
+                good, bad = good + near, bad + (not near)
+    return good >= bad
+
+
+@fact("strided(run, name, name, int) -> bool", TILE)
+def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
+    """Whether every index mentions i and r as `c*(i*factor + r)` only."""
+    return {i.name, r.name} <= uses(body) and all(_strided(stmt, i, r, factor) for stmt in body)
+
+
+def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:
+    if value.__class__ is tuple:
+        return all(_strided(item, i, r, factor) for item in value)
+    if not isinstance(value, Node):
+        return True
+    if hasattr(value, "body") or isinstance(value, (Load, Store)) or type(value).__module__.endswith((".loop", ".tile")):
+        return all(_strided(getattr(value, f.name), i, r, factor) for f in type(value).fields if f.name != "slab")
+    terms, _ = linear(value)
+    if terms.get(i, 0) != factor * terms.get(r, 0):
+        return False
+    return all(_strided(_parts(atom), i, r, factor) for atom in terms if atom is not i and atom is not r)
+
+
+def _parts(atom: Any) -> tuple[Any, ...]:
+    """The operands of an expression that is no sum."""
+    if atom.__class__ is Var or not isinstance(atom, Node):
+        return ()
+    return tuple(getattr(atom, f.name) for f in type(atom).fields if f.sort in ("Expr", "Over"))
+

@@ -1,0 +1,202 @@
+"""Facts about shared memory: what to copy there, how it is laid out, and what reading it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, subtract
+from ...ir.facts import staging
+from ...ir.facts.footprint import Footprint, local_index, region
+from ...ir.facts.footprint import footprints as find_footprints
+from ...ir.facts.layout import WORD, bound_ranges, cell_of, params, ranges_of, slab_words, stages, tidy
+from ...ir.facts.structure import accumulators, only, summary
+from ...ir.loop import Accumulate, For, If, Let, Load
+from ...ir.node import replace
+from ...ir.program import Block
+from ...ir.ranges import interval
+from ...ir.tile import Combine, Stage
+from ..match.context import Context
+from ..rw.facts import fact
+from .structure import conjuncts
+
+TILE = "module loop tile"
+
+
+@fact("footprints(run, [axis], any*) -> [record]", TILE)
+def footprints(site: Any, body: Block, axes: Any, *more: Any) -> tuple[Footprint, ...]:
+    """The boxes that a run reads of each input, over its loops and the axes inside of a block.
+
+    more: the context that the run stands in, or a loop (its variable and extent) that counts as inside.
+    """
+    outside = dict(site.ranges)
+    for context in more:
+        if isinstance(context, Context):
+            for loop in (*context.loops, *(stmt for stmt in context.hole if isinstance(stmt, For) and stmt.body == body)):
+                outside.update(bound_ranges(loop, outside))
+    pairs = [item for item in more if not isinstance(item, Context)]
+    extra = {var.name: extent for var, extent in zip(pairs[::2], pairs[1::2], strict=True)}
+    return find_footprints(region(site.kernel, body, axes, outside, extra))
+
+
+@fact("local([expr], record) -> [expr]", TILE)
+def local(site: Any, idx: Any, foot: Footprint) -> tuple[Any, ...]:
+    """An index of a buffer as an index of the copy of its footprint."""
+    return local_index(idx, foot)
+
+
+@fact("bytes([stmt]) -> int", TILE)
+def size_of(site: Any, copies: Any) -> int:
+    """Shared memory of one slot of each of some Stages."""
+    return sum(WORD * slab_words(stage) for stage in copies)
+
+
+@fact("box_ok([stmt]) -> bool", TILE)
+def box_ok(site: Any, copies: Any) -> bool:
+    """Whether TMA can copy all of some Stages."""
+    return all(staging.is_box(stage, params(site.kernel)[stage.src].shape) for stage in copies)
+
+
+@fact("copies_words([stmt]) -> bool", TILE)
+def copies_words(site: Any, copies: Any) -> bool:
+    """Whether all of some Stages copy words of 4 bytes, as cp.async can."""
+    return all(params(site.kernel)[stage.src].dtype in ("f32", "i32") for stage in copies)
+
+
+@fact("bank_cycles(run) -> int", TILE)
+def bank_cycles(site: Any, body: Block) -> int:
+    """Shared-memory cycles of one warp for the loads of a run."""
+    return staging.bank_cycles(body, site.tile.axes, stages(site.kernel))
+
+
+@fact("padded_cycles(run, stmt, int) -> int", TILE)
+def padded_cycles(site: Any, body: Block, stage: Stage, pad: int) -> int:
+    """The same for one slab, if its rows had `pad` unused words."""
+    return staging.bank_cycles(body, site.tile.axes, {stage.dst: replace(stage, pad=pad)}, stage.dst)
+
+
+@fact("copy_lanes(stmt) -> int", TILE)
+def copy_lanes(site: Any, stage: Stage) -> int:
+    """Lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
+    return staging.spread_lanes(site.kernel, stage)
+
+
+@fact("xor_maps(stmt) -> [any]", TILE)
+def xor_maps(site: Any, stage: Stage) -> tuple[tuple[int, ...], ...]:
+    """The xor layouts of a slab worth trying."""
+    return staging.xor_maps(stage)
+
+
+@fact("best_xor(stmt, run) -> [int]", TILE)
+def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
+    """The xor layout with the fewest wavefronts."""
+    return staging.best_xor(site.kernel, stage, body)
+
+
+@fact("wavefronts(stmt, run, [int]) -> int", TILE)
+def wavefronts(site: Any, stage: Stage, body: Block, bits: Any) -> int:
+    """Wavefronts of one warp for a slab under a xor layout."""
+    return staging.xor_cycles(stage, staging.requests(site.kernel, stage, body), bits)
+
+
+@fact("strided_lanes(run, stmt, int) -> bool", TILE)
+def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
+    """Whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
+    lanes = [Var(axis.name) for axis in site.tile.axes if axis.role == "THREAD"]
+    loads = [load for load in summary(body).loads if load.buf == stage.dst]
+    return bool(loads) and bool(lanes) and all(linear(cell_of(stage, s.idx)[0])[0].get(lanes[-1]) == stride for s in loads)
+
+
+# ---- guards inside of reductions
+
+
+@fact("only_staged(run) -> bool", TILE)
+def only_staged(site: Any, body: Block) -> bool:
+    """Whether a run reads shared memory only and writes nothing: running it where its guard fails is harmless."""
+    slabs, found = stages(site.kernel), summary(body)
+    return all(load.buf in slabs for load in found.loads) and not found.stores and not found.barriers
+
+
+@fact("in_slabs(run) -> bool", TILE)
+def in_slabs(site: Any, body: Block) -> bool:
+    """Whether every load of a run stays inside of its slab without any guard."""
+    slabs, known = stages(site.kernel), ranges_of(site.kernel)
+    for load in summary(body).loads:
+        for axis, position in zip(slabs[load.buf].slab, cell_of(slabs[load.buf], load.idx), strict=True):
+            low, high = interval(tidy(position, known), known)
+            if low < 0 or high >= axis.extent:
+                return False
+    return True
+
+
+@fact("read_under([record], expr) -> bool", TILE)
+def read_under(site: Any, sums: Any, condition: Any) -> bool:
+    """Whether every read of some accumulators stands under a guard that implies the condition."""
+    names = {total.acc.name for total in sums}
+    return _read_under(site.kernel.body, names, frozenset(conjuncts(condition)), frozenset())
+
+
+def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: frozenset[Any]) -> bool:
+    for stmt in block:
+        inner = have | frozenset(conjuncts(stmt.cond)) if isinstance(stmt, If) else have
+        if hasattr(stmt, "body"):
+            if not _read_under(stmt.body, names, wanted, inner):
+                return False
+        elif isinstance(stmt, Combine):
+            if stmt.acc in names:
+                return False
+        elif not isinstance(stmt, Accumulate) and not wanted <= have:
+            own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr")
+            if not names.isdisjoint(free_names(own)):
+                return False
+    return True
+
+
+# Functions that are finite for finite operands, and zero where all operands are.
+_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", "f32"))
+_FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
+
+
+@fact("zero_product(run, expr) -> bool", TILE)
+def zero_product(site: Any, body: Block, condition: Any) -> bool:
+    """Whether what a guard hides is zero added to accumulators: a product with a zero-filled operand, the rest finite."""
+    if condition.__class__ is not Binary or condition.op != "<" or not only(body, Load, Let, Accumulate):
+        return False
+    sums = [stmt for stmt in body if isinstance(stmt, Accumulate)]
+    if not sums or len(accumulators(body)) != len({s.acc for s in sums}) or any(s.fn != "add" for s in sums):
+        return False
+    zeros, finite = _zeros(site, body, condition)
+    return all(stmt.val.__class__ is Var and stmt.val.name in zeros and stmt.val.name in finite for stmt in sums)
+
+
+def _zeros(site: Any, body: Block, condition: Any) -> tuple[set[str], set[str]]:
+    """The values of a block that are zero where the guard fails, and those that are finite there."""
+    zeros: set[str] = set()
+    finite: set[str] = set()
+    for stmt in body:
+        if isinstance(stmt, Load) and _beyond_source(site, stmt, condition):
+            zeros.add(stmt.dst)
+            finite.add(stmt.dst)
+        elif isinstance(stmt, Let) and stmt.val.__class__ is Call:
+            names = [arg.name if arg.__class__ is Var else "" for arg in stmt.val.args]
+            if stmt.val.fn in _FINITE and all(name in finite for name in names):
+                finite.add(stmt.dst)
+            every = stmt.val.fn in _ZERO_AT_ZERO and all(name in zeros for name in names)
+            product = stmt.val.fn == "multiply" and any(name in zeros for name in names)
+            if (every or product) and stmt.dst in finite:
+                zeros.add(stmt.dst)
+    return zeros, finite
+
+
+def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
+    """Whether a load reads the zero fill of its slab where the condition fails."""
+    stage = stages(site.kernel).get(load.buf)
+    if stage is None or stage.depth > 1 or load.when is not True:
+        return False
+    position = list(stage.origin)
+    for axis, cell in zip(stage.slab, load.idx, strict=True):
+        position[axis.dim] = add(position[axis.dim], multiply(cell, axis.stride))
+    known, shape = ranges_of(site.kernel), params(site.kernel)[stage.src].shape
+    return any(
+        tidy(subtract(place, condition.a), known) == 0 and condition.b.__class__ is int and extent <= condition.b
+        for place, extent in zip(position, shape, strict=True)
+    )

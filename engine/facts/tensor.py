@@ -1,0 +1,57 @@
+"""Facts about Tensor IR values. True of every spelling of a value, hence safe for algebra rules (and for egglog)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...ir import compose
+from ...ir.expr import Axis, Var
+from ...ir.tensor import Const, Elementwise, Input, Term, axes, dtype, postorder
+from ..rw.facts import fact
+
+
+@fact("axes(term) -> [axis]", levels="tensor")
+def axes_of(site: Any, x: Term) -> tuple[Axis, ...]:
+    """The axes that a value varies along."""
+    return axes(x)
+
+
+@fact("dtype(term) -> dtype", levels="tensor")
+def dtype_of(site: Any, x: Term) -> Var:
+    """The dtype of a value."""
+    return Var(dtype(x))
+
+
+@fact("extent(axis) -> int", levels="tensor")
+def extent(site: Any, axis: Axis) -> Any:
+    """How many places an axis has."""
+    return axis.extent
+
+
+@fact("number(term) -> any", levels="tensor")
+def number(site: Any, x: Any) -> Any:
+    """The number that a function of numbers is; none if it is no function of numbers, or its value is no number."""
+    if x.__class__ is not Elementwise:
+        return None
+    for arg in x.args:
+        if arg.__class__ is not Const:
+            return None
+    value = compose.elementwise(x.fn, *x.args)
+    return value.value if value.__class__ is Const else None  # type: ignore[attr-defined]
+
+
+@fact("exact_reciprocal(term) -> any", levels="tensor")
+def exact_reciprocal(site: Any, x: Any) -> Any:
+    """1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
+    if x.__class__ is not Const or not isinstance(x.value, float) or not math.isfinite(x.value):
+        return None
+    mantissa, exponent = math.frexp(x.value)
+    return 1.0 / x.value if abs(mantissa) == 0.5 and abs(exponent) < 100 else None
+
+
+@fact("known(term) -> bool", levels="tensor")
+def known(site: Any, x: Term) -> bool:
+    """Whether a value is known when the program is loaded: it reads weights only, and at least one."""
+    inputs = [term for term in postorder((x,)) if term.__class__ is Input]
+    return bool(inputs) and all(term.name in site.weights for term in inputs)  # type: ignore[attr-defined]

@@ -1,0 +1,94 @@
+"""Inline examples of rules on tensor: whole graphs, before and after. An input called `weight..` is one.
+
+An example of a fusion rule marks the values in question with `mat`; its result keeps the `mat`s that the rule did not
+drop.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ...ir.tensor import TensorGraph
+from ...ir.text import syntax as s
+from ...ir.text.print import print_unit
+from ...ir.text.read import read_unit
+from ...ir.text.tensor import print_graph, read_graph
+from ..fuse.examples import fuse_marked, sibling_kernels
+from ..fuse.key import key
+from ..fuse.rules import kind_of
+from ..rw.rule import Rule
+from .examples import Failure, runs
+from .terms import Evidence, TermRules, mentions_mat, rewrite_graph
+
+
+@runs("tensor")
+def run_term_example(engine: Any, rule: Rule, example: s.Example, target: Target) -> Failure | None:
+    """One example of a rule on tensor."""
+    before = _graph(example.before, example)
+    parameters = {f"{rule.name}.{argument.name}": _value(argument) for argument in example.arguments}
+    if mentions_mat(rule):
+        if kind_of(rule) == "siblings":
+            return _sibling_example(rule, example, sibling_kernels(rule, before, target, parameters))
+        got, refusals = fuse_marked(rule, before, target, parameters)
+    else:
+        evidence = Evidence()
+        weights = tuple(x.name for x in before.ins if x.name.startswith("weight"))
+        got = rewrite_graph(
+            before, TermRules([rule], (rule.name,), parameters=parameters), target, evidence, weights=weights
+        )
+        refusals = [refusal.because for refusal in evidence.refusals]
+    fired = [out.value for out in got.outs] != [out.value for out in before.outs]
+    if isinstance(example.gives, str):
+        return _refused(rule, example, fired, refusals)
+    if not fired:
+        return Failure(rule, example, "did not fire", tuple(dict.fromkeys(refusals)))
+    wanted = _graph(example.gives, example)
+    if [(out.name, out.axes, out.value) for out in got.outs] == [
+        (out.name, out.axes, out.value) for out in wanted.outs
+    ]:
+        return None
+    return _different(rule, example, *(print_graph(TensorGraph(g.name, g.ins, g.outs)) for g in (wanted, got)))
+
+
+def _sibling_example(rule: Rule, example: s.Example, outcome: tuple[list[Kernel], list[str]]) -> Failure | None:
+    """The result of a rule of two kernels is one kernel of Loop IR."""
+    kernels, refusals = outcome
+    if isinstance(example.gives, str):
+        return _refused(rule, example, len(kernels) == 1, refusals)
+    if len(kernels) != 1:
+        return Failure(rule, example, "did not fire", tuple(dict.fromkeys(refusals)))
+    wanted: Any = read_unit(example.gives[0])
+    if key(wanted) == key(kernels[0]):
+        return None
+    return _different(rule, example, print_unit(wanted), print_unit(kernels[0]))
+
+
+def _different(rule: Rule, example: s.Example, wanted: str, got: str) -> Failure:
+    diff = difflib.unified_diff(
+        wanted.splitlines(), got.splitlines(), "the example says", "the rule gives", lineterm="", n=9
+    )
+    return Failure(rule, example, "gives something else", tuple(diff))
+
+
+def _refused(rule: Rule, example: s.Example, fired: bool, refusals: list[str]) -> Failure | None:
+    if fired:
+        return Failure(rule, example, f'fires, but should refuse with "{example.gives}"')
+    if any(example.gives in because for because in refusals):
+        return None
+    return Failure(rule, example, f'refuses, but not with "{example.gives}"', tuple(dict.fromkeys(refusals)))
+
+
+def _graph(block: tuple[s.Syntax, ...], example: s.Example) -> TensorGraph:
+    if len(block) != 1 or not isinstance(block[0], s.Unit):
+        raise DplcError("an example of a rule on tensor is one `graph`", example.span)
+    return read_graph(block[0])
+
+
+def _value(argument: s.Keyword) -> Any:
+    return (
+        argument.value.value if isinstance(argument.value, s.Number | s.Text) else getattr(argument.value, "text", None)
+    )

@@ -1,0 +1,290 @@
+"""What must hold of Kernel IR: names and types, widths and alignment, barriers that every thread of a block reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+from ..expr import Binary, Call, Expr, Sum, Var, is_int
+from ..facts.layout import DTYPE_BYTES
+from ..kernel import (
+    BLOCK_INDEX, SHARED, THREAD, Address, Advance, Assign, Barrier, Base, Branch, Butterfly, Commit, CopyAsync, Define, Element,
+    Launch, LoadFrom, Loop, Registers, Replicate, StoreTo, WaitGroup, names_read,
+)  # fmt: skip
+from ..node import nodes
+from ..program import Block, Kernel, Stmt
+from ..text.print import print_statement
+
+INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
+COPY_BYTES = (4, 8, 16)
+
+
+def problems(kernel: Kernel) -> tuple[str, ...]:
+    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
+        return (f"the body of kernel `{kernel.name}` is not one Launch",)
+    check = _Check(kernel)
+    check.block(kernel.body[0].body)
+    return tuple(check.found)
+
+
+@dataclass
+class _Name:
+    """What a name stands for. kind: value, registers, base or index. factor: a divisor of the address a base holds."""
+
+    kind: str
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+    mutable: bool = False
+    constant: bool = False  # known once everything is unrolled
+    divergent: bool = False  # may differ between threads of a block
+    writable: bool = False
+    factor: int = 0
+
+
+@dataclass
+class _Check:
+    kernel: Kernel
+    names: dict[str, _Name] = field(default_factory=dict)
+    found: list[str] = field(default_factory=list)
+    divergent: bool = False  # the current block may be entered by a part of the threads
+    strides: dict[str, int] = field(default_factory=dict)  # a divisor of every value of a counter
+
+    def __post_init__(self) -> None:
+        self.names |= {name: _Name("index") for name in BLOCK_INDEX}
+        self.names[THREAD] = _Name("index", divergent=True)
+        self.names[SHARED] = _Name("base", None, writable=True)
+        self.strides = counters(self.kernel.body)
+        for params, writable in ((self.kernel.ins, False), (self.kernel.outs, True)):
+            self.names |= {p.name: _Name("base", p.dtype, writable=writable) for p in params}
+
+    def say(self, stmt: Stmt, what: str) -> None:
+        self.found.append(f"{what}: `{print_statement(stmt).splitlines()[0].strip()}`")
+
+    def block(self, block: Block) -> None:
+        outer = dict(self.names)
+        for stmt in block:
+            missing = sorted(name for name in _own_names(stmt) if name not in self.names)
+            if missing:
+                self.say(stmt, f"undefined {', '.join(missing)}")
+            else:
+                _CHECKS[type(stmt)](self, stmt)
+        self.names = outer
+
+    def bind(self, stmt: Any, name: str, meaning: _Name) -> None:
+        if name in self.names:
+            self.say(stmt, f"`{name}` is defined twice")
+        self.names[name] = meaning
+
+    def varies(self, e: Any) -> bool:
+        """Whether an expression may differ between threads of a block."""
+        return not is_int(e) and any(self.names[name].divergent for name in _names_of(e) if name in self.names)
+
+    # ---- definitions
+
+    def define(self, stmt: Define) -> None:
+        self.elements(stmt, stmt.val)
+        self.bind(stmt, stmt.dst, _Name("value", stmt.dtype, mutable=bool(stmt.mutable), divergent=self.varies(stmt.val)))
+
+    def base(self, stmt: Base) -> None:
+        root = self.names[stmt.root]
+        if root.kind != "base":
+            self.say(stmt, f"`{stmt.root}` is no address")
+            return
+        factor = gcd(root.factor, divisor(stmt.offset, self.strides))
+        self.bind(stmt, stmt.dst, _Name("base", root.dtype, mutable=bool(stmt.mutable), writable=root.writable, factor=factor))
+
+    def advance(self, stmt: Advance) -> None:
+        if not self.names[stmt.base].mutable:
+            self.say(stmt, f"`{stmt.base}` is not mutable")
+
+    def registers(self, stmt: Registers) -> None:
+        if stmt.shape and stmt.fill is not None and stmt.fill != 0:
+            self.say(stmt, "an array of registers is filled with zeros only")
+        self.bind(stmt, stmt.dst, _Name("registers", stmt.dtype, stmt.shape, mutable=True, divergent=True))
+
+    # ---- control
+
+    def replicate(self, stmt: Replicate) -> None:
+        self.bind(stmt, stmt.var, _Name("index", constant=True))
+        self.block(stmt.body)
+        self.names.pop(stmt.var, None)
+
+    def loop(self, stmt: Loop) -> None:
+        self.bind(stmt, stmt.var, _Name("index", divergent=self.varies(stmt.start)))
+        self.inside(self.varies((stmt.start, stmt.stop)), stmt.body)
+        self.names.pop(stmt.var, None)
+
+    def branch(self, stmt: Branch) -> None:
+        self.elements(stmt, stmt.cond)
+        self.inside(self.varies(stmt.cond), stmt.body)
+
+    def inside(self, divergent: bool, body: Block) -> None:
+        outer, self.divergent = self.divergent, self.divergent or divergent
+        self.block(body)
+        self.divergent = outer
+
+    def together(self, stmt: Stmt) -> None:
+        if self.divergent:
+            self.say(stmt, "not every thread of the block comes here")
+
+    # ---- registers
+
+    def elements(self, stmt: Stmt, e: Any) -> None:
+        """Registers are read one at a time, at places that are constant after unrolling."""
+        if isinstance(e, Element):
+            if len(e.index) != len(self.names[e.name].shape):
+                self.say(stmt, f"`{e.name}` has {len(self.names[e.name].shape)} dimensions")
+            self.places(stmt, e)
+            return
+        for part in _parts(e):
+            self.elements(stmt, part)
+
+    def places(self, stmt: Stmt, e: Element) -> None:
+        for place, extent in zip(e.index, self.names[e.name].shape, strict=False):
+            if is_int(place) and not 0 <= place < extent:
+                self.say(stmt, f"`{e.name}` has {extent} registers here")
+            if not all(self.names[name].constant for name in _names_of(place)):
+                self.say(stmt, f"`{e.name}` is indexed at run time")
+
+    def target(self, stmt: Stmt, place: Expr) -> str | None:
+        """The dtype of a place that is written."""
+        if not isinstance(place, Var | Element):
+            self.say(stmt, "this is no place")
+            return None
+        known = self.names[place.name]
+        if known.kind not in ("value", "registers") or not known.mutable:
+            self.say(stmt, f"`{place.name}` is not mutable")
+        if known.kind == "value":
+            known.divergent = True
+        return known.dtype
+
+    def assign(self, stmt: Assign) -> None:
+        self.target(stmt, stmt.place)
+        self.elements(stmt, (stmt.place, stmt.val))
+
+    def butterfly(self, stmt: Butterfly) -> None:
+        self.together(stmt)
+        self.target(stmt, stmt.place)
+        self.elements(stmt, stmt.place)
+        if any(lanes & (lanes - 1) or not 1 <= lanes <= 16 for lanes in (stmt.low, stmt.high)) or stmt.low > stmt.high:
+            self.say(stmt, "lanes are powers of two below 32")
+
+    # ---- memory
+
+    def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> _Name:
+        """An address of `size` bytes (or of elements of a dtype): the right memory, aligned."""
+        base = self.names[address.base]
+        if base.kind != "base":
+            self.say(stmt, f"`{address.base}` is no address")
+        unit = 1 if base.dtype is None else DTYPE_BYTES[base.dtype]
+        if base.dtype is not None and dtype is not None and base.dtype != dtype:
+            self.say(stmt, f"`{address.base}` points to {base.dtype}")
+        reach = gcd(gcd(base.factor, divisor(address.offset, self.strides)), divisor(address.xor, self.strides)) * unit
+        if reach % size:
+            self.say(stmt, f"the address is a multiple of {reach} bytes only")
+        return base
+
+    def load(self, stmt: LoadFrom) -> None:
+        size = stmt.width * DTYPE_BYTES[stmt.dtype]
+        self.width(stmt, size, INSTRUCTION_BYTES)
+        self.address(stmt, stmt.address, stmt.dtype, size)
+        if self.target(stmt, stmt.into) not in (None, stmt.dtype):
+            self.say(stmt, "the registers have another dtype")
+        shape = self.names[stmt.into.name].shape if isinstance(stmt.into, Var | Element) else ()
+        index = stmt.into.index if isinstance(stmt.into, Element) else ()
+        room = shape[-1] if len(index) == len(shape) - 1 else shape[-1] - index[-1] if shape and is_int(index[-1]) else 1
+        if len(index) < len(shape) - 1 or stmt.width > room:
+            self.say(stmt, "the registers hold another number of values")
+        if isinstance(stmt.into, Element):
+            self.places(stmt, stmt.into)
+        self.elements(stmt, stmt.when)
+
+    def store(self, stmt: StoreTo) -> None:
+        size = len(stmt.values) * DTYPE_BYTES[stmt.dtype]
+        self.width(stmt, size, INSTRUCTION_BYTES)
+        if not self.address(stmt, stmt.address, stmt.dtype, size).writable:
+            self.say(stmt, f"`{stmt.address.base}` is an input")
+        self.elements(stmt, stmt.values)
+
+    def copy(self, stmt: CopyAsync) -> None:
+        self.width(stmt, stmt.bytes, COPY_BYTES)
+        to = self.address(stmt, stmt.to, None, stmt.bytes)
+        source = self.address(stmt, stmt.source, None, stmt.bytes)
+        if to.dtype is not None or source.dtype is None:
+            self.say(stmt, "an asynchronous copy goes from global to shared memory")
+
+    def width(self, stmt: Stmt, size: int, allowed: tuple[int, ...]) -> None:
+        if size not in allowed:
+            self.say(stmt, f"no instruction moves {size} bytes")
+
+
+def counters(block: Block) -> dict[str, int]:
+    """A divisor of every value that an integer register takes: the slots of a ring are multiples of one slot."""
+    found: dict[str, int] = {}
+    for stmt in nodes(block, Define, Assign):
+        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place
+        if isinstance(place, Var) and (place.name in found or (isinstance(stmt, Define) and stmt.dtype == "i32")):
+            found[place.name] = gcd(found.get(place.name, 0), divisor(stmt.val, {**found, place.name: 0}))
+    return found
+
+
+def divisor(e: Expr, strides: Mapping[str, int]) -> int:
+    """A number that divides every value of an expression; 0 for the number 0."""
+    if is_int(e):
+        return abs(e)  # type: ignore[no-any-return]
+    if isinstance(e, Var):
+        return strides.get(e.name, 1)
+    if isinstance(e, Sum):
+        return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
+    if isinstance(e, Binary) and e.op == "^":
+        return gcd(divisor(e.a, strides), divisor(e.b, strides))
+    if isinstance(e, Call) and e.fn == "where":
+        return gcd(divisor(e.args[1], strides), divisor(e.args[2], strides))
+    return 1
+
+
+def _own_names(stmt: Stmt) -> set[str]:
+    """The names that a statement itself reads, without those of its block."""
+    fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
+    found = set().union(*(_names_of(value) for value in fields))
+    own = {Advance: "base", Base: "root", Replicate: "reverse"}.get(type(stmt))
+    name = getattr(stmt, own) if own else None
+    return found | ({name} if name else set())
+
+
+def _names_of(value: Any) -> frozenset[str]:
+    if value.__class__ is tuple:
+        return frozenset().union(*map(_names_of, value))
+    return names_read(value) if hasattr(value, "_memo") else frozenset()
+
+
+def _parts(e: Any) -> list[Any]:
+    if e.__class__ is tuple:
+        return list(e)
+    if e.__class__ is Sum:
+        return [atom for atom, _ in e.terms]
+    if hasattr(e, "_memo") and not isinstance(e, Var):
+        return [getattr(e, f.name) for f in type(e).fields]
+    return []
+
+
+_CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
+    Define: _Check.define,
+    Base: _Check.base,
+    Advance: _Check.advance,
+    Registers: _Check.registers,
+    Replicate: _Check.replicate,
+    Loop: _Check.loop,
+    Branch: _Check.branch,
+    Assign: _Check.assign,
+    Butterfly: _Check.butterfly,
+    LoadFrom: _Check.load,
+    StoreTo: _Check.store,
+    CopyAsync: _Check.copy,
+    Barrier: _Check.together,
+    Commit: _Check.together,
+    WaitGroup: _Check.together,
+}

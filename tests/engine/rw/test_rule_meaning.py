@@ -1,0 +1,155 @@
+"""Sorts of expressions, reasons, defaults, attributes and examples. One seeded mistake each, the whole message."""
+
+from __future__ import annotations
+
+import pytest
+from broken_rules import RING, change, report
+
+CASES = [
+    pytest.param(
+        change(RING, "K >= N", 'K >= "two"'),
+        """\
+rule.rw:11:12: error: rule `ring`: `>=` works on numbers and index expressions, not on a text
+ 11 | where K >= "two" because "fewer chunks than buffers"
+    |            ^^^^^""",
+        id="text for a number",
+    ),
+    pytest.param(
+        change(RING, "K >= N", "K >= rest"),
+        """\
+rule.rw:11:12: error: rule `ring`: `>=` works on numbers and index expressions, not on a run of statements
+ 11 | where K >= rest because "fewer chunks than buffers"
+    |            ^^^^""",
+        id="a run for a number",
+    ),
+    pytest.param(
+        change(RING, "K >= N because", "size(stages) because"),
+        """\
+rule.rw:11:7: error: rule `ring`: the condition of `where` is true or false, not an integer
+ 11 | where size(stages) because "fewer chunks than buffers"
+    |       ^^^^^^^^^^^^""",
+        id="where is not boolean",
+    ),
+    pytest.param(
+        change(RING, "writes(rest, bufs)", "writes(N, bufs)"),
+        """\
+rule.rw:12:18: error: rule `ring`: argument 1 of `writes` is a run of statements, not an integer
+ 12 | where not writes(N, bufs) because "the body writes a staged slab"
+    |                  ^""",
+        id="argument of the wrong sort",
+    ),
+    pytest.param(
+        change(RING, "with depth=N", "with depth=0.5"),
+        """\
+rule.rw:15:29: error: rule `ring`: `depth` is an integer, not a number
+ 15 |         stages.. with depth=0.5, slot=k % N
+    |                             ^^^""",
+        id="float for an integer field",
+    ),
+    pytest.param(
+        change(RING, "with depth=N", "with depth=[N, N]"),
+        """\
+rule.rw:15:29: error: rule `ring`: `depth` is an integer, not a list (an integer each)
+ 15 |         stages.. with depth=[N, N], slot=k % N
+    |                             ^^^^^^""",
+        id="list for a scalar",
+    ),
+    pytest.param(
+        change(RING, "serial:\n        stages.. with", 'serial unroll="all":\n        stages.. with'),
+        """\
+rule.rw:14:33: error: rule `ring`: `unroll` is an integer, not a text
+ 14 |     for k in 0..K serial unroll="all":
+    |                                 ^^^^^""",
+        id="unroll is a text",
+    ),
+    pytest.param(
+        change(
+            RING,
+            "        stages.. with depth=N, slot=k % N",
+            "        each j in 0..k:\n            stages[k := j].. with depth=N",
+        ),
+        """\
+rule.rw:15:22: error: rule `ring`: the bound of `each` is an integer, not a name
+ 15 |         each j in 0..k:
+    |                      ^""",
+        id="each over a name",
+    ),
+    pytest.param(
+        change(RING, "let bufs = {s.dst for s in stages}", "let bufs = [stages.dst]"),
+        """\
+rule.rw:10:13: error: rule `ring`: `.dst` is read from one statement, axis or record, not from a run of statements
+ 10 | let bufs = [stages.dst]
+    |             ^^^^^^^^^^""",
+        id="member of a run",
+    ),
+    pytest.param(
+        change(RING, "= 2) on", "= 5) on"),
+        """\
+rule.rw:3:33: error: rule `ring`: the default 5 of `N` is not in its domain
+ 3 | rule ring(N: int in {2, 3, 4} = 5) on tile
+   |                                 ^
+  note: the domain is {2, 3, 4}""",
+        id="default outside of its domain",
+    ),
+    pytest.param(
+        change(RING, "= 2) on", "= true) on"),
+        """\
+rule.rw:3:33: error: rule `ring`: the default of `N` is an integer, not true or false
+ 3 | rule ring(N: int in {2, 3, 4} = true) on tile
+   |                                 ^^^^""",
+        id="default of the wrong sort",
+    ),
+    pytest.param(
+        change(RING, '"the body writes a staged slab"', '"fewer chunks than buffers"'),
+        """\
+rule.rw:12:7: error: rule `ring`: two guards say because "fewer chunks than buffers"
+ 12 | where not writes(rest, bufs) because "fewer chunks than buffers"
+    |       ^^^^^^^^^^^^^^^^^^^^^^
+  note: the other is in line 11
+  help: say what is different""",
+        id="the same reason twice",
+    ),
+    pytest.param(
+        change(RING, "@repeat", "@repeat\n@canonical"),
+        """\
+rule.rw:4:6: error: rule `ring`: @canonical and @repeat exclude each other
+ 4 | rule ring(N: int in {2, 3, 4} = 2) on tile
+   |      ^^^^
+rule.rw:4:11: error: rule `ring`: a @canonical rule has no parameters: nobody could choose them
+ 4 | rule ring(N: int in {2, 3, 4} = 2) on tile
+   |           ^""",
+        id="attributes",
+    ),
+    pytest.param(
+        RING + 'example "two" (M=2)\n    Sync()\ngives no "fewer chunks"\n',
+        """\
+rule.rw:18:16: error: rule `ring`: the example sets `M`, which is no parameter of the rule
+ 18 | example "two" (M=2)
+    |                ^^^""",
+        id="example sets no parameter",
+    ),
+    pytest.param(
+        RING + 'example "two"\n    Sync()\ngives no "fewer chucks"\n',
+        """\
+rule.rw:18:9: error: rule `ring`: no guard says because "fewer chucks"
+ 18 | example "two"
+    |         ^^^^^
+  note: there is "fewer chunks than buffers"
+  note: there is "the body writes a staged slab"\n"""[:-1],
+        id="unknown refusal",
+    ),
+    pytest.param(
+        RING + 'example "two"\n    As = Stage(A, orign=(0), slab=(t:4@0))\ngives no "fewer chunks"\n',
+        """\
+rule.rw:19:19: error: rule `ring`: example "two": `Stage` has no field `orign`
+ 19 |     As = Stage(A, orign=(0), slab=(t:4@0))
+    |                   ^^^^^^^^^
+  help: did you mean `origin`?""",
+        id="broken example",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "message"), CASES)
+def test_the_whole_message(rule: str, message: str) -> None:
+    assert report(rule) == message

@@ -1,0 +1,233 @@
+"""Words that do not exist, and how many arguments the ones that exist take. One seeded mistake each, the whole message."""
+
+from __future__ import annotations
+
+import pytest
+from broken_rules import HOIST, LINEAR, RING, change, report
+
+CASES = [
+    pytest.param(
+        change(RING, "Stage(depth=1)+", "Stag(depth=1)+"),
+        """\
+rule.rw:6:17: error: rule `ring`: unknown op `Stag`
+ 6 |         stages: Stag(depth=1)+
+   |                 ^^^^^^^^^^^^^
+  help: did you mean `Stage`?""",
+        id="unknown op",
+    ),
+    pytest.param(
+        change(RING, "Stage(depth=1)+", "Stage(dept=1)+"),
+        """\
+rule.rw:6:23: error: rule `ring`: `Stage` has no field `dept`
+ 6 |         stages: Stage(dept=1)+
+   |                       ^^^^^^
+  help: did you mean `depth`?""",
+        id="unknown field",
+    ),
+    pytest.param(
+        change(RING, "with depth=N", "with dept=N"),
+        """\
+rule.rw:15:23: error: rule `ring`: `Stage` has no field `dept`
+ 15 |         stages.. with dept=N, slot=k % N
+    |                       ^^^^^^
+  help: did you mean `depth`?""",
+        id="unknown field of a change",
+    ),
+    pytest.param(
+        change(RING, "0..K serial:\n        stages:", "0..K serial unrol=2:\n        stages:"),
+        """\
+rule.rw:5:26: error: rule `ring`: a loop has no attribute `unrol`
+ 5 |     for k in 0..K serial unrol=2:
+   |                          ^^^^^^^
+  help: did you mean `unroll`?""",
+        id="unknown attribute of a loop",
+    ),
+    pytest.param(
+        change(RING, "serial:\n        stages:", "serail:\n        stages:"),
+        """\
+rule.rw:5:19: error: rule `ring`: unknown role `serail`
+ 5 |     for k in 0..K serail:
+   |                   ^^^^^^
+  help: did you mean `serial`?""",
+        id="unknown role",
+    ),
+    pytest.param(
+        change(RING, "Stage(depth=1)+", "Stage(depth=1, via=ASINC)+"),
+        """\
+rule.rw:6:36: error: rule `ring`: unknown transport `ASINC`
+ 6 |         stages: Stage(depth=1, via=ASINC)+
+   |                                    ^^^^^
+  help: did you mean `ASYNC`?""",
+        id="unknown transport",
+    ),
+    pytest.param(
+        change(RING, "not writes(", "not writs("),
+        """\
+rule.rw:12:11: error: rule `ring`: unknown fact or function `writs`
+ 12 | where not writs(rest, bufs) because "the body writes a staged slab"
+    |           ^^^^^^^^^^^^^^^^^
+  help: did you mean `writes`?""",
+        id="unknown fact",
+    ),
+    pytest.param(
+        change(RING, "not writes(rest, bufs)", "rank(rest) > 1"),
+        """\
+rule.rw:12:7: error: rule `ring`: unknown fact or function `rank`
+ 12 | where rank(rest) > 1 because "the body writes a staged slab"
+    |       ^^^^^^^^^^
+  note: `rank` is a fact on level torch""",
+        id="fact of another level",
+    ),
+    pytest.param(
+        change(RING, "writes(rest, bufs)", "writes(rest, bufs, N)"),
+        """\
+rule.rw:12:11: error: rule `ring`: `writes` takes 2 arguments, not 3
+ 12 | where not writes(rest, bufs, N) because "the body writes a staged slab"
+    |           ^^^^^^^^^^^^^^^^^^^^^
+  note: writes(run, [name]) -> bool""",
+        id="too many arguments",
+    ),
+    pytest.param(
+        change(RING, "{s.dst for", "{s.dts for"),
+        """\
+rule.rw:10:13: error: rule `ring`: `Stage` has no field `dts`
+ 10 | let bufs = {s.dts for s in stages}
+    |             ^^^^^
+  help: did you mean `dst`?""",
+        id="unknown member",
+    ),
+    pytest.param(
+        change(RING, "K >= N", "N <= target.smen"),
+        """\
+rule.rw:11:12: error: rule `ring`: a target has no field `smen`
+ 11 | where N <= target.smen because "fewer chunks than buffers"
+    |            ^^^^^^^^^^^
+  help: did you mean `smem`?""",
+        id="unknown field of the target",
+    ),
+    pytest.param(
+        change(RING, "N: int in", "N: itn in"),
+        """\
+rule.rw:3:11: error: rule `ring`: unknown sort `itn` of `N`
+ 3 | rule ring(N: itn in {2, 3, 4} = 2) on tile
+   |           ^
+  note: sorts are int, num, bool, name, expr, axis, text, role, via, fn, dtype, any, set, list
+  help: did you mean `int`?""",
+        id="unknown sort",
+    ),
+    pytest.param(
+        change(RING, "rest.. with load B[i..] => load B[k % N, i..] where B in bufs", "rest.. with rule guard(bufs)"),
+        """\
+rule.rw:17:21: error: rule `ring`: there is no @local rule `guard`
+ 17 |         rest.. with rule guard(bufs)
+    |                     ^^^^^^^^^^^^^^^^""",
+        id="no such local rule",
+    ),
+    pytest.param(
+        change(LINEAR, "Linear(", "Liner("),
+        """\
+rule.rw:3:9: error: rule `linear`: torch has no op `Liner`
+ 3 |     y = Liner(x, w, bias=b)
+   |         ^^^^^^^^^^^^^^^^^^^
+  help: did you mean `Linear`?""",
+        id="torch: unknown op",
+    ),
+    pytest.param(
+        change(LINEAR, "bias=b", "bais=b"),
+        """\
+rule.rw:3:22: error: rule `linear`: `Linear` has no field `bais`
+ 3 |     y = Linear(x, w, bais=b)
+   |                      ^^^^^^
+  note: its fields are input, weight, bias
+  help: did you mean `bias`?
+rule.rw:5:69: error: rule `linear`: unbound variable `b`
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w[j, k])), b[j])
+   |                                                                     ^
+  help: did you mean `bs`?""",
+        id="torch: unknown field",
+    ),
+    pytest.param(
+        change(LINEAR, "Linear(x, w, bias=b)", "Linear(x, bias=b)"),
+        """\
+rule.rw:3:9: error: rule `linear`: no form of `Linear` has exactly these fields
+ 3 |     y = Linear(x, bias=b)
+   |         ^^^^^^^^^^^^^^^^^
+  note: linear(input, weight, bias?)
+  help: `rest..` leaves the others open
+rule.rw:5:58: error: rule `linear`: unbound variable `w`
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w[j, k])), b[j])
+   |                                                          ^""",
+        id="torch: no such form",
+    ),
+    pytest.param(
+        change(LINEAR, "multiply(x", "multipy(x"),
+        """\
+rule.rw:5:37: error: rule `linear`: unknown function `multipy`
+ 5 |     y[bs.., j] = add(Reduce(add, k, multipy(x[bs.., k], w[j, k])), b[j])
+   |                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: did you mean `multiply`?""",
+        id="torch: unknown function",
+    ),
+    pytest.param(
+        change(LINEAR, "multiply(x[bs.., k], w[j, k])", "multiply(x[bs.., k], w[j, k], x)"),
+        """\
+rule.rw:5:37: error: rule `linear`: `multiply` takes 2 arguments, not 3
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w[j, k], x)), b[j])
+   |                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
+        id="torch: arity",
+    ),
+    pytest.param(
+        """\
+rule soft on torch
+match
+    y = Softmax(x, dim=d, dtype=_)
+let os = axes(x)
+let k = at(os, d)
+rewrite
+    e = exp(x[os..])
+    y[os..] = divide(e, Reduce(add, k, e))
+""",
+        """\
+rule.rw:3:27: warning: rule `soft`: `dtype=_` ignores what the user asked for
+ 3 |     y = Softmax(x, dim=d, dtype=_)
+   |                           ^^^^^^^
+  help: bind it and use it, or leave it out to match its default only""",
+        id="torch: ignored dtype",
+    ),
+    pytest.param(
+        change(HOIST, "    t = Reduce(add, k, x)", "    t = Reduce(add, x)"),
+        """\
+rule.rw:3:18: error: rule `hoist`: `x` is bound but never used; write `_`
+ 3 |     p = multiply(x, c)
+   |                  ^
+rule.rw:7:9: error: rule `hoist`: a reduction reads `Reduce(function, axis.., value)`
+ 7 |     t = Reduce(add, x)
+   |         ^^^^^^^^^^^^^^""",
+        id="tensor: form of Reduce",
+    ),
+    pytest.param(
+        change(HOIST, "    t = Reduce(add, k, x)", "    t = load x[k]"),
+        """\
+rule.rw:3:18: error: rule `hoist`: `x` is bound but never used; write `_`
+ 3 |     p = multiply(x, c)
+   |                  ^
+rule.rw:7:9: error: rule `hoist`: `load` is no part of level tensor
+ 7 |     t = load x[k]
+   |         ^^^^^^^^^""",
+        id="tensor: a statement of another level",
+    ),
+    pytest.param(
+        change(HOIST, "Reduce(add, k, p)", "Reduce(ad, k, p)"),
+        """\
+rule.rw:4:16: error: rule `hoist`: unknown function `ad`
+ 4 |     y = Reduce(ad, k, p)
+   |                ^^
+  help: did you mean `add`?""",
+        id="tensor: unknown function",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "message"), CASES)
+def test_the_whole_message(rule: str, message: str) -> None:
+    assert report(rule) == message

@@ -1,0 +1,106 @@
+"""Scenarios for the real PyCUDA on the mock driver; run as a script, in a process that finds the mock before any other libcuda.
+
+python on_mock_driver.py SCENARIO
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import torch
+from dplc.codegen.build import build_host, host_text
+from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
+from dplc.codegen.launch import CudaExecutor, DeviceError
+
+SIZE = 4096
+AXPY = """\
+extern "C" __global__ void axpy(const float* __restrict__ x, const float* __restrict__ a, float* __restrict__ y) {
+  DPLC_DYN_SMEM(float, s);
+  const int t = threadIdx.x;
+  const uint32_t at = smem_addr(s) + t * 16;
+  cp_async16(at, x + (blockIdx.x * 128 + t) * 4);
+  cp_async_commit();
+  cp_async_wait<0>();
+  float v[4];
+  lds128(v, at);
+  const float k = ldg32(a);
+  stg128(y + (blockIdx.x * 128 + t) * 4, float4{k * v[0] + 1.0f, k * v[1] + 1.0f, k * v[2] + 1.0f, k * v[3] + 1.0f});
+}
+"""
+
+
+class MockedExecutor(CudaExecutor):
+    """The executor under test, given what the mock driver takes for a cubin."""
+
+    def __init__(self) -> None:
+        super().__init__(memory="cpu")
+
+    def _build(self, kernel: CudaKernel) -> bytes:
+        return build_host(host_text([kernel])).read_bytes()
+
+
+def program(smem: int = 2048) -> Program:
+    x, a, y = Buffer("x", "f32", (SIZE,)), Buffer("a", "f32", ()), Buffer("y", "f32", (SIZE,))
+    params = (KernelParam("x", "f32", (SIZE,)), KernelParam("a", "f32", ()), KernelParam("y", "f32", (SIZE,), "out"))
+    kernel = CudaKernel("axpy", AXPY, (8, 1, 1), 128, smem, params)
+    return Program((kernel,), (x,), (y,), (a,))
+
+
+def tensors_are_used_in_place() -> None:
+    executor = MockedExecutor()
+    assert executor.target == "sm_90a"
+    x, a = torch.randn(SIZE), torch.tensor(3.0)
+    assert torch.allclose(executor.run(program(), {"x": x, "a": a})["y"], 3 * x + 1)
+    assert executor.notes == ()
+
+
+def numpy_arrays_are_carried_both_ways() -> None:
+    x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
+    y = MockedExecutor().run(program(), {"x": x, "a": np.float32(2)})["y"]
+    assert isinstance(y, np.ndarray) and np.allclose(y, 2 * x + 1)
+
+
+def a_misaligned_tensor_is_copied_and_noted() -> None:
+    executor = MockedExecutor()
+    x = torch.randn(SIZE + 1)[1:]
+    assert torch.allclose(executor.run(program(), {"x": x, "a": torch.tensor(3.0)})["y"], 3 * x + 1)
+    assert executor.notes == ("`x` is 4 bytes off 16-byte alignment: copied",), executor.notes
+
+
+def a_kernel_is_loaded_once() -> None:
+    executor = MockedExecutor()
+    builds = 0
+    build = executor._build
+
+    def counted(kernel: CudaKernel) -> bytes:
+        nonlocal builds
+        builds += 1
+        return build(kernel)
+
+    executor._build = counted  # type: ignore[method-assign]
+    for _ in range(3):
+        executor.run(program(), {"x": torch.randn(SIZE), "a": torch.tensor(3.0)})
+    assert builds == 1
+
+
+def large_shared_memory_is_asked_for() -> None:
+    """The mock, like a driver, refuses a launch with more than 48 KB that has not been announced."""
+    x = torch.randn(SIZE)
+    y = MockedExecutor().run(program(smem=96 << 10), {"x": x, "a": torch.tensor(3.0)})["y"]
+    assert torch.allclose(y, 3 * x + 1)
+
+
+def too_much_shared_memory_is_refused() -> None:
+    try:
+        MockedExecutor().run(program(smem=228 << 10), {"x": torch.randn(SIZE), "a": torch.tensor(3.0)})
+    except DeviceError as error:
+        assert "needs 233472 bytes of shared memory per block; dplc mock GPU has 232448" in str(error), error
+    else:
+        raise AssertionError("not refused")
+
+
+if __name__ == "__main__":
+    sys.setdlopenflags(os.RTLD_LAZY)  # the mock has only the part of the driver that is used
+    globals()[sys.argv[1]]()

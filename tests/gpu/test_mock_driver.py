@@ -1,0 +1,67 @@
+"""The GPU path without a GPU: the real PyCUDA loads and launches emulated kernels through a mock of the CUDA driver.
+
+Needs CUDA headers (found through nvcc) and PyCUDA; `sh tests/gpu/build_pycuda.sh` builds the latter where there is no driver.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dplc.codegen.build import HEADERS, build_runtime
+from dplc.codegen.cache import cached
+from dplc.codegen.compiler import find_program, program_identity, run_compiler
+
+HERE = Path(__file__).parent
+SCRIPT = HERE / "on_mock_driver.py"
+SCENARIOS = re.findall(r"^def (\w+)\(\) -> None:", SCRIPT.read_text(), re.MULTILINE)
+FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-deprecated-declarations", "-Wl,-soname,libcuda.so.1")
+
+
+def cuda_include() -> str | None:
+    """The folder of cuda.h, as nvcc names it."""
+    nvcc = find_program("nvcc")
+    if nvcc is None:
+        return None
+    plan = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True, check=False)
+    folders: list[str] = re.findall(r'-I([^"]+)"', plan.stderr)
+    return next((folder for folder in folders if (Path(folder) / "cuda.h").exists()), None)
+
+
+@pytest.fixture(scope="module")
+def driver() -> Path:
+    """The folder of the mock libcuda.so.1, built once into the cache."""
+    include, compiler = cuda_include(), find_program("g++")
+    if include is None or compiler is None:
+        pytest.skip("no CUDA headers (nvcc) or no g++ to build the mock driver with")
+    if importlib.util.find_spec("pycuda") is None:
+        pytest.skip("PyCUDA is not installed: sh tests/gpu/build_pycuda.sh")
+    source = HERE / "mock_cuda.cpp"
+
+    def build(product: Path) -> None:
+        command = [compiler, *FLAGS, "-I", include, "-I", str(HEADERS), "-o", str(product), str(source), "-ldl"]
+        run_compiler(command)
+
+    shared = [(HEADERS / "emulator" / name).read_text() for name in ("runtime.cuh", "machine.cuh")]
+    entry = cached("mock-driver", [source.read_text(), *shared, program_identity(compiler), *FLAGS], ".so", build)
+    folder = entry.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    link = folder / "libcuda.so.1"
+    if not link.exists():
+        temporary = folder / f"link-{os.getpid()}"
+        temporary.symlink_to(entry)
+        temporary.replace(link)
+    return folder
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_pycuda_on_the_mock_driver(driver: Path, scenario: str) -> None:
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver), "DPLC_MOCK_RUNTIME": str(build_runtime())}
+    command = [sys.executable, str(SCRIPT), scenario]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
