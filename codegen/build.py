@@ -38,8 +38,8 @@ INCLUDE = '#include "prelude.cuh"\n'
 # -ffp-contract=off: the same bits on every host. -fstack-clash-protection: a frame larger than a guard page must not
 # step over it. -nostdlib: the runtime brings the C library along; linking takes half the time.
 KERNEL_FLAGS = (
-    "-std=c++17", "-O3", "-w", "-fPIC", "-shared", "-nostdlib",
-    "-fno-strict-aliasing", "-ffp-contract=off", "-fstack-clash-protection",
+    "-std=c++17", "-O3", "-w", "-fPIC", "-shared", "-nostdlib", "-fno-strict-aliasing", "-fno-exceptions",
+    "-fno-math-errno", "-ffp-contract=off", "-fstack-clash-protection",
 )  # fmt: skip
 # g++ heeds no `#pragma unroll`. Told to unroll short loops by itself it keeps register tiles in registers: a matmul
 # runs five times as fast as at -O1 and builds in 0.1 s more.
@@ -61,13 +61,18 @@ def device_text(kernels: Sequence[CudaKernel]) -> str:
 
 
 def host_text(kernels: Sequence[CudaKernel]) -> str:
-    """One translation unit for the emulator: the same text, and an entry point per kernel to unpack its arguments."""
-    return device_text(kernels) + "".join(_entry_point(kernel) for kernel in kernels)
+    """One translation unit for the emulator: the same text, and an entry point per kernel to unpack its arguments.
+
+    Kernels are renamed on the way: one called `select` or `index` would be bound to the C library's function instead.
+    """
+    renamed = "".join(f"#define {kernel.name} dplc_kernel_{kernel.name}\n" for kernel in kernels)
+    text = device_text(kernels).removeprefix(INCLUDE)
+    return INCLUDE + renamed + text + "".join(_entry_point(kernel) for kernel in kernels)
 
 
 def _entry_point(kernel: CudaKernel) -> str:
     arguments = ", ".join(f"dplc_argument{{a[{index}]}}" for index in range(len(kernel.params)))
-    return f'extern "C" void dplc_enter_{kernel.name}(void* const* a) {{ {kernel.name}({arguments}); }}\n'
+    return f'extern "C" void dplc_enter_{kernel.name}(void* const* a) {{ dplc_kernel_{kernel.name}({arguments}); }}\n'
 
 
 def _sources(text: str) -> dict[str, str]:

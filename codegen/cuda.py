@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ..ir.diagnostic import InternalError
 from ..ir.kernel import Launch
 from ..ir.program import Kernel
+from .cuda_statements import Printer
 from .kernel import CudaKernel, KernelParam
 from .materialise import materialise
 from .names import safe_kernel_name, safe_names
-from .cuda_statements import Printer
 from .target import Target
 
 WIDTH = 116

@@ -6,12 +6,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir.diagnostic import InternalError
-from ..ir.expr import COMPARISONS, Binary, Call, Expr, Not, Sum, Var, is_int
+from ..ir.expr import COMPARISONS, Binary, Call, Not, Sum, Var, is_int
 from ..ir.functions import CAST, FUNCTIONS
 from ..ir.kernel import (
-    SHARED, Address, Advance, Assign, Barrier, Base, Branch, Butterfly, Commit, CopyAsync, Define, Element, LoadFrom, Loop,
-    Registers, Replicate, StoreTo, WaitGroup,
+    SHARED,
+    Address,
+    Advance,
+    Assign,
+    Barrier,
+    Base,
+    Branch,
+    Butterfly,
+    Commit,
+    CopyAsync,
+    Define,
+    Element,
+    LoadFrom,
+    Loop,
+    Registers,
+    Replicate,
+    StoreTo,
+    WaitGroup,
 )  # fmt: skip
+from ..ir.node import Expr
 from ..ir.program import Block, Kernel, Stmt
 from . import scalar
 from .dtypes import dtype_of, is_literal, operand_dtypes
@@ -131,7 +148,12 @@ class Printer:
         position = 0
         while position < len(block):
             stmt, after = block[position], block[position + 1] if position + 1 < len(block) else None
-            if isinstance(stmt, Registers) and not stmt.shape and isinstance(after, LoadFrom) and after.into is Var(stmt.dst):
+            if (
+                isinstance(stmt, Registers)
+                and not stmt.shape
+                and isinstance(after, LoadFrom)
+                and after.into is Var(stmt.dst)
+            ):
                 self.declare(stmt.dst, stmt.dtype)
                 lines.append(f"{INDENT * depth}const {C_TYPES[stmt.dtype]} {self.load(after)}")
                 position += 2
@@ -153,7 +175,11 @@ class Printer:
     def define(self, stmt: Define) -> str:
         self.declare(stmt.dst, stmt.dtype)
         const = "" if stmt.mutable else "const "
-        val = self.expr(stmt.val) if stmt.dtype == "i32" and not is_literal(stmt.val) else self.value(stmt.val, stmt.dtype)
+        val = (
+            self.expr(stmt.val)
+            if stmt.dtype == "i32" and not is_literal(stmt.val)
+            else self.value(stmt.val, stmt.dtype)
+        )
         return f"{const}{C_TYPES[stmt.dtype]} {self.names[stmt.dst]} = {val[0]};"
 
     def base(self, stmt: Base) -> str:
@@ -177,13 +203,13 @@ class Printer:
 
     def replicate(self, stmt: Replicate) -> list[str]:
         self.declare(stmt.var, "i32")
-        name, counter = self.names[stmt.var], self.names[stmt.var]
+        name = counter = self.names[stmt.var]
         lines = []
         if stmt.reverse is not None:
-            counter = name + "_"
             while counter in self.taken:
                 counter += "_"
-            lines = [f"{INDENT}const int {name} = {self.names[stmt.reverse]} & 1 ? {stmt.extent - 1} - {counter} : {counter};"]
+            turned = f"{self.names[stmt.reverse]} & 1 ? {stmt.extent - 1} - {counter} : {counter}"
+            lines = [f"{INDENT}const int {name} = {turned};"]
         head = f"for (int {counter} = 0; {counter} < {stmt.extent}; ++{counter}) {{"
         return ["#pragma unroll", head, *lines, *self.block(stmt.body, 1), "}"]
 

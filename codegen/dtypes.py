@@ -1,4 +1,4 @@
-"""The dtype of an expression, and of the operands of a scalar function. Literals are weak, as Python numbers are in torch.
+"""The dtype of an expression, and of the operands of a scalar function. Literals are weak, as numbers are in torch.
 
 Index arithmetic is i64 as a value of a program, and i32 in a kernel, where it is known to fit: `index` says which.
 """

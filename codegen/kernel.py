@@ -26,7 +26,7 @@ class Dtype(NamedTuple):
     numpy: str
 
 
-DTYPES: MappingProxyType[DtypeName, Dtype] = MappingProxyType(
+DTYPES: MappingProxyType[str, Dtype] = MappingProxyType(
     {
         "f32": Dtype("float", 4, "float32"),
         "f16": Dtype("f16", 2, "float16"),

@@ -14,24 +14,41 @@ from . import scalar
 PRELUDE = Path(__file__).parent / "prelude.cuh"
 
 KEYWORDS = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await
-    co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double
-    dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
-    not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof
-    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
-    unsigned using virtual void volatile wchar_t while xor xor_eq
-    threadIdx blockIdx blockDim gridDim warpSize dim3 float2 float4 int2 int4 uint8_t uint16_t uint32_t int32_t int64_t
-    uint64_t size_t f16 bf16 site memcpy NULL NAN INFINITY EOF linux unix assert major minor main""".split()
+    re.findall(
+        r"\w+",
+        """
+        alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
+        co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype
+        default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+        mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+        reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template
+        this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
+        xor_eq
+
+        threadIdx blockIdx blockDim gridDim warpSize dim3 float2 float4 int2 int4 f16 bf16 size_t uint8_t uint16_t
+        uint32_t uint64_t int32_t int64_t
+
+        memcpy assert site NULL NAN INFINITY EOF linux unix major minor main
+        """,
+    )
 )
-BOUND = {THREAD: "threadIdx.x", **dict(zip(BLOCK_INDEX, ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=True)), SHARED: SHARED}
+BOUND = {
+    THREAD: "threadIdx.x",
+    **dict(zip(BLOCK_INDEX, ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=True)),
+    SHARED: SHARED,
+}
 
 
 @functools.cache
 def reserved() -> frozenset[str]:
     """Identifiers that mean something where a kernel stands: keywords, the prelude's functions, those of scalar.py."""
     prelude = PRELUDE.read_text()
-    functions = set(re.findall(r"DPLC_FN [\w:]+(?: [\w:]+)*?[ *]+(\w+)\(", prelude)) | set(re.findall(r"DPLC_CP_ASYNC\((\w+)", prelude))
-    functions |= {name + end for name in list(functions) if name.startswith("cp_async") for end in ("_if", "_zfill", "_if_zfill")}
+    functions = set(re.findall(r"DPLC_FN [\w:]+(?: [\w:]+)*?[ *]+(\w+)\(", prelude)) | set(
+        re.findall(r"DPLC_CP_ASYNC\((\w+)", prelude)
+    )
+    functions |= {
+        name + end for name in list(functions) if name.startswith("cp_async") for end in ("_if", "_zfill", "_if_zfill")
+    }
     tables = (scalar.FLOATING, scalar.INTEGER, scalar.BOOL, scalar.ANY)
     texts = " ".join(form.text for table in tables for form in table.values())
     functions |= set(re.findall(r"[A-Za-z_]\w*", texts)) | {"llabs", "smem_buf"}
@@ -59,7 +76,12 @@ def safe_names(kernel: Kernel) -> dict[str, str]:
 
 
 # `extern "C"` puts a kernel beside the C library's functions
-LIBRARY = frozenset("sin cos tan exp log sqrt pow abs fabs floor ceil round trunc erf gamma div time index y0 y1 yn j0 j1 jn".split())
+LIBRARY = frozenset(
+    re.findall(
+        r"\w+",
+        "sin cos tan exp log sqrt pow abs fabs floor ceil round trunc erf gamma div time index y0 y1 yn j0 j1 jn",
+    )
+)
 
 
 def safe_kernel_name(name: str) -> str:

@@ -1,15 +1,15 @@
 // The one header a generated kernel includes.
 //
-// Every hardware instruction a kernel uses is a small function named here, so that one kernel text means the same on a GPU and
-// on the CPU emulator. For the GPU (nvcc or NVRTC) the functions below are inline PTX, or the one C++ expression that already
-// is the instruction; for a host compiler emulator/host_prelude.cuh gives each the same meaning in C++. A kernel file itself
-// holds no asm and no #ifdef, and touches memory through these functions only.
+// Every hardware instruction a kernel uses is a small function named here, so that one kernel text means the same on
+// a GPU and on the CPU emulator. For the GPU (nvcc or NVRTC) the functions below are inline PTX, or the one C++
+// expression that already is the instruction; for a host compiler emulator/host_prelude.cuh gives each the same
+// meaning in C++. A kernel file itself holds no asm and no #ifdef, and touches memory through these functions only.
 //
 // Conventions
-//   Pointers are global memory, 16-byte aligned at their base (a launch contract); a `uint32_t` address is shared memory, in bytes.
-//   A width is part of a name where it is an instruction: ldg32, ldg64, ldg128. Vectors go to and from arrays: ldg128(d, p)
-//   fills the 16 / sizeof(T) elements from d on. ldg, stg, lds<T>, sts move one element of any dtype.
-//   dtypes: float, f16, bf16, int, long long, bool.
+//   A pointer is global memory, its buffer 16-byte aligned (a launch contract). A `uint32_t` address is shared memory.
+//   A width is part of a name where it picks an instruction: ldg32, ldg64, ldg128.
+//   Vectors go to and from arrays: ldg128(d, p) fills the 16 / sizeof(T) elements from d on.
+//   ldg, stg, lds<T> and sts move one element of any dtype: float, f16, bf16, int, long long, bool.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -28,23 +28,37 @@ typedef unsigned long long uint64_t;
 #define DPLC_FN static __device__ __forceinline__
 #define DPLC_INF __int_as_float(0x7f800000)
 #define DPLC_NAN __int_as_float(0x7fc00000)
-#define DPLC_DYN_SMEM(T, name)                                       \
+#define DPLC_DYN_SMEM(T, name)                                        \
   extern __shared__ __align__(128) unsigned char dplc_dynamic_smem[]; \
   T* name = reinterpret_cast<T*>(dplc_dynamic_smem)
 
-struct f16 { uint16_t bits; };
-struct bf16 { uint16_t bits; };
+struct f16 {
+  uint16_t bits;
+};
+struct bf16 {
+  uint16_t bits;
+};
 
-// ---- global memory ------------------------------------------------------------------------------------------------------
+// ---- global memory ------------------------------------------------------------------------------------------------
 // Loads are `.nc`: a kernel must not write what it loads with these (parameters of role "in").
 // Vector stores are asm because nvcc splits `*(float4*)p = v` into four scalar stores now and then (seen on sm_90a).
 
 #define DPLC_GLOBAL(p) "l"(__cvta_generic_to_global(p))
 
 template <class T> DPLC_FN T ldg(const T* p) {
-  if constexpr (sizeof(T) == 1) { const uint8_t v = __ldg(reinterpret_cast<const unsigned char*>(p)); return *reinterpret_cast<const T*>(&v); }
-  else if constexpr (sizeof(T) == 2) { const uint16_t v = __ldg(reinterpret_cast<const unsigned short*>(p)); return *reinterpret_cast<const T*>(&v); }
-  else return __ldg(p);
+  if constexpr (sizeof(T) == 1) {
+    const uint8_t bits = __ldg(reinterpret_cast<const unsigned char*>(p));
+    T v;
+    memcpy(&v, &bits, 1);
+    return v;
+  } else if constexpr (sizeof(T) == 2) {
+    const uint16_t bits = __ldg(reinterpret_cast<const unsigned short*>(p));
+    T v;
+    memcpy(&v, &bits, 2);
+    return v;
+  } else {
+    return __ldg(p);
+  }
 }
 template <class T> DPLC_FN void stg(T* p, T v) { *p = v; }
 
@@ -59,7 +73,8 @@ DPLC_FN void ldg128(float* d, const float* p) {
 // Touched once: keep it out of L1.
 DPLC_FN void ldg128_stream(float* d, const float* p) {
   asm("ld.global.nc.L1::no_allocate.v4.f32 {%0,%1,%2,%3}, [%4];"
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]) : DPLC_GLOBAL(p));
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : DPLC_GLOBAL(p));
 }
 template <class T> DPLC_FN void ldg32(T* d, const T* p) {
   uint32_t w;
@@ -80,30 +95,39 @@ template <class T> DPLC_FN void ldg128(T* d, const T* p) {
 DPLC_FN void stg32(float* p, float v) { *p = v; }
 DPLC_FN void stg32(int* p, int v) { *p = v; }
 DPLC_FN void stg64(float* p, float2 v) {
-  asm volatile("st.global.v2.f32 [%0], {%1,%2};" :: DPLC_GLOBAL(p), "f"(v.x), "f"(v.y) : "memory");
+  asm volatile("st.global.v2.f32 [%0], {%1,%2};" : : DPLC_GLOBAL(p), "f"(v.x), "f"(v.y) : "memory");
 }
 DPLC_FN void stg128(float* p, float4 v) {
-  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" :: DPLC_GLOBAL(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" : : DPLC_GLOBAL(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+}
+DPLC_FN void stg64(int* p, int2 v) {
+  asm volatile("st.global.v2.b32 [%0], {%1,%2};" : : DPLC_GLOBAL(p), "r"(v.x), "r"(v.y) : "memory");
+}
+DPLC_FN void stg128(int* p, int4 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" : : DPLC_GLOBAL(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
 }
 template <class T> DPLC_FN void stg32(T* p, const T* v) {
   uint32_t w;
   memcpy(&w, v, 4);
-  asm volatile("st.global.b32 [%0], %1;" :: DPLC_GLOBAL(p), "r"(w) : "memory");
+  asm volatile("st.global.b32 [%0], %1;" : : DPLC_GLOBAL(p), "r"(w) : "memory");
 }
 template <class T> DPLC_FN void stg64(T* p, const T* v) {
   uint32_t w[2];
   memcpy(w, v, 8);
-  asm volatile("st.global.v2.b32 [%0], {%1,%2};" :: DPLC_GLOBAL(p), "r"(w[0]), "r"(w[1]) : "memory");
+  asm volatile("st.global.v2.b32 [%0], {%1,%2};" : : DPLC_GLOBAL(p), "r"(w[0]), "r"(w[1]) : "memory");
 }
 template <class T> DPLC_FN void stg128(T* p, const T* v) {
   uint32_t w[4];
   memcpy(w, v, 16);
-  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: DPLC_GLOBAL(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" : : DPLC_GLOBAL(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+               : "memory");
 }
 
-// ---- shared memory ------------------------------------------------------------------------------------------------------
-// By 32-bit byte address: one add per slot, and offsets become immediates. `volatile` and the clobber are needed: without
-// them nvcc hoists a load out of a loop over its barriers, silently wrong.
+// ---- shared memory ------------------------------------------------------------------------------------------------
+// By 32-bit byte address: one add per slot, and offsets become immediates. `volatile` and the clobber are needed:
+// without them nvcc hoists a load out of a loop over its barriers, silently wrong.
 
 DPLC_FN uint32_t smem_addr(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
@@ -116,7 +140,10 @@ DPLC_FN void lds64(float* d, uint32_t a) {
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(d[0]), "=f"(d[1]) : "r"(a) : "memory");
 }
 DPLC_FN void lds128(float* d, uint32_t a) {
-  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]) : "r"(a) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+               : "r"(a)
+               : "memory");
 }
 template <class T> DPLC_FN T lds(uint32_t a) {
   T v;
@@ -140,105 +167,160 @@ template <class T> DPLC_FN void lds64(T* d, uint32_t a) {
 }
 template <class T> DPLC_FN void lds128(T* d, uint32_t a) {
   uint32_t w[4];
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(a) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+               : "r"(a)
+               : "memory");
   memcpy(d, w, 16);
 }
 
-DPLC_FN void sts32(uint32_t a, float v) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(a), "f"(v) : "memory"); }
+DPLC_FN void sts32(uint32_t a, float v) { asm volatile("st.shared.f32 [%0], %1;" : : "r"(a), "f"(v) : "memory"); }
 DPLC_FN void sts64(uint32_t a, float2 v) {
-  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(a), "f"(v.x), "f"(v.y) : "memory");
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" : : "r"(a), "f"(v.x), "f"(v.y) : "memory");
 }
 DPLC_FN void sts128(uint32_t a, float4 v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(a), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" : : "r"(a), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+DPLC_FN void sts64(uint32_t a, int2 v) {
+  asm volatile("st.shared.v2.b32 [%0], {%1,%2};" : : "r"(a), "r"(v.x), "r"(v.y) : "memory");
+}
+DPLC_FN void sts128(uint32_t a, int4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" : : "r"(a), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 template <class T> DPLC_FN void sts(uint32_t a, T v) {
   if constexpr (sizeof(T) == 8) {
     uint64_t w;
     memcpy(&w, &v, 8);
-    asm volatile("st.shared.b64 [%0], %1;" :: "r"(a), "l"(w) : "memory");
+    asm volatile("st.shared.b64 [%0], %1;" : : "r"(a), "l"(w) : "memory");
   } else {
     uint32_t w = 0;
     memcpy(&w, &v, sizeof(T));
-    if constexpr (sizeof(T) == 4) asm volatile("st.shared.b32 [%0], %1;" :: "r"(a), "r"(w) : "memory");
-    else if constexpr (sizeof(T) == 2) asm volatile("st.shared.u16 [%0], %1;" :: "r"(a), "r"(w) : "memory");
-    else asm volatile("st.shared.u8 [%0], %1;" :: "r"(a), "r"(w) : "memory");
+    if constexpr (sizeof(T) == 4) asm volatile("st.shared.b32 [%0], %1;" : : "r"(a), "r"(w) : "memory");
+    else if constexpr (sizeof(T) == 2) asm volatile("st.shared.u16 [%0], %1;" : : "r"(a), "r"(w) : "memory");
+    else asm volatile("st.shared.u8 [%0], %1;" : : "r"(a), "r"(w) : "memory");
   }
 }
 template <class T> DPLC_FN void sts64(uint32_t a, const T* v) {
   uint32_t w[2];
   memcpy(w, v, 8);
-  asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(a), "r"(w[0]), "r"(w[1]) : "memory");
+  asm volatile("st.shared.v2.b32 [%0], {%1,%2};" : : "r"(a), "r"(w[0]), "r"(w[1]) : "memory");
 }
 template <class T> DPLC_FN void sts128(uint32_t a, const T* v) {
   uint32_t w[4];
   memcpy(w, v, 16);
-  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(a), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" : : "r"(a), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+               : "memory");
 }
 
-// ---- asynchronous copies, global to shared ------------------------------------------------------------------------------
-// `_if`: the copy happens only when `on`; predicated inside the asm, because a branch around a copy splits the basic block
-// and ptxas then rederives lane addresses. `_zfill`: when not `inside`, zeros land and nothing is read.
+// ---- asynchronous copies, global to shared ------------------------------------------------------------------------
+// `_if`: the copy happens only when `on`; predicated inside the asm, because a branch around a copy splits the basic
+// block and ptxas then rederives lane addresses. `_zfill`: when not `inside`, zeros land and nothing is read.
 
-#define DPLC_CP_ASYNC(name, cache, bytes)                                                                                    \
-  DPLC_FN void name(uint32_t s, const void* g) {                                                                             \
-    asm volatile("cp.async." cache ".shared.global [%0], [%1], " #bytes ";" :: "r"(s), DPLC_GLOBAL(g) : "memory");            \
-  }                                                                                                                          \
-  DPLC_FN void name##_if(bool on, uint32_t s, const void* g) {                                                               \
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p cp.async." cache ".shared.global [%0], [%1], " #bytes "; }"        \
-                 :: "r"(s), DPLC_GLOBAL(g), "r"(static_cast<int>(on)) : "memory");                                            \
-  }                                                                                                                          \
-  DPLC_FN void name##_zfill(bool inside, uint32_t s, const void* g) {                                                        \
-    asm volatile("cp.async." cache ".shared.global [%0], [%1], " #bytes ", %2;"                                              \
-                 :: "r"(s), DPLC_GLOBAL(g), "r"(inside ? bytes : 0) : "memory");                                              \
-  }                                                                                                                          \
-  DPLC_FN void name##_if_zfill(bool on, bool inside, uint32_t s, const void* g) {                                            \
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p cp.async." cache ".shared.global [%0], [%1], " #bytes ", %3; }"    \
-                 :: "r"(s), DPLC_GLOBAL(g), "r"(static_cast<int>(on)), "r"(inside ? bytes : 0) : "memory");                   \
+#define DPLC_IF "{ .reg .pred p; setp.ne.b32 p, %2, 0; "
+#define DPLC_CP_ASYNC(name, cache, bytes)                                                                       \
+  DPLC_FN void name(uint32_t s, const void* g) {                                                                \
+    asm volatile("cp.async." cache ".shared.global [%0], [%1], " #bytes ";"                                     \
+                 : : "r"(s), DPLC_GLOBAL(g) : "memory");                                                        \
+  }                                                                                                             \
+  DPLC_FN void name##_if(bool on, uint32_t s, const void* g) {                                                  \
+    asm volatile(DPLC_IF "@p cp.async." cache ".shared.global [%0], [%1], " #bytes "; }"                        \
+                 : : "r"(s), DPLC_GLOBAL(g), "r"(static_cast<int>(on)) : "memory");                             \
+  }                                                                                                             \
+  DPLC_FN void name##_zfill(bool inside, uint32_t s, const void* g) {                                           \
+    asm volatile("cp.async." cache ".shared.global [%0], [%1], " #bytes ", %2;"                                 \
+                 : : "r"(s), DPLC_GLOBAL(g), "r"(inside ? bytes : 0) : "memory");                               \
+  }                                                                                                             \
+  DPLC_FN void name##_if_zfill(bool on, bool inside, uint32_t s, const void* g) {                               \
+    asm volatile(DPLC_IF "@p cp.async." cache ".shared.global [%0], [%1], " #bytes ", %3; }"                    \
+                 : : "r"(s), DPLC_GLOBAL(g), "r"(static_cast<int>(on)), "r"(inside ? bytes : 0) : "memory");    \
   }
 DPLC_CP_ASYNC(cp_async4, "ca", 4)
 DPLC_CP_ASYNC(cp_async8, "ca", 8)
 DPLC_CP_ASYNC(cp_async16, "cg", 16)
 #undef DPLC_CP_ASYNC
+#undef DPLC_IF
 
 DPLC_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the latest N committed groups of this thread have landed.
-template <int N> DPLC_FN void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+template <int N> DPLC_FN void cp_async_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory"); }
 
-// ---- barriers and lanes -------------------------------------------------------------------------------------------------
+// ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync() { __syncthreads(); }
 DPLC_FN void warp_sync() { __syncwarp(); }
 template <class T> DPLC_FN T shfl_xor(T v, int lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 template <class T> DPLC_FN T shfl(T v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
 
-// ---- scalars --------------------------------------------------------------------------------------------------------------
-// Approximations are one MUFU each, good to about 2 ulp. Everything else keeps CUDA's own name: expf, logf, tanhf, erff, ...
+// ---- scalars ------------------------------------------------------------------------------------------------------
+// Approximations are one MUFU each, good to about 2 ulp. Everything else keeps CUDA's own name: expf, logf, tanhf,
+// erff, ...
 
-DPLC_FN float exp2_approx(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DPLC_FN float rcp_approx(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DPLC_FN float rsqrt_approx(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DPLC_FN float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+DPLC_FN float rcp_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+DPLC_FN float rsqrt_approx(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 DPLC_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // torch.maximum and torch.minimum: a NaN on either side is the answer (fmaxf and fminf drop it).
-DPLC_FN float max_nan(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
-DPLC_FN float min_nan(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+DPLC_FN float max_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+DPLC_FN float min_nan(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
 
 DPLC_FN float to_float(bf16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
-DPLC_FN float to_float(f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
-DPLC_FN bf16 to_bf16(float x) { bf16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); return y; }
-DPLC_FN f16 to_f16(float x) { f16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); return y; }
+DPLC_FN float to_float(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+DPLC_FN bf16 to_bf16(float x) {
+  bf16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+DPLC_FN f16 to_f16(float x) {
+  f16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
 
 #else
 #include "emulator/host_prelude.cuh"
 #endif
 
-// ---- scalars that are the same C++ on both sides ----------------------------------------------------------------------------
+// ---- scalars that are the same C++ on both sides ------------------------------------------------------------------
 
 DPLC_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 // Integer division and remainder rounding down, as in Python and torch.floor_divide / torch.remainder.
-template <class T> DPLC_FN T floor_div(T a, T b) { const T q = a / b; return q * b != a && (a < 0) != (b < 0) ? q - 1 : q; }
-template <class T> DPLC_FN T floor_mod(T a, T b) { const T r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
-DPLC_FN float floor_mod(float a, float b) { const float r = fmodf(a, b); return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r; }
+template <class T> DPLC_FN T floor_div(T a, T b) {
+  const T q = a / b;
+  return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
+}
+template <class T> DPLC_FN T floor_mod(T a, T b) {
+  const T r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+DPLC_FN float floor_mod(float a, float b) {
+  const float r = fmodf(a, b);
+  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
 
 // torch.sign: of a NaN, 0.
 template <class T> DPLC_FN T sign(T x) { return static_cast<T>((x > 0) - (x < 0)); }
@@ -246,10 +328,10 @@ template <class T> DPLC_FN T sign(T x) { return static_cast<T>((x > 0) - (x < 0)
 // torch.pow of integers: wraps around, and a negative exponent leaves only what is exact (1, -1, or else 0).
 template <class T> DPLC_FN T int_pow(T base, T exponent) {
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
-  T power = 1;
+  unsigned long long power = 1, square = static_cast<unsigned long long>(base);  // unsigned, for signed may not wrap
   for (; exponent > 0; exponent >>= 1) {
-    if (exponent & 1) power *= base;
-    base *= base;
+    if (exponent & 1) power *= square;
+    square *= square;
   }
-  return power;
+  return static_cast<T>(power);
 }

@@ -1,7 +1,7 @@
-"""The CUDA text of scalar functions, literals and index arithmetic: one table, and precedence so that no parenthesis is spare.
+"""The CUDA text of scalar functions and literals: one table, with precedence, so that no parenthesis is spare.
 
-Functions come by dtype of their operands: floating, integer, bool. `{0}` is replaced by an operand in parentheses where
-it binds looser than the operator; text of a function call needs none.
+Functions come by the dtype of their operands: floating, integer, bool. A hole `{0}` takes an operand, in parentheses
+where that binds looser than the operator.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ FLOATING: dict[str, Form] = {
     "abs": Form(_CALL1("fabsf")), "sign": Form(_CALL1("sign")), "relu": Form("max_nan({0}, 0.0f)"),
     # exp as one multiplication and one instruction; good to about 1e-6 relative where exp is within the range of f32
     "exp": Form("exp2_approx({0} * " + LOG2_E + ")", ATOM, (TERM,)), "exp2": Form(_CALL1("exp2_approx")),
-    "rsqrt": Form(_CALL1("rsqrt_approx")), "reciprocal": Form(_CALL1("rcp_approx")), "sigmoid": Form("rcp_approx(1.0f + exp2_approx({0} * -" + LOG2_E + "))", ATOM, (TERM,)),
+    "rsqrt": Form(_CALL1("rsqrt_approx")), "reciprocal": Form(_CALL1("rcp_approx")),
+    "sigmoid": Form("rcp_approx(1.0f + exp2_approx({0} * -" + LOG2_E + "))", ATOM, (TERM,)),
     "round": Form(_CALL1("rintf")), "isnan": Form(_CALL1("isnan")), "isinf": Form(_CALL1("isinf")),
     **{fn: Form(_CALL1(fn + "f")) for fn in (
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",

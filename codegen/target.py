@@ -8,7 +8,7 @@ import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from ..ir.diagnostic import DplcError, did_you_mean
+from ..ir.diagnostic import UsageError, did_you_mean
 
 DEVICES = Path(__file__).parent / "devices"
 
@@ -58,12 +58,12 @@ DEFAULT = "sm_80"
 def target(name: str | None = None) -> Target:
     """A target by architecture (`sm_90a`) or device name (`h200`). None is the default, sm_80.
 
-    Raises DplcError for a name that is neither.
+    Raises UsageError for a name that is neither.
     """
     wanted = (name or DEFAULT).lower()
     device = _BY_ARCH.get(wanted, wanted)
     if device not in devices():
         options = (*_BY_ARCH, *devices())
         note = "an architecture" if re.fullmatch(r"sm_\d+[a-z]?", wanted) else "a target"
-        raise DplcError(f"`{name}` is not {note} that dplc knows", notes=(f"known: {', '.join(options)}",), hint=did_you_mean(wanted, options))
+        raise UsageError(f"`{name}` is not {note} that dplc knows", notes=(f"known: {', '.join(options)}",), hint=did_you_mean(wanted, options))
     return load_device(device)

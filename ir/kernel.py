@@ -1,7 +1,7 @@
 """Kernel IR: what one thread does, with every address split into base register, xor and immediate.
 
-A kernel of this level is one `Launch`. Replication stays symbolic (`Replicate`), so that the text stays short; a width is
-a property of an access, never of a type. Registers are scalars or arrays that only replicated axes index, hence registers.
+A kernel of this level is one `Launch`. Replication stays symbolic (`Replicate`), so that the text stays short; a width
+is a property of an access, never of a type. Arrays are registers, because only replicated axes index them.
 
 Names that the launch binds: `thread` (index in the block), `block_x block_y block_z`, `smem` (start of shared memory).
 Global addresses count elements of their buffer, shared ones bytes. `//` and `%` have operands that are not negative.
@@ -115,7 +115,7 @@ class Branch(Stmt):
 
 
 class LoadFrom(Stmt):
-    """`width` neighbours into a register or a run of them; where `when` fails nothing is read and they become `other`."""
+    """`width` neighbours into as many registers; where `when` fails nothing is read and they become `other`."""
 
     positional: ClassVar[tuple[str, ...]] = ("into", "dtype", "address")
     into: Expr

@@ -21,7 +21,7 @@ void Checker::begin_block(uint64_t linear_index) {
 void Checker::end_block() {
   for (auto& [key, site] : sites_) {
     for (std::deque<Request>& requests : site.open) {
-      for (const Request& request : requests) close(site, request);
+      for (const Request& request : requests) close(key, site, request);
       requests.clear();
     }
     std::fill(site.executed.begin(), site.executed.end(), 0);
@@ -35,7 +35,7 @@ void Checker::access(const char* address, unsigned bytes, Access kind, int line,
   join_request(address, {line, kind, bytes});
 }
 
-// ---- shared memory -----------------------------------------------------------------------------------------------------------
+// ---- shared memory ------------------------------------------------------------------------------------------------
 
 bool Checker::warp_has_met_since(const Touch& touch) {
   return touch.thread / lanes_per_warp == self() / lanes_per_warp && touch.warp_epoch < warp_epoch();
@@ -54,7 +54,8 @@ bool Checker::reads_are_ordered(const Shadow& byte) {
 void Checker::access_shared(const char* address, unsigned bytes, Access kind, int line) {
   const ptrdiff_t offset = address - machine_.view.shared;
   if (offset < 0 || static_cast<size_t>(offset) + bytes > shadow_.size())
-    machine_.fail("line %d: access out of bounds, at byte %td of shared memory, which has %u bytes", line, offset, request_.shared_bytes);
+    machine_.fail("line %d: access out of bounds, at byte %td of shared memory, which has %u bytes", line, offset,
+                  request_.shared_bytes);
   for (size_t at = static_cast<size_t>(offset); at < static_cast<size_t>(offset) + bytes; ++at) {
     if (kind == Access::shared_load) {
       read_byte(at, line);
@@ -68,7 +69,8 @@ void Checker::access_shared(const char* address, unsigned bytes, Access kind, in
 void Checker::read_byte(size_t offset, int line) {
   Shadow& byte = shadow_[offset];
   const char* what = "reads";
-  if (byte.write.epoch < block_began_) machine_.fail("line %d: reads byte %zu of shared memory, which nothing has written", line, offset);
+  if (byte.write.epoch < block_began_)
+    machine_.fail("line %d: reads byte %zu of shared memory, which nothing has written", line, offset);
   if (byte.in_flight) fail_in_flight(what, offset, line);
   if (!write_is_ordered(byte)) fail_race(what, offset, line, "writes", byte.write);
   if (reads_are_ordered(byte)) {
@@ -92,13 +94,14 @@ void Checker::write_byte(size_t offset, int line, const char* what) {
 
 void Checker::fail_in_flight(const char* what, size_t offset, int line) {
   const Touch& copy = shadow_[offset].write;
-  machine_.fail("line %d: %s byte %zu of shared memory, to which thread %u copies asynchronously (line %u) and has not waited", line, what,
-                offset, copy.thread, copy.line);
+  machine_.fail(
+      "line %d: %s byte %zu of shared memory, to which thread %u copies asynchronously (line %u) and has not waited",
+      line, what, offset, copy.thread, copy.line);
 }
 
 void Checker::fail_race(const char* what, size_t offset, int line, const char* other_what, const Touch& other) {
-  machine_.fail("line %d: race: %s byte %zu of shared memory, which thread %u %s (line %u), with no barrier between", line, what, offset,
-                other.thread, other_what, other.line);
+  machine_.fail("line %d: race: %s byte %zu of shared memory, which thread %u %s (line %u), with no barrier between",
+                line, what, offset, other.thread, other_what, other.line);
 }
 
 void Checker::copy_landed(const char* to, unsigned bytes) {
@@ -109,7 +112,7 @@ void Checker::copy_landed(const char* to, unsigned bytes) {
   }
 }
 
-// ---- global memory -----------------------------------------------------------------------------------------------------------
+// ---- global memory ------------------------------------------------------------------------------------------------
 
 void Checker::access_global(const char* address, unsigned bytes, Access kind, int line, const void* value) {
   for (uint64_t i = 0; i < request_.buffer_count; ++i) {
@@ -117,7 +120,8 @@ void Checker::access_global(const char* address, unsigned bytes, Access kind, in
     if (address < buffer.base || address + bytes > buffer.base + buffer.bytes) continue;
     for (unsigned at = 0; at < bytes; at += buffer.item_bytes) {
       const uint64_t element = static_cast<uint64_t>(address + at - buffer.base) / buffer.item_bytes;
-      if (kind == Access::global_store) store_global(i, element, address + at, static_cast<const char*>(value) + at, buffer.item_bytes, line);
+      if (kind == Access::global_store)
+        store_global(i, element, address + at, static_cast<const char*>(value) + at, buffer.item_bytes, line);
       else if (global_writer_[i].count(element) != 0)
         machine_.fail("line %d: reads element %llu of buffer `%s`, which this kernel writes", line,
                       static_cast<unsigned long long>(element), buffer.name);
@@ -130,27 +134,24 @@ void Checker::access_global(const char* address, unsigned bytes, Access kind, in
 }
 
 // The same value stored twice is waste, another value is a race.
-void Checker::store_global(size_t buffer, uint64_t element, const char* address, const char* value, unsigned bytes, int line) {
+void Checker::store_global(size_t buffer, uint64_t element, const char* address, const char* value, unsigned bytes,
+                           int line) {
   const uint64_t writer = block_ * max_threads + self();
   const auto [found, first] = global_writer_[buffer].emplace(element, writer);
   if (!first && found->second != writer && memcmp(address, value, bytes) != 0)
-    machine_.fail("line %d: race: stores element %llu of buffer `%s`, where thread %u of block number %llu stored another value", line,
-                  static_cast<unsigned long long>(element), request_.buffers[buffer].name, static_cast<unsigned>(found->second % max_threads),
-                  static_cast<unsigned long long>(found->second / max_threads));
+    machine_.fail(
+        "line %d: race: stores element %llu of buffer `%s`, where thread %u of block number %llu stored another value",
+        line, static_cast<unsigned long long>(element), request_.buffers[buffer].name,
+        static_cast<unsigned>(found->second % max_threads),
+        static_cast<unsigned long long>(found->second / max_threads));
   found->second = writer;
 }
 
-// ---- requests ----------------------------------------------------------------------------------------------------------------
+// ---- requests -----------------------------------------------------------------------------------------------------
 
 // Lanes of a warp do not run in step here: the n-th time one executes a site joins the n-th time the others do.
 void Checker::join_request(const char* address, const SiteKey& key) {
-  auto found = sites_.find(key);
-  if (found == sites_.end()) {
-    const size_t warps = warp_epochs_.size();
-    Site fresh{key, 0, 0, 0, std::vector<uint32_t>(request_.threads), std::vector<std::deque<Request>>(warps), std::vector<uint32_t>(warps)};
-    found = sites_.emplace(key, std::move(fresh)).first;
-  }
-  Site& site = found->second;
+  Site& site = sites_.try_emplace(key, request_.threads, warp_epochs_.size()).first->second;
   const unsigned warp = self() / lanes_per_warp, lane = self() % lanes_per_warp;
   std::deque<Request>& open = site.open[warp];
   const size_t position = site.executed[self()]++ - site.closed[warp];
@@ -158,7 +159,7 @@ void Checker::join_request(const char* address, const SiteKey& key) {
   open[position].lanes |= 1u << lane;
   open[position].address[lane] = address;
   while (!open.empty() && open.front().lanes == ~0u) {
-    close(site, open.front());
+    close(key, site, open.front());
     open.pop_front();
     ++site.closed[warp];
   }
@@ -166,15 +167,16 @@ void Checker::join_request(const char* address, const SiteKey& key) {
 
 namespace {
 
-// Passes over the banks of shared memory that serve these lanes: the largest number of distinct words in one bank. Wide
-// accesses are served in two halves or four quarters of a warp.
+// Passes over the banks of shared memory that serve these lanes: the largest number of distinct words in one bank.
+// Wide accesses are served in two halves or four quarters of a warp.
 unsigned wavefronts(const char* const* address, uint32_t lanes, unsigned bytes, unsigned& ideal) {
   const unsigned together = bytes == 16 ? 8 : bytes == 8 ? 16 : 32;
   unsigned total = 0;
   for (unsigned first = 0; first < lanes_per_warp; first += together) {
     std::vector<uintptr_t> words;
     for (unsigned lane = first; lane < first + together; ++lane)
-      for (unsigned at = 0; lanes >> lane & 1 && at < bytes; at += 4) words.push_back((reinterpret_cast<uintptr_t>(address[lane]) + at) / 4);
+      for (unsigned at = 0; lanes >> lane & 1 && at < bytes; at += 4)
+        words.push_back((reinterpret_cast<uintptr_t>(address[lane]) + at) / 4);
     std::sort(words.begin(), words.end());
     words.erase(std::unique(words.begin(), words.end()), words.end());
     unsigned in_bank[32] = {}, most = 0;
@@ -196,14 +198,14 @@ unsigned sectors(const char* const* address, uint32_t lanes) {
 
 }  // namespace
 
-void Checker::close(Site& site, const Request& request) const {
+void Checker::close(const SiteKey& key, Site& site, const Request& request) {
   ++site.requests;
   unsigned ideal = 0;
-  if (site.key.kind == Access::global_load || site.key.kind == Access::global_store) {
+  if (key.kind == Access::global_load || key.kind == Access::global_store) {
     site.cost += sectors(request.address, request.lanes);
-    ideal = (static_cast<unsigned>(__builtin_popcount(request.lanes)) * site.key.bytes + 31) / 32;
+    ideal = (static_cast<unsigned>(__builtin_popcount(request.lanes)) * key.bytes + 31) / 32;
   } else {
-    site.cost += wavefronts(request.address, request.lanes, site.key.bytes, ideal);
+    site.cost += wavefronts(request.address, request.lanes, key.bytes, ideal);
   }
   site.ideal += ideal;
 }
@@ -212,7 +214,8 @@ void Checker::write_sites() const {
   uint64_t count = 0;
   for (const auto& [key, site] : sites_) {
     if (count == request_.site_capacity) break;
-    request_.sites[count++] = {static_cast<uint32_t>(key.line), static_cast<uint32_t>(key.kind), key.bytes, 0, site.requests, site.cost, site.ideal};
+    const auto line = static_cast<uint32_t>(key.line), kind = static_cast<uint32_t>(key.kind);
+    request_.sites[count++] = {line, kind, key.bytes, 0, site.requests, site.cost, site.ideal};
   }
   *request_.site_count = count;
 }

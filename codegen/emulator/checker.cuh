@@ -1,14 +1,16 @@
 // Checked mode: looks at every access of a kernel before it happens.
 //
-// It refuses accesses out of bounds, reads of shared memory nobody wrote or whose asynchronous copy has not been waited for, and
-// pairs of accesses to shared memory that no barrier orders, whatever order the threads happened to run in. It also gathers
-// the lanes of a warp into requests, as hardware does, and counts what they cost.
+// It refuses accesses out of bounds, reads of shared memory nobody wrote or whose asynchronous copy has not been
+// waited for, and pairs of accesses to shared memory that no barrier orders, whatever order the threads happened to
+// run in. It also gathers the lanes of a warp into requests, as hardware does, and counts what they cost.
 //
-// What orders two accesses of different threads: a block_sync between them, or a warp_sync if both are of that warp. A shuffle
-// orders nothing. A copy is a write from its issue to its wait, and the waiting thread's until the next barrier.
+// What orders two accesses of different threads: a block_sync between them, or a warp_sync if both are of that warp.
+// A shuffle orders nothing. A copy is a write from its issue to its wait, and the waiting thread's until the next
+// barrier.
 #pragma once
 #include <deque>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -30,7 +32,8 @@ class Checker {
   void write_sites() const;
 
  private:
-  // Who touched one byte of shared memory last, and when: block barriers completed so far, and warp barriers of their warp.
+  // Who touched one byte of shared memory last, and when: block barriers completed so far, and warp barriers of their
+  // warp.
   struct Touch {
     uint32_t epoch, warp_epoch;
     uint16_t thread, line;
@@ -38,9 +41,9 @@ class Checker {
   enum class Readers : uint8_t { one, several_of_a_warp, several_warps };
   struct Shadow {
     Touch write;
-    Touch read;       // the latest, or the first of several that no barrier orders
+    Touch read;  // the latest, or the first of several that no barrier orders
     Readers readers;
-    bool in_flight;   // an asynchronous copy has been issued and not waited for
+    bool in_flight;  // an asynchronous copy has been issued and not waited for
   };
 
   // One instruction of one warp: the addresses of its lanes.
@@ -54,15 +57,15 @@ class Checker {
     Access kind;
     unsigned bytes;
     bool operator<(const SiteKey& other) const {
-      return line != other.line ? line < other.line : kind != other.kind ? kind < other.kind : bytes < other.bytes;
+      return std::tie(line, kind, bytes) < std::tie(other.line, other.kind, other.bytes);
     }
   };
   struct Site {
-    SiteKey key;
-    uint64_t requests, cost, ideal;
-    std::vector<uint32_t> executed;                 // times, by thread of the block
-    std::vector<std::deque<Request>> open;          // by warp: requests that some lanes have yet to join
-    std::vector<uint32_t> closed;                   // by warp: requests before the first open one
+    uint64_t requests = 0, cost = 0, ideal = 0;
+    std::vector<uint32_t> executed;         // times, by thread of the block
+    std::vector<std::deque<Request>> open;  // by warp: requests that some lanes have yet to join
+    std::vector<uint32_t> closed;           // by warp: requests before the first open one
+    Site(size_t threads, size_t warps) : executed(threads), open(warps), closed(warps) {}
   };
 
   unsigned self() const { return machine_.view.thread->index.x; }
@@ -80,15 +83,16 @@ class Checker {
   void access_global(const char* address, unsigned bytes, Access kind, int line, const void* value);
   void store_global(size_t buffer, uint64_t element, const char* address, const char* value, unsigned bytes, int line);
   void join_request(const char* address, const SiteKey& key);
-  void close(Site& site, const Request& request) const;
+  static void close(const SiteKey& key, Site& site, const Request& request);
 
   Machine& machine_;
   const LaunchRequest& request_;
   uint32_t epoch_ = 1, block_began_ = 1;
   uint64_t block_ = 0;
   std::vector<uint32_t> warp_epochs_;
-  std::vector<Shadow> shadow_;                                        // by byte of shared memory
-  std::vector<std::unordered_map<uint64_t, uint64_t>> global_writer_;  // by buffer, by element: block and thread, packed
+  std::vector<Shadow> shadow_;  // by byte of shared memory
+  std::vector<std::unordered_map<uint64_t, uint64_t>>
+      global_writer_;  // by buffer, by element: block and thread, packed
   std::map<SiteKey, Site> sites_;
 };
 

@@ -1,7 +1,7 @@
 // Switching between stacks: the one thing C++ has no words for.
 //
-// By hand on x86-64 and aarch64 (about 6 ns); elsewhere through ucontext, which asks the kernel to save the signal mask on
-// every switch and so costs 30 times as much.
+// By hand on x86-64 and aarch64 (about 6 ns); elsewhere through ucontext, which asks the kernel to save the signal
+// mask on every switch and so costs 30 times as much.
 #pragma once
 
 #if !defined(DPLC_UCONTEXT) && !defined(__x86_64__) && !defined(__aarch64__)
@@ -14,7 +14,9 @@
 
 namespace dplc {
 
-struct Context { ucontext_t state; };
+struct Context {
+  ucontext_t state;
+};
 
 // `entry` will run on the stack [bottom, top) when the context is first switched to. It must never return.
 inline void prepare(Context& context, char* bottom, char* top, void (*entry)()) {
@@ -36,7 +38,9 @@ inline void switch_to(Context& from, Context& to) { swapcontext(&from.state, &to
 namespace dplc {
 
 // Everything else lives on the stack itself.
-struct Context { void* stack_pointer; };
+struct Context {
+  void* stack_pointer;
+};
 
 }  // namespace dplc
 

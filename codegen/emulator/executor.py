@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note
 from ..kernel import Buffer, Program
-from .kernels import default_workers, load
+from .kernels import load
 from .runtime import DeviceBuffer, LaunchOptions
 
 
@@ -22,7 +22,7 @@ class EmulatorExecutor:
     device = "emulator"
 
     def __init__(self, workers: int | None = None, checked: bool = False) -> None:
-        self._options = LaunchOptions(workers=workers or default_workers(), checked=checked)
+        self._options = LaunchOptions(workers=workers, checked=checked)
         self.notes: tuple[str, ...] = ()
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:

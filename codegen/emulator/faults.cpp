@@ -32,7 +32,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
 FaultGuard::FaultGuard() {
   std::lock_guard<std::mutex> lock(guards_mutex);
   if (guards++ > 0) return;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
@@ -45,7 +45,7 @@ FaultGuard::~FaultGuard() {
   for (size_t i = 0; i < sizeof signals / sizeof *signals; ++i) sigaction(signals[i], &previous[i], nullptr);
 }
 
-// ---- explanations ------------------------------------------------------------------------------------------------------------
+// ---- explanations -------------------------------------------------------------------------------------------------
 
 void Machine::describe_address(const char* address, char* text, size_t bytes) const {
   const char* shared = view.shared;
@@ -72,7 +72,8 @@ void Machine::fail_at_address(int signal, const char* address) {
   if (signal == SIGFPE) fail("integer division by zero");
   if (signal == SIGILL) fail("illegal instruction (a trap in the kernel text?)");
   const char* stacks_end = stacks_ + max_threads * (stack_bytes + page_bytes);
-  if (address >= stacks_ && address < stacks_end) fail("stack overflow: a thread has %zu KB for its local arrays", stack_bytes >> 10);
+  if (address >= stacks_ && address < stacks_end)
+    fail("stack overflow: a thread has %zu KB for its local arrays", stack_bytes >> 10);
   char text[256];
   describe_address(address, text, sizeof text);
   for (uint64_t i = 0; i < request_->buffer_count; ++i) {
@@ -90,7 +91,7 @@ void Machine::fail_misaligned(const void* address, unsigned bytes) {
 
 }  // namespace dplc
 
-// ---- buffers between guard pages ---------------------------------------------------------------------------------------------
+// ---- buffers between guard pages ----------------------------------------------------------------------------------
 
 namespace {
 
@@ -114,7 +115,8 @@ extern "C" {
 // A buffer that faults when overrun, filled with poison. Null when there is no memory for it.
 char* dplc_buffer_create(uint64_t bytes) {
   const Extent extent(bytes);
-  void* mapped = mmap(nullptr, extent.pages + 2 * guard_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapped =
+      mmap(nullptr, extent.pages + 2 * guard_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* first = static_cast<char*>(mapped) + guard_bytes;
   if (mprotect(first, extent.pages, PROT_READ | PROT_WRITE) != 0) {
@@ -130,13 +132,15 @@ void dplc_buffer_protect(char* buffer, uint64_t bytes, int writable) {
   mprotect(buffer - extent.offset, extent.pages, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 }
 
-// How many of the bytes around the elements, up to the guard pages, no longer hold poison: a kernel wrote out of bounds.
+// How many of the bytes around the elements, up to the guard pages, no longer hold poison: a kernel wrote out of
+// bounds.
 uint64_t dplc_buffer_spoiled(const char* buffer, uint64_t bytes) {
   const Extent extent(bytes);
   const char* first = buffer - extent.offset;
   uint64_t spoiled = 0;
   for (const char* at = first; at < buffer; ++at) spoiled += static_cast<unsigned char>(*at) != dplc::poison;
-  for (const char* at = buffer + bytes; at < first + extent.pages; ++at) spoiled += static_cast<unsigned char>(*at) != dplc::poison;
+  for (const char* at = buffer + bytes; at < first + extent.pages; ++at)
+    spoiled += static_cast<unsigned char>(*at) != dplc::poison;
   return spoiled;
 }
 
@@ -144,5 +148,4 @@ void dplc_buffer_free(char* buffer, uint64_t bytes) {
   const Extent extent(bytes);
   munmap(buffer - extent.offset - guard_bytes, extent.pages + 2 * guard_bytes);
 }
-
 }

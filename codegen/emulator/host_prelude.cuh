@@ -1,13 +1,14 @@
 // The host half of prelude.cuh: what each of its functions means, in C++, on the CPU emulator.
 //
-// Also the CUDA C++ a kernel text uses itself (__global__, threadIdx, float4, expf, ...). Written without standard headers:
-// <math.h> alone takes g++ five times as long to read as a kernel takes to compile.
+// Also the CUDA C++ a kernel text uses itself (__global__, threadIdx, float4, expf, ...). Written without standard
+// headers: <math.h> alone takes g++ five times as long to read as a kernel takes to compile.
 //
-// Compiled with DPLC_CHECKED, every access reports itself to the runtime first, with the line of kernel text that made it.
+// Compiled with DPLC_CHECKED, every access reports itself to the runtime first, with the line of kernel text that
+// made it.
 #pragma once
 #include "machine.cuh"
 
-// ---- CUDA C++ ----------------------------------------------------------------------------------------------------------------
+// ---- CUDA C++ -----------------------------------------------------------------------------------------------------
 
 #define __global__
 #define __device__
@@ -19,12 +20,24 @@
 #define blockDim (dplc_view->block_shape)
 #define gridDim (dplc_view->grid_shape)
 
-struct __align__(8) float2 { float x, y; };
-struct __align__(16) float4 { float x, y, z, w; };
-struct __align__(8) int2 { int x, y; };
-struct __align__(16) int4 { int x, y, z, w; };
-struct f16 { uint16_t bits; };
-struct bf16 { uint16_t bits; };
+struct __align__(8) float2 {
+  float x, y;
+};
+struct __align__(16) float4 {
+  float x, y, z, w;
+};
+struct __align__(8) int2 {
+  int x, y;
+};
+struct __align__(16) int4 {
+  int x, y, z, w;
+};
+struct f16 {
+  uint16_t bits;
+};
+struct bf16 {
+  uint16_t bits;
+};
 
 // A kernel's argument before its type is known: entry points are written by arity alone.
 struct dplc_argument {
@@ -32,14 +45,14 @@ struct dplc_argument {
   template <class T> operator T*() const { return static_cast<T*>(pointer); }
 };
 
-// always_inline: a kernel is compiled with few optimisations, and these must vanish all the same.
+// always_inline: these must vanish, whatever the compiler thinks of their number.
 #define DPLC_FN static inline __attribute__((always_inline))
 #define DPLC_INF __builtin_inff()
 #define DPLC_NAN __builtin_nanf("")
 
-// ---- hooks of checked mode ---------------------------------------------------------------------------------------------------
-// DPLC_SITE is a last parameter nobody passes: its default is the line of the call. An access is checked before it is made, and
-// before its alignment is, so that the message can say where it stands.
+// ---- hooks of checked mode ----------------------------------------------------------------------------------------
+// DPLC_SITE is a last parameter nobody passes: its default is the line of the call. An access is checked before it is
+// made, and before its alignment is, so that the message can say where it stands.
 
 #ifdef DPLC_CHECKED
 #define DPLC_SITE , int site = __builtin_LINE()
@@ -59,9 +72,10 @@ struct dplc_argument {
 #define DPLC_STORE(pointer, bytes, kind, value) static_cast<void>(0)
 #endif
 
-// ---- memory ------------------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------------------------
 
-// The window never moves. Static and set once on load, so that g++ may keep it in a register across a kernel's stores.
+// The window never moves. Static and set once on load, so that g++ may keep it in a register across a kernel's
+// stores.
 static char* dplc_window;
 __attribute__((constructor)) static void dplc_find_window() { dplc_window = dplc_shared_window(); }
 
@@ -76,8 +90,14 @@ template <unsigned bytes, class T> DPLC_FN T* dplc_aligned(T* p) {
 }
 
 // One element.
-template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) { DPLC_ACCESS(p, sizeof(T), global_load); return *p; }
-template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) { DPLC_STORE(p, sizeof(T), global_store, &v); *p = v; }
+template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) {
+  DPLC_ACCESS(p, sizeof(T), global_load);
+  return *p;
+}
+template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) {
+  DPLC_STORE(p, sizeof(T), global_store, &v);
+  *p = v;
+}
 template <class T> DPLC_FN T lds(uint32_t a DPLC_SITE) {
   DPLC_ACCESS(dplc_shared(a), sizeof(T), shared_load);
   T v;
@@ -90,22 +110,22 @@ template <class T> DPLC_FN void sts(uint32_t a, T v DPLC_SITE) {
 }
 
 // One width: loads into an array, stores from an array.
-#define DPLC_WIDTH(bits)                                                               \
-  template <class T> DPLC_FN void ldg##bits(T* d, const T* p DPLC_SITE) {              \
-    DPLC_ACCESS(p, bits / 8, global_load);                                             \
-    __builtin_memcpy(d, dplc_aligned<bits / 8>(p), bits / 8);                          \
-  }                                                                                    \
-  template <class T> DPLC_FN void lds##bits(T* d, uint32_t a DPLC_SITE) {              \
-    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_load);                                \
-    __builtin_memcpy(d, dplc_aligned<bits / 8>(dplc_shared(a)), bits / 8);             \
-  }                                                                                    \
-  template <class T> DPLC_FN void stg##bits(T* p, const T* v DPLC_SITE) {              \
-    DPLC_STORE(p, bits / 8, global_store, v);                                          \
-    __builtin_memcpy(dplc_aligned<bits / 8>(p), v, bits / 8);                          \
-  }                                                                                    \
-  template <class T> DPLC_FN void sts##bits(uint32_t a, const T* v DPLC_SITE) {        \
-    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_store);                               \
-    __builtin_memcpy(dplc_aligned<bits / 8>(dplc_shared(a)), v, bits / 8);             \
+#define DPLC_WIDTH(bits)                                                        \
+  template <class T> DPLC_FN void ldg##bits(T* d, const T* p DPLC_SITE) {       \
+    DPLC_ACCESS(p, bits / 8, global_load);                                      \
+    __builtin_memcpy(d, dplc_aligned<bits / 8>(p), bits / 8);                   \
+  }                                                                             \
+  template <class T> DPLC_FN void lds##bits(T* d, uint32_t a DPLC_SITE) {       \
+    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_load);                         \
+    __builtin_memcpy(d, dplc_aligned<bits / 8>(dplc_shared(a)), bits / 8);      \
+  }                                                                             \
+  template <class T> DPLC_FN void stg##bits(T* p, const T* v DPLC_SITE) {       \
+    DPLC_STORE(p, bits / 8, global_store, v);                                   \
+    __builtin_memcpy(dplc_aligned<bits / 8>(p), v, bits / 8);                   \
+  }                                                                             \
+  template <class T> DPLC_FN void sts##bits(uint32_t a, const T* v DPLC_SITE) { \
+    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_store);                        \
+    __builtin_memcpy(dplc_aligned<bits / 8>(dplc_shared(a)), v, bits / 8);      \
   }
 DPLC_WIDTH(32)
 DPLC_WIDTH(64)
@@ -113,14 +133,14 @@ DPLC_WIDTH(128)
 #undef DPLC_WIDTH
 
 // The same by value.
-#define DPLC_STORE_VALUE(bits, T)                                                      \
-  DPLC_FN void stg##bits(decltype(T{}.x)* p, T v DPLC_SITE) {                          \
-    DPLC_STORE(p, bits / 8, global_store, &v);                                         \
-    __builtin_memcpy(dplc_aligned<bits / 8>(p), &v, bits / 8);                         \
-  }                                                                                    \
-  DPLC_FN void sts##bits(uint32_t a, T v DPLC_SITE) {                                  \
-    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_store);                               \
-    __builtin_memcpy(dplc_aligned<bits / 8>(dplc_shared(a)), &v, bits / 8);            \
+#define DPLC_STORE_VALUE(bits, T)                                           \
+  DPLC_FN void stg##bits(decltype(T{}.x)* p, T v DPLC_SITE) {               \
+    DPLC_STORE(p, bits / 8, global_store, &v);                              \
+    __builtin_memcpy(dplc_aligned<bits / 8>(p), &v, bits / 8);              \
+  }                                                                         \
+  DPLC_FN void sts##bits(uint32_t a, T v DPLC_SITE) {                       \
+    DPLC_ACCESS(dplc_shared(a), bits / 8, shared_store);                    \
+    __builtin_memcpy(dplc_aligned<bits / 8>(dplc_shared(a)), &v, bits / 8); \
   }
 DPLC_STORE_VALUE(64, float2)
 DPLC_STORE_VALUE(64, int2)
@@ -132,9 +152,15 @@ DPLC_FN void ldg128_stream(float* d, const float* p DPLC_SITE) {
   DPLC_ACCESS(p, 16, global_load);
   __builtin_memcpy(d, dplc_aligned<16>(p), 16);
 }
-#define DPLC_WORD(T)                                                                                                           \
-  DPLC_FN T ldg32(const T* p DPLC_SITE) { DPLC_ACCESS(p, 4, global_load); return *p; }                                        \
-  DPLC_FN void stg32(T* p, T v DPLC_SITE) { DPLC_STORE(p, 4, global_store, &v); *p = v; }
+#define DPLC_WORD(T)                        \
+  DPLC_FN T ldg32(const T* p DPLC_SITE) {   \
+    DPLC_ACCESS(p, 4, global_load);         \
+    return *p;                              \
+  }                                         \
+  DPLC_FN void stg32(T* p, T v DPLC_SITE) { \
+    DPLC_STORE(p, 4, global_store, &v);     \
+    *p = v;                                 \
+  }
 DPLC_WORD(float)
 DPLC_WORD(int)
 #undef DPLC_WORD
@@ -149,23 +175,23 @@ DPLC_FN void sts32(uint32_t a, float v DPLC_SITE) {
   __builtin_memcpy(dplc_aligned<4>(dplc_shared(a)), &v, 4);
 }
 
-// ---- asynchronous copies -----------------------------------------------------------------------------------------------------
+// ---- asynchronous copies ------------------------------------------------------------------------------------------
 
 template <unsigned bytes> DPLC_FN void dplc_copy(uint32_t s, const void* g, bool inside DPLC_SITE_OF_CALLER) {
   if (inside) DPLC_ACCESS(dplc_aligned<bytes>(g), bytes, global_load);
   DPLC_ACCESS(dplc_shared(s), bytes, async_store);
   dplc_copy_async(dplc_aligned<bytes>(dplc_shared(s)), dplc_aligned<bytes>(g), bytes, inside ? bytes : 0);
 }
-#define DPLC_CP_ASYNC(name, bytes)                                                                                             \
-  DPLC_FN void name(uint32_t s, const void* g DPLC_SITE) { dplc_copy<bytes>(s, g, true DPLC_SAME_SITE); }                     \
-  DPLC_FN void name##_if(bool on, uint32_t s, const void* g DPLC_SITE) {                                                      \
-    if (on) dplc_copy<bytes>(s, g, true DPLC_SAME_SITE);                                                                       \
-  }                                                                                                                            \
-  DPLC_FN void name##_zfill(bool inside, uint32_t s, const void* g DPLC_SITE) {                                               \
-    dplc_copy<bytes>(s, g, inside DPLC_SAME_SITE);                                                                             \
-  }                                                                                                                            \
-  DPLC_FN void name##_if_zfill(bool on, bool inside, uint32_t s, const void* g DPLC_SITE) {                                   \
-    if (on) dplc_copy<bytes>(s, g, inside DPLC_SAME_SITE);                                                                     \
+#define DPLC_CP_ASYNC(name, bytes)                                                                        \
+  DPLC_FN void name(uint32_t s, const void* g DPLC_SITE) { dplc_copy<bytes>(s, g, true DPLC_SAME_SITE); } \
+  DPLC_FN void name##_if(bool on, uint32_t s, const void* g DPLC_SITE) {                                  \
+    if (on) dplc_copy<bytes>(s, g, true DPLC_SAME_SITE);                                                  \
+  }                                                                                                       \
+  DPLC_FN void name##_zfill(bool inside, uint32_t s, const void* g DPLC_SITE) {                           \
+    dplc_copy<bytes>(s, g, inside DPLC_SAME_SITE);                                                        \
+  }                                                                                                       \
+  DPLC_FN void name##_if_zfill(bool on, bool inside, uint32_t s, const void* g DPLC_SITE) {               \
+    if (on) dplc_copy<bytes>(s, g, inside DPLC_SAME_SITE);                                                \
   }
 DPLC_CP_ASYNC(cp_async4, 4)
 DPLC_CP_ASYNC(cp_async8, 8)
@@ -175,7 +201,7 @@ DPLC_CP_ASYNC(cp_async16, 16)
 DPLC_FN void cp_async_commit() { dplc_copy_commit(); }
 template <unsigned N> DPLC_FN void cp_async_wait() { dplc_copy_wait(N); }
 
-// ---- barriers and lanes ------------------------------------------------------------------------------------------------------
+// ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync(DPLC_SITE_ALONE) { dplc_block_barrier(DPLC_LINE); }
 DPLC_FN void warp_sync() { dplc_warp_barrier(true); }
@@ -188,25 +214,24 @@ template <class T> DPLC_FN T shfl(T v, int lane) {
   __builtin_memcpy(&v, &slot[lane & (dplc::lanes_per_warp - 1)], sizeof(T));
   return v;
 }
-template <class T> DPLC_FN T shfl_xor(T v, int lanes) { return shfl(v, static_cast<int>(dplc_view->thread->lane) ^ lanes); }
+template <class T> DPLC_FN T shfl_xor(T v, int lanes) {
+  return shfl(v, static_cast<int>(dplc_view->thread->lane) ^ lanes);
+}
 
-// ---- scalars -----------------------------------------------------------------------------------------------------------------
+// ---- scalars ------------------------------------------------------------------------------------------------------
 
-// The C library's own, under CUDA's names.
-#define DPLC_MATH1(name) extern "C" float name(float) noexcept;
-#define DPLC_MATH2(name) extern "C" float name(float, float) noexcept;
-DPLC_MATH1(expf) DPLC_MATH1(exp2f) DPLC_MATH1(expm1f) DPLC_MATH1(logf) DPLC_MATH1(log2f) DPLC_MATH1(log10f) DPLC_MATH1(log1pf)
-DPLC_MATH1(sinf) DPLC_MATH1(cosf) DPLC_MATH1(tanf) DPLC_MATH1(asinf) DPLC_MATH1(acosf) DPLC_MATH1(atanf)
-DPLC_MATH1(sinhf) DPLC_MATH1(coshf) DPLC_MATH1(tanhf) DPLC_MATH1(asinhf) DPLC_MATH1(acoshf) DPLC_MATH1(atanhf)
-DPLC_MATH1(erff) DPLC_MATH1(erfcf) DPLC_MATH1(lgammaf) DPLC_MATH1(tgammaf)
-DPLC_MATH1(sqrtf) DPLC_MATH1(cbrtf) DPLC_MATH1(fabsf)
-DPLC_MATH1(floorf) DPLC_MATH1(ceilf) DPLC_MATH1(truncf) DPLC_MATH1(roundf) DPLC_MATH1(rintf) DPLC_MATH1(nearbyintf)
-DPLC_MATH2(powf) DPLC_MATH2(fmodf) DPLC_MATH2(atan2f) DPLC_MATH2(hypotf) DPLC_MATH2(copysignf) DPLC_MATH2(fmaxf) DPLC_MATH2(fminf)
-extern "C" float fmaf(float, float, float) noexcept;
-extern "C" int abs(int) noexcept;
-extern "C" long long llabs(long long) noexcept;
-#undef DPLC_MATH1
-#undef DPLC_MATH2
+// The C library's own, which CUDA gives the same names.
+extern "C" {
+float expf(float), exp2f(float), expm1f(float), logf(float), log2f(float), log10f(float), log1pf(float);
+float sinf(float), cosf(float), tanf(float), asinf(float), acosf(float), atanf(float);
+float sinhf(float), coshf(float), tanhf(float), asinhf(float), acoshf(float), atanhf(float);
+float erff(float), erfcf(float), lgammaf(float), tgammaf(float), sqrtf(float), cbrtf(float), fabsf(float);
+float floorf(float), ceilf(float), truncf(float), roundf(float), rintf(float), nearbyintf(float);
+float powf(float, float), fmodf(float, float), atan2f(float, float), hypotf(float, float);
+float copysignf(float, float), fmaxf(float, float), fminf(float, float), fmaf(float, float, float);
+int abs(int);
+long long llabs(long long);
+}
 DPLC_FN float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 DPLC_FN bool isnan(float x) { return __builtin_isnan(x); }
 DPLC_FN bool isinf(float x) { return __builtin_isinf(x); }
@@ -217,14 +242,22 @@ template <class T> DPLC_FN T max(T a, T b) { return a < b ? b : a; }
 DPLC_FN float exp2_approx(float x) { return exp2f(x); }
 DPLC_FN float rcp_approx(float x) { return 1.0f / x; }
 DPLC_FN float rsqrt_approx(float x) { return 1.0f / sqrtf(x); }
-// Two roundings where the GPU has one: a fused fmaf without hardware for it is a call of 30 ns. Not fused anywhere, so that
-// every host gives the same bits.
+// Two roundings where the GPU has one: a fused fmaf without hardware for it is a call of 30 ns. Not fused anywhere,
+// so that every host gives the same bits.
 DPLC_FN float ffma(float a, float b, float c) { return a * b + c; }
 DPLC_FN float max_nan(float a, float b) { return isnan(a) ? a : isnan(b) ? b : a < b ? b : a; }
 DPLC_FN float min_nan(float a, float b) { return isnan(a) ? a : isnan(b) ? b : b < a ? b : a; }
 
-DPLC_FN uint32_t dplc_bits(float x) { uint32_t u; __builtin_memcpy(&u, &x, 4); return u; }
-DPLC_FN float dplc_float(uint32_t u) { float x; __builtin_memcpy(&x, &u, 4); return x; }
+DPLC_FN uint32_t dplc_bits(float x) {
+  uint32_t u;
+  __builtin_memcpy(&u, &x, 4);
+  return u;
+}
+DPLC_FN float dplc_float(uint32_t u) {
+  float x;
+  __builtin_memcpy(&x, &u, 4);
+  return x;
+}
 DPLC_FN float to_float(bf16 x) { return dplc_float(static_cast<uint32_t>(x.bits) << 16); }
 DPLC_FN bf16 to_bf16(float x) {
   if (isnan(x)) return {0x7fff};

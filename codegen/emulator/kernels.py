@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,12 +14,6 @@ from ..arrays import Array, as_numpy
 from ..build import build_host, host_text
 from ..kernel import CudaKernel
 from .runtime import DeviceBuffer, LaunchOptions, Site, launch, runtime
-
-
-def default_workers() -> int:
-    """OS threads a launch may use: $DPLC_EMULATOR_THREADS, else one per core this process may run on."""
-    override = os.environ.get("DPLC_EMULATOR_THREADS")
-    return max(1, int(override)) if override else len(os.sched_getaffinity(0))
 
 
 class LoadedKernels:
@@ -69,7 +62,7 @@ def run(
     BuildError, LaunchError (an array does not fit its parameter) and EmulatorError.
     """
     chosen = None if blocks is None else tuple(blocks)
-    options = LaunchOptions(workers=workers or default_workers(), blocks=chosen, order=int(reverse))
+    options = LaunchOptions(workers=workers, blocks=chosen, order=int(reverse))
     return run_with(kernel, arrays, options).outputs
 
 

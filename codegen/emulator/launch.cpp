@@ -58,8 +58,8 @@ class SignalStack {
   stack_t previous_;
 };
 
-// One launch. Worker w runs the blocks at positions w, w + workers, ... of the list of blocks to run. When one fails, the others
-// go on up to its position, so that the failure reported is always the first one in block order.
+// One launch. Worker w runs the blocks at positions w, w + workers, ... of the list of blocks to run. When one fails,
+// the others go on up to its position, so that the failure reported is always the first one in block order.
 class Grid {
  public:
   explicit Grid(const LaunchRequest& request) : request_(request) {
@@ -68,7 +68,8 @@ class Grid {
   }
 
   bool run(std::string& message) {
-    const unsigned workers = static_cast<unsigned>(std::max<uint64_t>(1, std::min<uint64_t>(request_.workers, positions_)));
+    const unsigned workers =
+        static_cast<unsigned>(std::max<uint64_t>(1, std::min<uint64_t>(request_.workers, positions_)));
     std::vector<std::thread> helpers;
     for (unsigned worker = 1; worker < workers; ++worker) helpers.emplace_back([=] { work(worker, workers); });
     work(0, workers);
@@ -90,7 +91,8 @@ class Grid {
       if (request_.sites != nullptr) checker = std::make_unique<Checker>(*machine, request_);
       machine->checker = checker.get();
       for (uint64_t position = worker; position < positions_ && position < failed_at_; position += workers)
-        if (!machine->run_block(request_.blocks ? request_.blocks[position] : position)) report(position, machine->failure);
+        if (!machine->run_block(request_.blocks ? request_.blocks[position] : position))
+          report(position, machine->failure);
       if (checker) checker->write_sites();
       machine->checker = nullptr;
     }
@@ -115,8 +117,8 @@ class Grid {
 }  // namespace
 
 char* shared_window() {
-  static char* const window = static_cast<char*>(mmap(nullptr, region_bytes * max_machines, PROT_NONE,
-                                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  static char* const window = static_cast<char*>(
+      mmap(nullptr, region_bytes * max_machines, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   return window;
 }
 
@@ -129,7 +131,8 @@ char* dplc_shared_window(void) { return dplc::shared_window(); }
 // 0: every block ran. 1: the message says which block failed, and why.
 int dplc_launch(const dplc::LaunchRequest* request, char* message, uint64_t message_bytes) {
   if (request->threads == 0 || request->threads > dplc::max_threads || request->shared_bytes > dplc::shared_capacity) {
-    snprintf(message, message_bytes, "a block of %u threads with %u bytes of shared memory is beyond the emulator (%u threads, %zu bytes)",
+    snprintf(message, message_bytes,
+             "a block of %u threads with %u bytes of shared memory is beyond the emulator (%u threads, %zu bytes)",
              request->threads, request->shared_bytes, dplc::max_threads, dplc::shared_capacity);
     return 1;
   }
@@ -139,5 +142,4 @@ int dplc_launch(const dplc::LaunchRequest* request, char* message, uint64_t mess
   snprintf(message, message_bytes, "%s", text.c_str());
   return 1;
 }
-
 }

@@ -1,7 +1,8 @@
 // Runs one block: starts a fiber per CUDA thread, switches at barriers, lands asynchronous copies at their waits.
 //
-// A thread runs until it must wait. Then the longest-waiting ready thread goes on, or else the next thread starts, on a stack
-// that a finished thread has left warm if there is one. A kernel without barriers thus runs on a single stack, as a plain loop.
+// A thread runs until it must wait. Then the longest-waiting ready thread goes on, or else the next thread starts, on
+// a stack that a finished thread has left warm if there is one. A kernel without barriers thus runs on a single
+// stack, as a plain loop.
 #define DPLC_DEFINE_SWITCH
 #include "checker.cuh"
 
@@ -30,7 +31,7 @@ constexpr size_t stack_stride = stack_bytes + page_bytes;  // each stack has a g
 
 }  // namespace
 
-// ---- asynchronous copies -----------------------------------------------------------------------------------------------------
+// ---- asynchronous copies ------------------------------------------------------------------------------------------
 
 void CopyQueue::push(char* to, const void* from, unsigned bytes, unsigned valid_bytes) {
   if (first_ == copies_.size()) {
@@ -54,7 +55,7 @@ void CopyQueue::land_all_but(unsigned groups_left, Checker* checker) {
   }
 }
 
-// ---- a block -----------------------------------------------------------------------------------------------------------------
+// ---- a block ------------------------------------------------------------------------------------------------------
 
 Machine::Machine(char* shared_region) : shared_end_(shared_region + shared_capacity) {
   mprotect(shared_region, shared_capacity, PROT_READ | PROT_WRITE);
@@ -85,14 +86,16 @@ void Machine::set_order(uint32_t order) {
 
 bool Machine::run_block(uint64_t linear_index) {
   const uint32_t* grid = request_->grid;
-  view.block_index = {static_cast<unsigned>(linear_index % grid[0]), static_cast<unsigned>(linear_index / grid[0] % grid[1]),
+  view.block_index = {static_cast<unsigned>(linear_index % grid[0]),
+                      static_cast<unsigned>(linear_index / grid[0] % grid[1]),
                       static_cast<unsigned>(linear_index / grid[0] / grid[1])};
   memset(view.shared, poison, static_cast<size_t>(shared_end_ - view.shared));
   ready_.clear();
   started_ = 0;
   block_ = {request_->threads, 0, {}, 0};
   for (size_t i = 0; i < warps_.size(); ++i) {
-    const unsigned lanes = i + 1 < warps_.size() ? lanes_per_warp : request_->threads - static_cast<unsigned>(i) * lanes_per_warp;
+    const unsigned lanes =
+        i + 1 < warps_.size() ? lanes_per_warp : request_->threads - static_cast<unsigned>(i) * lanes_per_warp;
     warps_[i].barrier = {lanes, 0, {}, 0};
     warps_[i].live_lanes = lanes == lanes_per_warp ? ~0u : (1u << lanes) - 1;
   }
@@ -180,7 +183,7 @@ Fiber* Machine::take_fiber() {
   return fiber;
 }
 
-// ---- barriers ----------------------------------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------------------------
 
 void Machine::release(Barrier& barrier) {
   barrier.arrived = 0;
@@ -189,7 +192,8 @@ void Machine::release(Barrier& barrier) {
 
 void Machine::block_barrier(int line) {
   if (block_.arrived == 0) block_.line = line;
-  else if (block_.line != line) fail("line %d: block_sync, where other threads wait at the one of line %d", line, block_.line);
+  else if (block_.line != line)
+    fail("line %d: block_sync, where other threads wait at the one of line %d", line, block_.line);
   if (++block_.arrived >= block_.live) complete_block_barrier();
   else park(block_.waiting);
 }
@@ -209,19 +213,20 @@ void Machine::warp_barrier(bool orders_memory) {
 void Machine::complete_warp_exchange(WarpState& warp) {
   if (warp.live_lanes != ~0u)  // what a lane that is not there would say
     for (int lane = 0; lane < lanes_per_warp; ++lane)
-      if (!(warp.live_lanes >> lane & 1)) memset(&warp.shared.slot[warp.shared.exchanges & 1][lane], poison, sizeof(uint64_t));
+      if (!(warp.live_lanes >> lane & 1))
+        memset(&warp.shared.slot[warp.shared.exchanges & 1][lane], poison, sizeof(uint64_t));
   ++warp.shared.exchanges;
   if (checker && warp.orders_memory) checker->warp_released(static_cast<unsigned>(&warp - warps_.data()));
   release(warp.barrier);
 }
 
-// ---- failures ----------------------------------------------------------------------------------------------------------------
+// ---- failures -----------------------------------------------------------------------------------------------------
 
 void Machine::fail(const char* format, ...) {
   const Index3& block = view.block_index;
-  int used = view.thread == nullptr
-                 ? 0
-                 : snprintf(failure, sizeof failure, "block (%u, %u, %u), thread %u: ", block.x, block.y, block.z, view.thread->index.x);
+  int used = view.thread == nullptr ? 0
+                                    : snprintf(failure, sizeof failure, "block (%u, %u, %u), thread %u: ", block.x,
+                                               block.y, block.z, view.thread->index.x);
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(failure + used, sizeof failure - static_cast<size_t>(used), format, arguments);
@@ -244,5 +249,4 @@ void dplc_copy_wait(unsigned groups_left) {
   machine.copies().land_all_but(groups_left, machine.checker);
 }
 void dplc_misaligned(const void* address, unsigned bytes) { dplc::machine().fail_misaligned(address, bytes); }
-
 }

@@ -1,18 +1,21 @@
-// What a compiled kernel and the emulator's runtime share: the state a CUDA thread can see, and the calls a kernel makes.
+// What a compiled kernel and the emulator's runtime share: the state a CUDA thread can see, and the calls a kernel
+// makes.
 //
-// The runtime (runtime.cpp and its neighbours) is compiled once into a shared library; every kernel is compiled against this
-// header alone, which is why it is small and includes next to nothing.
+// The runtime (machine.cpp and its neighbours) is compiled once into a shared library; every kernel is compiled
+// against this header alone, which is why it is small and includes next to nothing.
 #pragma once
 #include <stdint.h>
 
 namespace dplc {
 
-struct Index3 { unsigned x, y, z; };
+struct Index3 {
+  unsigned x, y, z;
+};
 
 constexpr int lanes_per_warp = 32;
 
-// Values change hands through these slots. Two sets, used alternately: a lane that runs ahead to the next exchange must not
-// overwrite what a slower lane has yet to read.
+// Values change hands through these slots. Two sets, used alternately: a lane that runs ahead to the next exchange
+// must not overwrite what a slower lane has yet to read.
 struct Warp {
   uint64_t slot[2][lanes_per_warp];
   unsigned exchanges;  // completed so far
@@ -47,7 +50,8 @@ void dplc_block_barrier(int line);
 // Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one. A shuffle does not order memory.
 void dplc_warp_barrier(bool orders_memory);
 
-// The copy lands no sooner than its wait; until then its target holds poison. Bytes beyond `valid_bytes` land as zeros.
+// The copy lands no sooner than its wait; until then its target holds poison. Bytes beyond `valid_bytes` land as
+// zeros.
 void dplc_copy_async(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
 void dplc_copy_commit(void);
 void dplc_copy_wait(unsigned groups_left);

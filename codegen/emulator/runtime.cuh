@@ -12,12 +12,12 @@ namespace dplc {
 
 constexpr unsigned max_threads = 1024;
 constexpr size_t page_bytes = 4096;
-constexpr size_t stack_bytes = 128 << 10;     // pages are taken when touched; most threads touch one or two
+constexpr size_t stack_bytes = 128 << 10;      // pages are taken when touched; most threads touch one or two
 constexpr size_t shared_capacity = 256 << 10;  // of a block; no device has more
 constexpr size_t shared_guard = 256 << 10;     // inaccessible bytes behind it
 constexpr int poison = 0xff;                   // a NaN in every float, and a conspicuous integer
 
-// ---- what Python hands over (mirrored in runtime.py) -------------------------------------------------------------------------
+// ---- what Python hands over (mirrored in runtime.py) --------------------------------------------------------------
 
 struct BufferInfo {
   const char* name;
@@ -26,8 +26,8 @@ struct BufferInfo {
   uint64_t item_bytes;
 };
 
-// What the accesses of one line, kind and width cost, summed over requests (one instruction of one warp each): sectors of 32
-// bytes for global memory, wavefronts for shared memory; ideal is the least that many bytes can cost.
+// What the accesses of one line, kind and width cost, summed over requests (one instruction of one warp each):
+// sectors of 32 bytes for global memory, wavefronts for shared memory; ideal is the least that many bytes can cost.
 struct SiteReport {
   uint32_t line, kind, bytes, reserved;
   uint64_t requests, cost, ideal;
@@ -43,8 +43,8 @@ struct LaunchRequest {
   uint32_t grid[3];
   uint32_t threads;
   uint32_t shared_bytes;
-  uint32_t workers;  // OS threads
-  uint32_t order;    // in which the threads of a block start: 0 forwards, 1 backwards, else a seed to shuffle them by
+  uint32_t workers;   // OS threads
+  uint32_t order;     // in which the threads of a block start: 0 forwards, 1 backwards, else a seed to shuffle them by
   SiteReport* sites;  // null: fast mode. Else checked mode, for kernels built for it, on one worker
   uint64_t site_capacity;
   uint64_t* site_count;
@@ -52,7 +52,7 @@ struct LaunchRequest {
 
 class Checker;
 
-// ---- threads -----------------------------------------------------------------------------------------------------------------
+// ---- threads ------------------------------------------------------------------------------------------------------
 
 struct Fiber {
   Context context;
@@ -133,7 +133,7 @@ struct WarpState {
   bool orders_memory;  // the exchange under way
 };
 
-// ---- machine -----------------------------------------------------------------------------------------------------------------
+// ---- machine ------------------------------------------------------------------------------------------------------
 
 class Machine {
  public:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from ..kernel import DTYPES, Buffer, CudaKernel
 
 MESSAGE_BYTES = 1024
 MAX_SITES = 4096
+# Starting an OS thread takes about as long as running this many CUDA threads.
+THREADS_WORTH_A_WORKER = 1024
 
 AccessName = Literal["global load", "global store", "shared load", "shared store", "async store"]
 ACCESSES: tuple[AccessName, ...] = ("global load", "global store", "shared load", "shared store", "async store")
@@ -124,6 +127,7 @@ class DeviceBuffer:
         self.address = int(runtime().dplc_buffer_create(buffer.nbytes) or 0)
         if not self.address:
             raise MemoryError(f"no memory for buffer `{buffer.name}` of {buffer.nbytes} bytes")
+        self._free = runtime().dplc_buffer_free  # kept, for at exit modules go before objects
         raw = (ctypes.c_uint8 * buffer.nbytes).from_address(self.address)
         carrier = np.dtype(DTYPES[buffer.dtype].numpy)
         self.array: npt.NDArray[np.generic] = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
@@ -142,19 +146,20 @@ class DeviceBuffer:
 
     def __del__(self) -> None:
         if getattr(self, "address", 0):
-            runtime().dplc_buffer_free(self.address, self.buffer.nbytes)
+            self._free(self.address, self.buffer.nbytes)
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
     """How to run a grid; none of it changes what a right kernel computes.
 
-    workers: OS threads that share the blocks out. blocks: linear indices (x fastest) of the blocks to run, None: all.
+    workers: OS threads that share the blocks out, None: as many as pay.
+    blocks: linear indices (x fastest) of the blocks to run, None: all.
     order: of the threads of a block: 0 from the first, 1 from the last, any other number a seed to shuffle them by.
     checked: look at every access (the kernels must be built for it); runs on one worker.
     """
 
-    workers: int = 1
+    workers: int | None = None
     blocks: tuple[int, ...] | None = None
     order: int = 0
     checked: bool = False
@@ -182,7 +187,7 @@ def launch(
         grid=kernel.grid,
         threads=kernel.block,
         shared_bytes=kernel.smem,
-        workers=1 if options.checked else options.workers,
+        workers=_workers(kernel, options),
         order=options.order,
         sites=reports,
         site_capacity=MAX_SITES,
@@ -196,6 +201,22 @@ def launch(
         if spoiled:
             raise EmulatorError(f"kernel `{kernel.name}` wrote {spoiled} bytes beside buffer `{param.name}`")
     return tuple(Site.of(report) for report in reports[: report_count.value]) if reports is not None else ()
+
+
+def _workers(kernel: CudaKernel, options: LaunchOptions) -> int:
+    if options.checked:
+        return 1
+    if options.workers is not None:
+        return options.workers
+    return min(available_workers(), 1 + kernel.blocks * kernel.block // THREADS_WORTH_A_WORKER)
+
+
+def available_workers() -> int:
+    """OS threads a launch may use: $DPLC_EMULATOR_THREADS, else one per core this process may run on."""
+    override = os.environ.get("DPLC_EMULATOR_THREADS")
+    if override and override.isdigit():
+        return max(1, int(override))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _failure(kernel: CudaKernel, message: str) -> EmulatorError:

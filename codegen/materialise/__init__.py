@@ -1,7 +1,7 @@
 """Tile IR to Kernel IR. It decides nothing: roles of axes, fields of Stage and the order of statements say all.
 
-Where a fact forbids what a role asks for (a VEC axis along which an access is not contiguous), that one access is scalar
-and the kernel is still right. No branch here names what an operation is for, or a shape.
+Where a fact forbids what a role asks for (a VEC axis along which an access is not contiguous), that one access is
+scalar and the kernel is still right. No branch here names what an operation is for, or a shape.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from ...ir.kernel import Base, Define, Launch, names_read
 from ...ir.node import replace
 from ...ir.program import Block, Kernel, Stmt
 from ..target import Target
+from .blocks import lower_block
 from .copies import plan_groups
 from .launch import block_axes, check_limits, thread_axes
 from .lowering import Lowering
 from .prepare import prepare
-from .statements import lower_block
 
 __all__ = ["materialise"]
 
@@ -45,4 +45,3 @@ def without_unused(block: Block) -> Block:
         kept.append(stmt)
         used |= names_read(stmt)
     return tuple(reversed(kept))
-

@@ -74,7 +74,9 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
     return found
 
 
-def _walk(block: Block, path: Path = (), conditions: tuple[Expr, ...] = ()) -> Iterator[tuple[Path, tuple[Any, ...], Stmt]]:
+def _walk(
+    block: Block, path: Path = (), conditions: tuple[Expr, ...] = ()
+) -> Iterator[tuple[Path, tuple[Any, ...], Stmt]]:
     """Every statement with the path of its block and the guards above it."""
     for position, stmt in enumerate(block):
         yield path, conditions, stmt
@@ -82,7 +84,9 @@ def _walk(block: Block, path: Path = (), conditions: tuple[Expr, ...] = ()) -> I
         yield from _walk(getattr(stmt, "body", ()), (*path, position), inner)
 
 
-def _closure(names: set[str], values: Mapping[str, set[str]], found: Mapping[str, Accumulator], seen: set[str]) -> set[str]:
+def _closure(
+    names: set[str], values: Mapping[str, set[str]], found: Mapping[str, Accumulator], seen: set[str]
+) -> set[str]:
     """All names that the given ones vary with. What a Combine folded is the same everywhere along the folded axes."""
     result: set[str] = set()
     for name in sorted(names - seen):

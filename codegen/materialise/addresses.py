@@ -1,7 +1,7 @@
 """Addresses: a flat linear form, split by the level of the nest at which each of its terms is known.
 
     only THREAD and BLOCK axes     one named base at the kernel's top
-    a loop at run time             global memory: a pointer moved on at the end of each turn; shared: base + slot, per turn
+    a loop at run time             global memory: a pointer moved on after each turn; shared: base + slot, per turn
     a replicated axis, a value     the immediate part, at the access
 
 Bases are remembered by (base below, terms), so accesses share them for nothing. ptxas rewards exactly this text: one
@@ -157,5 +157,9 @@ def _fits(low: Lowering, e: Expr) -> bool:
     if max(abs(lowest), abs(highest)) >= INT_LIMIT:
         return False
     if e.__class__ is Sum:
-        return all(_fits(low, multiply(atom, factor)) for atom, factor in e.terms) if len(e.terms) > 1 else _fits(low, e.terms[0][0])
-    return not (e.__class__ is Binary) or (_fits(low, e.a) and _fits(low, e.b))
+        return (
+            all(_fits(low, multiply(atom, factor)) for atom, factor in e.terms)
+            if len(e.terms) > 1
+            else _fits(low, e.terms[0][0])
+        )
+    return e.__class__ is not Binary or (_fits(low, e.a) and _fits(low, e.b))

@@ -1,24 +1,36 @@
-"""Combine: fold in registers, then a butterfly over the lane bits of a THREAD axis, then one exchange through shared memory."""
+"""Combine: fold in registers, then a butterfly over lane bits of a THREAD axis, then one exchange through memory."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from ...ir.expr import Binary, Call, Expr, Var, add, floordiv, modulo, multiply
+from ...ir.expr import Binary, Call, Var, add, floordiv, modulo, multiply
 from ...ir.facts.layout import DTYPE_BYTES
-from ...ir.kernel import SHARED, Address, Assign, Barrier, Base, Branch, Butterfly, Define, Element, LoadFrom, Registers, StoreTo
+from ...ir.kernel import (
+    SHARED,
+    Address,
+    Assign,
+    Barrier,
+    Base,
+    Branch,
+    Butterfly,
+    Define,
+    Element,
+    LoadFrom,
+    Registers,
+    StoreTo,
+)  # fmt: skip
+from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.tile import Combine
 from .addresses import resolve
-from .lowering import Held, Lowering, Value
-
-if TYPE_CHECKING:
-    from .statements import Place
+from .lowering import Held, Lowering, Place, Value
+from .memory import SHARED_VECTOR_BYTES
 
 WARP = 32
-VECTOR_BYTES = 16
 
 
 def lower_combine(low: Lowering, stmt: Combine, at: Place) -> Block:
@@ -74,7 +86,7 @@ class Split(NamedTuple):
 
 
 def split_axis(low: Lowering, name: str) -> Split:
-    """How much of a THREAD axis lanes of one warp cover. A butterfly flips bits, so both sizes must be powers of two."""
+    """How much of a THREAD axis one warp covers. A butterfly flips bits, so both sizes must be powers of two."""
     position = next(i for i, axis in enumerate(low.threads) if axis.name == name)
     stride = math.prod(axis.extent for axis in low.threads[position + 1 :])
     extent = low.threads[position].extent
@@ -90,62 +102,82 @@ def combine_threads(low: Lowering, fn: str, held: Held, name: str) -> Block:
         lanes = Butterfly(low.register(held), fn, split.stride, split.stride * split.lanes // 2)
         out += low.nest(held.axes, (lanes,))
     if split.parts > 1:
-        out += exchange(low, fn, held, name, split)
+        out += Exchange(low, fn, held, Var(name), split).lower()
     return tuple(out)
 
 
-def exchange(low: Lowering, fn: str, held: Held, name: str, split: Split) -> Block:
-    """One partial value per warp (or thread) goes through shared memory; everybody reads all and combines them in order."""
-    size = DTYPE_BYTES[held.dtype]
-    axis = Var(name)
-    count = math.prod(low.extents(held.axes))
-    groups = low.thread_count // (split.lanes * split.parts)
-    inner = split.stride == 1
-    thread = low.thread
-    group = low.tidy(
-        add(
-            multiply(floordiv(thread, split.stride * split.lanes * split.parts), split.stride),
-            modulo(thread, split.stride) if split.stride > 1 else 0,
-        )
-    )
-    # where the axis is not the innermost, neighbouring threads hold neighbouring groups: keep a vector of each together
-    last = held.axes[-1] if held.axes and not inner else None
-    vector = last if last in low.vectors and low.replicated[last] * size in (8, 16) else None
-    outer = tuple(a for a in held.axes if a != vector)
-    width = low.replicated[vector] if vector else 1
-    element: Expr = 0
-    for a in outer:
-        element = add(multiply(element, low.replicated[a]), Var(a))
+@dataclass
+class Exchange:
+    """One partial value per warp (or per thread) goes through shared memory; all read all and combine them in order.
 
-    def byte(part: Expr) -> Expr:
-        if inner:
-            word = add(multiply(add(multiply(group, count), element), split.parts), part)
+    Where the axis is the innermost, the partials of one group are neighbours, and are read as vectors. Elsewhere
+    neighbouring threads hold neighbouring groups, and what one of them holds along a VEC axis is kept together.
+    """
+
+    low: Lowering
+    fn: str
+    held: Held
+    axis: Var
+    split: Split
+
+    def __post_init__(self) -> None:
+        low, (stride, lanes, parts) = self.low, self.split
+        self.size = DTYPE_BYTES[self.held.dtype]
+        self.inner = stride == 1
+        self.groups = low.thread_count // (lanes * parts)
+        last = self.held.axes[-1] if self.held.axes and not self.inner else ""
+        fits = last in low.vectors and low.replicated[last] * self.size in SHARED_VECTOR_BYTES
+        self.vector = last if fits else None
+        self.width = low.replicated[last] if fits else 1
+        self.outer = tuple(axis for axis in self.held.axes if axis != self.vector)
+        self.count = math.prod(low.extents(self.held.axes))
+        group: Expr = multiply(floordiv(low.thread, stride * lanes * parts), stride)
+        self.group = low.tidy(add(group, modulo(low.thread, stride)))
+        self.area = low.fresh(f"{self.held.name}_x")
+        offset = low.allocate(self.size * self.count * parts * self.groups)
+        low.top.head.append(Base(self.area, SHARED, offset))
+
+    def lower(self) -> Block:
+        # in a loop the readers of the last turn must be done before the area is written again
+        again: Block = (Barrier(),) if self.low.repeats else ()
+        return (*again, *self.put(), Barrier(), *self.low.nest(self.outer, self.get()))
+
+    def put(self) -> Block:
+        """One lane of each group of lanes stores what they hold."""
+        lanes = self.split.lanes
+        to = self.address(self.low.tidy(floordiv(self.axis, lanes)), "put")
+        store = StoreTo(self.held.dtype, to, tuple(map(self.element, range(self.width))))
+        put = self.low.nest(self.outer, (store,))
+        return (Branch(Binary("==", self.low.tidy(modulo(self.axis, lanes)), 0), put),) if lanes > 1 else put
+
+    def get(self) -> Block:
+        """Every thread reads all partials and combines them."""
+        parts, dtype = self.split.parts, self.held.dtype
+        name = self.low.fresh(f"{self.held.name}_part")
+        out: list[Stmt] = [Registers(name, dtype, (parts, self.width) if self.width > 1 else (parts,))]
+        wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in SHARED_VECTOR_BYTES)
+        step = next(wide, 1)
+        for part in range(0, parts, step):
+            source = self.address(part, "get")
+            out.append(LoadFrom(Element(name, (part,)), dtype, source, step if self.inner else self.width))
+        for lane in range(self.width):
+            own = (lane,) if self.width > 1 else ()
+            terms: list[Expr] = [Element(name, (part, *own)) for part in range(parts)]
+            out.append(Assign(self.element(lane), tree(self.fn, terms)))
+        return tuple(out)
+
+    def element(self, lane: int) -> Expr:
+        """What a thread holds at the current place of the outer axes."""
+        return self.low.register(self.held, {self.vector: lane} if self.vector else None)
+
+    def address(self, part: Expr, hint: str) -> Address:
+        """Where a partial value of this thread's group stands."""
+        element: Expr = 0
+        for axis in self.outer:
+            element = add(multiply(element, self.low.replicated[axis]), Var(axis))
+        if self.inner:
+            place = add(multiply(add(multiply(self.group, self.count), element), self.split.parts), part)
         else:
-            word = multiply(add(multiply(add(multiply(element, split.parts), part), groups), group), width)
-        return low.tidy(multiply(word, size))
-
-    area = low.fresh(f"{held.name}_x")
-    low.top.head.append(Base(area, SHARED, low.allocate(size * count * split.parts * groups)))
-
-    def address(part: Expr, hint: str) -> Address:
-        return Address(*resolve(low, area, byte(part), f"{held.name}_{hint}", shared=True))
-
-    def lane(i: int) -> Expr:
-        return low.register(held, {vector: i} if vector else None)
-
-    put: Block = (StoreTo(held.dtype, address(low.tidy(floordiv(axis, split.lanes)), "put"), tuple(map(lane, range(width)))),)
-    put = low.nest(outer, put)
-    if split.lanes > 1:
-        put = (Branch(Binary("==", low.tidy(modulo(axis, split.lanes)), 0), put),)
-    part_name = low.fresh(f"{held.name}_part")
-    get: list[Stmt] = [Registers(part_name, held.dtype, (split.parts, width) if width > 1 else (split.parts,))]
-    at_once = max(n for n in (4, 2, 1) if split.parts % n == 0 and n * size <= VECTOR_BYTES) if inner else width
-    for part in range(0, split.parts, at_once if inner else 1):
-        get.append(LoadFrom(Element(part_name, (part,)), held.dtype, address(part, "get"), at_once))
-    for i in range(width):
-        own = (i,) if width > 1 else ()
-        terms: list[Expr] = [Element(part_name, (part, *own)) for part in range(split.parts)]
-        get.append(Assign(lane(i), tree(fn, terms)))
-    # in a loop the readers of the last turn must be done before the area is written again
-    again: Block = (Barrier(),) if low.repeats else ()
-    return (*again, *put, Barrier(), *low.nest(outer, tuple(get)))
+            place = add(multiply(add(multiply(element, self.split.parts), part), self.groups), self.group)
+        byte = self.low.tidy(multiply(place, self.width * self.size))
+        return Address(*resolve(self.low, self.area, byte, f"{self.held.name}_{hint}", shared=True))

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Expr, Var, add, binary, floordiv, modulo, multiply
+from ...ir.expr import Var, add, binary, floordiv, modulo, multiply
 from ...ir.facts.layout import copy_shape, lanes_of
 from ...ir.kernel import Barrier, Branch, Commit, CopyAsync, Element, LoadFrom, Registers, StoreTo, WaitGroup
+from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
 from ...ir.tile import Stage, Sync, Wait
 from .addresses import flat, global_address
 from .guards import conjunction, narrowed, settle
-from .lowering import Lowering, Path
+from .lowering import Lowering, Path, Place
 from .slabs import cell_address, element_bytes
-
-if TYPE_CHECKING:
-    from .statements import Place
 
 
 class Shape(NamedTuple):
@@ -68,7 +66,9 @@ def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: s
     chunk = add(modulo(thread, shape.lanes), multiply(Var(chunk_axis), shape.lanes) if turns[chunk_axis] > 1 else 0)
     row, column = low.tidy(row), low.tidy(multiply(chunk, shape.width))
     position = source_position(low, stmt, row, column)
-    edges = [(">=", p, 0) for p in position] + [("<", p, m) for p, m in zip(position, low.params[stmt.src].shape, strict=True)]
+    edges = [(">=", p, 0) for p in position] + [
+        ("<", p, m) for p, m in zip(position, low.params[stmt.src].shape, strict=True)
+    ]
     under = narrowed(low, stmt.when)
     inside = conjunction([binary(*edge) for edge in edges if not _always(edge, under)])
     mine = [] if shape.groups * shape.lanes == low.thread_count else [binary("<", thread, shape.groups * shape.lanes)]
@@ -105,7 +105,8 @@ def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tupl
             rest //= axis.extent
             place = floordiv(row, rest)
             place = low.tidy(modulo(place, axis.extent) if number else place)
-        position[axis.dim] = add(position[axis.dim], multiply(place, axis.stride))
+        dim = axis.dim or 0
+        position[dim] = add(position[dim], multiply(place, axis.stride))
     return tuple(map(low.tidy, position))
 
 
@@ -121,8 +122,8 @@ def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> 
 def plan_groups(low: Lowering) -> None:
     """Decide what a commit group is.
 
-    A run of neighbouring asynchronous copies is one group, ended where its first buffer comes again (in a peeled prologue
-    the runs touch). Where runs differ in length, or a Wait cuts one, each copy is a group of its own.
+    A run of neighbouring asynchronous copies is one group, ended where its first buffer comes again (in a peeled
+    prologue the runs touch). Where runs differ in length, or a Wait cuts one, each copy is a group of its own.
     """
     runs = list(async_runs(low.kernel.body))
     lengths = {length for length, _ in runs}

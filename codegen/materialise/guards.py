@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def weaken(low: Lowering, condition: Expr) -> Expr:
     """The condition without the positions inside vectors on which it does not depend.
 
-    `e < N` holds for all of a vector or for none of it, if e counts aligned neighbours and N is a multiple of the width.
+    `e < N` holds for all of a vector or none of it, if e counts aligned neighbours and N is a multiple of the width.
     That is why a ragged row of 2000 keeps its vector stores and one of 2003 does not.
     """
     if condition.__class__ is not Binary:

@@ -5,30 +5,30 @@ from __future__ import annotations
 import math
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Expr, Var, floordiv, modulo
+from ...ir.expr import Var, floordiv, modulo
 from ...ir.kernel import BLOCK_INDEX, THREAD, Define
+from ...ir.node import Expr
 from ...ir.program import Kernel, Stmt
+from ..kernel import MAX_GRID, MAX_THREADS_PER_BLOCK
 from ..target import Target
 from .lowering import Lowering
 from .prepare import TID
 
-MOST_BLOCKS, MOST_BLOCKS_YZ = 2**31 - 1, 65535
-
 
 def block_axes(low: Lowering) -> tuple[tuple[int, int, int], list[Stmt]]:
-    """The grid and the definitions of the BLOCK axes: the last is x, then y, z; more, or too many for y and z, all go in x."""
+    """The grid and the definitions of the BLOCK axes: the last is x, then y, z; or all in x if they do not fit."""
     axes = [axis for axis in low.tile.axes if axis.role == "BLOCK"]
     grid = [1, 1, 1]
     out: list[Stmt] = []
-    if len(axes) <= 3 and all(axis.extent <= MOST_BLOCKS_YZ for axis in axes[:-1]):
+    if len(axes) <= 3 and all(axis.extent <= MAX_GRID[1] for axis in axes[:-1]):
         for number, axis in enumerate(reversed(axes)):
             grid[number] = axis.extent
             out.append(Define(axis.name, "i32", Var(BLOCK_INDEX[number])))
     else:
         total = math.prod(axis.extent for axis in axes)
         grid[0], out = total, decompose(BLOCK_INDEX[0], [(axis.name, axis.extent) for axis in axes])
-    if grid[0] > MOST_BLOCKS:
-        raise DplcError(f"kernel `{low.kernel.name}` needs {grid[0]} blocks; a launch has at most {MOST_BLOCKS}")
+    if grid[0] > MAX_GRID[0]:
+        raise DplcError(f"kernel `{low.kernel.name}` needs {grid[0]} blocks; a launch has at most {MAX_GRID[0]}")
     return (grid[0], grid[1], grid[2]), out
 
 
@@ -53,7 +53,8 @@ def decompose(index: str, axes: list[tuple[str, int]]) -> list[Stmt]:
 
 def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:
     """Raises DplcError for a launch that the target refuses."""
-    if threads > target.threads:
-        raise DplcError(f"kernel `{kernel.name}` has {threads} threads per block; {target.name} allows {target.threads}")
+    if threads > MAX_THREADS_PER_BLOCK:
+        raise DplcError(f"kernel `{kernel.name}` has {threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible")
     if shared_bytes > target.smem:
-        raise DplcError(f"kernel `{kernel.name}` uses {shared_bytes} bytes of shared memory; {target.name} has {target.smem} per block")
+        what = f"kernel `{kernel.name}` uses {shared_bytes} bytes of shared memory"
+        raise DplcError(f"{what}; {target.name} has {target.smem} per block")

@@ -1,4 +1,4 @@
-"""The state of one lowering: what is replicated, where values are, which level of the nest we are in, which names are taken."""
+"""The state of one lowering: what is replicated, where values are, the levels of the nest, the names that are taken."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...ir.expr import Call, Expr, Var, free_names, rebuild
+from ...ir.expr import Call, Var, free_names, rebuild
 from ...ir.facts.layout import params, stages, tidy
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ...ir.kernel import Element, Replicate
 from ...ir.loop import For
-from ...ir.node import Node, nodes
+from ...ir.node import Expr, Node, nodes
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import Interval, interval
 from ...ir.tile import Stage, Tile
@@ -22,7 +22,18 @@ from ..target import Target
 from .accumulators import Accumulator, find_accumulators
 from .prepare import RESERVED, TID, fresh_name
 
-Path = tuple[int, ...]  # positions of nested statements, outermost first: a block's identity (equal blocks are one tuple)
+Path = tuple[
+    int, ...
+]  # positions of nested statements, outermost first: a block's identity (equal blocks are one tuple)
+
+
+class Place(NamedTuple):
+    """Where a statement stands: its block and position, the path of the block, axes that loops around it have fixed."""
+
+    block: Block
+    position: int
+    path: Path
+    bound: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,12 @@ class Lowering:
         self.levels = [Level()]
         self.repeats = 0  # how many loops of any kind are around the current statement
         self.env: dict[str, Value] = {}
-        self.taken = {*RESERVED, *self.params, *(axis.name for axis in tile.axes), *(loop.var for loop in nodes(tile.body, For))}
+        self.taken = {
+            *RESERVED,
+            *self.params,
+            *(axis.name for axis in tile.axes),
+            *(loop.var for loop in nodes(tile.body, For)),
+        }
         self.shared_bytes = 0
         self.slab_bases: dict[str, str] = {}
         self.commits: frozenset[tuple[Path, int]] = frozenset()
@@ -123,7 +139,7 @@ class Lowering:
             self._tidied = {}
         self.ranges.update(ranges)
         yield
-        # a name stays known after its loop: nothing reads it there, and a loop of the same shape finds its answers again
+        # a name stays known after its loop: nothing reads it there, and a loop of the same shape finds its answers
 
     def allocate(self, size: int, alignment: int = 128) -> int:
         """The offset of new shared memory. Aligned so that an xor of chunk numbers stays within its row."""
@@ -134,7 +150,7 @@ class Lowering:
     # ---- replication
 
     def axes_of(self, e: Any, bound: frozenset[str]) -> tuple[str, ...]:
-        """The replicated axes that an expression varies with, outermost first, without those already fixed by a loop."""
+        """The replicated axes that an expression varies with, outermost first, without those that a loop has fixed."""
         found: set[str] = set()
         for name in free_names(e):
             if name in self.replicated:

@@ -1,12 +1,13 @@
 """Shared slabs: where they start, and the byte address of a cell under padding, xor and swizzle.
 
-An xor layout flips bits of a row's 16-byte chunk number C by bits of the row number R: F(R) = sum of bit(R, b_n) << n. With R
-and C written as thread part + immediate part, and no bit possible in both, F(Rt + Ri) = F(Rt) ^ F(Ri) and C = Ct ^ Ci, so
+An xor layout flips bits of a row's 16-byte chunk number C by bits of the row number R: F(R) = sum of bit(R, b_n) << n.
+With R and C written as thread part + immediate part, and no bit possible in both, F(Rt + Ri) = F(Rt) ^ F(Ri) and
+C = Ct ^ Ci, so
 
     address = (base ^ (Ci ^ F(Ri))*16) + Ri*pitch        with base = Rt*pitch + (Ct ^ F(Rt))*16
 
-and all that remains for the access is constant. Where the parts share bits the address is computed at the access: right,
-but slow.
+and all that remains for the access is constant. Where the parts share bits the address is computed at the access:
+right, but slow.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Expr, add, floordiv, from_linear, linear, modulo, multiply, xor
+from ...ir.expr import add, floordiv, from_linear, linear, modulo, multiply, xor
 from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_words
 from ...ir.kernel import SHARED, Address, Base
+from ...ir.node import Expr
 from ...ir.ranges import interval
 from ...ir.tile import Stage
 from .addresses import level_of, resolve
@@ -72,7 +74,9 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
         return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
     chunk, within = low.tidy(floordiv(column, CHUNK // size)), low.tidy(modulo(column, CHUNK // size))
     (row_t, row_i), (chunk_t, chunk_i), (within_t, within_i) = (parts(low, e) for e in (row, chunk, within))
-    if possible_bits(low, row_t) & possible_bits(low, row_i) or possible_bits(low, chunk_t) & possible_bits(low, chunk_i):
+    if possible_bits(low, row_t) & possible_bits(low, row_i) or possible_bits(low, chunk_t) & possible_bits(
+        low, chunk_i
+    ):
         return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
     base_e = add(multiply(row_t, row_bytes), multiply(xor(chunk_t, flip(low, flips, row_t)), CHUNK))
     base, offset = resolve(low, root, add(add(start, base_e), multiply(within_t, size)), hint, shared=True)
@@ -81,7 +85,15 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
 
 
 def _computed(
-    low: Lowering, root: str, start: Expr, row: Expr, column: Expr, size: int, row_bytes: int, flips: dict[int, int], hint: str
+    low: Lowering,
+    root: str,
+    start: Expr,
+    row: Expr,
+    column: Expr,
+    size: int,
+    row_bytes: int,
+    flips: dict[int, int],
+    hint: str,
 ) -> Address:
     """An address that does not come apart: all but the slot at the access."""
     base, offset = resolve(low, root, start, hint, shared=True)
@@ -92,7 +104,7 @@ def _computed(
 
 
 def flipped_by(stage: Stage, size: int) -> dict[int, int]:
-    """{bit of the chunk number: bit of the row number that flips it}; TMA's swizzles are the ones along rows of 128 bytes."""
+    """{bit of the chunk number: bit of the row number that flips it}. TMA's swizzles repeat after rows of 128 bytes."""
     flips = {n: bit for n, bit in enumerate(stage.xor) if bit != UNUSED}
     if stage.swizzle:
         row_bytes = pitch(stage) * size

@@ -32,16 +32,20 @@ Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="-v li
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")]
 
 
-@app.callback()
-def options(
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show Python tracebacks of errors.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    if version:
+def _version(wanted: bool) -> None:
+    if wanted:
         from ... import __version__
 
         typer.echo(f"dplc {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show Python tracebacks of errors.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+) -> None:
+    """PyTorch to CUDA, every optimisation a rule in a text file."""
 
 
 @app.command("compile")
@@ -148,14 +152,14 @@ def _usage(message: str) -> Any:
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script. Exit codes: 0 ok, 1 the user's program or rule, 2 usage, 3 ours."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    traceback = "--traceback" in given
     try:
-        app(args=given, standalone_mode=False)
-        code = 0
+        code = app(args=[g for g in given if g != "--traceback"], standalone_mode=False) or 0
     except SystemExit as stop:
         code = int(stop.code or 0)
     except Exception as error:
-        code = _explain(error, "--traceback" in given)
+        code = _explain(error, traceback)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         code = 130
@@ -163,20 +167,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _explain(error: Exception, traceback: bool) -> int:
-    import click
-
-    if traceback and not isinstance(error, click.ClickException):
-        import traceback as module
-
-        module.print_exception(error)
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
-    if isinstance(error, click.ClickException):
+    """Print what is wrong; the exit code."""
+    if hasattr(error, "show") and hasattr(error, "exit_code"):  # click's own: a bad option, a missing command
         error.show()
         return USAGE
-    if isinstance(error, click.Abort):
-        typer.echo("interrupted", err=True)
-        return 130
+    if type(error).__name__ in ("Exit", "Abort"):  # typer brings its own copy of click, whose classes have no public name
+        return int(getattr(error, "exit_code", 130))
+    if traceback:
+        import traceback as printer
+
+        printer.print_exception(error)
     if isinstance(error, DplcError):
         typer.echo(error.render(), err=True)
         return error.exit_code

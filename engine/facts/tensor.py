@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir import compose
 from ...ir.expr import Axis, Var
+from ...ir.functions import DTYPES
 from ...ir.tensor import Const, Elementwise, Input, Term, axes, dtype, postorder
 from ..rw.facts import fact
 
@@ -17,10 +18,13 @@ def axes_of(site: Any, x: Term) -> tuple[Axis, ...]:
     return axes(x)
 
 
+_DTYPES = {name: Var(name) for name in DTYPES}
+
+
 @fact("dtype(term) -> dtype", levels="tensor")
 def dtype_of(site: Any, x: Term) -> Var:
     """The dtype of a value."""
-    return Var(dtype(x))
+    return _DTYPES[dtype(x)]
 
 
 @fact("extent(axis) -> int", levels="tensor")

@@ -69,7 +69,7 @@ def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str
         return function(*inner_args, **inner_kwargs)
 
     places, weights = Places(), modules_of(function)
-    # detached, so that a tensor which is an argument twice, or an argument and a closure variable, is not one value
+    # detached: a capture holds values, not how they came about
     tensors = [leaves[index].detach() for index in positions]
     input_names = tuple(names[index] for index in positions)
     with evaluating(weights.values()):

@@ -214,7 +214,7 @@ class _Converter:
         types = self.types(node)
         name = self.names.fresh(_aten(node))
         self.values[node] = Var(name)
-        self.spans[name] = self.where(node) or _module_path(node, self.exported)
+        self.spans[name] = self.where(node) or _module_path(node)
         self.body.append(TorchOp(name, op, args, types))
 
     def types(self, node: Any) -> tuple[TensorType, ...]:
@@ -288,7 +288,8 @@ def _bound(op: str, args: Value, node: Any) -> Value:
     return tuple((name, given[name]) for name in schemas.fields(op) if name in given)
 
 
-def _module_path(node: Any, exported: Exported) -> str:
+def _module_path(node: Any) -> str:
+    """The module that a node belongs to, for an op that no line of the user's asked for."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path, kind = stack[-1] if stack else ("", "the function")
     kind = kind if isinstance(kind, str) else kind.__name__

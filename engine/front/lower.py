@@ -8,7 +8,8 @@ What no rule accounts for is an error at the user's place in the text, with ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ...ir.program import TensorType
 from ...ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
 from ...ir.torch import TorchGraph, TorchOp
 from ..rw.evaluate import CONSTANTS, RESERVED
+from ..rw.pipeline import pipelines
 from ..rw.rule import Rule, RuleSet
 from . import shape_facts  # noqa: F401  (registers the facts that rules ask)
 from .naming import complete_names
@@ -77,12 +79,13 @@ class Call:
 
 
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
-    """The torch rules of a set by the op their pattern starts from; compiled once per set."""
+    """The torch rules of a set by the op their pattern starts from, in the order of the pipeline; compiled once per set."""
     found = _COMPILED.get(rules.digest)
     if found is None:
         found = {}
-        for rule in map(TorchRule, rules.at("torch")):
-            found[rule.key] = (*found.get(rule.key, ()), rule)
+        for step in pipelines(rules).get("torch", ()):
+            for rule in map(TorchRule, step.rules):
+                found[rule.key] = (*found.get(rule.key, ()), rule)
         _COMPILED[rules.digest] = found
     return found
 
@@ -226,8 +229,6 @@ class Lowering:
             except Refusal as refusal:
                 refusals.append((rule.rule, str(refusal)))
                 continue
-            if view.term is not None:
-                self.origins.setdefault(view.term, aten_name(call.origin.op))
             if self.trace:
                 self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in _views(call.given) if v.term)))
             return view
@@ -285,6 +286,7 @@ class Lowering:
         """The graph: outputs are computed values, each stored once."""
         outs: list[Output] = []
         stored: set[Term] = set()
+        used = {view.name for view in self.inputs}
         for param in self.graph.outs:
             view = self.env[param.name]
             if view.term is None:
@@ -296,7 +298,8 @@ class Lowering:
                 term = Elementwise("copy", (term,))
             stored.add(term)
             dims = (a or self.fresh(n) for a, n in zip(view.dims, view.shape, strict=True) if n != 1)
-            outs.append(Output(_unique(param.name, outs), tuple(dims), term))
+            outs.append(Output(_unique(param.name, used), tuple(dims), term))
+            used.add(outs[-1].name)
         for view in self.inputs:
             if view.term is None:
                 self.own(view)
@@ -317,9 +320,8 @@ def _bound(overload: Overload, given: dict[str | int, Any]) -> tuple[tuple[str, 
     return tuple(args.items()) if len(args) == len(given) and accepts(overload, args) else None
 
 
-def _unique(name: str, outs: list[Output]) -> str:
-    used = {out.name for out in outs}
-    return name if name not in used else next(f"{name}_{n}" for n in range(2, len(outs) + 3) if f"{name}_{n}" not in used)
+def _unique(name: str, used: Set[str]) -> str:
+    return name if name not in used else next(f"{name}_{n}" for n in itertools.count(2) if f"{name}_{n}" not in used)
 
 
 def _read(value: Any) -> Iterable[str]:

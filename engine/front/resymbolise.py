@@ -29,13 +29,11 @@ def resymbolise(name: str, dtype: str, array: Array, lowering: Lowering) -> View
         return None
     varying = [d for d, n in enumerate(array.shape) if n > 1 and not _even(array, d)]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
-    over = [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)]
-    term = _formula(small, dtype, over)
-    if term is None:
+    if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)]) is None:
         return None
-    named = [lowering.fresh(a.extent) for a in over]
+    named = [lowering.fresh(extent) for extent in small.shape]
     places = dict(zip(varying, named, strict=True))
-    term = compose.remap(term, dict(zip(over, named, strict=True)))
+    term = _formula(small, dtype, named)
     return View(name, dtype, array.shape, term, tuple(places.get(d) for d in range(array.ndim)))
 
 

@@ -21,6 +21,12 @@ FOLDS = {
     "logical_and": "all",
 }
 
+# Functions of the C library that are also torch ops: a kernel is an `extern "C"` function, and must not be one of them.
+LIBRARY = frozenset(
+    """clone copysign div double erfc frexp gamma hypot index ldexp lgamma log1p logb max min nextafter random read remainder
+    remove rename scalbn select signal signbit time write""".split()
+)
+
 
 class Names:
     """Names of one program. values: what the lines between are called; origins: the torch op behind each term."""
@@ -50,7 +56,10 @@ class Names:
         labels = list(found) or ["copy"]
         if len(labels) > MOST:
             labels = [*labels[: MOST - 1], labels[-1]]
-        return self._unique("_".join(labels), self.used | self.kernels, self.kernels)
+        name = "_".join(labels)
+        if name in KEYWORDS or name in LIBRARY:
+            name = f"{name}_kernel"
+        return self._unique(name, self.kernels)
 
     def _label(self, term: Any) -> str | None:
         origin = self.origins.get(term)
@@ -73,11 +82,11 @@ class Names:
         a, b = (set(axes(arg)) for arg in x.args)
         return bool(a - b and b - a)
 
-    def _unique(self, wanted: str, used: Container[str], add_to: set[str] | None = None) -> str:
+    def _unique(self, wanted: str, used: set[str]) -> str:
         name, number = wanted, 2
         while name in used or name in KEYWORDS:
             name, number = f"{wanted}_{number}", number + 1
-        (self.used if add_to is None else add_to).add(name)
+        used.add(name)
         return name
 
 

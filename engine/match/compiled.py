@@ -121,15 +121,11 @@ class CompiledRule:
         """(path, block, start): where the first statement could match. all_: also where it surely does not."""
         root = None if all_ else pattern.root
         if self.rule.level == "module":
-            alone = len(self.rule.match) == 1 and not all_
-            for position in kernels:
-                if not alone or pattern.needs <= kinds(program[position]):
-                    yield (), program, position
+            yield from (((), program, number) for number in kernels if all_ or self.possible(program[number]))
             return
         for number in kernels:
             kernel = program[number]
-            have = kinds(kernel)
-            if (not all_ and not pattern.needs <= have) or (self.rule.level == "loop" and Tile in have):
+            if not (self.visible(kernel) if all_ else self.possible(kernel)):
                 continue
             for place in places(kernel):
                 if root is None or root in place.heads:
@@ -137,6 +133,15 @@ class CompiledRule:
                     for position, statement in enumerate(block):
                         if root is None or statement.__class__ is root:
                             yield path, block, position
+
+    def possible(self, kernel: Kernel) -> bool:
+        """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""
+        if self.rule.level == "module" and len(self.rule.match) > 1:
+            return True
+        return self.pattern.needs <= kinds(kernel) and self.visible(kernel)
+
+    def visible(self, kernel: Kernel) -> bool:
+        return self.rule.level != "loop" or Tile not in kinds(kernel)
 
     def agrees(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> bool:
         """Whether variables of the match that are pinned have the pinned value."""

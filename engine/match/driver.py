@@ -37,7 +37,8 @@ class Engine:
     def __init__(self, rules: RuleSet, pins: Pins | None = None, check: bool = False):
         self.rules, self.check = rules, check
         self._compiled: dict[str, CompiledRule] = {}
-        self._normal: dict[tuple[Target, str], weakref.WeakSet[Kernel]] = {}
+        self._normal: dict[tuple[Target, bool], weakref.WeakSet[Kernel]] = {}
+        self._canonical: dict[bool, list[CompiledRule]] = {}
         self.pins: Pins = dict(pins or {})
         for name, values in self.pins.items():
             self._check_pins(self.rule(name), values)
@@ -115,9 +116,9 @@ class Engine:
         compiled = self.rule(rule)
         made = compiled.rewrite(program, match)
         log: list[str] = []
-        changed = [
-            number for number, kernel in enumerate(made) if number >= len(program) or kernel is not program[number]
-        ]
+        first = match.path[0] if match.path else match.start
+        matched = 1 if match.path else match.end - match.start
+        changed = range(first, first + matched + len(made) - len(program))
         for number in changed:
             made = self._normal_kernel(made, number, target, compiled.rule.level, log)
         if self.check:
@@ -141,11 +142,17 @@ class Engine:
             program = self._normal_kernel(program, number, target, level, [])
         return program
 
+    def canonical(self, lowered: bool) -> list[CompiledRule]:
+        """The canonical rules of Kernel IR, or those of Loop and Tile IR."""
+        if lowered not in self._canonical:
+            levels = ("kernel",) if lowered else LEVELS[:-1]
+            self._canonical[lowered] = [self.rule(rule) for rule in self.rules.canonical if rule.level in levels]
+        return self._canonical[lowered]
+
     def _normal_kernel(self, program: Program, number: int, target: Target, level: str, log: list[str]) -> Program:
         """Remembered per kernel: a canonical rule may ask about its kernel and the target only."""
-        family = "kernel" if level == "kernel" else "tile"
-        known = self._normal.setdefault((target, family), weakref.WeakSet())
-        rules = [r for r in self.rules.canonical if (r.level == "kernel") == (family == "kernel") and r.level in LEVELS]
+        known = self._normal.setdefault((target, level == "kernel"), weakref.WeakSet())
+        rules = self.canonical(level == "kernel")
         first = len(log)
         while program[number] not in known:
             if len(log) - first >= CANONICAL_FUEL:
@@ -153,10 +160,10 @@ class Engine:
                 what = f"canonical form is not reached after {CANONICAL_FUEL} firings"
                 raise DplcError(f"{what}: these rules undo each other: {looping}", self.rules.rules[log[-1]].span)
             for rule in rules:
-                changed = self._once(self.rule(rule), program, number, target)
+                changed = self._once(rule, program, number, target) if rule.possible(program[number]) else None
                 if changed is not None:
                     program = changed
-                    log.append(rule.name)
+                    log.append(rule.rule.name)
                     break
             else:
                 known.add(program[number])
@@ -209,7 +216,7 @@ class _Run:
         return program
 
     def kernel(self, program: Program, number: int) -> tuple[Program, int]:
-        """The first rule that fires at a kernel (with @repeat again and again), and how many kernels stand there now."""
+        """The first rule that fires at a kernel (with @repeat again and again), and how many kernels that makes."""
         made, fuel = 1, REPEAT_FUEL
         name = program[number].name
         while number < len(program):
@@ -235,6 +242,8 @@ class _Run:
     def once(self, program: Program, number: int, evidence: list[Evidence | None]) -> tuple[Program, int, Rule] | None:
         """(program, kernels that were matched, rule) of the first firing."""
         for (rule, pinned), seen in zip(self.rules, evidence, strict=True):
+            if seen is None and not rule.possible(program[number]):
+                continue
             for match in rule.matches(program, (number,), self.target, pinned, seen):
                 new, cleaned = self.engine.rewrite(rule.rule, program, match, self.target)
                 used = match.end - match.start if not match.path else 1

@@ -2,57 +2,74 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir.loop import For
-from ...ir.node import Node
+from ...ir.node import Node, memoised
 from ...ir.program import Kernel
-from ...ir.ranges import Interval, interval
+from ...ir.ranges import Interval, Ranges, interval
 from ...ir.tile import Tile
 
 Path = tuple[int, ...]  # positions from the module down: kernel, statement in its body, ...
 
 
-@dataclass
 class Site:
     """A block of a program: `program[path[0]].body[path[1]].body ...`. An empty path is the module itself."""
 
-    program: tuple[Kernel, ...]
-    path: Path
-    target: Target
-    bindings: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("path", "program", "target")
 
-    @functools.cached_property
+    def __init__(self, program: tuple[Kernel, ...], path: Path, target: Target):
+        self.program, self.path, self.target = program, path, target
+
+    @property
     def enclosing(self) -> tuple[Node, ...]:
         """The kernel and the statements around the block, outermost first."""
-        out: list[Node] = []
-        block: Any = self.program
-        for position in self.path:
-            out.append(block[position])
-            block = block[position].body
-        return tuple(out)
+        return self._scope[0] if self.path else ()
+
+    @property
+    def ranges(self) -> Ranges:
+        """The names in scope at the block: axes and loop variables with their intervals."""
+        return self._scope[1] if self.path else {}
+
+    @property
+    def _scope(self) -> tuple[tuple[Node, ...], Ranges]:
+        kernel = self.program[self.path[0]]
+        scopes = _scopes(kernel)
+        inner = self.path[1:]
+        found = scopes.get(inner)
+        if found is None:
+            found = scopes[inner] = _scope(kernel, inner)
+        return found
 
     @property
     def kernel(self) -> Kernel | None:
         return self.program[self.path[0]] if self.path else None
 
-    @functools.cached_property
+    @property
     def tile(self) -> Tile | None:
         """The Tile of the kernel, if it has one."""
         if not self.path:
             return None
         return next((s for s in self.program[self.path[0]].body if isinstance(s, Tile)), None)
 
-    @functools.cached_property
-    def ranges(self) -> dict[str, Interval]:
-        """The names in scope at the block: axes and loop variables with their intervals."""
-        known: dict[str, Interval] = {}
-        for statement in self.enclosing:
-            add_ranges(statement, known)
-        return known
+
+@memoised
+def _scopes(kernel: Kernel) -> dict[Path, tuple[tuple[Node, ...], Ranges]]:
+    """What is around each block of a kernel, as far as somebody asked: every rule asks again."""
+    return {}
+
+
+def _scope(kernel: Kernel, path: Path) -> tuple[tuple[Node, ...], Ranges]:
+    around: list[Node] = [kernel]
+    known: dict[str, Interval] = {}
+    block: Any = kernel.body
+    for position in path:
+        around.append(block[position])
+        add_ranges(block[position], known)
+        block = block[position].body
+    return tuple(around), MappingProxyType(known)
 
 
 def add_ranges(statement: Node, known: dict[str, Interval]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ...ir import compose
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.expr import Var
-from ...ir.functions import FUNCTIONS
+from ...ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ...ir.tensor import Term, dtype
 from ...ir.text import syntax as s
 from ..rw.evaluate import SITE, Expressions, holds
@@ -22,13 +22,17 @@ from .term_pattern import OPERATIONS, Patterns, constant_of, definitions
 
 @dataclass
 class Attempt:
-    """A compiled rule. run(term, site) gives the replacement (the bindings, if compiled to bind), or None."""
+    """A compiled rule. run(term, site) gives the replacement (the bindings, if compiled to bind), or None.
+
+    collapses: the replacement is an operand of the root, whatever that is, and has its dtype by the laws of the IR.
+    """
 
     rule: Rule
     run: Callable[[Any, Any], Any]
     root: type | None
     fn: str | None  # the function of an Elementwise root; None if the pattern leaves it open
     source: str
+    collapses: bool = False
 
 
 class Writer(Patterns):
@@ -59,7 +63,17 @@ class Writer(Patterns):
             self.line("return None")
         source = "def attempt(t, site):\n" + "\n".join(self.lines) + "\n"
         exec(compile(source, f"<{self.rule.name}>", "exec"), self.scope)  # our text; the rule's names are in its scope
-        return Attempt(self.rule, self.scope["attempt"], root, fn, source)
+        return Attempt(self.rule, self.scope["attempt"], root, fn, source, self.collapses(pattern))
+
+    def collapses(self, pattern: s.Syntax) -> bool:
+        last = self.rule.rewrite[-1]
+        value = last.value if isinstance(last, s.Assign) else None
+        if self.rule.clauses or not isinstance(value, s.NameOf) or not isinstance(pattern, s.Apply):
+            return False
+        kind = FUNCTIONS[pattern.fn].kind if pattern.fn in FUNCTIONS else None
+        operands = pattern.items[1:] if kind == SELECT else pattern.items
+        kept = any(isinstance(item, s.NameOf) and item.text == value.text for item in operands)
+        return kept and kind in (ARITHMETIC, FLOAT, LOGICAL, SELECT)
 
     # ---- guards
     def clauses(self) -> None:

@@ -149,6 +149,10 @@ class Table:
 
     def __init__(self, attempts: Sequence[Attempt]):
         self.attempts = attempts
+        self.collapsing: dict[str, list[tuple[Attempt, Run]]] = {}  # by function: tried before the operands are visited
+        for attempt in attempts:
+            if attempt.collapses and attempt.fn is not None:
+                self.collapsing.setdefault(attempt.fn, []).append((attempt, attempt.run))
         self._elementwise: dict[str, tuple[tuple[Attempt, Run], ...]] = {}
         self._others: dict[type, tuple[tuple[Attempt, Run], ...]] = {}
 
@@ -202,14 +206,18 @@ class Rewriter:
                 continue
             following = becomes.get(term)
             if following is None:
-                built = self._rebuilt(term, stack)
-                if built is None:
-                    continue  # operands first
-                following = self._step(built, table)
-                if following is None:
-                    normal[term] = normal[built] = built
-                    stack.pop()
+                waiting = [operand for operand in operands(term) if operand not in normal]
+                following = self._collapsed(term) if waiting else None
+                if waiting and following is None:
+                    stack.extend(waiting)
                     continue
+                if following is None:
+                    built = self._rebuilt(term)
+                    following = self._step(built, table)
+                    if following is None:
+                        normal[term] = normal[built] = built
+                        stack.pop()
+                        continue
                 becomes[term] = following
             done = normal.get(following)
             if done is not None:
@@ -229,39 +237,46 @@ class Rewriter:
                 continue
             if dtype(result) != dtype(term):  # a rewrite is an equation between values of one dtype
                 if self.evidence is not None:
-                    self.evidence.refusals.append(
-                        Refusal(attempt.rule, CHANGES_DTYPE, "where", attempt.rule.location, term)
-                    )
+                    refusal = Refusal(attempt.rule, CHANGES_DTYPE, "where", attempt.rule.location, term)
+                    self.evidence.refusals.append(refusal)
                 continue
-            self.firings += 1
-            if self.firings > self.limit:
-                raise self._endless(term, attempt.rule)
-            if self.evidence is not None:
-                self.evidence.firings.append(Firing(attempt.rule, term, result))
+            self._fired(attempt.rule, term, result)
             return result
         return None
+
+    def _collapsed(self, term: Any) -> Any:
+        """The operand that a term is by rules such as `add(x, 0) => x`, before anything below it is looked at; or None."""
+        collapsing, site, found = self.table.collapsing, self.site, term
+        while found.__class__ is Elementwise:
+            for attempt, run in collapsing.get(found.fn, ()):
+                result = run(found, site)
+                if result is not None:
+                    self._fired(attempt.rule, found, result)
+                    found = result
+                    break
+            else:
+                break
+        return None if found is term else found
+
+    def _fired(self, rule: Rule, before: Any, after: Any) -> None:
+        self.firings += 1
+        if self.firings > self.limit:
+            raise self._endless(before, rule)
+        if self.evidence is not None:
+            self.evidence.firings.append(Firing(rule, before, after))
 
     def _endless(self, term: Any, rule: Rule | None = None) -> DplcError:
         names = [rule.name] if rule else sorted(a.rule.name for a, _ in self.table.at(term))
         return DplcError(f"the rules on tensor do not come to an end: {', '.join(names)}", rule.span if rule else None)
 
-    def _rebuilt(self, term: Any, stack: list[Any]) -> Any:
-        """The term over the normal forms of its operands. None if some are not known: they are on the stack then."""
+    def _rebuilt(self, term: Any) -> Any:
+        """The term over the normal forms of its operands."""
         normal, kind = self.normal, term.__class__
         if kind is Elementwise:
-            args = term.args
-            new = [normal.get(arg) for arg in args]
-            if None in new:
-                stack.extend([arg for arg, known in zip(args, new, strict=True) if known is None])
-                return None
-            found: Any = tuple(new)
-            return term if found == args else Elementwise(term.fn, found)  # interned: == compares identities
+            args = tuple([normal[arg] for arg in term.args])
+            return term if args == term.args else Elementwise(term.fn, args)  # interned: == compares identities
         if kind is Input or kind is Const:
             return term
-        waiting = [operand for operand in operands(term) if operand not in normal]
-        if waiting:
-            stack.extend(waiting)
-            return None
         if kind is Reduce:
             x = normal[term.x]
             return term if x is term.x else compose.reduce(term.fn, term.over, x)

@@ -34,7 +34,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Firing:
-    """A rule that fired. before, after: the units it changed (anything that prints); cleaned: canonical rules after it."""
+    """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it."""
 
     prefix: str
     label: str

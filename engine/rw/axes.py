@@ -38,7 +38,11 @@ def _result_axes(target: s.Syntax) -> set[str] | None:
     """The names in the bracket of a result; None if a fact makes some of them."""
     items = target.items if isinstance(target, s.Subscript) else ()
     plain = [item.base if isinstance(item, s.Run) else item for item in items]
-    return {item.text for item in plain if isinstance(item, s.NameOf)} if all(isinstance(x, s.NameOf) for x in plain) else None
+    return (
+        {item.text for item in plain if isinstance(item, s.NameOf)}
+        if all(isinstance(x, s.NameOf) for x in plain)
+        else None
+    )
 
 
 def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
@@ -63,7 +67,9 @@ def _bracket(items: tuple[s.Syntax, ...], made: dict[str, Axes]) -> Axes:
     found: Axes = {}
     for item in items:
         base = item.base if isinstance(item, s.Run) else item
-        if isinstance(base, s.NameOf):
+        if isinstance(base, s.NameOf) and base.text in made:
+            found |= made[base.text]  # a gather: a value of integers says where
+        elif isinstance(base, s.NameOf):
             found[base.text] = base
         elif isinstance(base, s.Subscript):
             found |= _bracket(base.items, made)

@@ -1,7 +1,7 @@
 """Static checks of rules: at load for users' files, in the tests for ours. Nothing in a rule is executed.
 
-Each check is a function of a `Subject` (one rule, laid out) in vocabulary.py, scope.py, axes.py, clauses.py or overlap.py;
-its name is the name of its findings. Errors stop a file from loading; warnings do not, and our own rules are held to them in the tests.
+Each check is a function of a `Subject` (one rule, laid out) in vocabulary.py, scope.py, axes.py, clauses.py or
+overlap.py; its name is the name of its findings. Errors stop a file from loading, warnings do not.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     for check in CHECKS:
         for finding in check(subject):
             finding.check = check.__name__
-            found.setdefault((finding.span, finding.severity), finding)  # one place, one problem: the first says it best
+            found.setdefault(
+                (finding.span, finding.severity), finding
+            )  # one place, one problem: the first says it best
     return sorted(found.values(), key=_place)
 
 

@@ -94,10 +94,11 @@ def attributes(subject: Subject) -> Iterator[Finding]:
 
 # ---- examples
 
-# What matchers say when a pattern does not fit (engine/match/whynot.py, engine/front/torch_rules); all else is a `because`.
+# What matchers say where a pattern does not fit (engine/match, engine/front/torch_rules); all else is a `because`.
 PATTERN_MISSES = (
-    "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement", "is not in its domain",
-    "the rule says nothing about", "has no field", "two values for", " is not ", " is no list", "a list of ",
+    "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement",
+    "is not in its domain", "the rule says nothing about", "has no field", "two values for",
+    " is not ", " is no list", "a list of ",
 )  # fmt: skip
 # What an example may set beside the parameters of its rule.
 SETTINGS = {"tensor": ("weights",)}  # the inputs whose values are known before the program runs

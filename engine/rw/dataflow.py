@@ -15,7 +15,8 @@ OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 PRIMITIVES = ("Reduce", "Index", "Case", "cast", "mat")
 # Kinds of ATen arguments that have a sort of their own; everything else may be several things.
 _KINDS = {
-    "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "int[]": Sort("int", True), "dtype": Sort("dtype"),
+    "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "dtype": Sort("dtype"),
+    "int[]": Sort("int", True),
 }  # fmt: skip
 
 

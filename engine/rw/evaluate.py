@@ -196,7 +196,13 @@ class Expressions:
         entry = self.facts.get(node.fn)
         if entry is None:
             return self.apply(node)
-        arguments, ask = self.compile_all(node.items), entry.ask
+        ask = entry.ask
+        if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
+            a, b = (*map(self.compile, node.items), None)[:2]  # most facts: no tuple is built for them
+            if b is None:
+                return lambda env: ask(env.get(SITE), a(env))
+            return lambda env: ask(env.get(SITE), a(env), b(env))
+        arguments = self.compile_all(node.items)
         return lambda env: ask(env.get(SITE), *arguments(env))
 
     def apply(self, node: s.Apply) -> Closure:

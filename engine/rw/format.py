@@ -1,4 +1,4 @@
-"""Syntax to canonical text: what `dplc rules show NAME` prints. `parse(format(x))` is x, but for places and `#` comments."""
+"""Syntax to canonical text, for `dplc rules show NAME`. `parse(format(x))` is x, but for places and comments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ REASONS = 48  # the column of `because`, where the guard is shorter
 # Binding strength, loosest first.
 _TERNARY, _OR, _AND, _NOT, _COMPARE, _SUM, _TERM, _UNARY, _POST = range(9)
 _STRENGTH = {
-    "or": _OR, "and": _AND, "in": _COMPARE, "not in": _COMPARE, "+": _SUM, "-": _SUM, "*": _TERM, "//": _TERM, "%": _TERM, "^": _TERM,
+    "or": _OR, "and": _AND, "in": _COMPARE, "not in": _COMPARE,
+    "+": _SUM, "-": _SUM, "*": _TERM, "//": _TERM, "%": _TERM, "^": _TERM,
 }  # fmt: skip
 
 
@@ -47,7 +48,9 @@ def _declaration(node: s.Syntax) -> str:
         return f"without {node.name}\n"
     if isinstance(node, s.Pipeline):
         docs = [f"## {text}".rstrip() for text in node.docs]
-        return "\n".join([*docs, f"pipeline {node.name}", *(f"{INDENT}{_entry(entry)}" for entry in node.entries)]) + "\n"
+        return (
+            "\n".join([*docs, f"pipeline {node.name}", *(f"{INDENT}{_entry(entry)}" for entry in node.entries)]) + "\n"
+        )
     return "\n".join(_statement(node, 0)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The order of a pipeline: file order unless a line says otherwise. A line that cannot be obeyed is an error at load."""
+"""The order of a pipeline: file order unless a line says otherwise. What cannot be obeyed is an error at load."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def _bounds(place: Place, order: list[Place], later: dict[str, set[str]]) -> tup
     high = min((n for n, other in enumerate(order) if other.label in later[place.label]), default=len(order))
     if low > high:
         early, late = order[high], order[low - 1]
-        what = f"pass `{place.label}` cannot run after `{late.label}` and before `{early.label}`: `{early.label}` runs first"
+        wish = f"pass `{place.label}` cannot run after `{late.label}` and before `{early.label}`"
+        what = f"{wish}: `{early.label}` runs first"
         raise DplcError(what, place.span, [f"`{other.label}` is at {_location(other)}" for other in (early, late)])
     return low, high
 

@@ -1,22 +1,20 @@
 """Checks between rules, and of a rule with itself: who can match what another one leaves.
 
-Two questions about syntax, both answered without running anything: *may* a pattern match an instance of a template (yes when in
-doubt: it becomes a warning), and does a pattern match *everything* that another one matches (no when in doubt: it is an error).
+Two questions about syntax: *may* a pattern match an instance of a template (yes when in doubt: a warning), and does a
+pattern match *everything* that another one matches (no when in doubt: an error).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
 from typing import Any
 
 from ...ir.text import syntax as s
 from ...ir.text.read import statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
 from .finding import NOTE, WARNING, Finding
-from .positions import is_variable, names, walk
+from .positions import is_variable, names, parts, walk
 from .rule import Rule
 from .subject import Subject
 
@@ -36,7 +34,9 @@ def repeats_itself(subject: Subject) -> Iterator[Finding]:
     stops = "only its guards stop the repetition" if rule.guards else "nothing stops the repetition"
     for block in _blocks(rule.rewrite):
         for n, statement in enumerate(block):
-            if not isinstance(statement, s.RunStatement | s.EachBlock | s.DropStatement) and _may_list(rule.match, block[n:]):
+            if not isinstance(statement, s.RunStatement | s.EachBlock | s.DropStatement) and _may_list(
+                rule.match, block[n:]
+            ):
                 what = f"the template can match its own pattern: {stops}"
                 yield subject.finding(what, statement.span, (), None, severity)
                 return
@@ -52,7 +52,7 @@ def _dwindles(rule: Rule) -> bool:
 
 
 def _census(statements: tuple[s.Syntax, ...]) -> Counter[tuple[str, str | None]]:
-    """How many statements and axes of each kind are written out. A run that changes its role may be any number of axes."""
+    """How many statements and axes of each kind are written out. A run that changes its role is any number of axes."""
     found: Counter[tuple[str, str | None]] = Counter()
     for node in walk(statements):
         if isinstance(node, s.AxisItem):
@@ -98,7 +98,7 @@ def _may(p: Any, t: Any) -> bool:
         return False
     if not isinstance(p, s.Syntax):
         return bool(p == t)
-    return all(_may(getattr(p, name), getattr(t, name)) for name in _parts(p))
+    return all(_may(getattr(p, name), getattr(t, name)) for name in parts(type(p)))
 
 
 def _may_header(p: s.ForLoop, t: s.ForLoop) -> bool:
@@ -140,9 +140,9 @@ def _may_default(p: s.Syntax, default: Any) -> bool:
     if isinstance(p, s.Number):
         return bool(p.value == default)
     if isinstance(p, s.NameOf) and _fixed(p.text):
-        return CONSTANTS.get(p.text, p.text) == default
+        return bool(CONSTANTS.get(p.text, p.text) == default)
     if isinstance(p, s.Prefix) and isinstance(p.a, s.NameOf):
-        return p.a.text != default
+        return bool(p.a.text != default)
     return not (isinstance(p, s.Group) and default == () and any(not isinstance(x, s.Run) for x in p.items))
 
 
@@ -166,30 +166,23 @@ def _is_variable(node: Any) -> bool:
     return isinstance(node, s.NameOf) and (node.text == "_" or is_variable(node.text))
 
 
-def _parts(node: s.Syntax) -> tuple[str, ...]:
-    return tuple(f.name for f in dataclasses.fields(node) if f.name != "span")
-
-
 # ---- shadowing
 
 
 def shadowed(subject: Subject) -> Iterator[Finding]:
-    """A rule that an earlier rule of its pass leaves nothing: the earlier one has no guard and matches all that it matches."""
+    """A rule that an earlier rule of its pass leaves nothing: that one has no guard and matches all that it matches."""
     rule = subject.rule
-    siblings = [
-        other for other in subject.rules.rules.values() if other.file == rule.file and other.level == rule.level
-    ]
-    for earlier, later in combinations(siblings, 2):
-        if (
-            later is rule
-            and _always_fires(earlier)
-            and _same_reach(earlier, later)
-            and _Cover(rule.level).pattern(earlier.match, later.match)
-        ):
+    for earlier in subject.rules.rules.values():
+        if earlier is rule:
+            return
+        if earlier.file != rule.file or earlier.level != rule.level or not _always_fires(earlier):
+            continue
+        if _same_reach(earlier, rule) and _Cover(rule.level).pattern(earlier.match, rule.match):
             what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
             yield subject.finding(
                 what, rule.span, (f"`{earlier.name}` is at {earlier.location}",), "put the special rule first"
             )
+            return
 
 
 def _always_fires(rule: Rule) -> bool:
@@ -228,12 +221,12 @@ class _Cover:
         if isinstance(p, s.NameOf) and (p.text == "_" or is_variable(p.text)):
             return self._bind(p.text, t)
         if isinstance(p, s.Number | s.Text | s.NameOf):
-            return _plain(p) == _plain(t)
+            return bool(_plain(p) == _plain(t))
         if type(p) is not type(t) or isinstance(p, s.InsideBlock | s.CaptureStatement | s.Prefix):
             return False
         if isinstance(p, s.Apply):
             return self._call(p, t)
-        return all(self._part(getattr(p, name), getattr(t, name)) for name in _parts(p))
+        return all(self._part(getattr(p, name), getattr(t, name)) for name in parts(type(p)))
 
     def _part(self, p: Any, t: Any) -> bool:
         if isinstance(p, tuple):
@@ -266,5 +259,5 @@ def _plain(node: Any) -> Any:
     if isinstance(node, s.NameOf):
         return node.text
     if isinstance(node, s.Syntax):
-        return (type(node).__name__, *(_plain(getattr(node, name)) for name in _parts(node)))
+        return (type(node).__name__, *(_plain(getattr(node, name)) for name in parts(type(node))))
     return node

@@ -6,8 +6,8 @@
         one of pipeline_predicated, pipeline_k_outer because "both rotate the ring"
         pass residency last
 
-A pass is a rule file (`007_stage_inputs.rw` is `stage_inputs`) or one rule. An entry whose label is there already, in an
-earlier file, takes its place. A pass that no pipeline names runs where rules of its level run, after ours.
+A pass is a rule file (`007_stage_inputs.rw` is `stage_inputs`) or one rule. An entry whose label an earlier file has
+already takes its place. A pass that no pipeline names runs where rules of its level run, after ours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PIPELINES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class PassStep:
-    """One line of a pipeline. `group` is shared by the passes of a `one of`: the first of them that fires ends the group."""
+    """One line of a pipeline. `group` is shared by the passes of a `one of`: the first that fires ends the group."""
 
     name: str  # the pass: the stem of a file without its number, or the name of one rule
     rules: tuple[Rule, ...]
@@ -75,6 +75,7 @@ class _Entry:
     places: tuple[tuple[str, str | None], ...]
     layer: int  # which file says so
     laid_over: bool = False  # an earlier file declares the pipeline
+    said: bool = True  # there is a line for it
 
 
 def _lay_over(entries: dict[str, dict[str, _Entry]], declared: s.Pipeline, rules: RuleSet, layer: int) -> None:
@@ -89,12 +90,16 @@ def _lay_over(entries: dict[str, dict[str, _Entry]], declared: s.Pipeline, rules
         if isinstance(written, s.OneOf):
             _lay_group(found, written, declared.name, rules, layer, laid_over)
         elif isinstance(written, s.PassEntry):
+            again = found.get(written.rule) if written.alias is None else None
+            if again is not None:  # by its label: `pass spread_rows(V=2)`
+                written = dataclasses.replace(written, rule=again.step.name, alias=written.rule)
             step = _step(written, declared.name, rules)
             earlier = found.get(step.label)
             if earlier is not None and earlier.layer == layer:
                 raise DplcError(
                     f"pass `{step.label}` stands twice in pipeline `{declared.name}`", written.span,
-                    (f"first at {earlier.step.location}",), f"give one of them another name: `pass {step.name} as NAME`",
+                    (f"first at {earlier.step.location}",),
+                    f"give one of them another name: `pass {step.name} as NAME`",
                 )  # fmt: skip
             if (
                 earlier is not None
@@ -130,7 +135,8 @@ def _step(written: s.PassEntry, pipeline: str, rules: RuleSet) -> PassStep:
         raise DplcError(what, written.span, (), did_you_mean(written.rule, options))
     for rule in members:
         if rule.level not in PIPELINES[pipeline]:
-            what = f"pipeline `{pipeline}` runs rules on {' and '.join(PIPELINES[pipeline])}; `{rule.name}` is on {rule.level}"
+            levels = " and ".join(PIPELINES[pipeline])
+            what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
             raise DplcError(what, written.span, (f"the rule is at {rule.location}",))
     parameters = {argument.name: _argument(argument, members) for argument in written.arguments}
     return PassStep(
@@ -171,7 +177,7 @@ def _place_the_rest(entries: dict[str, dict[str, _Entry]], rules: RuleSet) -> No
                 step = PassStep(
                     name, own, {}, name, own[0].span, None, "in no pipeline: runs after the passes that are"
                 )
-                entries[pipeline][name] = _Entry(step, (), layer, True)
+                entries[pipeline][name] = _Entry(step, (), layer, True, False)
 
 
 def _passes_of(file: RuleFile, rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
@@ -180,42 +186,51 @@ def _passes_of(file: RuleFile, rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
 
 
 def default_pipeline(rule: Rule) -> str:
-    """Where a rule runs that no pipeline names: a rule on several kernels stands on the side of Tile that it mentions."""
+    """Where a rule runs that no pipeline names.
+
+    One on `tensor` that moves a `mat` decides what is stored: fusion. One on several kernels stands on the side of
+    `Tile` that its pattern mentions.
+    """
+    if rule.level == "tensor":
+        return "fusion" if _calls("mat", (*rule.match, *rule.rewrite)) else "tensor"
     if rule.level == "module":
-        return "tile" if any(isinstance(x, s.Apply) and x.fn == "Tile" for x in walk(rule.match)) else "loop"
+        return "tile" if _calls("Tile", rule.match) else "loop"
     return rule.level
+
+
+def _calls(name: str, statements: tuple[s.Syntax, ...]) -> bool:
+    return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
 
 
 # ---- what users take out
 
 
-def _dropped(rules: RuleSet) -> dict[str, s.Without]:
-    """The names that `without` takes out: labels, passes or rules."""
-    dropped: dict[str, s.Without] = {}
+def _dropped(rules: RuleSet) -> dict[str, int]:
+    """The labels, passes and rules that `without` takes out, and which file says so: a later one may undo it."""
+    dropped: dict[str, int] = {}
     labels = {
         e.alias or e.rule for f in rules.files for p in f.pipelines for e in p.entries if isinstance(e, s.PassEntry)
     }
     known = labels | rules.passes.keys() | rules.rules.keys()
-    for file in rules.files:
+    for layer, file in enumerate(rules.files):
         for written in file.without:
             if written.name not in known:
                 what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
                 raise DplcError(what, written.span, (), did_you_mean(written.name, known))
-            dropped[written.name] = written
+            dropped[written.name] = layer
     return dropped
 
 
-def _steps(
-    pipeline: str, found: dict[str, _Entry], dropped: dict[str, s.Without], rules: RuleSet
-) -> Iterator[PassStep]:
+def _steps(pipeline: str, found: dict[str, _Entry], dropped: dict[str, int], rules: RuleSet) -> Iterator[PassStep]:
     places = [Place(label, e.step.name, e.step.span, e.places, e.laid_over) for label, e in found.items()]
     for label in arrange(pipeline, places, known=set(dropped)):
-        step = found[label].step
-        if label in dropped or step.name in dropped:
+        entry = found[label]
+        gone = {name for name, layer in dropped.items() if entry.layer <= layer or not entry.said}
+        if label in gone or entry.step.name in gone:
             continue
-        kept = tuple(rule for rule in step.rules if rule.name not in dropped)
+        kept = tuple(rule for rule in entry.step.rules if rule.name not in gone)
         if kept:
-            yield dataclasses.replace(step, rules=kept)
+            yield dataclasses.replace(entry.step, rules=kept)
 
 
 # ---- for people

@@ -1,6 +1,6 @@
-"""The positions of a pattern or a template: every place where an expression or a name stands, and the sort it has there.
+"""The positions of a pattern or a template: every place where an expression or a name stands, and its sort there.
 
-Read off the node classes (and, on torch, the ATen schemas), so that the checks of scopes and of sorts know no op by name.
+Read off the node classes (on torch, the ATen schemas), so that the checks of scopes and of sorts know no op by name.
 What cannot be placed (an unknown op, a field that an op does not have) is reported on the way.
 """
 
@@ -20,7 +20,7 @@ from .sorts import ANY, BOOL, CONTEXT, EXPR, LIST, NAME, RUN, SPLICE, Sort, fiel
 
 
 class Slot(NamedTuple):
-    """value stands where `sort` is wanted. makes: a name that stands here in a template is made here, if nothing bound it.
+    """value stands where `sort` is wanted. makes: a name that stands here in a template is made here, if it is new.
 
     around: the `each` blocks and `=>` arms around it, outermost first; what: the position in words.
     """
@@ -269,6 +269,17 @@ def _any_field(name: str) -> Field | None:
     return next((cls.by_name[name] for cls in owners().values() if name in cls.by_name), None)
 
 
+_PARTS: dict[type, tuple[str, ...]] = {}
+
+
+def parts(cls: type) -> tuple[str, ...]:
+    """The fields of a class of syntax, but its place."""
+    found = _PARTS.get(cls)
+    if found is None:
+        found = _PARTS[cls] = tuple(f.name for f in dataclasses.fields(cls) if f.name != "span")
+    return found
+
+
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
     """The names an expression reads from its surroundings: not what it binds itself, not the names of calls."""
     if isinstance(node, tuple):
@@ -281,21 +292,20 @@ def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]
         yield from names(node.domain, hidden)
         yield from names((node.element, node.condition), hidden | {node.variable})
     elif isinstance(node, s.Syntax):
-        for f in dataclasses.fields(node):
-            if f.name != "span":
-                yield from names(getattr(node, f.name), hidden)
+        for part in parts(type(node)):
+            yield from names(getattr(node, part), hidden)
 
 
 def walk(value: Any) -> Iterator[Any]:
-    """Every syntax node below a node or a tuple, itself first."""
-    if isinstance(value, tuple):
-        for item in value:
-            yield from walk(item)
-    elif isinstance(value, s.Syntax):
-        yield value
-        for f in dataclasses.fields(value):
-            if f.name != "span":
-                yield from walk(getattr(value, f.name))
+    """Every syntax node below a node or a tuple, itself first, in text order."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if node.__class__ is tuple:
+            stack.extend(reversed(node))
+        elif isinstance(node, s.Syntax):
+            yield node
+            stack.extend([getattr(node, part) for part in reversed(parts(type(node)))])
 
 
 def calls(node: Any) -> Iterator[s.Apply]:

@@ -159,7 +159,7 @@ def root_defined(subject: Subject) -> Iterator[Finding]:
 
 
 def reset_fields(subject: Subject) -> Iterator[Finding]:
-    """A statement that is written again must say every field that the pattern left open, or it is reset to its default."""
+    """A statement that is written again must say every field that the pattern left open, or it is reset."""
     open_ = dict(_ops(subject.rule.match))
     for key, (cls, said, _) in list(open_.items()):
         for written, (_, again, node) in _ops(subject.rule.rewrite):

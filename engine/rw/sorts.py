@@ -40,10 +40,10 @@ class Sort(NamedTuple):
 
 
 READABLE = {
-    "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression", "text": "a text",
-    "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value", "context": "a context",
-    "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype", "any": "anything", "value": "a value",
-    "splice": "statements", "target": "the target",
+    "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
+    "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
+    "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype",
+    "any": "anything", "value": "a value", "splice": "statements", "target": "the target",
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
 EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")
@@ -61,10 +61,8 @@ FIELD_SORTS = {
     "Block": "stmt",
 }
 CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "Dtype": "dtype"}
-PARAMETER_SORTS = {
-    **{kind: Sort(kind) for kind in ("int", "num", "bool", "name", "expr", "axis", "text", "role", "via", "fn", "dtype", "any")},
-    "set": LIST, "list": LIST,
-}  # fmt: skip
+_SORT_NAMES = ("int", "num", "bool", "name", "expr", "axis", "text", "role", "via", "fn", "dtype", "any")
+PARAMETER_SORTS = {kind: Sort(kind) for kind in _SORT_NAMES} | {"set": LIST, "list": LIST}
 
 _SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", "role", "via", "fn", "dtype"))
 _NAMES = frozenset(("name", "expr", "axis", "role", "via", "fn", "dtype", "term"))
@@ -261,7 +259,9 @@ class Inference:
         if base.many or base.kind in ("int", "num", "bool", "text", "context"):
             self.report(f"`.{node.field}` is read from one statement, axis or record, not from {base}", node)
             return ANY
-        owner = e.Axis if base.kind == "axis" else owners().get(base.node) if base.kind == "stmt" and base.node else None
+        owner = (
+            e.Axis if base.kind == "axis" else owners().get(base.node) if base.kind == "stmt" and base.node else None
+        )
         if owner is None:
             return ANY
         return self._field(node, f"`{owner.__name__}`", {f.name: field_sort(f.sort, f.many) for f in owner.fields})

@@ -1,6 +1,6 @@
 """Parsed built-in rules, kept in the user's cache: reading them back takes a fifth of the time of parsing them.
 
-Plain JSON, so that a cache that somebody tampered with can hold wrong rules at worst, never code; the name of an entry is
+Plain JSON, so that a cache that somebody tampered with holds wrong rules at worst, never code. The name of an entry is
 the digest of the text and of the parser.
 """
 
@@ -39,7 +39,9 @@ def _parser_digest() -> str:
     return digest((folder / name).read_bytes() for name in ("grammar.lark", "parse.py", "syntax.py"))
 
 
-_CLASSES: dict[str, Any] = {name: cls for name, cls in vars(s).items() if isinstance(cls, type) and issubclass(cls, s.Syntax)}
+_CLASSES: dict[str, Any] = {
+    name: cls for name, cls in vars(s).items() if isinstance(cls, type) and issubclass(cls, s.Syntax)
+}
 _FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls) if f.name != "span") for cls in _CLASSES.values()}
 
 

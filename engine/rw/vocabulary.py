@@ -1,4 +1,4 @@
-"""Checks of words: ops, fields, roles, transports, functions, dtypes, facts, local rules, and how many arguments they take."""
+"""Checks of words: ops, fields, roles, transports, functions, dtypes, facts, local rules, and their arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.text import syntax as s
 from ...ir.text.read import CLOSED, value_classes
-
 from .dataflow import PRIMITIVES
 from .facts import FACTS, Fact
 from .finding import WARNING, Finding
@@ -28,8 +27,10 @@ def placed(subject: Subject) -> Iterator[Finding]:
 
 
 def closed_names(subject: Subject) -> Iterator[Finding]:
-    """A role, transport, function or dtype that does not exist. In a pattern such a name is a variable, unless it is a slip
-    of a real one."""
+    """A role, transport, function or dtype that does not exist.
+
+    In a pattern such a name is a variable, unless it is a slip of a real one.
+    """
     seen = set()
     for node, kind, is_bound in _closed_places(subject):
         if node.text in (*_OPTIONS[kind], "_") or node.span in seen:
@@ -37,7 +38,11 @@ def closed_names(subject: Subject) -> Iterator[Finding]:
         if kind == "fn" and subject.dataflow and (node.text in subject.facts or not subject.facts):
             continue
         hint = did_you_mean(node.text, _options(subject, kind))
-        if not is_variable(node.text) or not is_bound or (hint and not _meant(subject, node.text, _options(subject, kind))):
+        if (
+            not is_variable(node.text)
+            or not is_bound
+            or (hint and not _meant(subject, node.text, _options(subject, kind)))
+        ):
             seen.add(node.span)
             yield subject.finding(f"unknown {_WORDS[kind]} `{node.text}`", node.span, (), hint)
 
@@ -53,7 +58,7 @@ def _closed_places(subject: Subject) -> Iterator[tuple[s.NameOf, str, bool]]:
 
 
 def _meant(subject: Subject, name: str, options: Iterable[str]) -> bool:
-    """Whether a variable that looks like a real word is one all the same: something reads it, and it only looks so a bit."""
+    """Whether a variable that looks like a real word is one all the same: it is read, and not all that like."""
     again = sum(occurrence.text == name for occurrence, _ in subject.occurrences) > 1
     read = again or name in subject.used or any(name == p.name for p in subject.rule.parameters)
     return read and not difflib.get_close_matches(name, options, 1, 0.85)

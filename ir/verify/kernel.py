@@ -7,13 +7,33 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from ..expr import Binary, Call, Expr, Sum, Var, is_int
+from ..expr import Binary, Call, Sum, Var, is_int
 from ..facts.layout import DTYPE_BYTES
 from ..kernel import (
-    BLOCK_INDEX, SHARED, THREAD, Address, Advance, Assign, Barrier, Base, Branch, Butterfly, Commit, CopyAsync, Define, Element,
-    Launch, LoadFrom, Loop, Registers, Replicate, StoreTo, WaitGroup, names_read,
+    BLOCK_INDEX,
+    SHARED,
+    THREAD,
+    Address,
+    Advance,
+    Assign,
+    Barrier,
+    Base,
+    Branch,
+    Butterfly,
+    Commit,
+    CopyAsync,
+    Define,
+    Element,
+    Launch,
+    LoadFrom,
+    Loop,
+    Registers,
+    Replicate,
+    StoreTo,
+    WaitGroup,
+    names_read,
 )  # fmt: skip
-from ..node import nodes
+from ..node import Expr, nodes
 from ..program import Block, Kernel, Stmt
 from ..text.print import print_statement
 
@@ -86,7 +106,9 @@ class _Check:
 
     def define(self, stmt: Define) -> None:
         self.elements(stmt, stmt.val)
-        self.bind(stmt, stmt.dst, _Name("value", stmt.dtype, mutable=bool(stmt.mutable), divergent=self.varies(stmt.val)))
+        self.bind(
+            stmt, stmt.dst, _Name("value", stmt.dtype, mutable=bool(stmt.mutable), divergent=self.varies(stmt.val))
+        )
 
     def base(self, stmt: Base) -> None:
         root = self.names[stmt.root]
@@ -94,7 +116,9 @@ class _Check:
             self.say(stmt, f"`{stmt.root}` is no address")
             return
         factor = gcd(root.factor, divisor(stmt.offset, self.strides))
-        self.bind(stmt, stmt.dst, _Name("base", root.dtype, mutable=bool(stmt.mutable), writable=root.writable, factor=factor))
+        self.bind(
+            stmt, stmt.dst, _Name("base", root.dtype, mutable=bool(stmt.mutable), writable=root.writable, factor=factor)
+        )
 
     def advance(self, stmt: Advance) -> None:
         if not self.names[stmt.base].mutable:
@@ -195,7 +219,9 @@ class _Check:
             self.say(stmt, "the registers have another dtype")
         shape = self.names[stmt.into.name].shape if isinstance(stmt.into, Var | Element) else ()
         index = stmt.into.index if isinstance(stmt.into, Element) else ()
-        room = shape[-1] if len(index) == len(shape) - 1 else shape[-1] - index[-1] if shape and is_int(index[-1]) else 1
+        room = (
+            shape[-1] if len(index) == len(shape) - 1 else shape[-1] - index[-1] if shape and is_int(index[-1]) else 1
+        )
         if len(index) < len(shape) - 1 or stmt.width > room:
             self.say(stmt, "the registers hold another number of values")
         if isinstance(stmt.into, Element):
@@ -224,10 +250,12 @@ class _Check:
 def counters(block: Block) -> dict[str, int]:
     """A divisor of every value that an integer register takes: the slots of a ring are multiples of one slot."""
     found: dict[str, int] = {}
-    for stmt in nodes(block, Define, Assign):
-        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place
-        if isinstance(place, Var) and (place.name in found or (isinstance(stmt, Define) and stmt.dtype == "i32")):
-            found[place.name] = gcd(found.get(place.name, 0), divisor(stmt.val, {**found, place.name: 0}))
+    for stmt in nodes(block, Define, Assign):  # type: ignore[type-var]
+        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place  # type: ignore[attr-defined]
+        counts = isinstance(place, Var) and (place.name in found or getattr(stmt, "dtype", None) == "i32")
+        if counts:
+            step = divisor(stmt.val, {**found, place.name: 0})  # type: ignore[attr-defined]
+            found[place.name] = gcd(found.get(place.name, 0), step)
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
@@ -56,6 +58,8 @@ extern "C" __global__ void copies(const float* __restrict__ x, float* __restrict
   float v[4];
   ldg128_stream(v, x + t * 4);
   sts32(a, v[0]); sts64(a, float2{v[0], v[1]}); sts128(a, float4{v[0], v[1], v[2], v[3]});
+  int* n = reinterpret_cast<int*>(y);
+  sts64(a, int2{1, 2}); sts128(a, int4{1, 2, 3, 4}); stg64(n + t * 2, int2{1, 2}); stg128(n + t * 4, int4{1, 2, 3, 4});
   stg32(y + t, lds32(a)); stg64(y + t * 2, float2{v[0], v[1]}); stg128(y + t * 4, float4{v[0], v[1], v[2], v[3]});
 }
 """
@@ -86,7 +90,7 @@ extern "C" __global__ void scalars(const float* __restrict__ x, const int* __res
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
 def test_every_function_assembles(arch: str) -> None:
     x, y = KernelParam("x", "f32", (512,)), KernelParam("y", "f32", (512,), "out")
-    kernels = [memory_kernel(dtype) for dtype in DTYPES]
+    kernels = [memory_kernel(dtype) for dtype in get_args(DtypeName)]
     kernels.append(CudaKernel("copies", COPIES, (1, 1, 1), 32, 512, (x, y)))
     kernels.append(CudaKernel("scalars", SCALARS, (1, 1, 1), 32, 0, (x, KernelParam("n", "i32", (32,)), y)))
     assembled = assemble(device_text(kernels), arch).kernels

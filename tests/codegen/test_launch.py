@@ -54,8 +54,9 @@ def test_torch_in_torch_out(twice: Program) -> None:
 
 
 def test_bf16_tensors_keep_their_bits() -> None:
-    text = 'extern "C" __global__ void copy(const bf16* __restrict__ x, bf16* __restrict__ y) { stg(y + threadIdx.x, ldg(x + threadIdx.x)); }'
     params = (KernelParam("x", "bf16", (32,)), KernelParam("y", "bf16", (32,), "out"))
+    declarations = ", ".join(param.declaration for param in params)
+    text = f'extern "C" __global__ void copy({declarations}) {{ stg(y + threadIdx.x, ldg(x + threadIdx.x)); }}'
     program = Program((CudaKernel("copy", text, (1, 1, 1), 32, 0, params),), params[:1], params[1:])
     x = torch.randn(32, dtype=torch.bfloat16)
     got = EmulatorExecutor().run(program, {"x": x})["y"]

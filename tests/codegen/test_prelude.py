@@ -1,4 +1,4 @@
-"""The host meaning of the prelude: every access at every width and dtype, every scalar function against numpy and torch."""
+"""The host meaning of the prelude: every access at every width and dtype, every function against numpy and torch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ MakeKernel = Callable[..., CudaKernel]
 
 def sample(dtype: DtypeName, size: int) -> npt.NDArray[np.generic]:
     """Distinct values that use every byte of the dtype."""
+    info, numbers = DTYPES[dtype], np.arange(size)
     if dtype == "b8":
-        return np.arange(size) % 3 == 0
-    info = DTYPES[dtype]
-    if info.numpy.startswith("float"):
-        values = (np.arange(size) - size / 3) / 7
+        values: Any = numbers % 3 == 0
+    elif info.numpy.startswith("float"):
+        values = (numbers - size / 3) / 7
     else:
-        values = np.arange(size) * (1 << (8 * info.item_bytes - 9)) + np.arange(size)
-    return np.asarray(values.astype(info.numpy))
+        values = numbers * (1 << (8 * info.item_bytes - 9)) + numbers
+    return np.asarray(values, info.numpy)
 
 
 def copied(make_kernel: MakeKernel, dtype: DtypeName, body: str, size: int = 512) -> bool:
     x = KernelParam("x", dtype, (size,))
     y = KernelParam("y", dtype, (size,), "out")
-    head = f"DPLC_DYN_SMEM(float, s); const uint32_t a = smem_addr(s); const int t = threadIdx.x; using T = {DTYPES[dtype].c_type};"
+    head = f"using T = {DTYPES[dtype].c_type}; const int t = threadIdx.x;"
+    head += "DPLC_DYN_SMEM(float, s); const uint32_t a = smem_addr(s);"
     values = sample(dtype, size)
     got = run(make_kernel(head + body, x, y, smem=size * 8), {"x": values})["y"]
     return bool(np.array_equal(got, values))
@@ -105,7 +106,8 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "truncf": np.trunc, "rintf": np.rint, "sign": np.sign, "exp2_approx": np.exp2,
     "rsqrtf": lambda v: 1 / np.sqrt(v), "rsqrt_approx": lambda v: 1 / np.sqrt(v), "rcp_approx": lambda v: 1 / v,
     "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
-    "erff": lambda v: torch.erf(torch.from_numpy(v)).numpy(), "erfcf": lambda v: torch.erfc(torch.from_numpy(v)).numpy(),
+    "erff": lambda v: torch.erf(torch.from_numpy(v)).numpy(),
+    "erfcf": lambda v: torch.erfc(torch.from_numpy(v)).numpy(),
     "lgammaf": lambda v: torch.lgamma(torch.from_numpy(v)).numpy(),
 }  # fmt: skip
 

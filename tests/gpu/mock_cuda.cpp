@@ -1,8 +1,9 @@
 // A libcuda.so.1 without a GPU: the real PyCUDA loads it, and what it launches runs on dplc's emulator.
 //
-// A "cubin" is the shared library that dplc builds for the emulator, and device memory is host memory. Only what PyCUDA needs
-// for one device, one context, modules, launches, streams and events is here; the rest of the driver stays unresolved, so that a
-// call of it ends the process by name (PyCUDA must be loaded with RTLD_LAZY). Work is done when it is enqueued.
+// A "cubin" is the shared library that dplc builds for the emulator, and device memory is host memory. Only what
+// PyCUDA needs for one device, one context, modules, launches, streams and events is here; the rest of the driver
+// stays unresolved, so that a call of it ends the process by name (PyCUDA must be loaded with RTLD_LAZY). Work is
+// done when it is enqueued.
 //
 // $DPLC_MOCK_RUNTIME is the path of the emulator's runtime library.
 #include <cuda.h>
@@ -36,7 +37,9 @@ struct Module {
   std::map<std::string, Function> functions;
 };
 
-struct Event { double milliseconds; };
+struct Event {
+  double milliseconds;
+};
 
 int the_context, the_stream;
 std::map<CUdeviceptr, size_t> allocations;
@@ -51,7 +54,8 @@ void* runtime() {
   static void* const library = [] {
     const char* path = getenv("DPLC_MOCK_RUNTIME");
     void* loaded = path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : nullptr;
-    if (loaded == nullptr) fprintf(stderr, "mock CUDA driver: set DPLC_MOCK_RUNTIME to the emulator's runtime\n"), abort();
+    if (loaded == nullptr)
+      fprintf(stderr, "mock CUDA driver: set DPLC_MOCK_RUNTIME to the emulator's runtime\n"), abort();
     return loaded;
   }();
   return library;
@@ -70,15 +74,33 @@ size_t image_bytes(const void* image) {
 
 extern "C" {
 
-// ---- device and context ------------------------------------------------------------------------------------------------------
+// ---- device and context -------------------------------------------------------------------------------------------
 
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
-CUresult cuDriverGetVersion(int* version) { *version = CUDA_VERSION; return CUDA_SUCCESS; }
-CUresult cuGetErrorString(CUresult, const char** text) { *text = "error of dplc's mock driver"; return CUDA_SUCCESS; }
-CUresult cuDeviceGetCount(int* count) { *count = 1; return CUDA_SUCCESS; }
-CUresult cuDeviceGet(CUdevice* device, int ordinal) { *device = ordinal; return CUDA_SUCCESS; }
-CUresult cuDeviceGetName(char* name, int bytes, CUdevice) { snprintf(name, static_cast<size_t>(bytes), "dplc mock GPU"); return CUDA_SUCCESS; }
-CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) { *major = 9, *minor = 0; return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* version) {
+  *version = CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "error of dplc's mock driver";
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetName(char* name, int bytes, CUdevice) {
+  snprintf(name, static_cast<size_t>(bytes), "dplc mock GPU");
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
+  *major = 9, *minor = 0;
+  return CUDA_SUCCESS;
+}
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   static const std::map<int, int> values = {
       {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
@@ -93,20 +115,32 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { *context = reinterpret_cast<CUcontext>(&the_context); return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  *context = reinterpret_cast<CUcontext>(&the_context);
+  return CUDA_SUCCESS;
+}
 CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
 CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
 CUresult cuCtxPopCurrent(CUcontext* context) {
   if (context != nullptr) *context = reinterpret_cast<CUcontext>(&the_context);
   return CUDA_SUCCESS;
 }
-CUresult cuCtxGetDevice(CUdevice* device) { *device = 0; return CUDA_SUCCESS; }
-CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) { *version = CUDA_VERSION; return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice* device) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
+  *version = CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
 CUresult cuCtxSynchronize(void) { return CUDA_SUCCESS; }
-CUresult cuCtxAttach(CUcontext* context, unsigned) { *context = reinterpret_cast<CUcontext>(&the_context); return CUDA_SUCCESS; }
+CUresult cuCtxAttach(CUcontext* context, unsigned) {
+  *context = reinterpret_cast<CUcontext>(&the_context);
+  return CUDA_SUCCESS;
+}
 CUresult cuCtxDetach(CUcontext) { return CUDA_SUCCESS; }
 
-// ---- memory ------------------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------------------------
 
 CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
   char* memory = runtime_function<char*(uint64_t)>("dplc_buffer_create")(bytes);
@@ -131,7 +165,7 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-// ---- modules and launches ----------------------------------------------------------------------------------------------------
+// ---- modules and launches -----------------------------------------------------------------------------------------
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
   const size_t bytes = image_bytes(image);
@@ -150,7 +184,8 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit
   return CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule module) {
-  delete reinterpret_cast<Module*>(module);  // its library stays: another module may have been loaded from the same file
+  delete reinterpret_cast<Module*>(
+      module);  // its library stays: another module may have been loaded from the same file
   return CUDA_SUCCESS;
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
@@ -170,10 +205,13 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
 }
 // Long superseded, but PyCUDA calls it before every launch.
 CUresult cuFuncSetBlockShape(CUfunction, int, int, int) { return CUDA_SUCCESS; }
-CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) { *value = 0; return CUDA_SUCCESS; }
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
+  *value = 0;
+  return CUDA_SUCCESS;
+}
 
-CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                        unsigned block_z, unsigned shared_bytes, CUstream, void**, void** extra) {
+CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream, void**, void** extra) {
   const auto* function = reinterpret_cast<const Function*>(handle);
   if (block_y != 1 || block_z != 1 || shared_bytes > function->max_dynamic_smem) return CUDA_ERROR_INVALID_VALUE;
   if (extra == nullptr || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER) return CUDA_ERROR_INVALID_VALUE;
@@ -185,23 +223,37 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, uns
   request.shared_bytes = shared_bytes;
   request.workers = 1;
   char message[1024];
-  if (runtime_function<int(const dplc::LaunchRequest*, char*, uint64_t)>("dplc_launch")(&request, message, sizeof message) == 0)
+  if (runtime_function<int(const dplc::LaunchRequest*, char*, uint64_t)>("dplc_launch")(&request, message,
+                                                                                        sizeof message) == 0)
     return CUDA_SUCCESS;
   fprintf(stderr, "mock CUDA driver: kernel %s, %s\n", function->name.c_str(), message);
   return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-// ---- streams and events ------------------------------------------------------------------------------------------------------
+// ---- streams and events -------------------------------------------------------------------------------------------
 
-CUresult cuStreamCreate(CUstream* stream, unsigned) { *stream = reinterpret_cast<CUstream>(&the_stream); return CUDA_SUCCESS; }
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  *stream = reinterpret_cast<CUstream>(&the_stream);
+  return CUDA_SUCCESS;
+}
 CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
 CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
-CUresult cuEventCreate(CUevent* event, unsigned) { *event = reinterpret_cast<CUevent>(new Event{}); return CUDA_SUCCESS; }
-CUresult cuEventDestroy(CUevent event) { delete reinterpret_cast<Event*>(event); return CUDA_SUCCESS; }
-CUresult cuEventRecord(CUevent event, CUstream) { reinterpret_cast<Event*>(event)->milliseconds = now(); return CUDA_SUCCESS; }
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  *event = reinterpret_cast<CUevent>(new Event{});
+  return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy(CUevent event) {
+  delete reinterpret_cast<Event*>(event);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream) {
+  reinterpret_cast<Event*>(event)->milliseconds = now();
+  return CUDA_SUCCESS;
+}
 CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
-  *milliseconds = static_cast<float>(reinterpret_cast<Event*>(to)->milliseconds - reinterpret_cast<Event*>(from)->milliseconds);
+  *milliseconds =
+      static_cast<float>(reinterpret_cast<Event*>(to)->milliseconds - reinterpret_cast<Event*>(from)->milliseconds);
   return CUDA_SUCCESS;
 }
 

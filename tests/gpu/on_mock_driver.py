@@ -1,4 +1,4 @@
-"""Scenarios for the real PyCUDA on the mock driver; run as a script, in a process that finds the mock before any other libcuda.
+"""Scenarios for the real PyCUDA on the mock driver, each in a process that finds the mock before any other libcuda.
 
 python on_mock_driver.py SCENARIO
 """

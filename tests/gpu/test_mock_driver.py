@@ -1,6 +1,6 @@
 """The GPU path without a GPU: the real PyCUDA loads and launches emulated kernels through a mock of the CUDA driver.
 
-Needs CUDA headers (found through nvcc) and PyCUDA; `sh tests/gpu/build_pycuda.sh` builds the latter where there is no driver.
+Needs CUDA headers (found through nvcc) and PyCUDA; `sh tests/gpu/build_pycuda.sh` builds the latter without a driver.
 """
 
 from __future__ import annotations

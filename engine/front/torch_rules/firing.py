@@ -35,10 +35,10 @@ class Firing:
         self.result_entries: tuple[Entry, ...] = ()
 
     # ---- unnamed axes
-    def axis(self, extent: int) -> Axis:
+    def axis(self, extent: int, free: bool = False) -> Axis:
         """A new axis without a name."""
         leaf = unnamed(len(self.slots))
-        self.slots[leaf] = Slot(extent)
+        self.slots[leaf] = Slot(extent, free)
         return leaf
 
     def extent(self, entry: Entry) -> int:
@@ -68,14 +68,21 @@ class Firing:
             slot = self.slots.get(entry) if entry.__class__ is Axis else None
             if slot is None or n in (1, slot.extent):
                 continue
-            if slot.extent == 1:
+            if slot.extent == 1 and slot.free:
                 slot.extent = n
             elif not short:
                 raise Refusal(f"extent {n} of {view.name} meets {slot.extent}")
         return aligned
 
+    def place_result(self, entries: Sequence[Entry]) -> None:
+        """The brackets of the result: torch said its shape, so these extents are final."""
+        self.result_entries = self.align(entries, self.result)
+        for entry in self.result_entries:
+            if entry in self.slots:
+                self.slots[entry].free = False
+
     def _unwrapped(self, entry: Entry, n: int) -> Entry:
-        whole = entry.__class__ is Exactly and self.slots[entry.axis].extent in (1, n)
+        whole = entry.__class__ is Exactly and self.slots[entry.axis].extent == n
         return entry.axis if whole else entry
 
     def _plain(self, view: View, entries: tuple[Entry, ...]) -> bool:

@@ -112,7 +112,7 @@ class TorchRule:
         result = firing.result
         if isinstance(last, Definition):
             assert last.bracket is not None
-            firing.result_entries = firing.align(last.bracket.entries(firing, len(result.shape)), result)
+            firing.place_result(last.bracket.entries(firing, len(result.shape)))
             if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
                 raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
         for statement in self.statements:

@@ -173,7 +173,7 @@ class Item:
         if self.name is not None and self.name not in firing.env:
             if self.run:
                 return None
-            firing.env[self.name] = firing.axis(1)
+            firing.env[self.name] = firing.axis(1, free=True)
         value = self.closure(firing.env)
         return tuple(value) if self.run else (value,)
 
@@ -190,7 +190,7 @@ class Bracket:
         if None in groups:
             open_run = groups.index(None)
             count = rank - sum(len(group) for group in groups if group is not None)
-            bound = tuple(firing.axis(1) for _ in range(max(count, 0)))
+            bound = tuple(firing.axis(1, free=True) for _ in range(max(count, 0)))
             firing.env[self.items[open_run].name or ""] = bound
             groups[open_run] = bound
         return [entry for group in groups if group is not None for entry in group]

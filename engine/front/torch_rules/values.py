@@ -44,9 +44,13 @@ class View:
 
 @dataclass
 class Slot:
-    """An axis in the making. candidates: (of a computed value, age, axis) of the positions it stands at."""
+    """An axis in the making. candidates: (of a computed value, age, axis) of the positions it stands at.
+
+    free: a bracket made it, and its extent is that of the positions, of which those of size 1 say nothing.
+    """
 
     extent: int
+    free: bool = False
     candidates: list[tuple[bool, int, Axis]] = field(default_factory=list)
     axis: Axis | None = None
     bound: bool = False  # a Reduce sweeps it

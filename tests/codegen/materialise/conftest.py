@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.emulator.kernels import check as run_checked
 from dplc.codegen.emulator.kernels import run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import lower, read  # type: ignore[import-not-found]
-
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError, InternalError
@@ -30,9 +29,9 @@ kernel staged(x: {dtype}[{m}, {n}]) -> y: {dtype}[32, 32]:
 
 @pytest.mark.parametrize("via", ["SYNC", "ASYNC"])
 @pytest.mark.parametrize("fields", [
-    "", ", pad=4", ", pad=1", ", lanes=2", ", lanes=4, xor=(31, 1)", ", xor=(2, 1, 0)", ", xor=(0, 1, 2)", ", xor=(3, 31, 4)", ", swizzle=128",
+    "", ", pad=4", ", pad=1", ", lanes=4, xor=(31, 1)", ", xor=(2, 1, 0)", ", xor=(3, 31, 4)", ", swizzle=128",
 ])  # fmt: skip
-@pytest.mark.parametrize("shape", [(40, 40), (33, 36), (20, 27)])
+@pytest.mark.parametrize("shape", [(33, 36), (20, 27)])
 def test_layouts(check, via, fields, shape):
     """Chunks and single words, padded, flipped and ragged: cells beyond the source are zero."""
     m, n = shape
@@ -224,9 +223,13 @@ kernel wide(x: f32[2048]) -> y: f32[2048]:
         v = load x[t]
         y[t] = v
 """)
-    with pytest.raises(DplcError, match="2048 threads per block; a100 allows 1024"):
+    with pytest.raises(DplcError, match="2048 threads per block; 1024 are possible"):
         materialise(kernel, target("sm_80"))
-    (kernel,) = read(COPY.format(dtype="f32", m=40, n=40, origin="0, 0", via="ASYNC", fields=", depth=64, slot=0").replace("s[i", "s[0, i"))
+    (kernel,) = read(
+        COPY.format(dtype="f32", m=40, n=40, origin="0, 0", via="ASYNC", fields=", depth=64, slot=0").replace(
+            "s[i", "s[0, i"
+        )
+    )
     with pytest.raises(DplcError, match="262144 bytes of shared memory"):
         materialise(kernel, target("sm_80"))
     (kernel,) = read(COPY.format(dtype="f32", m=40, n=40, origin="0, 0", via="TMA", fields=""))

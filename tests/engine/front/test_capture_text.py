@@ -28,6 +28,29 @@ LN()(torch.randn(6, 20))""",
     "modules in a lambda": "(lambda a: nn.Linear(8, 4)(torch.tanh(nn.Linear(6, 8)(a))))(torch.randn(3, 6))",
     "modules in a comprehension": "nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)], nn.Tanh())(torch.randn(2, 4))",
     "modules by map": "nn.Sequential(*map(lambda n: nn.Linear(n, n), [4, 4]))(torch.randn(2, 4))",
+    "modules by map of a class": "nn.Sequential(*map(nn.Linear, [4, 5], [5, 6]))(torch.randn(2, 4))",
+    "a module by a call that may give none": """
+x = torch.randn(2, 4)
+def part(whole):
+    m = nn.Linear(4, 4)
+    return m if whole else m(x)
+a = part(True)
+part(False) + a(x)""",
+    "a module in a statement that prepares": """
+x = torch.randn(2, 4)
+def part(prepared):
+    m = nn.Linear(4, 4)
+    if prepared:
+        nn.init.ones_(m.weight)
+    return m(x)
+y = part(True)
+part(False) + y""",
+    "a class knows itself": """
+class B(nn.Module):
+    def forward(self, x):
+        return x.exp() if isinstance(self, B) else x
+m = B()
+m(torch.randn(3))""",
     "modules by partial": """
 from functools import partial, reduce
 f = partial(nn.Linear, 4)

@@ -10,9 +10,7 @@ from pathlib import Path
 import blocks
 import numpy as np
 import pytest
-from conftest import compiled
-from random_programs import data_for
-
+from built_in import compiled
 from dplc.engine.fuse.kernels import Plan, compile_graph
 from dplc.engine.fuse.key import key
 from dplc.engine.fuse.rules import FusionRules
@@ -20,6 +18,7 @@ from dplc.ir.interp import loop, tensor
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
 from dplc.ir.tensor import TensorGraph
+from random_programs import data_for
 
 HERE = Path(__file__).parent
 COUNTS = {"rms_norm": 1, "softmax": 1, "layer_norm": 1, "relu_matmul": 1, "sdpa": 2, "gqa": 5, "swiglu": 2}
@@ -29,7 +28,9 @@ def error(graph: TensorGraph, plan: Plan) -> float:
     data = data_for(graph, 0)
     memory = loop.run(plan.kernels, {name: np.atleast_1d(value) for name, value in data.items()})
     wanted = tensor.run(graph, data)
-    return max(float(np.max(np.abs(memory[o.name].reshape(w.shape) - w))) for o, w in zip(graph.outs, wanted, strict=True))
+    return max(
+        float(np.max(np.abs(memory[o.name].reshape(w.shape) - w))) for o, w in zip(graph.outs, wanted, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -75,7 +76,12 @@ def test_the_grid_comes_first_then_the_row(fusion: FusionRules) -> None:
     (kernel,) = compile_graph(blocks.softmax(), fusion).kernels
     (rows,) = kernel.body
     assert isinstance(rows, For) and rows.role == "free"
-    assert [(loop_.role, loop_.stop) for loop_ in nodes(kernel.body, For)] == [("free", 6), ("reduce", 40), ("reduce", 40), ("free", 40)]
+    assert [(loop_.role, loop_.stop) for loop_ in nodes(kernel.body, For)] == [
+        ("free", 6),
+        ("reduce", 40),
+        ("reduce", 40),
+        ("free", 40),
+    ]
 
 
 def test_merged_heads_are_written_merged(fusion: FusionRules) -> None:
@@ -86,7 +92,7 @@ def test_merged_heads_are_written_merged(fusion: FusionRules) -> None:
 
 def test_texts_do_not_depend_on_the_hash_seed() -> None:
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import blocks; from conftest import compiled\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import blocks; from built_in import compiled\n"
         "from dplc.engine.fuse.kernels import compile_graph; from dplc.engine.fuse.key import key\n"
         "from dplc.ir.text.print import print_unit\n"
         "for name in sys.argv[2:]:\n"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import numpy as np
 import pytest
-from conftest import compiled
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from random_programs import data_for, program
-
+from built_in import compiled
 from dplc.engine.fuse.kernels import compile_graph
 from dplc.ir.interp import loop, tensor
 from dplc.ir.text.print import print_unit
 from dplc.ir.text.read import read_unit
 from dplc.ir.text.tensor import print_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_programs import data_for, program
 
 TILES = (None, 1, 2, 4, 0)
 
@@ -28,7 +28,9 @@ def check(seed: int, tile: int | None) -> int:
     memory = loop.run(plan.kernels, {name: np.atleast_1d(value) for name, value in data.items()})
     for out, wanted in zip(graph.outs, tensor.run(graph, data), strict=True):
         got = memory[out.name].reshape(wanted.shape)
-        assert np.allclose(got, wanted, rtol=1e-9, atol=1e-9, equal_nan=True), f"seed {seed}, tile {tile}: {out.name}\n{print_graph(graph)}"
+        assert np.allclose(got, wanted, rtol=1e-9, atol=1e-9, equal_nan=True), (
+            f"seed {seed}, tile {tile}: {out.name}\n{print_graph(graph)}"
+        )
     return len(plan.kernels)
 
 
@@ -38,7 +40,7 @@ def test_kernels_mean_what_the_program_means(seed: int, tile: int | None) -> Non
     check(seed, tile)
 
 
-@pytest.mark.slow
+@pytest.mark.skipif("DPLC_LONG" not in os.environ, reason="a minute: set DPLC_LONG")
 def test_five_thousand_programs() -> None:
     for seed in range(5000):
         check(seed, TILES[seed % len(TILES)])

@@ -24,7 +24,9 @@ LOOP = "for k in 0..8 serial:\n    y[k] = 1.0"
 
 
 def chunk(parameters="", clauses="", result="for k in 0..n serial unroll=VALUE:\n        b.."):
-    return f"rule r{parameters} on tile\nmatch\n    for k in 0..n serial:\n        b..\n{clauses}rewrite\n    {result}\n"
+    return (
+        f"rule r{parameters} on tile\nmatch\n    for k in 0..n serial:\n        b..\n{clauses}rewrite\n    {result}\n"
+    )
 
 
 def unroll(parameters, clauses="", value="U"):
@@ -118,13 +120,19 @@ def test_the_deepest_guard_wins():
 
 
 def test_the_nearest_miss_of_a_pattern():
-    rules = "rule r on tile\nmatch\n    for k in 0..n serial:\n        s: Stage(depth=2)\n        Sync()\nrewrite\n    pass\n"
+    rules = (
+        "rule r on tile\nmatch\n    for k in 0..n serial:\n        s: Stage(depth=2)\n"
+        "        Sync()\nrewrite\n    pass\n"
+    )
     program = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth={})\n    {}"
     assert refusal(rules, program.format(2, "Wait()")) == [
         "rules/tile/001_test1.rw:5: r: the pattern matches nowhere; nearest miss after 2 statements: "
         "expected `Sync()`, found `Wait()`"
     ]
-    assert "after 1 statement: expected `s: Stage(depth=2)`, found `As = Stage(A" in refusal(rules, program.format(3, "Sync()"))[0]
+    assert (
+        "after 1 statement: expected `s: Stage(depth=2)`, found `As = Stage(A"
+        in refusal(rules, program.format(3, "Sync()"))[0]
+    )
     assert "expected the end of the block, found `Wait()`" in refusal(rules, program.format(2, "Sync()\n    Wait()"))[0]
     assert "expected `Sync()`, found the end of the block" in refusal(rules, "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth=2)")[0]  # fmt: skip
     assert "after 0 statements: expected `for k in 0..n serial:`, found `for j in 0..4 reduce:`" in refusal(rules, "for j in 0..4 reduce:\n    Sync()")[0]  # fmt: skip
@@ -132,16 +140,25 @@ def test_the_nearest_miss_of_a_pattern():
 
 
 def test_evidence_of_a_run_that_does_not_fit():
-    rules = "rule r on tile\nmatch\n    for k in 0..n serial:\n        s: Stage()+\n        Sync()\n        rest..\n        Sync()\nrewrite\n    pass\n"
+    rules = (
+        "rule r on tile\nmatch\n    for k in 0..n serial:\n        s: Stage()+\n"
+        "        Sync()\n        rest..\n        Sync()\nrewrite\n    pass\n"
+    )
     program = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0))\n    Sync()\n    {}"
-    assert "after 3 statements: expected `Sync()`, found `y[0] = 1.0`" in refusal(rules, program.format("y[0] = 1.0"))[0]
+    assert (
+        "after 3 statements: expected `Sync()`, found `y[0] = 1.0`" in refusal(rules, program.format("y[0] = 1.0"))[0]
+    )
 
 
 # ---- cost: what is asked, and how often
 
 
 def test_a_let_that_no_guard_reads_runs_only_when_the_rule_rewrites():
-    rules = unroll("(U: int in {2, 4} = 4)", 'let late = test_say("late", 1)\nlet early = test_say("early", 2)\nwhere early > U - 9 because "x"\n', "late + U")
+    rules = unroll(
+        "(U: int in {2, 4} = 4)",
+        'let late = test_say("late", 1)\nlet early = test_say("early", 2)\nwhere early > U - 9 because "x"\n',
+        "late + U",
+    )
     found = list(choices(engine(rules), "r", block(LOOP), TARGET))
     assert len(found) == 2 and ASKED == ["early"]
     assert text(found[0].apply()).startswith("for k in 0..8 serial unroll=3")
@@ -177,13 +194,18 @@ def test_every_legal_rule_site_and_parameter_is_a_choice():
 
 
 def test_choices_are_lazy():
-    found = choices(engine(unroll('(U: int in {2, 4} = 4)', 'let x = test_say("x", n)\nwhere x > 0 because "x"\n')), "r", block("\n".join(LOOP.replace("k", f"k{n}") for n in range(9))), TARGET)
+    found = choices(
+        engine(unroll("(U: int in {2, 4} = 4)", 'let x = test_say("x", n)\nwhere x > 0 because "x"\n')),
+        "r",
+        block("\n".join(LOOP.replace("k", f"k{n}") for n in range(9))),
+        TARGET,
+    )
     next(found)
     assert ASKED == ["x"]
 
 
 def test_pick_tries_every_element():
-    rules = unroll("", "pick u in (2, 4)\nwhere u > 2 because \"small\"\n", "u")
+    rules = unroll("", 'pick u in (2, 4)\nwhere u > 2 because "small"\n', "u")
     assert fire(rules, LOOP).startswith("for k in 0..8 serial unroll=4")
     assert [c.key for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0()"]
 
@@ -197,7 +219,10 @@ def test_every_way_to_match_is_a_site():
 def test_a_variable_of_the_match_can_be_pinned():
     from dplc.ir.expr import Var
 
-    rules = "rule r on tile\nmatch\n    Tile(pre.., x:n=REG, post..):\n        b..\nrewrite\n    Tile(pre.., x:n=VEC, post..):\n        b..\n"
+    rules = (
+        "rule r on tile\nmatch\n    Tile(pre.., x:n=REG, post..):\n        b..\nrewrite\n"
+        "    Tile(pre.., x:n=VEC, post..):\n        b..\n"
+    )
     program = "Tile(i:4=REG, j:4=REG):\n    y[i, j] = 1.0"
     assert fire(rules, program, x=Var("j")) == plain("Tile(i:4=REG, j:4=VEC):\n    y[i, j] = 1.0")
     assert "x is pinned" in refusal(rules, program, x=Var("q"))[0]

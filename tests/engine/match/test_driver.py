@@ -46,7 +46,9 @@ def test_repeat_goes_on_until_no_site_is_left():
 
 
 def test_a_pass_that_does_not_stop_names_its_rule():
-    endless = BUMP.replace("where n > 1                              because \"one round\"\n", "").replace("n - 1", "n + 1")
+    endless = BUMP.replace('where n > 1                              because "one round"\n', "").replace(
+        "n - 1", "n + 1"
+    )
     with pytest.raises(DplcError, match=r"does not stop: 64 firings in kernel `example`, last `bump`"):
         fire("@repeat" + endless, LOOP)
 
@@ -57,12 +59,19 @@ def test_the_result_must_differ():
 
 
 def test_what_the_canonical_rules_undo_is_no_firing():
-    undone = "@repeat\nrule twice on tile\nmatch\n    Wait()\nrewrite\n    Wait()\n    Wait()\n@canonical\nrule once on tile\nmatch\n    Wait()\n    Wait()\nrewrite\n    Wait()\n"
+    undone = (
+        "@repeat\nrule twice on tile\nmatch\n    Wait()\nrewrite\n    Wait()\n    Wait()\n"
+        "@canonical\nrule once on tile\nmatch\n    Wait()\n    Wait()\nrewrite\n    Wait()\n"
+    )
     assert fire(undone, "Wait()") == "Wait()"
 
 
 def test_rules_of_a_pass_are_tried_in_file_order():
-    rules = "rule first on tile\nmatch\n    Wait(keep=n)\nwhere n > 3 because \"x\"\nrewrite\n    Wait(keep=1)\nrule second on tile\nmatch\n    Wait(keep=n)\nrewrite\n    Wait(keep=2)\n"
+    rules = (
+        'rule first on tile\nmatch\n    Wait(keep=n)\nwhere n > 3 because "x"\nrewrite\n'
+        "    Wait(keep=1)\nrule second on tile\nmatch\n    Wait(keep=n)\nrewrite\n"
+        "    Wait(keep=2)\n"
+    )
     made = engine(rules)
     step = "test1"
     assert text(made.fire(step, block("Wait(keep=9)"), TARGET)) == "Wait(keep=1)"
@@ -86,7 +95,11 @@ def test_canonical_rules_run_to_a_fixpoint_after_every_firing():
 
 
 def test_canonical_rules_that_undo_each_other_are_named():
-    rules = "rule r on tile\nmatch\n    Sync()\nrewrite\n    Wait()\n@canonical\nrule up on tile\nmatch\n    Wait(keep=0)\nrewrite\n    Wait(keep=1)\n@canonical\nrule down on tile\nmatch\n    Wait(keep=1)\nrewrite\n    Wait(keep=0)\n"
+    rules = (
+        "rule r on tile\nmatch\n    Sync()\nrewrite\n    Wait()\n@canonical\n"
+        "rule up on tile\nmatch\n    Wait(keep=0)\nrewrite\n    Wait(keep=1)\n@canonical\n"
+        "rule down on tile\nmatch\n    Wait(keep=1)\nrewrite\n    Wait(keep=0)\n"
+    )
     with pytest.raises(DplcError, match="undo each other: up, down"):
         fire(rules, "Sync()")
 
@@ -98,13 +111,20 @@ def test_a_kernel_is_made_canonical_once():
 
 
 def test_kernels_that_a_pass_makes_count_as_done():
-    split = "rule split on module\nmatch\n    kernel f(ins..) -> outs..:\n        body..\nlet g = fresh(f, \"a\")\nrewrite\n    kernel g(ins..) -> outs..:\n        body..\n    kernel f(ins..) -> outs..:\n        body..\n"
+    split = (
+        "rule split on module\nmatch\n    kernel f(ins..) -> outs..:\n        body..\n"
+        'let g = fresh(f, "a")\nrewrite\n    kernel g(ins..) -> outs..:\n        body..\n'
+        "    kernel f(ins..) -> outs..:\n        body..\n"
+    )
     made = engine(split).fire("split", block("kernel k(x: f32[4]) -> y: f32[4]:\n    y[0] = 1.0"), TARGET)
     assert [kernel.name for kernel in made] == ["k_a", "k"]
 
 
 def test_fuel_is_counted_per_kernel():
-    many = "\n".join(f"kernel f{n}(x: f32[4]) -> y{n}: f32[4]:\n    for k in 0..4 serial:\n        y{n}[k] = 1.0\n" for n in range(70))
+    many = "\n".join(
+        f"kernel f{n}(x: f32[4]) -> y{n}: f32[4]:\n    for k in 0..4 serial:\n        y{n}[k] = 1.0\n"
+        for n in range(70)
+    )
     made = engine("@repeat" + BUMP).fire("bump", block(many), TARGET)
     assert len(made) == 70 and all(kernel.body[0].stop == 1 for kernel in made)
 
@@ -129,13 +149,23 @@ def step(made, name, label=None, group=None, **parameters):
 
 
 def test_passes_run_in_the_order_of_the_pipeline():
-    made = engine("rule a on tile\nmatch\n    Sync()\nrewrite\n    Wait()\n", "rule b on tile\nmatch\n    Wait()\nrewrite\n    Wait(keep=1)\n")
-    assert text(run_pipeline(made, [step(made, "test1"), step(made, "test2")], block("Sync()"), TARGET)) == "Wait(keep=1)"
+    made = engine(
+        "rule a on tile\nmatch\n    Sync()\nrewrite\n    Wait()\n",
+        "rule b on tile\nmatch\n    Wait()\nrewrite\n    Wait(keep=1)\n",
+    )
+    assert (
+        text(run_pipeline(made, [step(made, "test1"), step(made, "test2")], block("Sync()"), TARGET)) == "Wait(keep=1)"
+    )
     assert text(run_pipeline(made, [step(made, "test2"), step(made, "test1")], block("Sync()"), TARGET)) == "Wait()"
 
 
 def test_one_of_a_group_fires_in_each_kernel():
-    made = engine("rule a on tile\nmatch\n    for k in 0..4 serial:\n        b..\nrewrite\n    for k in 0..4 free:\n        b..\n", "rule b on tile\nmatch\n    for k in 0..n role:\n        b..\nrewrite\n    for k in 0..n reduce:\n        b..\n")
+    made = engine(
+        "rule a on tile\nmatch\n    for k in 0..4 serial:\n        b..\nrewrite\n"
+        "    for k in 0..4 free:\n        b..\n",
+        "rule b on tile\nmatch\n    for k in 0..n role:\n        b..\nrewrite\n"
+        "    for k in 0..n reduce:\n        b..\n",
+    )
     steps = [step(made, "a", group="a | b"), step(made, "b", group="a | b")]
     trace = Trace()
     result = run_pipeline(made, steps, block(TWO), TARGET, trace)
@@ -144,7 +174,11 @@ def test_one_of_a_group_fires_in_each_kernel():
 
 
 def test_only():
-    made = engine(BUMP, "rule b on tile\nmatch\n    Wait()\nrewrite\n    Sync()\nrule c on tile\nmatch\n    Sync()\nrewrite\n    Wait()\n")
+    made = engine(
+        BUMP,
+        "rule b on tile\nmatch\n    Wait()\nrewrite\n    Sync()\nrule c on tile\nmatch\n"
+        "    Sync()\nrewrite\n    Wait()\n",
+    )
     steps = [step(made, "test1", "first"), step(made, "test2")]
     assert [s.label for s in only(steps, ["first"])] == ["first"]
     assert [[r.name for r in s.rules] for s in only(steps, ["c"])] == [["c"]]
@@ -202,10 +236,15 @@ def test_without_a_trace_no_evidence_is_collected():
 
 def test_other_levels_write_the_same_records():
     trace = Trace().at("torch")
-    trace.add(Firing(trace.prefix, "relu", "relu", "rules/torch/x.rw:1", "f", "3", {}, ("y = Relu(x)",), ("y = maximum(x, 0)",)))
+    trace.add(
+        Firing(
+            trace.prefix, "relu", "relu", "rules/torch/x.rw:1", "f", "3", {}, ("y = Relu(x)",), ("y = maximum(x, 0)",)
+        )
+    )
     trace.add(Skip("f", "fuse", "fuse", "f", Text("too big")))
     assert trace.render(2) == (
-        ">>> d:relu\n# d:relu relu at f 3 rules/torch/x.rw:1\n@@ -1 +1 @@\n-y = Relu(x)\n+y = maximum(x, 0)\n<<< d:relu\n"
+        ">>> d:relu\n# d:relu relu at f 3 rules/torch/x.rw:1\n@@ -1 +1 @@\n-y = Relu(x)\n"
+        "+y = maximum(x, 0)\n<<< d:relu\n"
         "--- f:fuse skipped at f: too big\n"
     )
     assert [event.record()["event"] for event in trace.events] == ["fired", "skipped"]

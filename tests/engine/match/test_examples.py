@@ -61,22 +61,29 @@ def test_a_rule_that_does_not_fire_says_why():
 
 def test_results_are_compared_in_canonical_form():
     canonical = "@canonical\nrule sync_sync on tile\nmatch\n    Sync()\n    Sync()\nrewrite\n    Sync()\n"
-    rule = 'rule r on tile\nmatch\n    Wait()\nrewrite\n    Sync()\n    Sync()\nexample "x"\n    Wait()\ngives\n    Sync()\n    Sync()\n    Sync()\n'
+    rule = (
+        'rule r on tile\nmatch\n    Wait()\nrewrite\n    Sync()\n    Sync()\nexample "x"\n'
+        "    Wait()\ngives\n    Sync()\n    Sync()\n    Sync()\n"
+    )
     assert run_examples(engine(canonical + rule)) == (1, [])
 
 
 def test_kernels_in_examples():
     rule = (
-        "rule r on module\nmatch\n    kernel f(ins..) -> outs..:\n        Sync()\nrewrite\n    kernel f(ins..) -> outs..:\n        Wait()\n"
-        'example "x"\n    kernel f(x: f32[4]) -> y: f32[4]:\n        Sync()\ngives\n    kernel f(x: f32[4]) -> y: f32[4]:\n        Wait()\n'
+        "rule r on module\nmatch\n    kernel f(ins..) -> outs..:\n        Sync()\nrewrite\n"
+        "    kernel f(ins..) -> outs..:\n        Wait()\n"
+        'example "x"\n    kernel f(x: f32[4]) -> y: f32[4]:\n        Sync()\ngives\n'
+        "    kernel f(x: f32[4]) -> y: f32[4]:\n        Wait()\n"
     )
     assert run_examples(engine(rule)) == (1, [])
 
 
 def test_examples_of_local_rules_take_their_arguments():
     rule = (
-        "@local\nrule r(t, T) on tile\nmatch\n    for k in 0..n free:\n        b..\nrewrite\n    for k in t..n by T free:\n        b..\n"
-        'example "x" (t=lane, T=32)\n    for k in 0..8 free:\n        y[k] = 1.0\ngives\n    for k in lane..8 by 32 free:\n        y[k] = 1.0\n'
+        "@local\nrule r(t, T) on tile\nmatch\n    for k in 0..n free:\n        b..\nrewrite\n"
+        "    for k in t..n by T free:\n        b..\n"
+        'example "x" (t=lane, T=32)\n    for k in 0..8 free:\n        y[k] = 1.0\ngives\n'
+        "    for k in lane..8 by 32 free:\n        y[k] = 1.0\n"
     )
     assert run_examples(engine(rule)) == (1, [])
 
@@ -88,6 +95,9 @@ def test_other_levels_register_a_runner(monkeypatch):
     def run(made, rule, example, target):
         return Failure(rule, example, "was run")
 
-    rule = 'rule r on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = maximum(x, 0)\nexample "x"\n    y = Relu(x)\ngives no "z"\n'
+    rule = (
+        "rule r on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = maximum(x, 0)\n"
+        'example "x"\n    y = Relu(x)\ngives no "z"\n'
+    )
     count, failures = run_examples(engine(rule))
     assert count == 1 and "was run" in failures[0].render()

@@ -15,14 +15,21 @@ NAMES = ["__import__", "exec", "eval", "env", "near", "block", "start", "result"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_is_only_a_name(name):
-    rule = f"rule r on tile\nmatch\n    for {name} in 0..n serial:\n        xs..\n        y[{name}] = {name}_2\nrewrite\n    for {name} in 0..n free:\n        xs..\n        y[{name}] = {name}_2\n"
+    rule = (
+        f"rule r on tile\nmatch\n    for {name} in 0..n serial:\n        xs..\n"
+        f"        y[{name}] = {name}_2\nrewrite\n    for {name} in 0..n free:\n        xs..\n"
+        f"        y[{name}] = {name}_2\n"
+    )
     made = engine(rule).fire("r", block("for k in 0..4 serial:\n    Sync()\n    y[k] = v"), TARGET)
     assert made[0].body[0].role == "free" and made[0].body[0].var == "k"
 
 
 def test_strings_and_file_names_are_only_text(tmp_path):
     evil = '__import__("os")'.replace('"', "'")
-    rule = f'rule r on tile\nmatch\n    Wait(keep=n)\nwhere n > 9   because "{evil} \\\\N{{x}} {{n}} %s"\nrewrite\n    Sync()\n'
+    rule = (
+        f"rule r on tile\nmatch\n    Wait(keep=n)\n"
+        f'where n > 9   because "{evil} \\\\N{{x}} {{n}} %s"\nrewrite\n    Sync()\n'
+    )
     name = "\n'''\nimport os\nos.abort()\n'''.rw"
     made = Engine(RuleSet([read_rules(Source(name, rule))]))
     reasons = [r.render() for r in made.why_not("r", block("Wait(keep=1)"), TARGET)]
@@ -61,7 +68,7 @@ rewrite
 
 
 def test_a_member_cannot_reach_into_python():
-    rule = "rule r on tile\nmatch\n    s: Wait()\nwhere s.{} == 1 because \"x\"\nrewrite\n    Sync()\n"
+    rule = 'rule r on tile\nmatch\n    s: Wait()\nwhere s.{} == 1 because "x"\nrewrite\n    Sync()\n'
     for field in ("__class__", "__reduce__", "_memo"):
         with pytest.raises(DplcError, match="no field"):
             refusal(rule.format(field), "Wait()")
@@ -72,7 +79,11 @@ def test_generated_words():
     from dplc.engine.match.expressions import RuleExpressions
     from dplc.engine.match.pattern import _start
 
-    rule = engine("rule r on tile\nmatch\n    for k in 0..n serial:\n        xs..\n        Sync()\nrewrite\n    Sync()\n").rule("r").rule
+    rule = (
+        engine("rule r on tile\nmatch\n    for k in 0..n serial:\n        xs..\n        Sync()\nrewrite\n    Sync()\n")
+        .rule("r")
+        .rule
+    )
     maker = _start(RuleExpressions("tile"), (), True)
     maker.items("block", "start", rule.match, False, maker.one_statement)
     words = set(re.findall(r"[A-Za-z_]+\w*", maker.text()))

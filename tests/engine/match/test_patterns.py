@@ -79,7 +79,11 @@ def test_a_load_without_a_guard_matches_unguarded_loads_only():
 
 def test_runs_are_tried_shortest_first():
     found = matches("xs..\nb = load _[_..]\nrest..", LOADS)
-    assert [(len(m["xs"]), len(m["rest"])) for m in found if len(m["xs"]) + len(m["rest"]) == 2] == [(0, 2), (1, 1), (2, 0)]
+    assert [(len(m["xs"]), len(m["rest"])) for m in found if len(m["xs"]) + len(m["rest"]) == 2] == [
+        (0, 2),
+        (1, 1),
+        (2, 0),
+    ]
 
 
 def test_all_splits_of_two_runs():
@@ -131,7 +135,9 @@ def test_a_star_capture_may_be_empty():
 
 def test_what_a_star_capture_may_have_bound_binds_later():
     pattern = "for k in 0..4 serial:\n    ss: Stage(depth=N)*\n    Sync()\n    x: Wait(keep=N)"
-    with_stage = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth={})\n    Sync()\n    Wait(keep=2)"
+    with_stage = (
+        "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth={})\n    Sync()\n    Wait(keep=2)"
+    )
     assert matches(pattern, with_stage.format(2))[0]["N"] == 2
     assert not matches(pattern, with_stage.format(3))
     assert matches(pattern, "for k in 0..4 serial:\n    Sync()\n    Wait(keep=7)")[0]["N"] == 7

@@ -136,12 +136,19 @@ def test_split_k_makes_a_second_kernel_that_later_passes_reach_too(made):
 
 
 def test_trap_1_a_stride_is_not_dropped_silently(made):
-    strided = "for k in 0..33 by 2 reduce:\n    a = load A[k]\n    b = load B[k]\n    p = multiply(a, b)\n    acc <- add(acc, p)"
+    strided = (
+        "for k in 0..33 by 2 reduce:\n    a = load A[k]\n    b = load B[k]\n"
+        "    p = multiply(a, b)\n    acc <- add(acc, p)"
+    )
     assert text(made.fire("chunk_matmul_k", block(strided), TARGET)) == strided
 
 
 def test_trap_4_a_slab_label_is_its_own(made):
-    program = "Tile(i:16=THREAD, j:16=THREAD):\n    As = Stage(A, origin=(0), slab=(i:16@0))\n    for k in 0..8 reduce:\n        a = load As[i]\n        b = load A[k]\n        c = load B[k]\n        acc <- add(acc, a)"
+    program = (
+        "Tile(i:16=THREAD, j:16=THREAD):\n    As = Stage(A, origin=(0), slab=(i:16@0))\n"
+        "    for k in 0..8 reduce:\n        a = load As[i]\n        b = load A[k]\n"
+        "        c = load B[k]\n        acc <- add(acc, a)"
+    )
     out = text(made.fire("register_tile", block(program), TARGET, {"FM": 2, "FN": 2}))
     assert "slab=(i:16@0)" in out and "load As[i*2 + i_r]" in out
 
@@ -153,13 +160,21 @@ def test_trap_5_an_affine_form_is_found_inside_a_sum(made):
 
 
 def test_trap_11_peeled_copies_rename_values_but_not_accumulators(made):
-    flat = "for k in 0..4 serial:\n    As = Stage(A, origin=(k*16), slab=(t:16@0), depth=2, slot=k % 2, via=ASYNC)\n    Wait()\n    Sync()\n    a = load As[k % 2, t]\n    acc <- add(acc, a)"
+    flat = (
+        "for k in 0..4 serial:\n"
+        "    As = Stage(A, origin=(k*16), slab=(t:16@0), depth=2, slot=k % 2, via=ASYNC)\n"
+        "    Wait()\n    Sync()\n    a = load As[k % 2, t]\n    acc <- add(acc, a)"
+    )
     out = text(made.fire("pipeline_k_outer", block(flat), TARGET))
     assert out.count("acc <- add(acc, a)") == 2 and wellformed(block(out)[0]) is None
 
 
 def test_trap_13_a_recorded_choice_names_its_site(made):
-    program = block("for i in 0..4 serial:\n    Sync()\n    for j in 0..8 reduce:\n        a = load A[j]\n        b = load B[j]\n        acc <- add(acc, a)\nfor l in 0..8 reduce:\n    a = load A[l]\n    b = load B[l]\n    acc <- add(acc, a)")
+    program = block(
+        "for i in 0..4 serial:\n    Sync()\n    for j in 0..8 reduce:\n"
+        "        a = load A[j]\n        b = load B[j]\n        acc <- add(acc, a)\n"
+        "for l in 0..8 reduce:\n    a = load A[l]\n    b = load B[l]\n    acc <- add(acc, a)"
+    )
     keys = [c.key for c in choices(made, "chunk_matmul_k", program, TARGET)]
     assert keys == ["chunk_matmul_k@0/1(BK=2)", "chunk_matmul_k@0/1(BK=4)"]
 

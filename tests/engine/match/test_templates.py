@@ -45,50 +45,96 @@ def test_with_an_unknown_field_is_a_located_error():
 
 def test_sticky_fields_are_kept():
     program = "Tile(i:4=THREAD, resident=2, snake=1):\n    Sync()"
-    assert fire(rule("Tile(a..):\n    b..", "Tile(a..):\n        Wait()"), program).startswith("Tile(i:4=THREAD, resident=2, snake=1)")
-    assert fire(rule("Tile(a..):\n    b..", "Tile(a.., resident=3):\n        b.."), program).startswith("Tile(i:4=THREAD, resident=3, snake=1)")
+    assert fire(rule("Tile(a..):\n    b..", "Tile(a..):\n        Wait()"), program).startswith(
+        "Tile(i:4=THREAD, resident=2, snake=1)"
+    )
+    assert fire(rule("Tile(a..):\n    b..", "Tile(a.., resident=3):\n        b.."), program).startswith(
+        "Tile(i:4=THREAD, resident=3, snake=1)"
+    )
 
 
 def test_runs_are_spliced_in_any_order():
-    made = fire(rule("for k in 0..n serial:\n    a = load A[i..]\n    rest..", "rest..\na = load A[i..]"), "for k in 0..4 serial:\n    a = load A[0]\n    Sync()\n    Wait()")
+    made = fire(
+        rule("for k in 0..n serial:\n    a = load A[i..]\n    rest..", "rest..\na = load A[i..]"),
+        "for k in 0..4 serial:\n    a = load A[0]\n    Sync()\n    Wait()",
+    )
     assert made == plain("Sync()\nWait()\na = load A[0]")
 
 
 def test_substitution_of_a_variable():
-    made = fire(rule("for k in 0..n serial:\n    b..", "b[k := 3]..\nb[k := 4].."), "for k in 0..9 serial:\n    y[k*2] = 1.0")
+    made = fire(
+        rule("for k in 0..n serial:\n    b..", "b[k := 3]..\nb[k := 4].."), "for k in 0..9 serial:\n    y[k*2] = 1.0"
+    )
     assert made == plain("y[6] = 1.0\ny[8] = 1.0")
 
 
 def test_substitution_stops_at_a_loop_that_binds_the_name():
-    made = fire(rule("for k in 0..n serial:\n    b..", "b[k := 3].."), "for k in 0..9 serial:\n    y[k] = 1.0\n    for k in 0..2 serial:\n        z[k] = 1.0")
+    made = fire(
+        rule("for k in 0..n serial:\n    b..", "b[k := 3].."),
+        "for k in 0..9 serial:\n    y[k] = 1.0\n    for k in 0..2 serial:\n        z[k] = 1.0",
+    )
     assert made == plain("y[3] = 1.0\nfor k in 0..2 serial:\n    z[k] = 1.0")
 
 
 def test_several_substitutions_happen_at_once():
-    made = fire(rule("for i in 0..n free:\n    for j in 0..m free:\n        b..", "for i in 0..m free:\n    for j in 0..n free:\n        b[i := j, j := i].."), "for i in 0..2 free:\n    for j in 0..3 free:\n        y[i, j] = 1.0")
+    made = fire(
+        rule(
+            "for i in 0..n free:\n    for j in 0..m free:\n        b..",
+            "for i in 0..m free:\n    for j in 0..n free:\n        b[i := j, j := i]..",
+        ),
+        "for i in 0..2 free:\n    for j in 0..3 free:\n        y[i, j] = 1.0",
+    )
     assert made == plain("for i in 0..3 free:\n    for j in 0..2 free:\n        y[j, i] = 1.0")
 
 
 def test_affine_substitution():
-    made = fire(rule("Tile(j:T=THREAD, r:F=REG):\n    b..", "Tile(j:T=THREAD, q:F // 2=REG, r:2=REG):\n    b[j*F + r := q*(T*2) + j*2 + r].."), "Tile(j:8=THREAD, r:4=REG):\n    a = load A[o*64 + j*4 + r]\n    y[j*8 + r*2 + 1] = a")
-    assert made == plain("Tile(j:8=THREAD, q:2=REG, r:2=REG):\n    a = load A[o*64 + q*16 + j*2 + r]\n    y[q*32 + j*4 + r*2 + 1] = a")
+    made = fire(
+        rule(
+            "Tile(j:T=THREAD, r:F=REG):\n    b..",
+            "Tile(j:T=THREAD, q:F // 2=REG, r:2=REG):\n    b[j*F + r := q*(T*2) + j*2 + r]..",
+        ),
+        "Tile(j:8=THREAD, r:4=REG):\n    a = load A[o*64 + j*4 + r]\n    y[j*8 + r*2 + 1] = a",
+    )
+    assert made == plain(
+        "Tile(j:8=THREAD, q:2=REG, r:2=REG):\n    a = load A[o*64 + q*16 + j*2 + r]\n    y[q*32 + j*4 + r*2 + 1] = a"
+    )
 
 
 def test_substitution_of_lists_and_of_renamings_that_facts_made():
-    made = fire(rule("Tile(axes..=THREAD):\n    b..", "Tile(axes..):\n    b[names.. := twice..]..", "let names = [a.name for a in axes]\nlet twice = [2*n for n in names]\n"), "Tile(i:4=THREAD, j:4=THREAD):\n    y[i, j] = 1.0")
+    made = fire(
+        rule(
+            "Tile(axes..=THREAD):\n    b..",
+            "Tile(axes..):\n    b[names.. := twice..]..",
+            "let names = [a.name for a in axes]\nlet twice = [2*n for n in names]\n",
+        ),
+        "Tile(i:4=THREAD, j:4=THREAD):\n    y[i, j] = 1.0",
+    )
     assert made == plain("Tile(i:4=THREAD, j:4=THREAD):\n    y[i*2, j*2] = 1.0")
-    made = fire(rule("Sync()\na: Load()+\nrest..", "a[test_renaming(a)]..\nrest[test_renaming(a)].."), "Sync()\nc = load A[1]\ny[0] = c")
+    made = fire(
+        rule("Sync()\na: Load()+\nrest..", "a[test_renaming(a)]..\nrest[test_renaming(a)].."),
+        "Sync()\nc = load A[1]\ny[0] = c",
+    )
     assert made == plain("c_new = load A[1]\ny[0] = c_new")
 
 
 def test_roles_of_runs_of_axes():
-    made = fire(rule("Tile(axes..=THREAD):\n    b..", "Tile(axes..=BLOCK, t:32=THREAD):\n    b.."), "Tile(i:4=THREAD, j:4=THREAD):\n    Sync()")
+    made = fire(
+        rule("Tile(axes..=THREAD):\n    b..", "Tile(axes..=BLOCK, t:32=THREAD):\n    b.."),
+        "Tile(i:4=THREAD, j:4=THREAD):\n    Sync()",
+    )
     assert made == plain("Tile(i:4=BLOCK, j:4=BLOCK, t:32=THREAD):\n    Sync()")
 
 
 def test_each_emits_its_block_once_per_element_and_renames_later_copies():
-    made = fire(rule("for k in 0..n serial:\n    b..", "each j in 0..n:\n    b[k := j].."), "for k in 0..3 serial:\n    a = load A[k]\n    p = multiply(a, a)\n    acc <- add(acc, p)")
-    assert made == plain("a = load A[0]\np = multiply(a, a)\nacc <- add(acc, p)\na1 = load A[1]\np1 = multiply(a1, a1)\nacc <- add(acc, p1)\na2 = load A[2]\np2 = multiply(a2, a2)\nacc <- add(acc, p2)")
+    made = fire(
+        rule("for k in 0..n serial:\n    b..", "each j in 0..n:\n    b[k := j].."),
+        "for k in 0..3 serial:\n    a = load A[k]\n    p = multiply(a, a)\n    acc <- add(acc, p)",
+    )
+    assert made == plain(
+        "a = load A[0]\np = multiply(a, a)\nacc <- add(acc, p)\na1 = load A[1]\n"
+        "p1 = multiply(a1, a1)\nacc <- add(acc, p1)\na2 = load A[2]\np2 = multiply(a2, a2)\n"
+        "acc <- add(acc, p2)"
+    )
 
 
 def test_each_over_pairs():
@@ -97,7 +143,13 @@ def test_each_over_pairs():
 
 
 def test_each_over_records_of_a_fact():
-    made = fire(rule("for k in 0..n reduce:\n    b..", "for k in 0..n reduce:\n    b..\neach a in test_accumulators(b):\n    Combine(a.acc, a.fn, over=[k])"), "for k in 0..4 reduce:\n    s <- add(s, k)\n    m <- maximum(m, k)")
+    made = fire(
+        rule(
+            "for k in 0..n reduce:\n    b..",
+            "for k in 0..n reduce:\n    b..\neach a in test_accumulators(b):\n    Combine(a.acc, a.fn, over=[k])",
+        ),
+        "for k in 0..4 reduce:\n    s <- add(s, k)\n    m <- maximum(m, k)",
+    )
     assert made.endswith("Combine(s, add, over=(k))\nCombine(m, maximum, over=(k))")
 
 
@@ -115,8 +167,17 @@ def test_an_arm_with_a_bound_buffer_leaves_the_others_alone():
 
 
 def test_an_arm_with_a_condition_and_a_domain():
-    made = fire(rule("x = load A[i..]\nrest..", "x = load A[i..]\nrest.. with load b[j..] => load n[j..] for n in names where b == A", "let names = [x, A]\n"), LOADS)
-    assert made == plain("a = load A[i, k]\nfor j in 0..2 serial:\n    b = load B[k]\n    c = load a[j, 0] if j < 1 else 2.0")
+    made = fire(
+        rule(
+            "x = load A[i..]\nrest..",
+            "x = load A[i..]\nrest.. with load b[j..] => load n[j..] for n in names where b == A",
+            "let names = [x, A]\n",
+        ),
+        LOADS,
+    )
+    assert made == plain(
+        "a = load A[i, k]\nfor j in 0..2 serial:\n    b = load B[k]\n    c = load a[j, 0] if j < 1 else 2.0"
+    )
 
 
 def test_an_arm_keeps_the_guard_of_a_load_unless_it_speaks_of_it():
@@ -186,14 +247,31 @@ def test_a_local_rule_takes_its_arguments():
 
 
 def test_inside_plugs_the_hole():
-    made = fire(rule("Tile(a..):\n    inside ctx:\n        for k in 0..n serial:\n            b..", "Tile(a..):\n    inside ctx:\n        Sync()\n        b[k := 0].."), "Tile(i:4=THREAD):\n    Wait()\n    if i < 2:\n        for k in 0..1 serial:\n            y[k] = 1.0\n        Wait()")
-    assert made == plain("Tile(i:4=THREAD):\n    Wait()\n    if i < 2:\n        Sync()\n        y[0] = 1.0\n        Wait()")
+    made = fire(
+        rule(
+            "Tile(a..):\n    inside ctx:\n        for k in 0..n serial:\n            b..",
+            "Tile(a..):\n    inside ctx:\n        Sync()\n        b[k := 0]..",
+        ),
+        "Tile(i:4=THREAD):\n    Wait()\n    if i < 2:\n        for k in 0..1 serial:\n"
+        "            y[k] = 1.0\n        Wait()",
+    )
+    assert made == plain(
+        "Tile(i:4=THREAD):\n    Wait()\n    if i < 2:\n        Sync()\n        y[0] = 1.0\n        Wait()"
+    )
 
 
-@pytest.mark.parametrize(("condition", "wanted"), [("1 < 2", "Wait()"), ("2 < 1", "pass"), ("i < 2", "if i < 2:\n    Wait()"), ("i < i", "pass")])
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [("1 < 2", "Wait()"), ("2 < 1", "pass"), ("i < 2", "if i < 2:\n    Wait()"), ("i < i", "pass")],
+)
 def test_if_folds(condition, wanted):
     program = "for i in 0..4 serial:\n    Sync()"
-    made = fire(rule("for i in 0..4 serial:\n    Sync()", f"for i in 0..4 serial unroll=2:\n    if {condition}:\n        Wait()"), program)
+    made = fire(
+        rule(
+            "for i in 0..4 serial:\n    Sync()", f"for i in 0..4 serial unroll=2:\n    if {condition}:\n        Wait()"
+        ),
+        program,
+    )
     assert made == plain("for i in 0..4 serial unroll=2:\n" + indent(wanted))
 
 
@@ -204,16 +282,29 @@ def test_an_if_around_nothing_leaves_nothing():
 
 def test_pass_and_drop_leave_nothing():
     assert fire(rule("for i in 0..4 serial:\n    b..", "pass"), "for i in 0..4 serial:\n    Sync()") == "pass"
-    assert fire(rule("for i in 0..4 serial:\n    b..", "Wait()\ndrop b.."), "for i in 0..4 serial:\n    Sync()") == "Wait()"
+    assert (
+        fire(rule("for i in 0..4 serial:\n    b..", "Wait()\ndrop b.."), "for i in 0..4 serial:\n    Sync()")
+        == "Wait()"
+    )
 
 
 def test_names_that_the_template_defines_are_fresh():
-    made = fire(rule("d = exp(x)\nrest..", "p = multiply(x, x)\nd = exp2(p)\nrest.."), "p = multiply(a, b)\np1 = add(p, p)\nd = exp(p1)")
+    made = fire(
+        rule("d = exp(x)\nrest..", "p = multiply(x, x)\nd = exp2(p)\nrest.."),
+        "p = multiply(a, b)\np1 = add(p, p)\nd = exp(p1)",
+    )
     assert made == plain("p = multiply(a, b)\np1 = add(p, p)\np2 = multiply(p1, p1)\nd = exp2(p2)")
 
 
 def test_fresh_derives_a_name():
-    made = fire(rule("for k in 0..n serial:\n    b..", "for ko in 0..n serial:\n    for k in 0..1 serial:\n        b[k := ko + k]..", 'let ko = fresh(k, "o")\n'), "for k in 0..8 serial:\n    k_o = load A[k]")
+    made = fire(
+        rule(
+            "for k in 0..n serial:\n    b..",
+            "for ko in 0..n serial:\n    for k in 0..1 serial:\n        b[k := ko + k]..",
+            'let ko = fresh(k, "o")\n',
+        ),
+        "for k in 0..8 serial:\n    k_o = load A[k]",
+    )
     assert made.startswith("for k_o1 in 0..8 serial:\n    for k in 0..1 serial:\n        k_o = load A[k_o1 + k]")
 
 
@@ -226,14 +317,19 @@ def test_fresh_is_pure():
 
 
 def test_labels_of_a_slab_stay_their_own():
-    made = fire(rule("Tile(t:n=THREAD):\n    b..", "Tile(t:n=THREAD):\n    b[t := t + 1]..\n    Sync()"), "Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), slab=(t:16@0))\n    a = load As[t]")
-    assert made == plain("Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), slab=(t:16@0))\n    a = load As[t + 1]\n    Sync()")
+    made = fire(
+        rule("Tile(t:n=THREAD):\n    b..", "Tile(t:n=THREAD):\n    b[t := t + 1]..\n    Sync()"),
+        "Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), slab=(t:16@0))\n    a = load As[t]",
+    )
+    assert made == plain(
+        "Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), slab=(t:16@0))\n    a = load As[t + 1]\n    Sync()"
+    )
 
 
 def test_a_template_makes_kernels_with_fresh_names_and_parameters():
     rules = rule(
         "kernel f(ins..) -> C: dt[dims..]:\n    body..",
-        "kernel partial(ins..) -> part: f32[2, dims..]:\n    part[0] = 1.0\nkernel f(ins.., part: f32[2, dims..]) -> C: dt[dims..]:\n    body..",
+        "kernel partial(ins..) -> part: f32[2, dims..]:\n    part[0] = 1.0\n" "kernel f(ins.., part: f32[2, dims..]) -> C: dt[dims..]:\n    body..",
         'let partial = fresh(f, "partial")\n', "module",
     )  # fmt: skip
     made = fire(rules, "kernel g(part: f32[4]) -> y: f32[8]:\n    y[0] = 1.0")

@@ -1,4 +1,4 @@
-"""Names: bound before they are read, read after they are bound, nothing of the match lost unsaid. One seeded mistake each, the whole message."""
+"""Names are bound before they are read and read after they are bound: one seeded mistake each, the whole message."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ rewrite
     Sync()
 """,
         """\
-rule.rw:6:9: error: rule `slot`: the template resets `depth`, `slot`, `pad`, `swizzle`, `xor`, `lanes`, `when` of `Stage`, which the pattern left open
+rule.rw:6:9: error: rule `slot`: the template resets `depth`, `slot`, `pad`, `swizzle`, `xor`, `lanes`, `when` of \
+`Stage`, which the pattern left open
  6 |     a = Stage(src, origin=o, slab=s, via=ASYNC)
    |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   help: name it in the pattern, or capture the statement and use `with`""",

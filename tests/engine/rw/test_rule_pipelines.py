@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from dplc.engine.rw.pipeline import describe, pipelines
 from dplc.engine.rw.rule import RuleFile, RuleSet, read_rules
 from dplc.ir.diagnostic import DplcError, Source
@@ -71,6 +70,12 @@ def test_a_line_said_again_brings_its_parameters() -> None:
     assert steps[-1].location == "my.rw:2"
 
 
+def test_a_line_is_said_again_by_its_label() -> None:
+    ours = OURS.replace("pass tuned last", "pass tuned as spread")
+    steps = pipelines(rules(ours, "pipeline tile\n    pass spread(V=2)\n"))["tile"]
+    assert [(step.label, step.name, step.parameters) for step in steps][-1] == ("spread", "tuned", {"V": 2})
+
+
 def test_a_pass_in_no_pipeline_runs_after_ours() -> None:
     assert order(OURS, None, one_rule("mine")) == "a b c d e mine tuned"
 
@@ -90,6 +95,22 @@ def test_without_takes_out_a_pass_a_label_or_a_rule() -> None:
     both = read_rules(Source("both.rw", "\n".join(PASSES[0].source.text.replace("rule a", f"rule {n}") for n in "xy")))
     steps = pipelines(rules(OURS, "without x\n", both))["tile"]
     assert [rule.name for step in steps if step.name == "both" for rule in step.rules] == ["y"]
+
+
+def test_a_later_file_puts_back_what_an_earlier_one_took_out() -> None:
+    ours = OURS.replace("    pass b\n", "") + "\nwithout b\n"
+    assert order(ours) == "a c d e tuned"
+    assert order(ours, "pipeline tile\n    pass b after c\n") == "a c b d e tuned"
+
+
+def test_a_rule_that_moves_a_mat_decides_what_is_stored() -> None:
+    keep = "rule keep on tensor\nmatch\n    h = mat(v)\nrewrite\n    h = v\n"
+    text = keep + "\n" + keep.replace("keep", "fold").replace("mat(", "exp(")
+    found = pipelines(rules(OURS, None, read_rules(Source("my.rw", text))))
+    assert {name: [rule.name for step in found[name] for rule in step.rules] for name in ("tensor", "fusion")} == {
+        "tensor": ["fold"],
+        "fusion": ["keep"],
+    }
 
 
 def test_a_wish_about_a_dropped_pass_is_no_error() -> None:

@@ -1,4 +1,4 @@
-"""Words that do not exist, and how many arguments the ones that exist take. One seeded mistake each, the whole message."""
+"""Words that do not exist, arguments that are too many: one seeded mistake each, the whole message."""
 
 from __future__ import annotations
 

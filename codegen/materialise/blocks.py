@@ -1,0 +1,140 @@
+"""Blocks, guards and loops.
+
+Unrolled loops are one more replicated axis; the others are a level of the nest with address registers of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.expr import Var, add, free_names, is_int, multiply
+from ...ir.kernel import Branch, Loop, Replicate
+from ...ir.loop import Accumulate, For, If, Let, Load, Store
+from ...ir.program import Block, Stmt
+from ...ir.substitute import substitute
+from ...ir.tile import Combine, Stage, Sync, Wait
+from .combine import lower_combine
+from .copies import lower_stage, lower_sync, lower_wait
+from .guards import settle, weaken
+from .lowering import Held, Level, Lowering, Path, Place
+from .memory import element_of, lower_load, lower_store, vector_axis
+from .values import initialised, lower_accumulate, lower_let
+
+NONE: frozenset[int] = frozenset()
+
+
+def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], done: frozenset[int] = NONE) -> Block:
+    """A block: its accumulators, then its statements (but for the positions in `done`). Its values end with it."""
+    outer = dict(low.env)
+    out: list[Stmt] = []
+    for accumulator in low.accumulators.values():
+        if accumulator.path == path:
+            held = Held(low.fresh(accumulator.name), accumulator.axes(low, bound), accumulator.dtype)
+            low.env[accumulator.name] = held
+            if not accumulator.direct:
+                out += initialised(low, accumulator, held)
+    for position, stmt in enumerate(block):
+        if position not in done:
+            out += LOWER[type(stmt)](low, stmt, Place(block, position, path, bound))
+    low.env = outer
+    return tuple(out)
+
+
+def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
+    """A guard, tested once per vector where it does not depend on the position inside."""
+    cond = weaken(low, stmt.cond)
+    axes = low.axes_of(cond, at.bound)
+    path = (*at.path, at.position)
+    cond = settle(low, cond)
+    if cond is False:
+        return ()
+    if cond is True:
+        return lower_block(low, stmt.body, path, at.bound)
+    cond = low.read(cond)
+    return low.nest(axes, (Branch(cond, lower_block(low, stmt.body, path, at.bound | set(axes))),))
+
+
+def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
+    """A loop of the program."""
+    path = (*at.path, at.position)
+    trips = constant_trips(stmt)
+    if trips == 0:
+        return ()
+    if trips == 1:
+        return lower_block(low, substitute(stmt.body, {stmt.var: stmt.start}), path, at.bound)
+    if trips is not None and (stmt.role == "VEC" or stmt.unroll == trips):
+        return lower_replicated(low, stmt, trips, path, at.bound)
+    start, stop = low.tidy(stmt.start), low.tidy(stmt.stop)
+    low.levels.append(level := Level(stmt.var, start, stmt.step))
+    low.repeats += 1
+    with low.ranging({stmt.var: (low.low(start), max(low.low(start), low.high(stop) - 1))}):
+        body = lower_block(low, stmt.body, path, at.bound)
+    low.repeats -= 1
+    low.levels.pop()
+    # a serial loop holds barriers and is already as long as it should be; others are the assembler's to unroll
+    unroll = stmt.unroll if stmt.unroll > 1 else int(stmt.role == "serial")
+    loop = Loop(stmt.var, low.read(start), low.read(stop), (*level.head, *body, *level.tail), stmt.step, unroll)
+    return (*level.before, loop)
+
+
+def constant_trips(stmt: For) -> int | None:
+    """How often a loop turns, where that is known."""
+    if not (is_int(stmt.start) and is_int(stmt.stop) and is_int(stmt.step)):
+        return None
+    return max(0, int(-(-(stmt.stop - stmt.start) // stmt.step)))
+
+
+def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: frozenset[str]) -> Block:
+    """A loop whose variable is an immediate. Along a VEC loop neighbours are loaded at once, ahead of its steps."""
+    body = stmt.body
+    if stmt.start != 0 or stmt.step != 1:
+        body = substitute(body, {stmt.var: add(multiply(Var(stmt.var), stmt.step), stmt.start)})
+    low.replicated[stmt.var] = trips
+    outer = dict(low.env)
+    low.repeats += 1
+    ahead: Block = ()
+    done = NONE
+    with low.ranging({stmt.var: (0, trips - 1)}):
+        if stmt.role == "VEC":
+            ahead, done = load_ahead(low, stmt.var, trips, body, path, bound)
+        inner = lower_block(low, body, path, bound | {stmt.var}, done)
+    low.repeats -= 1
+    low.env = outer
+    del low.replicated[stmt.var]
+    return (*ahead, Replicate(stmt.var, trips, inner))
+
+
+def load_ahead(
+    low: Lowering, var: str, trips: int, body: Block, path: Path, bound: frozenset[str]
+) -> tuple[Block, frozenset[int]]:
+    """The loads of a VEC loop that are one vector along it, and their positions in its body."""
+    own = {stmt.dst for stmt in body if isinstance(stmt, (Let, Load))}
+    own |= {stmt.acc for stmt in body if isinstance(stmt, Accumulate)}
+    out: list[Stmt] = []
+    done: set[int] = set()
+    low.vectors[var] = trips
+    for position, stmt in enumerate(body):
+        if not isinstance(stmt, Load) or free_names((stmt.idx, stmt.when)) & own:
+            continue
+        if var in low.axes_of(weaken(low, stmt.when), bound):
+            continue
+        if vector_axis(low, stmt.buf, element_of(low, stmt), (var,)) is not None:
+            out += lower_load(low, stmt, Place(body, position, path, bound))
+            done.add(position)
+    del low.vectors[var]
+    return tuple(out), frozenset(done)
+
+
+LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
+    Load: lower_load,
+    Store: lower_store,
+    Let: lower_let,
+    Accumulate: lower_accumulate,
+    If: lower_if,
+    For: lower_for,
+    Stage: lower_stage,
+    Sync: lower_sync,
+    Wait: lower_wait,
+    Combine: lower_combine,
+}

@@ -1,0 +1,86 @@
+"""Loads and stores: one vector instruction where a VEC axis and the address allow it, else element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.diagnostic import InternalError
+from ...ir.expr import Call
+from ...ir.facts.layout import DTYPE_BYTES, is_vector
+from ...ir.kernel import LoadFrom, Registers, StoreTo
+from ...ir.loop import Load, Store
+from ...ir.node import Expr, Node
+from ...ir.program import Block
+from ...ir.substitute import substitute
+from .addresses import flat, global_address
+from .guards import settle, weaken
+from .lowering import Held, Lowering, Place
+from .slabs import slab_address, slab_element
+
+# what one instruction moves of several elements
+GLOBAL_VECTOR_BYTES, SHARED_VECTOR_BYTES = (4, 8, 16), (8, 16)
+
+
+def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
+    """A load into registers. Its guard is tested once per vector, or else the load is no vector."""
+    if stmt.buf in low.written:
+        raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
+    stage, element, when = low.stages.get(stmt.buf), element_of(low, stmt), weaken(low, stmt.when)
+    guarded = low.axes_of(when, at.bound)
+    vector = vector_axis(low, stmt.buf, element, [a for a in low.axes_of(stmt.idx, at.bound) if a not in guarded])
+    idx, width = stmt.idx, 1
+    if vector is None:
+        when = stmt.when
+    else:
+        idx, width = substitute(idx, {vector: 0}), low.replicated[vector]
+        element = low.tidy(substitute(element, {vector: 0}))
+    axes = tuple(axis for axis in low.axes_of((stmt.idx, when), at.bound) if axis != vector)
+    address = slab_address(low, stage, idx, f"{stmt.dst}_rd") if stage else global_address(low, stmt.buf, element)
+    inner = (vector,) if vector else ()
+    value = Held(low.fresh(stmt.dst), (*axes, *inner), dtype_of_buffer(low, stmt.buf))
+    into = low.register(value, skip=inner)
+    load = LoadFrom(into, value.dtype, address, width, low.read(settle(low, when)), stmt.other)
+    low.env[stmt.dst] = value
+    return (Registers(value.name, value.dtype, low.extents(value.axes)), *low.nest(axes, (load,)))
+
+
+def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
+    """A store, converted to the buffer's dtype."""
+    dtype = low.params[stmt.buf].dtype
+    converts = isinstance(stmt.val, Node) and low.dtype(stmt.val) != dtype
+    val = Call(dtype, (stmt.val,)) if converts else stmt.val
+    element = flat(low, stmt.buf, stmt.idx)
+    vector = vector_axis(low, stmt.buf, element, low.axes_of(stmt.idx, at.bound))
+    if vector is None:
+        values: tuple[Expr, ...] = (low.read(val),)
+    else:
+        element = low.tidy(substitute(element, {vector: 0}))
+        values = tuple(low.read(val, {vector: lane}) for lane in range(low.vectors[vector]))
+    store = StoreTo(dtype, global_address(low, stmt.buf, element), values)
+    axes = low.axes_of((stmt.idx, val), at.bound)
+    return low.nest(tuple(axis for axis in axes if axis != vector), (store,))
+
+
+def element_of(low: Lowering, stmt: Load) -> Expr:
+    """The element that a load reads, counted from the start of its buffer or slab."""
+    stage = low.stages.get(stmt.buf)
+    return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
+
+
+def dtype_of_buffer(low: Lowering, buf: str) -> str:
+    """The dtype of a buffer, or of the source of a slab."""
+    stage = low.stages.get(buf)
+    return low.params[stage.src if stage else buf].dtype
+
+
+def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str]) -> str | None:
+    """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one."""
+    size = DTYPE_BYTES[dtype_of_buffer(low, buf)]
+    allowed = SHARED_VECTOR_BYTES if buf in low.stages else GLOBAL_VECTOR_BYTES
+    for axis in reversed(axes):
+        width = low.vectors.get(axis)
+        if width is None or width * size not in allowed:
+            continue
+        if is_vector(element, axis, width) and not low.varies(element, axis):
+            return axis
+    return None

@@ -1,0 +1,119 @@
+"""Values and accumulations: what gets registers, what stands in the expression that reads it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ...ir.expr import Binary, Call, Var, both, free_names
+from ...ir.functions import identity
+from ...ir.kernel import Assign, Define, Registers
+from ...ir.loop import Accumulate, Let, Store
+from ...ir.node import Expr, memoised, nodes
+from ...ir.program import Block, Stmt
+from ...ir.tile import Combine
+from .accumulators import Accumulator
+from .lowering import Held, Inlined, Lowering, Place
+
+INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: a name costs nothing
+
+
+def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
+    """A value: in the expression that reads it if that is the only one, else in registers."""
+    inlined = inlined_value(low, stmt.val, low.axes_of(stmt.val, at.bound))
+    if inlined.calls <= INLINE_CALLS and read_once(low, stmt.dst, inlined, at):
+        low.env[stmt.dst] = inlined
+        return ()
+    val = low.read(stmt.val)
+    value = low.env[stmt.dst] = Held(low.fresh(stmt.dst), inlined.axes, inlined.dtype)
+    if not value.axes:
+        return (Define(value.name, value.dtype, val),)
+    registers = Registers(value.name, value.dtype, low.extents(value.axes))
+    return (registers, *low.nest(value.axes, (Assign(low.register(value), val),)))
+
+
+def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
+    """An expression as a value without registers."""
+    values = [low.env[name] for name in sorted(free_names(val)) if name in low.env]
+    inner = [value for value in values if isinstance(value, Inlined)]
+    calls = sum(1 for _ in nodes(val, Call)) + sum(value.calls for value in inner)
+    own = free_names(val) & low.accumulators.keys()
+    return Inlined(val, axes, low.dtype(val), own.union(*(value.accumulators for value in inner)), calls)
+
+
+def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
+    """Whether one later computation of this block reads a value, once, as often as it is made, and finds it unchanged.
+
+    Per block, since peeled copies of a loop reuse names; a product with an array of its own would not become an FFMA.
+    """
+    later = at.block[at.position + 1 :]
+    readers = [(position, stmt) for position, stmt in enumerate(later) if name in mentions(stmt)]
+    if len(readers) != 1 or mentions(readers[0][1])[name] != 1:
+        return False
+    position, reader = readers[0]
+    if not isinstance(reader, (Let, Accumulate, Store)) or name not in free_names(reader.val):
+        return False
+    if changes(later[:position], value):
+        return False
+    axes = low.axes_of((reader.val, getattr(reader, "idx", ()), value.val), at.bound)
+    return isinstance(reader, Accumulate) or set(axes) <= set(value.axes)
+
+
+def changes(block: Block, value: Inlined) -> bool:
+    """Whether statements change an accumulator that a value reads."""
+    return any(stmt.acc in value.accumulators for stmt in nodes(block, Accumulate, Combine))  # type: ignore[attr-defined]
+
+
+@memoised
+def mentions(stmt: Any) -> Counter[str]:
+    """How often a statement reads each name, at any depth."""
+    return Counter(var.name for var in nodes(stmt, Var))
+
+
+def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
+    """The registers of an accumulator, all with the identity of its function."""
+    start = identity(accumulator.fn, held.dtype)
+    if not held.axes or start == 0:
+        return (Registers(held.name, held.dtype, low.extents(held.axes), start),)
+    registers = Registers(held.name, held.dtype, low.extents(held.axes))
+    return (registers, *low.nest(held.axes, (Assign(low.register(held), start),)))
+
+
+def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
+    """acc <- fn(acc, val), for every value of the axes that either varies with."""
+    accumulator, held = low.accumulators[stmt.acc], low.env[stmt.acc]
+    assert isinstance(held, Held)
+    if accumulator.direct:
+        return accumulate_first(low, stmt, at, accumulator, held)
+    axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
+    place = low.register(held)
+    # back and forth over a register tile: neighbours in time share a register, and ptxas keeps it latched
+    snake = bool(low.tile.snake) and len(axes) > 1 and not accumulator.combined & low.replicated.keys()
+    return low.nest(axes, (Assign(place, Call(stmt.fn, (place, low.read(stmt.val)))),), snake)
+
+
+def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Accumulator, held: Held) -> Block:
+    """The only addition to an accumulator, where it lives: its first value needs nothing to be added to."""
+    axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
+    place, val = low.register(held), low.read(stmt.val)
+    if not axes:
+        return (Define(held.name, held.dtype, val, 1),)
+    registers = Registers(held.name, held.dtype, low.extents(held.axes))
+    repeated = [axis for axis in axes if axis not in held.axes]
+    if not repeated:
+        inlined = inlined_value(low, stmt.val, held.axes)
+        folded = accumulator.combines == [at.path] and accumulator.combined.issuperset(held.axes)
+        if folded and not changes(at.block[at.position + 1 :], inlined):
+            low.env[stmt.acc] = inlined  # the Combine folds what is added up: no registers in between
+            return ()
+        return (registers, *low.nest(axes, (Assign(place, val),)))
+    first: Expr = True
+    for axis in repeated:
+        first = both(first, Binary("==", Var(axis), 0))
+    steps: list[Stmt] = []
+    if isinstance(val, Call):  # a name for what stands on both sides of the select
+        name = low.fresh(stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")
+        steps.append(Define(name, held.dtype, val))
+        val = Var(name)
+    chosen = Call("where", (first, val, Call(stmt.fn, (place, val))))
+    return (registers, *low.nest(axes, (*steps, Assign(place, chosen))))

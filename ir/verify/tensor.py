@@ -1,0 +1,124 @@
+"""The invariants of a Tensor IR program: axes and extents agree, operands have the dtypes their functions take, indices
+stay in bounds wherever their ranges are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..diagnostic import InternalError
+from ..expr import Axis, Binary
+from ..facts.index import LARGE, interval
+from ..functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ..node import Node, walk
+from ..tensor import (
+    Case,
+    Elementwise,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    axes,
+    dtype,
+    is_condition,
+    postorder,
+)
+
+FLOATS = ("f32", "f16", "bf16")
+
+
+def verify(graph: TensorGraph) -> None:
+    """Raises InternalError at the first broken invariant."""
+    problems = check(graph)
+    if problems:
+        raise InternalError(f"graph `{graph.name}` is not well formed", notes=problems)
+
+
+def check(graph: TensorGraph) -> list[str]:
+    """What is wrong with a program, a line each."""
+    terms = postorder(out.value for out in graph.outs)
+    problems = _names(graph, terms)
+    for term in terms:
+        problems += _term(term)
+    shielded = _under_a_case(terms)
+    for term in terms:
+        if isinstance(term, Remap) and term not in shielded:
+            problems += _bounds(term)
+    for out in graph.outs:
+        missing = [a.name for a in axes(out.value) if a not in out.axes]
+        problems += [f"`{out.name}` leaves out axis {name}" for name in missing]
+    return problems
+
+
+def _names(graph: TensorGraph, terms: list[Term]) -> list[str]:
+    problems: list[str] = []
+    seen: dict[str, Axis] = {}
+    for term in (*graph.ins, *terms):
+        for axis in (*axes(term), *(term.over if isinstance(term, Reduce) else ())):
+            if seen.setdefault(axis.name, axis) is not axis:
+                problems.append(f"axis {axis.name} has extents {seen[axis.name].extent} and {axis.extent}")
+            if axis.extent.__class__ is not int or axis.extent < 0:
+                problems.append(f"axis {axis.name} has extent {axis.extent}")
+    values = [x.name for x in graph.ins] + [o.name for o in graph.outs] + [n.name for n in graph.names]
+    problems += [f"`{name}` names two values" for name in sorted({n for n in values if values.count(n) > 1})]
+    problems += [f"`{name}` names a value and an axis" for name in sorted(set(values) & seen.keys())]
+    undeclared = {t for t in terms if isinstance(t, Input)} - set(graph.ins)
+    return problems + [f"input `{x.name}` is not declared" for x in sorted(undeclared, key=lambda x: x.name)]
+
+
+def _term(term: Any) -> list[str]:
+    if isinstance(term, Elementwise):
+        return _operands(term)
+    if isinstance(term, Reduce):
+        known = term.fn in FUNCTIONS and FUNCTIONS[term.fn].identity is not None
+        lacking = [a.name for a in term.over if a not in axes(term.x)]
+        return ([] if known else [f"`{term.fn}` cannot reduce"]) + [
+            f"Reduce over {name}, which its operand lacks" for name in lacking
+        ]
+    if isinstance(term, Case):
+        problems = [] if is_condition(term.cond) else ["the condition of a Case is a number"]
+        same = dtype(term.a) == dtype(term.b)
+        return problems + ([] if same else [f"a Case of {dtype(term.a)} and {dtype(term.b)}"]) + _conditions(term.cond)
+    if isinstance(term, Remap):
+        own = axes(term.x)
+        return [f"an index map of axis {a.name}, which its operand lacks" for a, _ in term.map if a not in own]
+    return _conditions(term.expr) if isinstance(term, Index) else []
+
+
+def _operands(term: Elementwise) -> list[str]:
+    function = FUNCTIONS.get(term.fn)
+    if function is None or len(term.args) != function.arity:
+        return [f"`{term.fn}` of {len(term.args)} operands"]
+    found = [dtype(x) for x in term.args]
+    shown = f"{term.fn}({', '.join(found)})"
+    if function.kind == CAST:
+        return []
+    if function.kind == SELECT:
+        return [] if found[0] == "b8" and found[1] == found[2] else [shown]
+    if function.kind == LOGICAL:
+        return [] if set(found) == {"b8"} else [shown]
+    fits = len(set(found)) == 1 and (function.kind != FLOAT or found[0] in FLOATS)
+    assert function.kind in (FLOAT, ARITHMETIC, COMPARE)
+    return [] if fits else [shown]
+
+
+def _conditions(e: Any) -> list[str]:
+    """Arithmetic on truth values."""
+    arithmetic = (x for x in walk(e) if x.__class__ is Binary and x.op not in ("and", "or", "==", "!="))
+    return [f"`{x.op}` of a condition" for x in arithmetic if is_condition(x.a) or is_condition(x.b)]
+
+
+def _bounds(term: Remap) -> list[str]:
+    problems = []
+    for axis, e in term.map:
+        low, high = interval(e)
+        unknown = high >= LARGE or any(isinstance(x, Term) for x in walk(e) if isinstance(x, Node))
+        if not unknown and (low < 0 or high >= axis.extent):
+            problems.append(f"an index in {low}..{high + 1} reads axis {axis.name}:{axis.extent}")
+    return problems
+
+
+def _under_a_case(terms: list[Term]) -> set[Term]:
+    """Terms that only a Case reads, directly or through others: they may be read out of bounds where it takes the other side."""
+    return set(postorder(side for term in terms if isinstance(term, Case) for side in (term.a, term.b)))

@@ -1,0 +1,20 @@
+"""Fixtures for all tests: a quiet torch, bounded Hypothesis, one cache of kernels for the run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent / "endtoend"))
+
+# Machines differ: a deadline would test the machine. The seed is fixed, so that a red test is red again.
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_configure() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; torch's own threads would fight over the cores

@@ -1,0 +1,120 @@
+"""Every op that dplc promises, as `-c` texts over awkward shapes: primes, ones, ragged tails. Data, no code."""
+
+from __future__ import annotations
+
+A = "torch.randn(7, 33)"
+UNARY = (
+    "exp", "exp2", "expm1", "tanh", "sigmoid", "sin", "cos", "tan", "atan", "sinh", "cosh", "erf", "abs", "neg", "sign", "floor", "ceil",
+    "trunc", "round", "relu", "square", "negative",
+)  # fmt: skip
+POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal")
+ACTIVATIONS = (
+    "F.relu(x)", "F.relu6(x)", "F.leaky_relu(x, 0.1)", "F.elu(x)", "F.selu(x)", "F.celu(x, 0.7)", "F.silu(x)", "F.mish(x)", "F.hardtanh(x)",
+    "F.hardswish(x)", "F.hardsigmoid(x)", "F.softplus(x)", "F.softsign(x)", "F.logsigmoid(x)", "F.gelu(x)", "F.gelu(x, approximate='tanh')",
+    "F.tanhshrink(x)", "F.softshrink(x)", "F.hardshrink(x)", "F.threshold(x, 0.1, 2.0)", "F.glu(torch.cat([x, x * 2], -1))",
+    "nn.PReLU()(x)",
+)  # fmt: skip
+BINARY = (
+    "x + y", "x - y", "x * y", "x / y", "x ** 2", "x ** 3", "x.abs() ** 0.5", "x.abs() ** y", "2.0 ** x", "1.0 - x", "3 / x", "x + 1", "x * 2", "x // y",
+    "x % y", "torch.fmod(x, y)", "torch.remainder(x, 0.7)", "torch.floor_divide(x, y)", "torch.div(x, y, rounding_mode='trunc')",
+    "torch.div(x, y, rounding_mode='floor')", "torch.maximum(x, y)", "torch.minimum(x, y)", "torch.lerp(x, y, 0.3)", "torch.atan2(x, y)",
+    "torch.addcmul(x, y, y, value=0.5)", "torch.addcdiv(x, y, x, value=0.5)", "torch.add(x, y, alpha=2)", "torch.sub(x, y, alpha=0.5)",
+    "torch.rsub(x, y)", "x < y", "x <= y", "x > y", "x >= y", "x == y", "x != y", "(x > 0) & (y > 0)", "(x > 0) | (y > 0)", "(x > 0) ^ (y > 0)",
+    "~(x > 0)", "torch.logical_and(x > 0, y > 0)", "torch.logical_not(x > 0)", "torch.where(x > 0, x, y)", "torch.where(x > 0, x, 0.0)",
+    "torch.clamp(x, -0.5, 0.5)", "torch.clamp(x, min=0.1)", "torch.clamp(x, max=y)", "x.masked_fill(y > 0, -1.0)", "torch.hypot(x, y)",
+)  # fmt: skip
+MATMUL = (
+    "torch.randn(5, 7) @ torch.randn(7, 3)", "torch.mm(torch.randn(17, 33), torch.randn(33, 65))", "torch.randn(3, 5, 7) @ torch.randn(3, 7, 4)",
+    "torch.bmm(torch.randn(2, 5, 7), torch.randn(2, 7, 9))", "torch.mv(torch.randn(5, 7), torch.randn(7))", "torch.randn(7) @ torch.randn(7, 3)",
+    "torch.randn(7) @ torch.randn(7)", "torch.dot(torch.randn(31), torch.randn(31))", "torch.outer(torch.randn(5), torch.randn(7))",
+    "F.linear(torch.randn(4, 33), torch.randn(17, 33))", "nn.Linear(33, 17)(torch.randn(2, 5, 33))", "nn.Linear(1, 5)(torch.randn(3, 1))",
+    "torch.addmm(torch.randn(5, 9), torch.randn(5, 7), torch.randn(7, 9), beta=0.5, alpha=2.0)", "torch.addmm(torch.randn(9), torch.randn(5, 7), torch.randn(7, 9))",
+    "torch.baddbmm(torch.randn(2, 5, 9), torch.randn(2, 5, 7), torch.randn(2, 7, 9))", "torch.einsum('bij,bjk->bik', torch.randn(2, 5, 7), torch.randn(2, 7, 3))",
+    "torch.einsum('ij->ji', torch.randn(5, 7))", "torch.einsum('ij->i', torch.randn(5, 7))", "torch.einsum('i,j->ij', torch.randn(5), torch.randn(7))",
+    "torch.einsum('bhid,bhjd->bhij', torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 7))", "torch.randn(2, 1, 5, 7) @ torch.randn(3, 7, 4)",
+    "torch.relu(torch.matmul(torch.randn(16, 64) + torch.randn(64), torch.randn(64, 16)))", "torch.randn(1, 129) @ torch.randn(129, 1)",
+    "torch.randn(130, 70) @ torch.randn(70, 131)", "torch.randn(64, 256).T @ torch.randn(64, 128)", "(lambda a: a @ a.T)(torch.randn(19, 23))",
+    "torch.einsum('ij,jk,kl->il', torch.randn(3, 4), torch.randn(4, 5), torch.randn(5, 6))", "torch.einsum('ii->i', torch.randn(5, 5))",
+)  # fmt: skip
+REDUCTIONS = (
+    "x.sum()", "x.sum(0)", "x.sum(-1)", "x.sum((0, 2))", "x.sum((1, 2), keepdim=True)", "x.mean()", "x.mean(1)", "x.mean((0, 1), keepdim=True)", "x.amax(-1)",
+    "x.amax((0, 2))", "x.amin(1, keepdim=True)", "x.max()", "x.min()", "x.max(-1).values", "x.min(0).values", "x.prod()", "x.prod(1)", "x.var()", "x.var(-1)",
+    "x.var(-1, unbiased=False)", "torch.var(x, dim=(0, 2), correction=0)", "x.std(-1)", "x.std()", "torch.std(x, dim=1, keepdim=True)", "x.norm()",
+    "torch.linalg.vector_norm(x, dim=-1)", "(x > 0).all()", "(x > 0).any(-1)", "(x > 0).sum(-1)", "x.argmax(-1)", "x.argmin(0)", "x.argmax()",
+    "x.argmax(1, keepdim=True)", "x.cumsum(-1)", "x.cumsum(0)", "torch.logsumexp(x, -1)", "torch.logsumexp(x, (1, 2))", "x.softmax(-1)", "x.softmax(1)",
+    "F.log_softmax(x, -1)", "F.log_softmax(x, 0)", "F.softmin(x, -1)", "torch.aminmax(x, dim=-1)", "x.sum(-1).sum(-1)", "torch.count_nonzero(x > 0)",
+    "torch.var_mean(x, -1)", "torch.std_mean(x, dim=1)",
+)  # fmt: skip
+NORMS = (
+    "nn.RMSNorm(33)(torch.randn(7, 33))", "nn.RMSNorm(2048)(torch.randn(1, 32, 2048))", "F.rms_norm(torch.randn(5, 17), (17,))", "nn.RMSNorm((3, 5))(torch.randn(4, 3, 5))",
+    "nn.LayerNorm(33)(torch.randn(2, 7, 33))", "nn.LayerNorm((5, 33))(torch.randn(7, 5, 33))", "nn.LayerNorm(33, elementwise_affine=False)(torch.randn(7, 33))",
+    "nn.LayerNorm(1024)(torch.randn(3, 1024))", "nn.GroupNorm(3, 12)(torch.randn(2, 12, 5, 7))", "nn.GroupNorm(2, 6)(torch.randn(3, 6))",
+    "nn.BatchNorm1d(7)(torch.randn(5, 7))", "nn.BatchNorm2d(3)(torch.randn(2, 3, 5, 7))", "nn.InstanceNorm1d(3)(torch.randn(2, 3, 11))",
+    "F.normalize(torch.randn(5, 7), dim=-1)", "F.cosine_similarity(torch.randn(5, 7), torch.randn(5, 7))",
+)  # fmt: skip
+ATTENTION = (
+    "F.scaled_dot_product_attention(torch.randn(2, 3, 17, 8), torch.randn(2, 3, 17, 8), torch.randn(2, 3, 17, 8))",
+    "F.scaled_dot_product_attention(torch.randn(1, 2, 17, 8), torch.randn(1, 2, 17, 8), torch.randn(1, 2, 17, 8), is_causal=True)",
+    "F.scaled_dot_product_attention(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 11, 8), torch.randn(1, 2, 11, 6), scale=0.3)",
+    "F.scaled_dot_product_attention(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 11, 8), torch.randn(1, 2, 11, 8), attn_mask=torch.randn(5, 11))",
+    "F.scaled_dot_product_attention(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 11, 8), torch.randn(1, 2, 11, 8), attn_mask=torch.randn(5, 11) > 0)",
+    "F.scaled_dot_product_attention(torch.randn(2, 4, 9, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8), is_causal=True, enable_gqa=True)",
+    "F.scaled_dot_product_attention(torch.randn(3, 7, 8), torch.randn(3, 7, 8), torch.randn(3, 7, 8))",
+)  # fmt: skip
+VIEWS = (
+    "x.view(6, 35)", "x.reshape(-1)", "x.reshape(7, 5, 6)", "x.flatten(1)", "x.unflatten(1, (1, 5))", "x.transpose(0, 2)", "x.permute(2, 0, 1)", "x.mT",
+    "x[0].t()", "x.expand(6, 5, 7)", "x[:, :1].expand(6, 5, 7)", "x.repeat(2, 1, 3)", "x[1:5]", "x[:, 1:4:2]", "x[::2, :, ::3]", "x[..., -1]", "x[2]", "x[:, -2]",
+    "x[1:-1, 2:]", "x.select(1, 3)", "x.narrow(0, 1, 3)", "torch.cat([x, x * 2], 0)", "torch.cat([x, x[:, :2], x], 1)", "torch.stack([x, x + 1, x + 2])",
+    "torch.stack([x, x], -1)", "x.chunk(2)[1]", "x.chunk(4, -1)", "x.split(4)", "x.split([1, 2, 3])", "torch.unbind(x, 1)[2]", "x.flip(0)", "x.flip(0, 2)",
+    "x.roll(2, 0)", "x.roll((1, 2), (0, 2))", "x.roll(3)", "F.pad(x, (1, 2))", "F.pad(x, (1, 2, 3, 0), value=1.5)", "F.pad(x, (-1, 1))", "x.unsqueeze(1)", "x.unsqueeze(-1).squeeze(-1)",
+    "x[:, :1].squeeze()", "x[None]", "torch.tril(x)", "torch.triu(x, 1)", "torch.tril(x[0], -1)", "x.contiguous().clone()", "x.T if x.dim() == 2 else x.mT",
+    "x.reshape(3, 2, 5, 7).transpose(1, 2).reshape(3, 70)", "x.movedim(0, -1)", "x.swapaxes(0, 1)", "x.diagonal()", "torch.meshgrid(x[0, 0], x[0, 1], indexing='ij')[0]",
+    "x.repeat_interleave(2, 1)", "x.view_as(x)", "F.pad(x, (1, 1), mode='replicate')", "F.pad(x, (1, 1), mode='reflect')", "x.unfold(0, 3, 2)",
+)  # fmt: skip
+INDEXING = (
+    "F.embedding(torch.randint(0, 11, (3, 5)), torch.randn(11, 7))", "nn.Embedding(11, 7)(torch.randint(0, 11, (4,)))",
+    "torch.index_select(torch.randn(5, 7), 0, torch.tensor([4, 0, 2]))", "torch.randn(5, 7)[torch.tensor([4, 0, 2])]", "torch.randn(5, 7)[:, torch.tensor([1, 1, 6])]",
+    "torch.randn(5, 7)[torch.tensor([0, 1]), torch.tensor([3, 6])]", "torch.gather(torch.randn(5, 7), 1, torch.randint(0, 7, (5, 3)))",
+    "torch.gather(torch.randn(5, 7), 0, torch.randint(0, 5, (2, 7)))", "torch.take_along_dim(torch.randn(5, 7), torch.randint(0, 7, (5, 2)), 1)",
+    "torch.randn(4, 3) + torch.arange(3)", "torch.zeros(3, 4) + torch.ones(4) * 2", "torch.full((3,), 2.5) * torch.randn(2, 3)", "torch.zeros_like(torch.randn(3)) + torch.randn(3)",
+    "F.one_hot(torch.randint(0, 5, (3, 2)), 5)", "torch.eye(4) @ torch.randn(4, 3)", "torch.linspace(0, 1, 5) * torch.randn(2, 5)",
+)  # fmt: skip
+DTYPES = (
+    "torch.randint(0, 9, (3, 5)) + torch.randint(0, 9, (5,))", "torch.randint(1, 9, (3, 5)) // 2", "torch.randint(-9, 9, (3, 5)) % 4", "torch.randint(1, 9, (3, 5)) / 2",
+    "torch.randint(0, 9, (3, 5)).float() * 0.5", "torch.randint(0, 9, (3, 5)).sum(-1)", "torch.randint(0, 9, (3, 5), dtype=torch.int32).sum(-1)",
+    "(torch.randn(3, 5) * 3).long()", "(torch.randn(3, 5) > 0).float()", "torch.randint(0, 2, (3, 5)).bool()", "torch.randint(0, 9, (7,)) * torch.randn(7)",
+    "torch.randint(0, 9, (3, 5)).max(-1).values", "torch.randint(0, 9, (3, 5), dtype=torch.int32) * 2", "torch.randint(0, 9, (4, 4)).to(torch.int32)",
+    "(torch.randn(3, 5) > 0) == (torch.randn(3, 5) > 0)", "torch.randint(0, 9, (3, 5)) ** 2", "torch.randint(0, 9, (3,)).clamp(2, 5)", "-torch.randint(0, 9, (3,))",
+)  # fmt: skip
+BLOCKS = (
+    "(lambda x, g, u, d: (F.silu(x @ g) * (x @ u)) @ d)(torch.randn(5, 24), torch.randn(24, 40), torch.randn(24, 40), torch.randn(40, 24))",
+    "x = torch.randn(6, 32)\nh = x + nn.Linear(32, 32)(nn.RMSNorm(32)(x))\nh + nn.Linear(48, 32)(F.gelu(nn.Linear(32, 48)(nn.LayerNorm(32)(h))))",
+    "class Rope(nn.Module):\n    def forward(self, q):\n        n, d = q.shape[-2:]\n        inv = 1.0 / (10000 ** (torch.arange(0, d, 2) / d))\n"
+    "        a = torch.outer(torch.arange(n).float(), inv)\n        a = torch.cat([a, a], -1)\n        half = torch.cat([-q[..., d // 2:], q[..., :d // 2]], -1)\n"
+    "        return q * a.cos() + half * a.sin()\nRope()(torch.randn(2, 3, 7, 8))",
+    "class Attention(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.qkv = nn.Linear(24, 72)\n        self.out = nn.Linear(24, 24)\n"
+    "    def forward(self, x):\n        b, n, _ = x.shape\n        q, k, v = (t.view(b, n, 3, 8).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))\n"
+    "        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n        return self.out(y.transpose(1, 2).reshape(b, n, 24))\nAttention()(torch.randn(2, 7, 24))",
+    "F.mse_loss(torch.randn(5, 7), torch.randn(5, 7))", "F.l1_loss(torch.randn(5, 7), torch.randn(5, 7))", "F.cross_entropy(torch.randn(5, 7), torch.randint(0, 7, (5,)))",
+    "nn.Dropout(0.5)(torch.randn(5, 7))", "nn.MultiheadAttention(16, 2, batch_first=True)(*[torch.randn(1, 5, 16)] * 3, need_weights=False)[0]",
+)  # fmt: skip
+
+
+def _with(prefix: str, texts: tuple[str, ...]) -> list[str]:
+    return [f"{prefix}\n{text}" for text in texts]
+
+
+EXPRESSIONS: dict[str, list[str]] = {
+    "unary": [f"torch.{fn}({A})" for fn in UNARY] + [f"torch.{fn}(torch.rand(7, 33) + 0.1)" for fn in POSITIVE]
+    + ["torch.asin(torch.rand(5) - 0.5)", "torch.acos(torch.rand(5) - 0.5)", "torch.nan_to_num(torch.randn(5))"],
+    "activations": _with(f"x = {A}", ACTIVATIONS),
+    "binary": _with("x = torch.randn(5, 1, 7)\ny = torch.randn(3, 7)", BINARY),
+    "matmul": list(MATMUL),
+    "reductions": _with("x = torch.randn(5, 7, 33)", REDUCTIONS),
+    "norms": list(NORMS),
+    "attention": list(ATTENTION),
+    "views": _with("x = torch.randn(6, 5, 7)", VIEWS),
+    "indexing": list(INDEXING),
+    "dtypes": list(DTYPES),
+    "blocks": list(BLOCKS),
+}  # fmt: skip

@@ -1,0 +1,27 @@
+"""Every op, from PyTorch to a kernel that ran: compiled, executed on the emulator, compared with float64."""
+
+from __future__ import annotations
+
+import pytest
+from expressions import EXPRESSIONS
+
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled
+from dplc.engine.compiler import compile_captured
+from dplc.engine.front.text import capture_text
+from dplc.engine.reference import accepted, errors, run_reference
+from dplc.engine.toolchain import toolchain
+
+CASES = [pytest.param(text, id=f"{group}-{place}") for group, texts in EXPRESSIONS.items() for place, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_expression(text: str) -> None:
+    captured = capture_text(text)
+    compilation = compile_captured(captured, toolchain(), target())
+    results = Compiled(compilation, "emulator").run({})
+    assert captured.reference is not None
+    for result, eager in zip(results, captured.reference, strict=True):
+        assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
+    references = run_reference(compilation.captured, compilation.captured.tensors)
+    assert accepted(results, references, captured.reference), f"{text}\noff by {errors(results, references)}"
