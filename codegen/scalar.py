@@ -40,7 +40,7 @@ FLOATING: dict[str, Form] = {
     "exp": Form("exp2_approx({0} * " + LOG2_E + ")", ATOM, (TERM,)), "exp2": Form(_CALL1("exp2_approx")),
     "rsqrt": Form(_CALL1("rsqrt_approx")), "reciprocal": Form(_CALL1("rcp_approx")),
     "sigmoid": Form("rcp_approx(1.0f + exp2_approx({0} * -" + LOG2_E + "))", ATOM, (TERM,)),
-    "round": Form(_CALL1("rintf")), "isnan": Form(_CALL1("isnan")), "isinf": Form(_CALL1("isinf")),
+    "round": Form(_CALL1("rintf")), "isnan": Form("(bool)isnan({0})", UNARY), "isinf": Form("(bool)isinf({0})", UNARY),
     **{fn: Form(_CALL1(fn + "f")) for fn in (
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
         "tanh", "erf", "floor", "ceil", "trunc",

@@ -23,8 +23,36 @@ Operand = Any  # a Term, or a Python number (weak)
 FLOATS = frozenset(("f16", "bf16", "f32"))
 _CATEGORY: dict[type, int] = {bool: 0, int: 1, float: 2}
 _FOLDABLE = frozenset(
-    "add subtract multiply divide maximum minimum negative sqrt rsqrt reciprocal exp log less less_equal greater greater_equal "
-    "equal not_equal logical_and logical_or logical_not floor_divide remainder pow abs floor ceil trunc".split()
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "maximum",
+        "minimum",
+        "negative",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "exp",
+        "log",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+        "floor_divide",
+        "remainder",
+        "pow",
+        "abs",
+        "floor",
+        "ceil",
+        "trunc",
+    ]
 )
 _LINEAR = {"add": "+", "subtract": "-", "multiply": "*"}
 _COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
@@ -100,7 +128,11 @@ def _compute(fn: str, values: tuple[Any, ...]) -> Any:
     """The value of a function of numbers, None where it has none that a text can hold."""
     kinds = {v.__class__ for v in values}
     try:
-        result = FUNCTIONS[fn].numpy(*(int(v) if v.__class__ is bool and FUNCTIONS[fn].kind != LOGICAL else v for v in values)).item()
+        result = (
+            FUNCTIONS[fn]
+            .numpy(*(int(v) if v.__class__ is bool and FUNCTIONS[fn].kind != LOGICAL else v for v in values))
+            .item()
+        )
     except (ArithmeticError, ValueError, AttributeError):
         return None
     if isinstance(result, float) and math.isnan(result):
@@ -170,7 +202,9 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
             continue
         if fn in ("logical_and", "logical_or"):
             return other if x.value == (fn == "logical_and") else x  # type: ignore[no-any-return]
-        if (fn == "multiply" and x.value == 1) or (fn in ("add", "subtract") and x.value == 0 and (fn == "add" or x is b)):
+        if (fn == "multiply" and x.value == 1) or (
+            fn in ("add", "subtract") and x.value == 0 and (fn == "add" or x is b)
+        ):
             return other  # type: ignore[no-any-return]
     return None
 
@@ -227,4 +261,17 @@ def case(cond: Expr, a: Operand, b: Operand) -> Term:
     return Case(cond, cast(a, name), cast(b, name))
 
 
-__all__ = ["as_term", "case", "cast", "category", "common_dtype", "const", "elementwise", "index", "reduce", "remap", "remap_expr", "DTYPES"]
+__all__ = [
+    "DTYPES",
+    "as_term",
+    "case",
+    "cast",
+    "category",
+    "common_dtype",
+    "const",
+    "elementwise",
+    "index",
+    "reduce",
+    "remap",
+    "remap_expr",
+]

@@ -110,13 +110,17 @@ def operands(term: Term) -> tuple[Term, ...]:
         return term.args  # type: ignore[no-any-return,attr-defined]
     if kind is Reduce or kind is Mat:
         return (term.x,)  # type: ignore[attr-defined]
-    if kind is Remap:
-        return (term.x, *_indexing(tuple(e for _, e in term.map)))  # type: ignore[attr-defined]
-    if kind is Case:
-        return (*_indexing((term.cond,)), term.a, term.b)  # type: ignore[attr-defined]
-    if kind is Index:
-        return _indexing((term.expr,))  # type: ignore[attr-defined]
-    return ()
+    return _indexed(term) if kind is Remap or kind is Case or kind is Index else ()
+
+
+@memoised
+def _indexed(term: Any) -> tuple[Term, ...]:
+    """The operands of a term that holds index expressions."""
+    if term.__class__ is Remap:
+        return (term.x, *_indexing(tuple(e for _, e in term.map)))
+    if term.__class__ is Case:
+        return (*_indexing((term.cond,)), term.a, term.b)
+    return _indexing((term.expr,))
 
 
 def _indexing(exprs: tuple[Any, ...]) -> tuple[Term, ...]:

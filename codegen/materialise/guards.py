@@ -26,12 +26,17 @@ def weaken(low: Lowering, condition: Expr) -> Expr:
         return binary(condition.op, weaken(low, condition.a), weaken(low, condition.b))
     names = free_names(condition)
     for axis, width in low.vectors.items():
-        edge = condition.op in ("<", ">=") and is_int(condition.b) and condition.b % width == 0
+        edge = condition.op in ("<", ">=") and on_edge(condition.b, width)
         if edge and axis in names and is_vector(low.tidy(condition.a), axis, width) and not low.varies(condition, axis):
             condition = binary(condition.op, substitute(condition.a, {axis: 0}), condition.b)
             if condition.__class__ is not Binary:
                 break
     return condition
+
+
+def on_edge(limit: Expr, width: int) -> bool:
+    """Whether no vector of a width has a limit inside."""
+    return is_int(limit) and limit % width == 0
 
 
 def settle(low: Lowering, condition: Expr) -> Expr:

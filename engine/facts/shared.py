@@ -121,6 +121,8 @@ def in_slabs(site: Any, body: Block) -> bool:
     """Whether every load of a run stays inside of its slab without any guard."""
     slabs, known = stages(site.kernel), ranges_of(site.kernel)
     for load in summary(body).loads:
+        if load.buf not in slabs:
+            return False
         for axis, position in zip(slabs[load.buf].slab, cell_of(slabs[load.buf], load.idx), strict=True):
             low, high = interval(tidy(position, known), known)
             if low < 0 or high >= axis.extent:

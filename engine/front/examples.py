@@ -40,7 +40,9 @@ def run_example(rule: Rule, example: s.Example, rules: RuleSet) -> Failure | Non
     wanted, found = print_unit(read_graph(_unit(example.gives, example))), print_unit(got)
     if wanted == found:
         return None
-    diff = difflib.unified_diff(wanted.splitlines(), found.splitlines(), "the example says", "the rule gives", lineterm="", n=9)
+    diff = difflib.unified_diff(
+        wanted.splitlines(), found.splitlines(), "the example says", "the rule gives", lineterm="", n=9
+    )
     return Failure(rule, example, "gives something else", tuple(diff))
 
 

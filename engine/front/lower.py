@@ -17,14 +17,14 @@ from ...ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ...ir.expr import Axis, Var
 from ...ir.functions import DTYPES
 from ...ir.program import TensorType
+from ...ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
 from ...ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
 from ...ir.torch import TorchGraph, TorchOp
 from ..rw.evaluate import CONSTANTS, RESERVED
 from ..rw.pipeline import pipelines
 from ..rw.rule import Rule, RuleSet
-from . import shape_facts  # noqa: F401  (registers the facts that rules ask)
+from . import axis_facts, einsum_facts, shape_facts  # noqa: F401  (registers the facts that rules ask)
 from .naming import complete_names
-from ...ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
 from .resymbolise import resymbolise
 from .torch_rules.rule import TorchRule
 from .torch_rules.values import Producer, Refusal, View
@@ -140,7 +140,6 @@ class Lowering:
         self.fired: list[Fired] = []
         self.origins: dict[Term, str] = {}
         self.depth = 0
-        self.origins: dict[Term, str] = {}
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
@@ -230,7 +229,9 @@ class Lowering:
                 refusals.append((rule.rule, str(refusal)))
                 continue
             if self.trace:
-                self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in _views(call.given) if v.term)))
+                self.fired.append(
+                    Fired(rule.rule, statement, view, tuple(v.term for v in _views(call.given) if v.term))
+                )
             return view
         raise self.unsupported(call.origin, statement, refusals)
 
@@ -248,7 +249,9 @@ class Lowering:
         given = {key: self._reference(value) for key, value in fields.items()}
         args = next(filter(None, (_bound(overload, given) for overload in overloads(op))), None)
         if args is None:
-            raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}")
+            raise DplcError(
+                f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}"
+            )
         statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
         self.depth += 1
         view = self.lower(self.call(statement, call.origin))
@@ -340,5 +343,3 @@ def _views(value: Any) -> Iterable[View]:
             yield from _views(item)
     elif isinstance(value, View):
         yield value
-
-

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Set
 from ...ir.tensor import Case, Elementwise, Mat, Named, Output, Reduce, Term, postorder
 
 # What a value is called that no rule gave a name.
-_REDUCED = {"add": "sum", "maximum": "top", "minimum": "least", "multiply": "product", "logical_and": "every", "logical_or": "some"}
+_REDUCED = {
+    "add": "sum",
+    "maximum": "top",
+    "minimum": "least",
+    "multiply": "product",
+    "logical_and": "every",
+    "logical_or": "some",
+}
 _COMPUTED = {
     "add": "added", "subtract": "difference", "multiply": "product", "divide": "ratio", "maximum": "larger", "minimum": "smaller",
     "negative": "negated", "where": "chosen", "copy": "kept",

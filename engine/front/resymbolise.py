@@ -65,7 +65,9 @@ def _number(value: Any, dtype: str) -> Term | None:
 
 def _affine(array: Array, over: list[Axis]) -> Term | None:
     """origin + sum of step * axis, in integers."""
-    if array.dtype.kind == "f" and not (np.all(np.isfinite(array)) and np.all(array == np.round(array)) and np.abs(array).max() < EXACT):
+    if array.dtype.kind == "f" and not (
+        np.all(np.isfinite(array)) and np.all(array == np.round(array)) and np.abs(array).max() < EXACT
+    ):
         return None
     origin = int(array.flat[0])
     e: Any = origin
@@ -111,4 +113,6 @@ def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:
     condition = _condition(_same(array, high), over)
     if condition is None:
         return None
-    return compose.as_term(compose.elementwise("where", condition, compose.const(high.item(), dtype), compose.const(low.item(), dtype)))
+    return compose.as_term(
+        compose.elementwise("where", condition, compose.const(high.item(), dtype), compose.const(low.item(), dtype))
+    )

@@ -82,7 +82,12 @@ class Dataflow:
         return mask
 
     def axes_in(self, mask: int) -> list[Axis]:
-        return [axis for place, axis in enumerate(self.axes) if mask >> place & 1]
+        found = []
+        while mask:
+            low = mask & -mask
+            found.append(self.axes[low.bit_length() - 1])
+            mask ^= low
+        return found
 
     def elements(self, mask: int) -> int:
         """How many elements a value over these axes has."""

@@ -57,11 +57,15 @@ class Block:
 
 
 # Words that no value, loop or buffer may be called, so that every dump reads back and the CUDA compiles.
-_SYNTAX = """for in if and or not load by each inside rule with on let where match pass kernel graph example gives because
-pick prefer rewrite drop none true false inf mat"""
-_CUDA = """auto bool break case char const continue default do double else enum extern float goto int long register return
-short signed sizeof static struct switch typedef union unsigned void volatile while class new delete this template typename
-namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim"""
+_SYNTAX = """
+for in if and or not load by each inside rule with on let where match pass kernel graph example gives because pick
+prefer rewrite drop none true false inf mat
+"""
+_CUDA = """
+auto bool break case char const continue default do double else enum extern float goto int long register return short
+signed sizeof static struct switch typedef union unsigned void volatile while class new delete this template typename
+namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim
+"""
 KEYWORDS = RESERVED.union(_SYNTAX.split(), _CUDA.split())
 ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
 SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}

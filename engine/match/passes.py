@@ -12,7 +12,6 @@ from .compiled import Program
 from .driver import Engine
 from .trace import Trace
 
-
 Shaped = dict[str, list[str]]
 
 

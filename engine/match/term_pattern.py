@@ -224,15 +224,10 @@ class Patterns:
             and len(node.items) == 2
             and not any(isinstance(i, s.Run) for i in node.items)
         ):
-            a, b = self.fresh(), self.fresh()
+            a, b, x, y = self.fresh(), self.fresh(), self.fresh(), self.fresh()
             self.line(f"{a}, {b} = {at}.args")
-            if self.specific(node.items[0]) or self.specific(
-                node.items[1]
-            ):  # two plain variables: one order says it all
-                x, y = self.fresh(), self.fresh()
-                self.loop(f"for {x}, {y} in (({a}, {b}), ({b}, {a})):")
-                a, b = x, y
-            self.several(((node.items[0], a), (node.items[1], b)))
+            self.loop(f"for {x}, {y} in (({a}, {b}), ({b}, {a})):")
+            self.several(((node.items[0], x), (node.items[1], y)))
         else:
             self.sequence(node.items, f"{at}.args", "term", node)
         return Elementwise, fn

@@ -209,6 +209,9 @@ class Rewriter:
                 waiting = [operand for operand in operands(term) if operand not in normal]
                 following = self._collapsed(term) if waiting else None
                 if waiting and following is None:
+                    # what has a replacement but no normal form is on the stack: it would wait for itself
+                    if any(operand in becomes for operand in waiting):
+                        raise self._endless(next(operand for operand in waiting if operand in becomes))
                     stack.extend(waiting)
                     continue
                 if following is None:
@@ -223,7 +226,7 @@ class Rewriter:
             if done is not None:
                 normal[term] = done
                 stack.pop()
-            elif following in becomes and following in stack:
+            elif following in becomes:
                 raise self._endless(following)
             else:
                 stack.append(following)
@@ -245,7 +248,7 @@ class Rewriter:
         return None
 
     def _collapsed(self, term: Any) -> Any:
-        """The operand that a term is by rules such as `add(x, 0) => x`, before anything below it is looked at; or None."""
+        """The operand that a term is by rules such as `add(x, 0) => x`, before anything below it is visited."""
         collapsing, site, found = self.table.collapsing, self.site, term
         while found.__class__ is Elementwise:
             for attempt, run in collapsing.get(found.fn, ()):

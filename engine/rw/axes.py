@@ -17,7 +17,7 @@ def dangling_axes(subject: Subject) -> Iterator[Finding]:
     """`y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: kk is neither an axis of y nor folded."""
     if subject.rule.level != "torch":
         return
-    free = subject.axes - subject.bound.keys() - subject.lets.keys()
+    free = subject.axes.keys() - subject.bound.keys() - subject.lets.keys()
     made: dict[str, Axes] = {}
     for statement in subject.rule.rewrite:
         if not isinstance(statement, s.Assign):

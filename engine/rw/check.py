@@ -38,6 +38,8 @@ CHECKS: tuple[Check, ...] = (
     scope.bound_twice,
     scope.dropped_runs,
     scope.reset_fields,
+    scope.reads_itself,
+    scope.bare_tensors,
     axes.dangling_axes,
     clauses.sort_clashes,
     clauses.unique_reasons,
@@ -52,7 +54,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 # Where facts are registered: modules, and packages with all that is in them.
-FACT_MODULES = ("engine.facts", "engine.match.names", "engine.front.shape_facts", "engine.fuse.facts")
+FACT_MODULES = ("engine.facts", "engine.match.names", "engine.front.shape_facts", "engine.front.axis_facts", "engine.front.einsum_facts", "engine.fuse.facts")
 
 
 @functools.cache

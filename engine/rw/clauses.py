@@ -10,7 +10,7 @@ from ...ir.text import syntax as s
 from ...ir.text.read import read_block, read_unit
 from .evaluate import Expressions
 from .finding import WARNING, Finding
-from .sorts import Inference
+from .sorts import NAMED, Inference
 from .subject import Subject
 
 
@@ -28,6 +28,8 @@ def sort_clashes(subject: Subject) -> Iterator[Finding]:
     for slot in subject.pattern:
         if isinstance(slot.value, s.Number | s.Text):
             inference.want(slot.value, slot.sort, {}, slot.what)
+        elif slot.sort.kind in NAMED and not slot.sort.many and not isinstance(slot.value, s.NameOf | s.Member):
+            report(f"{slot.what} is a name in a pattern", slot.value)
     yield from found.values()
 
 

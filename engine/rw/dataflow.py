@@ -9,14 +9,15 @@ from ...ir.text import syntax as s
 from .evaluate import CONSTANTS
 from .facts import facts_of
 from .positions import Positions, Report, is_variable, named
-from .sorts import ANY, AXES, AXIS, BOOL, EXPR, LIST, NAME, TERM, Sort
+from .sorts import ANY, AXES, AXIS, BOOL, EXPR, INDEX, LIST, NAME, TERM, Sort
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
+VALUE = "a value"  # what a function of values is given
 PRIMITIVES = ("Reduce", "Index", "Case", "cast", "mat")
 # Kinds of ATen arguments that have a sort of their own; everything else may be several things.
 _KINDS = {
     "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "dtype": Sort("dtype"),
-    "int[]": Sort("int", True),
+    "int[]": Sort("int", True), "Tensor": TERM, "Tensor[]": Sort("term", True),
 }  # fmt: skip
 
 
@@ -31,7 +32,7 @@ class DataflowPositions(Positions):
 
     def __init__(self, level: str, pattern: bool, report: Report):
         super().__init__(level, pattern, report)
-        self.axes: set[str] = set()
+        self.axes: dict[str, Sort] = {}
         self.facts = facts_of(level)
 
     def _assign(self, node: s.Assign) -> None:
@@ -72,7 +73,7 @@ class DataflowPositions(Positions):
             for item in node.items:
                 self._term(item.base if isinstance(item, s.Run) else item)
         else:
-            self.add(node, TERM, "a value")
+            self.add(node, TERM, VALUE)
 
     def _call(self, node: s.Apply) -> None:
         if node.fn == "Reduce":
@@ -103,7 +104,9 @@ class DataflowPositions(Positions):
         """A scalar function of values; in a pattern also a variable, or `_`, for one."""
         self.add(named(node.fn, node), Sort("fn"), "a function")
         for item in node.items:
-            if isinstance(item, s.Run):
+            if isinstance(item, s.Run) and self.level == "torch" and node.fn in FUNCTIONS:
+                self.report(f"`{node.fn}` takes values, not a run of them", item.span)
+            elif isinstance(item, s.Run):
                 self.add(item.base, ANY, "a run of values")
             else:
                 self._term(item)
@@ -121,16 +124,16 @@ class DataflowPositions(Positions):
     def _bracket(self, items: tuple[s.Syntax, ...]) -> None:
         for item in items:
             if isinstance(item, s.Run):
-                self._born(item.base)
+                self._born(item.base, AXES)
                 self.add(item.base, AXES, "a run of axes")
             elif isinstance(item, s.AxisItem):
-                self.axes.add(item.name)
+                self.axes[item.name] = AXIS
                 self.add(item.extent, EXPR, "an extent")
             elif isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and item.fn in FUNCTIONS):
                 self._term(item)  # a gather
             elif isinstance(item, s.NameOf):
-                self._born(item)
-                self.add(item, ANY if is_variable(item.text) else AXIS, "an axis")
+                self._born(item, AXIS)
+                self.add(item, AXIS if self.pattern else INDEX, "an index")
             elif isinstance(item, s.Group):
                 self._bracket(item.items)
             else:
@@ -140,10 +143,10 @@ class DataflowPositions(Positions):
         """Index arithmetic over axes, and over values that are read with brackets."""
         self.add(node, EXPR if what == "an index" else ANY, what)
 
-    def _born(self, node: s.Syntax) -> None:
+    def _born(self, node: s.Syntax, sort: Sort) -> None:
         """A name alone, or a run of names alone, is where an axis comes from; inside arithmetic it is only read."""
         if isinstance(node, s.NameOf) and is_variable(node.text):
-            self.axes.add(node.text)
+            self.axes.setdefault(node.text, sort)
 
     # ---- torch
     def _aten(self, call: s.Apply) -> None:
@@ -158,11 +161,14 @@ class DataflowPositions(Positions):
             for argument in overload.arguments:
                 kinds.setdefault(argument.name, set()).add(argument.kind)
         given = {item.name for item in call.items if isinstance(item, s.Keyword)}
+        places = _places(known, given)
+        count = 0
         for item in call.items:
             if isinstance(item, s.Run):
                 self.add(item.base, LIST, OTHER_FIELDS)
             elif not isinstance(item, s.Keyword):
-                self._attribute(item, ANY, "a field")
+                self._attribute(item, _one_kind(places[count] if count < len(places) else set()), "a field")
+                count += 1
             elif known and item.name not in kinds:
                 self.report(
                     f"`{call.fn}` has no field `{item.name}`", item.span,
@@ -174,13 +180,36 @@ class DataflowPositions(Positions):
                 self._attribute(item.value, sort, f"`{item.name}` of `{call.fn}`")
         places = sum(not isinstance(item, s.Keyword | s.Run) for item in call.items)
         if known and places + len(given) > max(len(overload.arguments) for overload in known) and given <= kinds.keys():
-            self.report(f"no form of `{call.fn}` has {places + len(given)} fields", call.span)
+            self.report(f"no form of `{call.fn}` has {count + len(given)} fields", call.span)
 
     def _attribute(self, node: s.Syntax, sort: Sort, what: str) -> None:
+        if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
+            self.report("a field of a pattern on torch is a variable, a constant or a list of them", node.span)
         if isinstance(node, s.Group):
             for item in node.items:
-                self._attribute(item.base if isinstance(item, s.Run) else item, ANY, what)
+                inner = sort.one if sort.many else ANY
+                if isinstance(item, s.Run):
+                    self._attribute(item.base, Sort(inner.kind, True), what)
+                else:
+                    self._attribute(item, inner, what)
         elif isinstance(node, s.NameOf) and node.text in CONSTANTS:
             self.add(node, ANY, what)
         else:
             self.add(node, sort, what)
+
+
+def _one_kind(kinds: set[str]) -> Sort:
+    """The sort of a field that is of one kind in every overload; anything otherwise."""
+    return _KINDS.get(next(iter(kinds)), ANY) if len(kinds) == 1 else ANY
+
+
+def _places(known: tuple[schemas.Overload, ...], given: set[str]) -> list[set[str]]:
+    """The kinds that the fields without a name may have, by position, over the overloads that have the named ones."""
+    places: list[set[str]] = []
+    for overload in known:
+        free = [argument.kind for argument in overload.arguments if argument.name not in given]
+        if given <= {argument.name for argument in overload.arguments}:
+            places += [set() for _ in range(len(free) - len(places))]
+            for place, kind in zip(places, free, strict=False):
+                place.add(kind)
+    return places

@@ -44,7 +44,8 @@ def repeats_itself(subject: Subject) -> Iterator[Finding]:
 
 def _dwindles(rule: Rule) -> bool:
     """Whether every firing leaves fewer loops, axes or statements of some kind: then it ends by itself."""
-    runs = [next(names(node.run.base)).text for node in walk(rule.rewrite) if isinstance(node, s.RunStatement)]
+    bases = [node.run.base for node in walk(rule.rewrite) if isinstance(node, s.RunStatement)]
+    runs = [name.text for base in bases for name in names(base.base if isinstance(base, s.Subscript) else base)]
     if len(runs) > len(set(runs)) or any(isinstance(node, s.EachBlock | s.UseRule) for node in walk(rule.rewrite)):
         return False
     before, after = _census(rule.match), _census(rule.rewrite)

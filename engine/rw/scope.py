@@ -9,9 +9,10 @@ from typing import Any
 from ...ir.diagnostic import did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.read import statement_classes
-from .dataflow import OTHER_FIELDS, targets
+from .dataflow import OTHER_FIELDS, VALUE, targets
 from .finding import Finding
 from .positions import is_variable, names, walk
+from .sorts import INDEX, TERM
 from .subject import Subject
 
 _CLOSED = ("role", "via", "fn", "dtype")  # unknown ones are reported by vocabulary.closed_names
@@ -156,6 +157,27 @@ def root_defined(subject: Subject) -> Iterator[Finding]:
             (),
             did_you_mean(root.target.text, made),
         )
+
+
+def reads_itself(subject: Subject) -> Iterator[Finding]:
+    """On torch and tensor a template cannot read the value that it defines; it may ask facts about its shape."""
+    root = subject.rule.match[-1]
+    if not subject.dataflow or not isinstance(root, s.Assign):
+        return
+    roots = {target.text for target in targets(root) if isinstance(target, s.NameOf)}
+    for slot in subject.template:
+        if slot.sort in (TERM, INDEX) and isinstance(slot.value, s.NameOf) and slot.value.text in roots:
+            yield subject.finding(f"the template reads `{slot.value.text}`, which it defines", slot.value.span)
+
+
+def bare_tensors(subject: Subject) -> Iterator[Finding]:
+    """On torch a tensor is read with brackets: they name its axes."""
+    if subject.rule.level != "torch":
+        return
+    for slot in subject.template:
+        name = slot.value.text if isinstance(slot.value, s.NameOf) else ""
+        if slot.what == VALUE and subject.bound.get(name) == TERM:
+            yield subject.finding(f"a tensor is read with brackets: `{name}[..]`", slot.value.span)
 
 
 def reset_fields(subject: Subject) -> Iterator[Finding]:

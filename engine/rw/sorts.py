@@ -43,12 +43,14 @@ READABLE = {
     "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
     "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
     "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype",
-    "any": "anything", "value": "a value", "splice": "statements", "target": "the target",
+    "any": "anything", "value": "a value", "splice": "statements", "target": "the target", "index": "an axis or a number",
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
 EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")
 LIST, RUN, AXES, RECORD = Sort("any", True), Sort("stmt", True), Sort("axis", True), Sort("record")
+NAMED = ("name", "role", "via", "fn", "dtype", "context")  # kinds that only a name can be in a pattern
 TARGET = Sort("target")
+INDEX = Sort("index")  # what a bracket of axes holds: an axis, a number, a value of integers by its name
 SPLICE = Sort("splice")  # what `xs..` puts back: statements, one or many
 FIELD_SORTS = {
     "Name": "name",
@@ -68,8 +70,8 @@ _SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", "role", "via"
 _NAMES = frozenset(("name", "expr", "axis", "role", "via", "fn", "dtype", "term"))
 # What is wanted -> what may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit everywhere.
 _MAY_BE: dict[str, frozenset[str]] = {
-    "int": frozenset(("int", "expr", "term")),
-    "num": frozenset(("int", "num", "expr", "term")),
+    "int": frozenset(("int", "expr")),
+    "num": frozenset(("int", "num", "expr")),
     "bool": frozenset(("bool", "expr")),
     "name": _NAMES,
     "expr": _SCALAR | {"term"},
@@ -77,13 +79,14 @@ _MAY_BE: dict[str, frozenset[str]] = {
     "text": frozenset(("text",)),
     "stmt": frozenset(("stmt", "context")),
     "record": frozenset(("record", "context", "stmt")),
-    "term": _SCALAR | {"term"},
+    "term": frozenset(("term", "int", "num", "bool", "name", "expr")),
     "context": frozenset(("context",)),
     "role": frozenset(("role", "name", "expr")),
     "via": frozenset(("via", "name", "expr")),
     "fn": frozenset(("fn", "name", "expr")),
     "dtype": frozenset(("dtype", "name", "expr")),
     "target": frozenset(("target",)),
+    "index": frozenset(("axis", "name", "expr", "int")),
 }
 
 

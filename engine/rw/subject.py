@@ -41,7 +41,7 @@ class Subject:
         self.problems: list[Finding] = []
         self.pattern, pattern_axes = self._positions(rule.match, True)
         self.template, template_axes = self._positions(rule.rewrite, False)
-        self.axes = pattern_axes | template_axes
+        self.axes: dict[str, Sort] = template_axes | pattern_axes
         self.local = "local" in rule.attributes
         self.expressions: list[Expression] = []
         self.lets: dict[str, s.Syntax] = {}
@@ -53,13 +53,13 @@ class Subject:
     ) -> Finding:
         return Finding(f"rule `{self.rule.name}`: {what}", span, notes, hint, severity)
 
-    def _positions(self, statements: tuple[s.Syntax, ...], pattern: bool) -> tuple[list[Slot], set[str]]:
+    def _positions(self, statements: tuple[s.Syntax, ...], pattern: bool) -> tuple[list[Slot], dict[str, Sort]]:
         def report(what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None) -> None:
             self.problems.append(self.finding(what, span, notes, hint))
 
         walker = (DataflowPositions if self.dataflow else Positions)(self.rule.level, pattern, report)
         walker.block(statements)
-        return walker.slots, getattr(walker, "axes", set())
+        return walker.slots, getattr(walker, "axes", {})
 
     # ---- what the pattern binds
     @functools.cached_property
@@ -79,7 +79,11 @@ class Subject:
 
     # ---- clauses, in order
     def _clauses(self) -> dict[str, Sort]:
-        scope: dict[str, Sort] = {**self.bound, "target": TARGET, **dict.fromkeys(self.axes - self.bound.keys(), ANY)}
+        scope: dict[str, Sort] = {
+            **self.axes,
+            **self.bound,
+            "target": TARGET,
+        }
         self.waiting = {p.name: p for p in self.rule.parameters}
         if self.local:
             for parameter in self.rule.parameters:

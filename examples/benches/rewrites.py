@@ -1,7 +1,7 @@
 """Rewrites a second: a chain of 1,000 nested `add(x, 0)` of an opaque x, removed by one rule given as text.
 
-Measured here, best of some runs, every firing counted by the engine. With tinygrad in this environment, or in another one
-(`rewrites.py --tinygrad /path/to/python`), its rewriter does the same in the same run.
+Measured here, best of some runs, every firing counted by the engine. With tinygrad in this environment, or in another
+one (`rewrites.py --tinygrad /path/to/python`), its rewriter does the same in the same run.
 """
 
 from __future__ import annotations

@@ -14,7 +14,20 @@ import numpy as np
 from ..diagnostic import DplcError
 from ..expr import Axis, Binary, Not, Sum
 from ..functions import CAST, FUNCTIONS, LOGICAL
-from ..tensor import Case, Const, Elementwise, Index, Input, Mat, Reduce, Remap, TensorGraph, Term, axes, dtype, postorder
+from ..tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    axes,
+    dtype,
+    postorder,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -105,14 +118,21 @@ class _Meaning:
         if function.kind == CAST:
             return Value(args[0].data.astype(to), args[0].bad)
         # numpy has no arithmetic on booleans; torch's is that of integers
-        numbers = [v.data.astype(np.int64) if v.data.dtype == bool and function.kind != LOGICAL else v.data for v in args]
+        numbers = [
+            v.data.astype(np.int64) if v.data.dtype == bool and function.kind != LOGICAL else v.data for v in args
+        ]
         data = np.asarray(function.numpy(*numbers)).astype(to, copy=False)
         return Value(_full(data, order), _any(*(v.bad for v in args)))
 
     def _contraction(self, term: Reduce) -> Value | None:
         """A sum of products without the products in memory."""
         x: Any = term.x
-        if term.fn != "add" or x.__class__ is not Elementwise or x.fn != "multiply" or dtype(x) not in ("f32", "f16", "bf16"):
+        if (
+            term.fn != "add"
+            or x.__class__ is not Elementwise
+            or x.fn != "multiply"
+            or dtype(x) not in ("f32", "f16", "bf16")
+        ):
             return None
         values = [self.values[y] for y in x.args]
         if any(v.bad is not None for v in values) or any(a not in axes(x) for a in term.over):

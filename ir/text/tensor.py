@@ -13,7 +13,21 @@ from typing import Any
 from ..expr import Axis, Var, rebuild
 from ..functions import CAST, FUNCTIONS, SELECT
 from ..node import Expr, Node
-from ..tensor import Case, Const, Elementwise, Index, Input, Mat, Reduce, Remap, TensorGraph, Term, axes, dtype, postorder
+from ..tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Index,
+    Input,
+    Mat,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    axes,
+    dtype,
+    postorder,
+)
 from .print import print_expr, print_number
 from .tensor_read import literal_dtype, read_graph
 
@@ -25,7 +39,9 @@ def print_graph(graph: TensorGraph) -> str:
     printer = _Printer(graph)
     lines = printer.body()
     ins = ", ".join(printer.header(x) for x in graph.ins)
-    outs = ", ".join(f"{o.name}: {dtype(o.value)}[{', '.join(print_expr(a.extent) for a in o.axes)}]" for o in graph.outs)
+    outs = ", ".join(
+        f"{o.name}: {dtype(o.value)}[{', '.join(print_expr(a.extent) for a in o.axes)}]" for o in graph.outs
+    )
     return "\n".join((f"graph {graph.name}({ins}) -> {outs}:", *(f"    {line}" for line in lines or ("pass",))))
 
 
@@ -107,7 +123,9 @@ class _Printer:
             elif kind == SELECT and n == 0:
                 yield self.operand(x, ())
             else:
-                yield self.operand(x, tuple(y for m, y in enumerate(term.args) if m != n and not (kind == SELECT and m == 0)))
+                yield self.operand(
+                    x, tuple(y for m, y in enumerate(term.args) if m != n and not (kind == SELECT and m == 0))
+                )
 
     def operand(self, x: Term, others: tuple[Term, ...]) -> str:
         """An operand; a number in the dtype that it meets is bare."""

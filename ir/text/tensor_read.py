@@ -60,7 +60,12 @@ class _Reader:
         if name is None:
             raise DplcError("an axis is expected", item.span)
         if name not in self.axes:
-            raise DplcError(f"axis `{name}` has no extent: write `{name}:8` where it first stands", item.span, (), did_you_mean(name, self.axes))
+            raise DplcError(
+                f"axis `{name}` has no extent: write `{name}:8` where it first stands",
+                item.span,
+                (),
+                did_you_mean(name, self.axes),
+            )
         return self.axes[name]
 
     # ---- header
@@ -68,7 +73,9 @@ class _Reader:
         if not isinstance(item, s.ParamItem):
             raise DplcError("`..` stands in patterns only", item.span)
         if item.type.dtype not in DTYPES:
-            raise DplcError(f"unknown dtype `{item.type.dtype}`", item.type.span, (), did_you_mean(item.type.dtype, DTYPES))
+            raise DplcError(
+                f"unknown dtype `{item.type.dtype}`", item.type.span, (), did_you_mean(item.type.dtype, DTYPES)
+            )
         return item
 
     def _input(self, item: s.Syntax) -> Input:
@@ -95,12 +102,19 @@ class _Reader:
 
     def _output(self, item: s.ParamItem) -> Output:
         if item.name not in self.values:
-            raise DplcError(f"the graph gives `{item.name}`, which nothing defines", item.span, (), did_you_mean(item.name, self.values))
+            raise DplcError(
+                f"the graph gives `{item.name}`, which nothing defines",
+                item.span,
+                (),
+                did_you_mean(item.name, self.values),
+            )
         term, order = self.values[item.name], self.orders[item.name]
         declared, found = tuple(_extent(d) for d in item.type.dims), tuple(a.extent for a in order)
         if declared != found or dtype(term) != item.type.dtype:
             was = f"{dtype(term)}[{', '.join(map(str, found))}]"
-            raise DplcError(f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item.span)
+            raise DplcError(
+                f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item.span
+            )
         return Output(item.name, order, term)
 
     def _define(self, name: str, term: Term, order: tuple[Axis, ...], place: s.Syntax) -> None:
@@ -174,7 +188,9 @@ class _Reader:
         if node.fn == "mat" and len(node.items) == 1:
             return Mat(self._term(node.items[0]))
         if node.fn not in FUNCTIONS:
-            raise DplcError(f"unknown function `{node.fn}`", node.span, (), did_you_mean(node.fn, (*FUNCTIONS, *_FORMS)))
+            raise DplcError(
+                f"unknown function `{node.fn}`", node.span, (), did_you_mean(node.fn, (*FUNCTIONS, *_FORMS))
+            )
         function = FUNCTIONS[node.fn]
         if len(node.items) != function.arity:
             raise DplcError(f"`{node.fn}` takes {function.arity} operands, not {len(node.items)}", node.span)
@@ -190,7 +206,9 @@ class _Reader:
         fn = node.items[0].text
         if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
             options = [name for name, f in FUNCTIONS.items() if f.identity is not None]
-            raise DplcError(f"`{fn}` cannot reduce: it has no identity", node.items[0].span, (), did_you_mean(fn, options))
+            raise DplcError(
+                f"`{fn}` cannot reduce: it has no identity", node.items[0].span, (), did_you_mean(fn, options)
+            )
         return Reduce(fn, tuple(map(self._axis, node.items[1:-1])), self._term(node.items[-1]))
 
     # ---- index expressions

@@ -217,16 +217,19 @@ class _Check:
         self.address(stmt, stmt.address, stmt.dtype, size)
         if self.target(stmt, stmt.into) not in (None, stmt.dtype):
             self.say(stmt, "the registers have another dtype")
-        shape = self.names[stmt.into.name].shape if isinstance(stmt.into, Var | Element) else ()
-        index = stmt.into.index if isinstance(stmt.into, Element) else ()
-        room = (
-            shape[-1] if len(index) == len(shape) - 1 else shape[-1] - index[-1] if shape and is_int(index[-1]) else 1
-        )
-        if len(index) < len(shape) - 1 or stmt.width > room:
+        if stmt.width > self.room(stmt.into):
             self.say(stmt, "the registers hold another number of values")
         if isinstance(stmt.into, Element):
             self.places(stmt, stmt.into)
         self.elements(stmt, stmt.when)
+
+    def room(self, into: Expr) -> int:
+        """How many neighbours a load may put at a place."""
+        shape = self.names[into.name].shape if isinstance(into, Var | Element) else ()
+        index = into.index if isinstance(into, Element) else ()
+        if len(index) == len(shape):
+            return shape[-1] - index[-1] if shape and is_int(index[-1]) else 1
+        return shape[-1] if len(index) == len(shape) - 1 else 0
 
     def store(self, stmt: StoreTo) -> None:
         size = len(stmt.values) * DTYPE_BYTES[stmt.dtype]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from dplc.codegen.build import assemble, device_text
+from dplc.codegen import build
+from dplc.codegen.build import assemble, build_host, device_text, host_text
 from dplc.codegen.compiler import find_program
 from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
 from dplc.codegen.nvrtc import find_nvrtc
@@ -86,13 +87,30 @@ extern "C" __global__ void scalars(const float* __restrict__ x, const int* __res
 """
 
 
-@needs_device_compiler
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
-def test_every_function_assembles(arch: str) -> None:
+def every_function() -> list[CudaKernel]:
     x, y = KernelParam("x", "f32", (512,)), KernelParam("y", "f32", (512,), "out")
     kernels = [memory_kernel(dtype) for dtype in get_args(DtypeName)]
     kernels.append(CudaKernel("copies", COPIES, (1, 1, 1), 32, 512, (x, y)))
     kernels.append(CudaKernel("scalars", SCALARS, (1, 1, 1), 32, 0, (x, KernelParam("n", "i32", (32,)), y)))
+    return kernels
+
+
+@needs_device_compiler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+def test_every_function_assembles(arch: str) -> None:
+    kernels = every_function()
     assembled = assemble(device_text(kernels), arch).kernels
     assert sorted(assembled) == sorted(kernel.name for kernel in kernels)
-    assert all(used.spill_stores == 0 for used in assembled.values())
+    assert all(used.spill_stores == used.stack == 0 for used in assembled.values())
+
+
+@pytest.mark.skipif(find_program("nvcc") is None, reason="nvcc is not here")
+def test_nvcc_accepts_the_prelude_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "find_nvrtc", lambda: None)
+    assert len(assemble(device_text(every_function()), "sm_90a").kernels) == len(every_function())
+
+
+def test_the_emulator_compiles_every_function() -> None:
+    for kernel in every_function():
+        build_host(host_text([kernel]))
+        build_host(host_text([kernel]), checked=True)

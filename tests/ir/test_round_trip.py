@@ -63,7 +63,8 @@ def blocks(leaves):
     return st.lists(st.recursive(leaves, around, max_leaves=12), max_size=4).map(tuple)
 
 
-params = st.builds(Param, names, st.sampled_from(["f32", "bf16", "i64", "b8"]), st.lists(sized | names.map(e.Var), min_size=1, max_size=3).map(tuple))  # fmt: skip
+shapes = st.lists(sized | names.map(e.Var), min_size=1, max_size=3).map(tuple)
+params = st.builds(Param, names, st.sampled_from(["f32", "bf16", "i64", "b8"]), shapes)
 many_params = st.lists(params, max_size=3, unique_by=lambda p: p.name).map(tuple)
 some_params = st.lists(params, min_size=1, max_size=2).map(tuple)
 axes = st.lists(st.builds(e.Axis, names, sized, st.sampled_from(["BLOCK", "THREAD", "REG", "VEC"])), max_size=4).map(

@@ -67,7 +67,9 @@ class TemplateCompiler:
         fn = node.items[0].text
         if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
             options = [name for name, f in FUNCTIONS.items() if f.identity is not None]
-            raise DplcError(f"`{fn}` cannot reduce: it has no identity", node.items[0].span, (), did_you_mean(fn, options))
+            raise DplcError(
+                f"`{fn}` cannot reduce: it has no identity", node.items[0].span, (), did_you_mean(fn, options)
+            )
         return t.Reduction(fn, self.bracket(node.items[1:-1]), self.part(node.items[-1], short))
 
     def bracket(self, items: tuple[s.Syntax, ...]) -> t.Bracket:

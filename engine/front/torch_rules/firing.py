@@ -88,7 +88,9 @@ class Firing:
     def _plain(self, view: View, entries: tuple[Entry, ...]) -> bool:
         """Whether an input is read at distinct whole axes."""
         read = [entry for entry, n in zip(entries, view.shape, strict=True) if n != 1]
-        whole = all(e in self.slots and self.slots[e].extent == n for e, n in zip(entries, view.shape, strict=True) if n != 1)
+        whole = all(
+            e in self.slots and self.slots[e].extent == n for e, n in zip(entries, view.shape, strict=True) if n != 1
+        )
         return whole and len(set(read)) == len(read)
 
     def _suggest(self, view: View, entries: tuple[Entry, ...]) -> None:

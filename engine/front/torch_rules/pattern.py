@@ -7,10 +7,10 @@ from typing import Any
 
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Var
+from ....ir.schemas import Overload
 from ....ir.text import syntax as s
 from ....ir.text.print import print_value
 from ...rw.evaluate import CONSTANTS, RESERVED, Environment
-from ....ir.schemas import Overload
 from .values import View
 
 Bind = Callable[[Any, Environment], str | None]  # None, or why the value does not fit
@@ -82,7 +82,11 @@ class StatementPattern:
     """`dst = Op(positional.., field=pattern, rest..)`"""
 
     def __init__(self, statement: s.Syntax):
-        if not isinstance(statement, s.Assign) or not isinstance(statement.target, s.NameOf) or not isinstance(statement.value, s.Apply):
+        if (
+            not isinstance(statement, s.Assign)
+            or not isinstance(statement.target, s.NameOf)
+            or not isinstance(statement.value, s.Apply)
+        ):
             raise DplcError("a pattern on torch is `y = Op(field, ..)`", statement.span)
         items = statement.value.items
         self.dst, self.op = statement.target.text, statement.value.fn
@@ -120,5 +124,3 @@ class StatementPattern:
         binds = dict(zip(free, self.positional, strict=False)) | self.keywords
         fields = tuple((name, a.default, binds[name]) for name, a in arguments.items() if name in binds)
         return fields, frozenset(binds)
-
-

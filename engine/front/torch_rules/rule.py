@@ -31,7 +31,9 @@ class Definition:
 class TorchStatement:
     """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another torch op. types: None for the result itself."""
 
-    def __init__(self, name: str, op: str, fields: dict[str | int, Closure], types: tuple[tuple[Closure, Closure], ...]):
+    def __init__(
+        self, name: str, op: str, fields: dict[str | int, Closure], types: tuple[tuple[Closure, Closure], ...]
+    ):
         self.name, self.op, self.fields, self.types = name, op, fields, types
 
 
@@ -150,5 +152,3 @@ def _target_name(node: s.Syntax) -> str:
     if not isinstance(base, s.NameOf):
         raise DplcError("a definition reads `name = value` or `name[axes] = value`", node.span)
     return base.text
-
-

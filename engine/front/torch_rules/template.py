@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir import compose
-from ....ir.diagnostic import DplcError, did_you_mean
+from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis
 from ....ir.text import syntax as s
 from ...rw.evaluate import Closure
@@ -47,7 +47,10 @@ class Value(Part):
         value = self.closure(firing.env)
         if isinstance(value, (bool, int, float)):
             return value
-        raise DplcError(f"`{self.name or 'this'}` is neither a number nor a local value: a tensor is read with brackets", self.node.span)
+        raise DplcError(
+            f"`{self.name or 'this'}` is neither a number nor a local value: a tensor is read with brackets",
+            self.node.span,
+        )
 
 
 class Access(Part):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import lower, read  # type: ignore[import-not-found]
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.scalar import integer, literal
 from dplc.ir.functions import ARITHMETIC, CAST, FLOAT, FUNCTIONS, SELECT, result_dtype
 
@@ -151,3 +154,16 @@ def test_every_function_has_text():
     wanted = {f.name for f in FUNCTIONS.values() if f.kind not in (CAST, "logical")}
     assert wanted <= FLOATING.keys() | ANY.keys()
     assert {f.name for f in FUNCTIONS.values() if f.kind == ARITHMETIC} - {"divide"} <= INTEGER.keys() | ANY.keys()
+
+
+@pytest.mark.skipif(find_nvrtc() is None and find_program("nvcc") is None, reason="neither NVRTC nor nvcc here")
+def test_the_device_compiler_takes_every_text():
+    """Every function on every dtype, in one translation unit."""
+    texts = []
+    for fn, dtype in [(fn, "f32") for fn in FLOATING] + [(fn, d) for fn in INTEGER for d in ("i32", "i64")]:
+        function = FUNCTIONS[fn]
+        dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity
+        texts.append((f"{fn}_{dtype}", kernel_of(fn, dtypes, result_dtype(fn, *dtypes))))
+    texts += [(f"{s}_to_{t}", kernel_of(t, [s], t)) for s in SUPPORTED for t in SUPPORTED]
+    kernels = [lower(read(text.replace("kernel apply", f"kernel k_{name}"))[0]) for name, text in texts]
+    assert len(assemble(device_text(kernels), "sm_80").kernels) == len(texts)

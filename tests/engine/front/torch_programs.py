@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 EXTENTS = (1, 2, 3, 4, 5, 6)
 LARGEST = 2000
-UNARY = ("torch.tanh({})", "{}.relu()", "torch.sigmoid({})", "{} * 0.5", "F.silu({})", "1 - {}", "{}.abs().sqrt()", "-{}")
+UNARY = (
+    "torch.tanh({})",
+    "{}.relu()",
+    "torch.sigmoid({})",
+    "{} * 0.5",
+    "F.silu({})",
+    "1 - {}",
+    "{}.abs().sqrt()",
+    "-{}",
+)
 
 
 class Maker:
@@ -111,7 +120,15 @@ def cat(m: Maker, v: str, s: Any, rank: int = 1) -> str:
 
 def around(m: Maker, v: str, s: Any, rank: int = 1) -> str:
     d = m.dim(s)
-    return str(m.of((f"{v}.flip({d})", f"{v}.roll({m.of(range(-3, 4))}, {d})", f"F.pad({v}, ({m.of((0, 1, 2))}, {m.of((-1, 0, 3)) if s[-1] > 1 else 1}))")))
+    return str(
+        m.of(
+            (
+                f"{v}.flip({d})",
+                f"{v}.roll({m.of(range(-3, 4))}, {d})",
+                f"F.pad({v}, ({m.of((0, 1, 2))}, {m.of((-1, 0, 3)) if s[-1] > 1 else 1}))",
+            )
+        )
+    )
 
 
 def norm(m: Maker, v: str, s: Any, rank: int = 1) -> str:
@@ -136,11 +153,18 @@ def triangle(m: Maker, v: str, s: Any, rank: int = 2) -> str:
 
 def gather(m: Maker, v: str, s: Any, rank: int = 1) -> str:
     d = m.dim(s)
-    return str(m.of((f"torch.gather({v}, {d}, {v}.argmax({d}, keepdim=True))", f"{v}[{[int(m.of(range(s[0]))) for _ in range(3)]}]")))
+    return str(
+        m.of(
+            (
+                f"torch.gather({v}, {d}, {v}.argmax({d}, keepdim=True))",
+                f"{v}[{[int(m.of(range(s[0]))) for _ in range(3)]}]",
+            )
+        )
+    )
 
 
 def integers(m: Maker, v: str, s: Any, rank: int = 0) -> str:
-    return f"({v} * 4).long() {m.of(('// 3', '% 3', '* 2', '+ 0.5', '> 1'))} + {v}"
+    return f"(({v} * 4).long() {m.of(('// 3', '% 3', '* 2', '+ 0.5', '> 1'))}) + {v}"
 
 
 STEPS = (

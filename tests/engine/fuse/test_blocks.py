@@ -96,7 +96,8 @@ def test_texts_do_not_depend_on_the_hash_seed() -> None:
         "from dplc.engine.fuse.kernels import compile_graph; from dplc.engine.fuse.key import key\n"
         "from dplc.ir.text.print import print_unit\n"
         "for name in sys.argv[2:]:\n"
-        "    for kernel in compile_graph(getattr(blocks, name)(), compiled(None)).kernels: print(print_unit(kernel), key(kernel))\n"
+        "    for kernel in compile_graph(getattr(blocks, name)(), compiled(None)).kernels:\n"
+        "        print(print_unit(kernel), key(kernel))\n"
     )
     texts = set()
     for seed in ("0", "1", "2"):

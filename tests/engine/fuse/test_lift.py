@@ -20,7 +20,7 @@ from dplc.ir.text.parse import parse
 from dplc.ir.text.print import print_unit
 from dplc.ir.text.read import read_unit
 
-I, J = Axis("i", 4), Axis("j", 6)
+I, J = Axis("i", 4), Axis("j", 6)  # noqa: E741
 X = Input("x", (I, J))
 
 
@@ -114,14 +114,18 @@ def test_names_of_values_and_buffers_are_no_words_of_the_language() -> None:
 
 @pytest.mark.parametrize("name", ["k1", "k2"])
 def test_the_key_ignores_names(name: str) -> None:
-    template = "kernel {0}({1}: f32[4]) -> {2}: f32[4]:\n    for {3} in 0..4 free:\n        {4} = load {1}[{3}]\n        {2}[{3}] = {4}\n"
+    template = (
+        "kernel {0}({1}: f32[4]) -> {2}: f32[4]:\n    for {3} in 0..4 free:\n"
+        "        {4} = load {1}[{3}]\n        {2}[{3}] = {4}\n"
+    )
     assert key(kernel(template.format("f", "x", "y", "i", "v"))) == key(
         kernel(template.format(name, "y", "x", "w", "q"))
     )
 
 
 def test_the_key_sees_everything_else() -> None:
-    base = "kernel f(x: f32[4], z: f32[4]) -> y: f32[4]:\n    for i in 0..4 free:\n        v = load x[i]\n        y[i] = v\n"
+    head = "kernel f(x: f32[4], z: f32[4]) -> y: f32[4]:\n"
+    base = f"{head}    for i in 0..4 free:\n        v = load x[i]\n        y[i] = v\n"
     changes = [
         ("0..4 free", "0..4 serial"),
         ("load x[i]", "load z[i]"),

@@ -134,8 +134,10 @@ def test_the_nearest_miss_of_a_pattern():
         in refusal(rules, program.format(3, "Sync()"))[0]
     )
     assert "expected the end of the block, found `Wait()`" in refusal(rules, program.format(2, "Sync()\n    Wait()"))[0]
-    assert "expected `Sync()`, found the end of the block" in refusal(rules, "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth=2)")[0]  # fmt: skip
-    assert "after 0 statements: expected `for k in 0..n serial:`, found `for j in 0..4 reduce:`" in refusal(rules, "for j in 0..4 reduce:\n    Sync()")[0]  # fmt: skip
+    short = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth=2)"
+    assert "expected `Sync()`, found the end of the block" in refusal(rules, short)[0]
+    other = refusal(rules, "for j in 0..4 reduce:\n    Sync()")[0]
+    assert "after 0 statements: expected `for k in 0..n serial:`, found `for j in 0..4 reduce:`" in other
     assert "nothing here is like its first statement `for k in 0..n serial:`" in refusal(rules, "Sync()")[0]
 
 

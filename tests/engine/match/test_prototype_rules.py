@@ -1,4 +1,4 @@
-"""The prototype's tile rules through the engine, and the traps of LANGUAGE section 13 that are the engine's business."""
+"""The prototype's tile rules through the engine, and the traps of LANGUAGE section 13 that concern it."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ kernel mm(X: f32[{m}, {k}], W: f32[{k}, {n}]) -> Y: f32[{m}, {n}]:
             r = relu(acc)
             Y[i, j] = r
 """
-RULES = ["tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile", "double_buffer", "async_copy", "pipeline_k_outer"]  # fmt: skip
+RULES = ["tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile", "double_buffer", "async_copy", "pipeline_k_outer"]
 
 
 def run(made, program, *steps):
@@ -87,8 +87,10 @@ kernel mm(X: f32[17, 33], W: f32[33, 65]) -> Y: f32[17, 65]:
         for k_o in 0..1 serial:
             Wait(keep=2)
             Sync()
-            X_smem = Stage(X, origin=(i_o*16, k_o*16 + 32), slab=(i:16@0, k:16@1), depth=3, slot=(k_o + 2) % 3, via=ASYNC)
-            W_smem = Stage(W, origin=(k_o*16 + 32, j_o*32), slab=(k:16@0, j:32@1), depth=3, slot=(k_o + 2) % 3, via=ASYNC)
+            X_smem = Stage(X, origin=(i_o*16, k_o*16 + 32), slab=(i:16@0, k:16@1), depth=3, slot=(k_o + 2) % 3, \
+via=ASYNC)
+            W_smem = Stage(W, origin=(k_o*16 + 32, j_o*32), slab=(k:16@0, j:32@1), depth=3, slot=(k_o + 2) % 3, \
+via=ASYNC)
             if i_o*16 + i*4 + i_r < 17:
                 if j_o*32 + j*4 + j_r < 65:
                     for k in 0..16 reduce:

@@ -329,7 +329,8 @@ def test_labels_of_a_slab_stay_their_own():
 def test_a_template_makes_kernels_with_fresh_names_and_parameters():
     rules = rule(
         "kernel f(ins..) -> C: dt[dims..]:\n    body..",
-        "kernel partial(ins..) -> part: f32[2, dims..]:\n    part[0] = 1.0\n" "kernel f(ins.., part: f32[2, dims..]) -> C: dt[dims..]:\n    body..",
+        "kernel partial(ins..) -> part: f32[2, dims..]:\n    part[0] = 1.0\n"
+        "kernel f(ins.., part: f32[2, dims..]) -> C: dt[dims..]:\n    body..",
         'let partial = fresh(f, "partial")\n', "module",
     )  # fmt: skip
     made = fire(rules, "kernel g(part: f32[4]) -> y: f32[8]:\n    y[0] = 1.0")

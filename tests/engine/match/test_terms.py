@@ -1,16 +1,15 @@
-"""The matcher of rules on tensor: patterns are dataflow, rewriting goes to a fixpoint, every firing and refusal is known."""
+"""The matcher of rules on tensor: patterns are dataflow, rewriting goes to a fixpoint, all that happens is told."""
 
 from __future__ import annotations
 
-import pytest
-
 import dplc.engine.facts.tensor  # noqa: F401  (registers the facts)
+import pytest
 from dplc.engine.match.terms import Evidence, Rewriter, TermRules, rewrite_graph
 from dplc.engine.rw.rule import read_rules
 from dplc.ir import compose
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis
-from dplc.ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Named, Output, Reduce, Remap, Term, TensorGraph
+from dplc.ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Named, Output, Reduce, Remap, TensorGraph, Term
 
 I, J, K = Axis("i", 4), Axis("j", 5), Axis("k", 6)  # noqa: E741
 X, Y, W, N = Input("x", (I, K)), Input("y", (I, K)), Input("w", (K, J)), Input("n", (I,), "i64")
@@ -77,12 +76,17 @@ def test_a_variable_used_twice_is_one_value() -> None:
 
 def test_backtracking_over_both_orders_at_once() -> None:
     text = rule("y = add(multiply(a, b), multiply(a, c))", "y = multiply(a, add(b, c))")
-    term = (
-        e("add", e("multiply", Y, X), e("multiply", N, X))
-        if False
-        else e("add", e("multiply", Y, X), e("multiply", X, X))
+    for left in (e("multiply", Y, X), e("multiply", X, Y)):
+        assert rewritten(text, e("add", left, e("multiply", X, X))) is e("multiply", X, e("add", Y, X))
+
+
+def test_guards_choose_between_the_orders() -> None:
+    text = rule(
+        "y = Reduce(add, k, multiply(x, c))", "y = multiply(Reduce(add, k, x), c)", 'where k not in axes(c) because "v"'
     )
-    assert rewritten(text, term) is e("multiply", X, e("add", Y, X))
+    scale = Input("s", (I,))
+    for product in (e("multiply", X, scale), e("multiply", scale, X)):
+        assert rewritten(text, Reduce("add", (K,), product)) is e("multiply", Reduce("add", (K,), X), scale)
 
 
 def test_reductions_axes_and_functions_are_variables() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broken_rules import RING, change, report
+from broken_rules import HOIST, LINEAR, RING, change, report
 
 CASES = [
     pytest.param(
@@ -146,6 +146,56 @@ rule.rw:19:19: error: rule `ring`: example "two": `Stage` has no field `orign`
     |                   ^^^^^^^^^
   help: did you mean `origin`?""",
         id="broken example",
+    ),
+    pytest.param(
+        change(LINEAR, "b[j])", "j)"),
+        """\
+rule.rw:3:27: error: rule `linear`: `b` is bound but never used; write `_`
+ 3 |     y = Linear(x, w, bias=b)
+   |                           ^
+rule.rw:5:69: error: rule `linear`: a value is a tensor value, not an axis
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w[j, k])), j)
+   |                                                                     ^""",
+        id="torch: an axis for a value",
+    ),
+    pytest.param(
+        change(LINEAR, "w[j, k])), b", "bs..)), b"),
+        """\
+rule.rw:3:19: error: rule `linear`: `w` is bound but never used; write `_`
+ 3 |     y = Linear(x, w, bias=b)
+   |                   ^
+rule.rw:5:58: error: rule `linear`: `multiply` takes values, not a run of them
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], bs..)), b[j])
+   |                                                          ^^^^""",
+        id="torch: a run for a value",
+    ),
+    pytest.param(
+        change(LINEAR, "bias=b", "bias=b + 1"),
+        """\
+rule.rw:3:27: error: rule `linear`: a field of a pattern on torch is a variable, a constant or a list of them
+ 3 |     y = Linear(x, w, bias=b + 1)
+   |                           ^^^^^""",
+        id="torch: a calculation in a pattern",
+    ),
+    pytest.param(
+        change(RING, "Stage(depth=1)+", "Stage(depth=1, via=1 + N)+"),
+        """\
+rule.rw:3:11: error: rule `ring`: `N` is bound twice
+ 3 | rule ring(N: int in {2, 3, 4} = 2) on tile
+   |           ^
+  note: first in line 6
+rule.rw:6:36: error: rule `ring`: `via` of `Stage` is a name in a pattern
+ 6 |         stages: Stage(depth=1, via=1 + N)+
+   |                                    ^^^^^""",
+        id="no name where one is bound",
+    ),
+    pytest.param(
+        change(HOIST, "k not in axes(c)", 'k == "k"'),
+        """\
+rule.rw:5:7: error: rule `hoist`: an axis is compared with a text: never equal
+ 5 | where k == "k" because "the factor varies along the reduced axis"
+   |       ^^^^^^^^""",
+        id="tensor: a comparison that never holds",
     ),
 ]
 

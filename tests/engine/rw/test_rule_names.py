@@ -184,6 +184,25 @@ rule.rw:7:9: warning: rule `grow`: the template can match its own pattern: nothi
    |         ^""",
         id="can match itself",
     ),
+    pytest.param(
+        change(LINEAR, "w[j, k]", "w"),
+        """\
+rule.rw:5:58: error: rule `linear`: a tensor is read with brackets: `w[..]`
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w)), b[j])
+   |                                                          ^""",
+        id="torch: a tensor without brackets",
+    ),
+    pytest.param(
+        change(LINEAR, "b[j])", "y[bs.., j])"),
+        """\
+rule.rw:3:27: error: rule `linear`: `b` is bound but never used; write `_`
+ 3 |     y = Linear(x, w, bias=b)
+   |                           ^
+rule.rw:5:69: error: rule `linear`: the template reads `y`, which it defines
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w[j, k])), y[bs.., j])
+   |                                                                     ^""",
+        id="torch: the result is read",
+    ),
 ]
 
 

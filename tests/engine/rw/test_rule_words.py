@@ -169,10 +169,10 @@ rule.rw:5:37: error: rule `linear`: unknown function `multipy`
         id="torch: unknown function",
     ),
     pytest.param(
-        change(LINEAR, "multiply(x[bs.., k], w[j, k])", "multiply(x[bs.., k], w[j, k], x)"),
+        change(LINEAR, "multiply(x[bs.., k], w[j, k])", "multiply(x[bs.., k], w[j, k], 2)"),
         """\
 rule.rw:5:37: error: rule `linear`: `multiply` takes 2 arguments, not 3
- 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w[j, k], x)), b[j])
+ 5 |     y[bs.., j] = add(Reduce(add, k, multiply(x[bs.., k], w[j, k], 2)), b[j])
    |                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
         id="torch: arity",
     ),

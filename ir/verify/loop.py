@@ -1,0 +1,173 @@
+"""What must hold of Loop IR: indices in bounds, reductions with an identity, names defined once and before they are used.
+
+Index arithmetic is judged by intervals, narrowed by the guards around an access. An index that was read from memory (a
+gather) is the program's own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..expr import Binary, Expr, add, free_names, is_int, linear, multiply, negate, subtract
+from ..facts.layout import bound_ranges, params
+from ..facts.structure import summary
+from ..functions import FUNCTIONS
+from ..loop import Accumulate, For, If, Let, Load, Store
+from ..program import Block, Kernel, Stmt
+from ..ranges import Interval, interval
+from ..text.print import print_expr, print_statement
+from ..tile import Combine, Stage, Sync, Tile, Wait
+
+LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Store)
+ROLES = ("serial", "reduce", "free", "VEC")
+
+
+def problems(kernel: Kernel) -> tuple[str, ...]:
+    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    check = Check(kernel, LOOP_STATEMENTS)
+    check.block(kernel.body, Scope())
+    return tuple(check.found)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is known at a block: names, their ranges, and the guards around it (each reads `e <= 0`)."""
+
+    names: frozenset[str] = frozenset()
+    ranges: dict[str, Interval] = field(default_factory=dict)
+    guards: tuple[Expr, ...] = ()
+
+    def bind(self, stmt: Any) -> Scope:
+        ranges = dict(self.ranges)
+        ranges.update(bound_ranges(stmt, ranges))
+        names = [axis.name for axis in stmt.axes] if isinstance(stmt, Tile) else [stmt.var]
+        return Scope(self.names.union(names), ranges, self.guards)
+
+    def under(self, condition: Expr) -> Scope:
+        return Scope(self.names, self.ranges, (*self.guards, *not_positive(condition)))
+
+    def define(self, name: str) -> Scope:
+        return Scope(self.names | {name}, self.ranges, self.guards)
+
+
+class Check:
+    """Walks a kernel and collects what is wrong. Tile IR extends it."""
+
+    def __init__(self, kernel: Kernel, allowed: tuple[type[Stmt], ...]):
+        self.kernel, self.allowed = kernel, allowed
+        self.found: list[str] = []
+        self.shapes = {name: param.shape for name, param in params(kernel).items()}
+        self.written = {param.name for param in kernel.outs}
+        self.sums = {stmt.acc for stmt in summary(kernel.body).sums}
+
+    def report(self, stmt: Stmt, what: str) -> None:
+        self.found.append(f"{what}, in `{print_statement(stmt).splitlines()[0]}`")
+
+    def block(self, block: Block, scope: Scope) -> None:
+        defined: set[str] = set()
+        for stmt in block:
+            if not isinstance(stmt, self.allowed):
+                self.report(stmt, f"{type(stmt).__name__} is no statement of this level")
+                continue
+            self.names(stmt, scope)
+            self.statement(stmt, scope)
+            if isinstance(stmt, Load | Let):
+                if stmt.dst in defined:
+                    self.report(stmt, f"`{stmt.dst}` is defined twice in one block")
+                defined.add(stmt.dst)
+                scope = scope.define(stmt.dst)
+
+    def names(self, stmt: Any, scope: Scope) -> None:
+        """Every name an expression mentions is bound here."""
+        own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over"))
+        for name in sorted(free_names(own) - scope.names - self.sums):
+            self.report(stmt, f"`{name}` is not defined here")
+
+    def statement(self, stmt: Any, scope: Scope) -> None:
+        if isinstance(stmt, For):
+            if stmt.role not in ROLES:
+                self.report(stmt, f"a loop has no role {stmt.role}")
+            if stmt.role == "reduce" and summary(stmt.body).stores:
+                self.report(stmt, "a reduction stores")
+            self.block(stmt.body, scope.bind(stmt))
+        elif isinstance(stmt, If):
+            self.block(stmt.body, scope.under(stmt.cond))
+        elif isinstance(stmt, Load):
+            self.access(stmt, scope if stmt.when is True else scope.under(stmt.when))
+        elif isinstance(stmt, Store):
+            if stmt.buf not in self.written:
+                self.report(stmt, f"`{stmt.buf}` is no output")
+            self.access(stmt, scope)
+        elif isinstance(stmt, Accumulate):
+            self.reduction(stmt)
+
+    def reduction(self, stmt: Accumulate | Combine) -> None:
+        if FUNCTIONS[stmt.fn].identity is None:
+            self.report(stmt, f"`{stmt.fn}` has no identity to start a reduction from")
+
+    def access(self, stmt: Load | Store, scope: Scope) -> None:
+        shape = self.shapes.get(stmt.buf)
+        if shape is None:
+            self.report(stmt, f"`{stmt.buf}` is no buffer")
+        elif len(shape) != len(stmt.idx):
+            self.report(stmt, f"`{stmt.buf}` has {len(shape)} dimensions")
+        else:
+            for position, extent in zip(stmt.idx, shape, strict=True):
+                self.bounds(stmt, position, extent, scope)
+
+    def bounds(self, stmt: Stmt, position: Expr, extent: int, scope: Scope) -> None:
+        """0 <= position < extent, unless a name in it was read from memory."""
+        if not free_names(position) <= scope.ranges.keys():
+            return
+        low, high = negate(position), add(subtract(position, extent), 1)
+        if not (implied(low, scope) and implied(high, scope)):
+            self.report(stmt, f"index `{print_expr(position)}` may leave 0..{extent}")
+
+
+def not_positive(condition: Expr) -> Iterator[Expr]:
+    """The conjuncts of a condition as expressions that are at most 0 where it holds."""
+    if condition.__class__ is not Binary:
+        return
+    if condition.op == "and":
+        yield from not_positive(condition.a)
+        yield from not_positive(condition.b)
+    if condition.op not in ("<", "<=", ">", ">=", "=="):
+        return
+    difference = subtract(condition.a, condition.b)
+    if condition.op in ("<", "<=", "=="):
+        yield add(difference, 1) if condition.op == "<" else difference
+    if condition.op in (">", ">=", "=="):
+        yield add(negate(difference), 1) if condition.op == ">" else negate(difference)
+
+
+def implied(e: Expr, scope: Scope) -> bool:
+    """Whether e <= 0 follows from the ranges and the guards."""
+    return greatest(e, scope) <= 0
+
+
+def greatest(e: Expr, scope: Scope) -> int:
+    """An upper bound of an index expression: by ranges, by one guard, and inside of divisions by both."""
+    best = interval(e, scope.ranges)[1]
+    terms, constant = linear(e)
+    for guard in scope.guards:
+        times = max([terms.get(atom, 0) // factor for atom, factor in linear(guard)[0].items()], default=1)
+        best = min(best, interval(subtract(e, multiply(guard, max(times, 1))), scope.ranges)[1])
+    if scope.guards and any(_is_quotient(atom) for atom in terms):
+        best = min(best, constant + sum(_greatest_term(atom, factor, scope) for atom, factor in terms.items()))
+    return best
+
+
+def _is_quotient(atom: Expr) -> bool:
+    return atom.__class__ is Binary and atom.op == "//" and is_int(atom.b) and atom.b > 0
+
+
+def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
+    if not _is_quotient(atom):
+        return interval(multiply(atom, factor), scope.ranges)[1]
+    bound = greatest(atom.a, scope) if factor > 0 else -greatest(negate(atom.a), scope)
+    return factor * (bound // atom.b)  # type: ignore[no-any-return]
+
+
+TILE_STATEMENTS = (*LOOP_STATEMENTS, Stage, Sync, Wait, Combine)

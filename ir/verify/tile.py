@@ -1,0 +1,127 @@
+"""What must hold of Tile IR beyond Loop IR: launch limits, one layout a slab, copies and barriers in uniform control flow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..expr import Axis, free_names
+from ..facts.layout import WORD, slab_words, thread_count, tile_of
+from ..facts.structure import COLLECTIVE, summary
+from ..loop import For, If, Load
+from ..node import nodes
+from ..program import Kernel, Stmt
+from ..tile import Combine, Stage, Tile
+from .loop import TILE_STATEMENTS, Check, Scope
+
+ROLES = ("BLOCK", "THREAD", "REG", "VEC")
+LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """threads of a block, bytes of shared memory, blocks of a launch."""
+
+    threads: int = 1024
+    smem: int = 232448
+    blocks: int = 2**31 - 1
+
+
+def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:  # noqa: B008
+    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    tile = tile_of(kernel)
+    if tile is None or len(kernel.body) != 1:
+        return (f"the body of kernel `{kernel.name}` is not one Tile",)
+    check = _TileCheck(kernel, tile)
+    check.axes(tile)
+    check.launch(tile, limits)
+    check.layouts()
+    check.block(tile.body, Scope().bind(tile))
+    return tuple(check.found)
+
+
+class _TileCheck(Check):
+    def __init__(self, kernel: Kernel, tile: Tile):
+        super().__init__(kernel, TILE_STATEMENTS)
+        self.tile = tile
+        self.divergent = False
+        self.varying = frozenset(axis.name for axis in tile.axes if axis.role != "BLOCK")
+        for stage in summary(tile.body).stages:
+            extents = tuple(axis.extent for axis in stage.slab)
+            self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
+
+    def axes(self, tile: Tile) -> None:
+        names = [axis.name for axis in tile.axes]
+        for axis in tile.axes:
+            if axis.role not in ROLES or not isinstance(axis.extent, int) or axis.extent < 1:
+                self.report(tile, f"axis `{axis.name}` has no role or no extent")
+            if names.count(axis.name) > 1:
+                self.report(tile, f"two axes are called `{axis.name}`")
+
+    def launch(self, tile: Tile, limits: Limits) -> None:
+        blocks = math.prod(axis.extent for axis in tile.axes if axis.role == "BLOCK")
+        slabs = {stage.dst: stage for stage in summary(tile.body).stages}
+        smem = sum(WORD * stage.depth * slab_words(stage) for stage in slabs.values())
+        for have, limit, what in (
+            (thread_count(tile), limits.threads, "threads"),
+            (smem, limits.smem, "bytes of shared memory"),
+            (blocks, limits.blocks, "blocks"),
+        ):
+            if have > limit:
+                self.report(tile, f"{have} {what}, the limit is {limit}")
+
+    def layouts(self) -> None:
+        """All copies into one slab agree on where its cells are."""
+        first: dict[str, Stage] = {}
+        for stage in summary(self.tile.body).stages:
+            other = first.setdefault(stage.dst, stage)
+            for name in LAYOUT:
+                if getattr(stage, name) != getattr(other, name):
+                    self.report(stage, f"`{stage.dst}` has two layouts: `{name}` differs")
+
+    def statement(self, stmt: Any, scope: Scope) -> None:
+        if isinstance(stmt, COLLECTIVE):
+            self.collective(stmt)
+        if isinstance(stmt, If | For) and self.diverges(stmt):
+            outer, self.divergent = self.divergent, True
+            super().statement(stmt, scope)
+            self.divergent = outer
+            return
+        super().statement(stmt, scope)
+
+    def bounds(self, stmt: Stmt, position: Any, extent: int, scope: Scope) -> None:
+        """Only what no guard protects: ragged edges need more than intervals, and the simulator watches them."""
+        if not scope.guards:
+            super().bounds(stmt, position, extent, scope)
+
+    def diverges(self, stmt: If | For) -> bool:
+        """A guard, or bounds that vary by thread: what is inside, some threads may not reach."""
+        return isinstance(stmt, If) or not free_names((stmt.start, stmt.stop, stmt.step)).isdisjoint(self.varying)
+
+    def collective(self, stmt: Stmt) -> None:
+        if self.divergent:
+            self.report(stmt, f"{type(stmt).__name__} in divergent control flow")
+        if isinstance(stmt, Stage):
+            self.stage(stmt)
+        elif isinstance(stmt, Combine):
+            self.reduction(stmt)
+            for axis in sorted(free_names(stmt.over) - self.varying):
+                self.report(stmt, f"`{axis}` is no axis inside of a block")
+
+    def stage(self, stmt: Stage) -> None:
+        source = self.shapes.get(stmt.src)
+        if stmt.src not in {param.name for param in self.kernel.ins} or source is None:
+            self.report(stmt, f"`{stmt.src}` is no input")
+        elif len(source) != len(stmt.origin):
+            self.report(stmt, f"`{stmt.src}` has {len(source)} dimensions")
+        if not free_names((stmt.origin, stmt.slot, stmt.when)).isdisjoint(self.varying):
+            self.report(stmt, "the origin, slot or predicate varies by thread")
+        if not all(_is_side(axis, len(stmt.origin)) for axis in stmt.slab):
+            self.report(stmt, "an axis of the slab says no dimension of its source")
+        if not any(load.buf == stmt.dst for load in nodes(self.tile.body, Load)):
+            self.report(stmt, f"nobody reads `{stmt.dst}`")
+
+
+def _is_side(axis: Axis, rank: int) -> bool:
+    return axis.dim is not None and 0 <= axis.dim < rank and axis.extent >= 1
