@@ -1,9 +1,9 @@
 """Building Tensor IR: typed and canonical constructors of terms.
 
-Operands meet as torch's do: `elementwise` inserts the casts that make them agree, and a Python number is *weak*: it takes
-the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). Canonical: constants fold, arithmetic
-on `Index` stays an index expression, index maps compose, conditions that the extents decide are gone. The reader of texts
-builds terms as they are written; this is for those who compute them.
+Operands meet as torch's do: `elementwise` inserts the casts that make them agree, and a Python number is *weak*: it
+takes the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). Canonical: constants
+fold, arithmetic on `Index` stays an index expression, index maps compose, conditions that the extents decide are
+gone. The reader of texts builds terms as they are written; this is for those who compute them.
 """
 
 from __future__ import annotations

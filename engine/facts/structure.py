@@ -85,7 +85,7 @@ def matmul_shaped(site: Any, body: Block) -> bool:
 @fact("outer_product(name, run) -> bool", TILE)
 def outer_product(site: Any, var: Var, body: Block) -> bool:
     """The same of one reduction, over `var`, by its body."""
-    return is_outer_product(body, var.name, axis_names(site))
+    return is_outer_product(body, var.name, axis_names(site), site.kernel.body)
 
 
 @fact("multiplied(name, name, run) -> bool", TILE)

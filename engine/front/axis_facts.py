@@ -1,6 +1,6 @@
 """Facts of level torch about axes: which index stands at which dimension.
 
-`axes(x)` makes one unnamed axis per dimension of x; the others rearrange such lists. A list stands in brackets as `os..`.
+`axes(x)` makes one unnamed axis per dimension of x; the others rearrange such lists, which stand in brackets as `os..`.
 """
 
 from __future__ import annotations
@@ -222,8 +222,10 @@ def shifted(site: Firing, os: Axes, pads: tuple[int, ...]) -> Axes:
 
 @torch_fact("regroup(value, [axis]) -> [expr]")
 def regroup(site: Firing, x: View, os: Axes) -> Axes:
-    """The index of every dimension of x by the axes of a reshape of it: equal groups of dimensions keep their axis, a split
-    gives a*B + b, a merge gives // and %."""
+    """The index of every dimension of x by the axes of a reshape of it.
+
+    Equal groups of dimensions keep their axis, a split gives a*B + b, a merge gives // and %.
+    """
     out: list[Expr] = []
     i = j = 0
     extents = tuple(map(site.extent, os))

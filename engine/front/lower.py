@@ -19,6 +19,7 @@ from ...ir.functions import DTYPES
 from ...ir.program import TensorType
 from ...ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
 from ...ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
+from ...ir.text.tensor_read import default_axes
 from ...ir.torch import TorchGraph, TorchOp
 from ..rw.evaluate import CONSTANTS, RESERVED
 from ..rw.pipeline import pipelines
@@ -70,7 +71,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Call:
-    """An op and what its fields are: numbers, text, lists, views of tensors. origin: the user's op that it came from."""
+    """An op and what its fields are: numbers, text, lists, views. origin: the user's op that it is part of."""
 
     statement: TorchOp
     overload: Overload
@@ -79,7 +80,7 @@ class Call:
 
 
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
-    """The torch rules of a set by the op their pattern starts from, in the order of the pipeline; compiled once per set."""
+    """The torch rules by the op their pattern starts from, in the order of the pipeline; compiled once per set."""
     found = _COMPILED.get(rules.digest)
     if found is None:
         found = {}
@@ -113,7 +114,7 @@ def lower_graph(
     spans: Mapping[str, Span | str] | None = None,
     trace: bool = False,
 ) -> Lowered:
-    """The same for a program alone. known: inputs whose value is known, as arrays. spans: where the user wrote an op."""
+    """The same for a program alone. known: arrays of inputs whose value is known. spans: where the user wrote an op."""
     lowering = Lowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {})
     lowering.run()
@@ -241,7 +242,7 @@ class Lowering:
         return source.statement.op if isinstance(source, Producer) else call.statement.op
 
     def made(self, call: Call, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> View:
-        """Lower an op that a template made: its tensors get names of their own, so that it is a statement like any other."""
+        """Lower an op that a template made: its tensors get names, so that it is a statement like any other."""
         if op not in names():
             raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
         if self.depth >= DEPTH:
@@ -304,8 +305,9 @@ class Lowering:
             outs.append(Output(_unique(param.name, used), tuple(dims), term))
             used.add(outs[-1].name)
         for view in self.inputs:
-            if view.term is None:
-                self.own(view)
+            if view.term is None:  # nobody reads it
+                own = iter(default_axes(view.name, tuple(n for n in view.shape if n != 1)))
+                view.own(tuple(None if n == 1 else next(own) for n in view.shape))
         ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
         fixed = {a.name for a in self.age} | {x.name for x in ins} | RESERVED | CONSTANTS.keys() | _OPERATORS
         return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))

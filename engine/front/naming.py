@@ -16,8 +16,8 @@ _REDUCED = {
     "logical_or": "some",
 }
 _COMPUTED = {
-    "add": "added", "subtract": "difference", "multiply": "product", "divide": "ratio", "maximum": "larger", "minimum": "smaller",
-    "negative": "negated", "where": "chosen", "copy": "kept",
+    "add": "added", "subtract": "difference", "multiply": "product", "divide": "ratio", "maximum": "larger",
+    "minimum": "smaller",     "negative": "negated", "where": "chosen", "copy": "kept",
 }  # fmt: skip
 
 

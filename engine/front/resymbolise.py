@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .lower import Lowering
 
 Array = np.ndarray[Any, Any]
+FEW = 4  # values that are asked for one by one rather than stored
 EXACT = 1 << 24  # integers that f32 holds exactly
 
 
@@ -52,11 +53,11 @@ def _formula(array: Array, dtype: str, over: list[Axis]) -> Term | None:
     if not over:
         return _number(array.item(), dtype)
     if dtype == "b8":
-        return _condition(array, over)
+        return _condition(array, over) or _few(array, dtype, over)
     ramp = _affine(array, over)
     if ramp is not None:
         return compose.cast(ramp, dtype)
-    return _two_values(array, dtype, over)
+    return _two_values(array, dtype, over) or _few(array, dtype, over)
 
 
 def _number(value: Any, dtype: str) -> Term | None:
@@ -103,6 +104,17 @@ def _edges(array: Array, gap: Array) -> list[tuple[str, int]]:
     """The comparisons of j - i that may make this array: `<=` up to the largest gap that is true, and so on."""
     true, false = gap[array], gap[~array]
     return [("<=", int(true.max())), (">", int(false.max())), ("==", int(true.flat[0])), ("!=", int(false.flat[0]))]
+
+
+def _few(array: Array, dtype: str, over: list[Axis]) -> Term | None:
+    """A handful of values along one axis, asked for one by one."""
+    if len(over) != 1 or array.size > FEW:
+        return None
+    value: Any = compose.const(array[-1].item(), dtype)
+    for n in reversed(range(array.size - 1)):
+        here = compose.index(operate("<", over[0], n + 1))
+        value = compose.elementwise("where", here, compose.const(array[n].item(), dtype), value)
+    return compose.as_term(value)
 
 
 def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:

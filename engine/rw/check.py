@@ -54,7 +54,14 @@ CHECKS: tuple[Check, ...] = (
 )
 
 # Where facts are registered: modules, and packages with all that is in them.
-FACT_MODULES = ("engine.facts", "engine.match.names", "engine.front.shape_facts", "engine.front.axis_facts", "engine.front.einsum_facts", "engine.fuse.facts")
+FACT_MODULES = (
+    "engine.facts",
+    "engine.match.names",
+    "engine.front.shape_facts",
+    "engine.front.axis_facts",
+    "engine.front.einsum_facts",
+    "engine.fuse.facts",
+)
 
 
 @functools.cache

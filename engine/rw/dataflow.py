@@ -161,26 +161,21 @@ class DataflowPositions(Positions):
             for argument in overload.arguments:
                 kinds.setdefault(argument.name, set()).add(argument.kind)
         given = {item.name for item in call.items if isinstance(item, s.Keyword)}
-        places = _places(known, given)
-        count = 0
+        places = iter(_places(known, given))
         for item in call.items:
             if isinstance(item, s.Run):
                 self.add(item.base, LIST, OTHER_FIELDS)
             elif not isinstance(item, s.Keyword):
-                self._attribute(item, _one_kind(places[count] if count < len(places) else set()), "a field")
-                count += 1
-            elif known and item.name not in kinds:
-                self.report(
-                    f"`{call.fn}` has no field `{item.name}`", item.span,
-                    (f"its fields are {', '.join(kinds)}",), did_you_mean(item.name, kinds),
-                )  # fmt: skip
+                self._attribute(item, _one_kind(next(places, set())), "a field")
+            elif item.name in kinds or not known:
+                self._attribute(item.value, _one_kind(kinds.get(item.name, set())), f"`{item.name}` of `{call.fn}`")
             else:
-                found = kinds.get(item.name, set())
-                sort = _KINDS.get(next(iter(found)), ANY) if len(found) == 1 else ANY
-                self._attribute(item.value, sort, f"`{item.name}` of `{call.fn}`")
-        places = sum(not isinstance(item, s.Keyword | s.Run) for item in call.items)
-        if known and places + len(given) > max(len(overload.arguments) for overload in known) and given <= kinds.keys():
-            self.report(f"no form of `{call.fn}` has {count + len(given)} fields", call.span)
+                notes = (f"its fields are {', '.join(kinds)}",)
+                what = f"`{call.fn}` has no field `{item.name}`"
+                self.report(what, item.span, notes, did_you_mean(item.name, kinds))
+        number = sum(not isinstance(item, s.Run) for item in call.items)
+        if known and number > max(len(overload.arguments) for overload in known) and given <= kinds.keys():
+            self.report(f"no form of `{call.fn}` has {number} fields", call.span)
 
     def _attribute(self, node: s.Syntax, sort: Sort, what: str) -> None:
         if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):

@@ -6,6 +6,7 @@ pattern match *everything* that another one matches (no when in doubt: an error)
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from ...ir.text.read import statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
 from .finding import NOTE, WARNING, Finding
 from .positions import is_variable, names, parts, walk
-from .rule import Rule
+from .rule import Rule, RuleSet
 from .subject import Subject
 
 _OPEN = s.Run | s.RunStatement | s.InsideBlock
@@ -173,17 +174,35 @@ def _is_variable(node: Any) -> bool:
 def shadowed(subject: Subject) -> Iterator[Finding]:
     """A rule that an earlier rule of its pass leaves nothing: that one has no guard and matches all that it matches."""
     rule = subject.rule
-    for earlier in subject.rules.rules.values():
-        if earlier is rule:
-            return
-        if earlier.file != rule.file or earlier.level != rule.level or not _always_fires(earlier):
+    candidates, position = _unguarded(subject.rules)
+    heads = dict.fromkeys((_head(rule), None))
+    for earlier in (other for head in heads for other in candidates.get((rule.file, rule.level, head), ())):
+        if position[earlier.name] >= position[rule.name] or not _same_reach(earlier, rule):
             continue
-        if _same_reach(earlier, rule) and _Cover(rule.level).pattern(earlier.match, rule.match):
+        if _Cover(rule.level).pattern(earlier.match, rule.match):
             what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
-            yield subject.finding(
-                what, rule.span, (f"`{earlier.name}` is at {earlier.location}",), "put the special rule first"
-            )
+            notes = (f"`{earlier.name}` is at {earlier.location}",)
+            yield subject.finding(what, rule.span, notes, "put the special rule first")
             return
+
+
+@functools.lru_cache(maxsize=4)
+def _unguarded(rules: RuleSet) -> tuple[dict[tuple[str, str, str | None], list[Rule]], dict[str, int]]:
+    """The rules that fire wherever they match, by file, level and first op, for others cannot meet; and all positions."""
+    found: dict[tuple[str, str, str | None], list[Rule]] = {}
+    for rule in rules.rules.values():
+        if _always_fires(rule):
+            found.setdefault((rule.file, rule.level, _head(rule)), []).append(rule)
+    return found, {name: n for n, name in enumerate(rules.rules)}
+
+
+def _head(rule: Rule) -> str | None:
+    """The op that the pattern begins with; None where that is open, or no op."""
+    first = rule.match[0]
+    call = first.value if isinstance(first, s.Assign) else first.call if isinstance(first, s.Statement) else None
+    if not isinstance(call, s.Apply) or (is_variable(call.fn) and not call.fn[:1].isupper()) or call.fn == "_":
+        return None
+    return call.fn
 
 
 def _always_fires(rule: Rule) -> bool:

@@ -6,6 +6,7 @@ A file is a pass. Rules stay syntax until a matcher of their level compiles them
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -218,10 +219,7 @@ def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
 
 def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
     """The built-in rules with the user's files laid over them. Static checks are in engine/rw/check.py."""
-    files: list[RuleFile] = []
-    if built_in:
-        for path in rule_paths(BUILT_IN):
-            files.append(read_rules(Source(str(path.relative_to(BUILT_IN.parent)), path.read_text()), parse_stored))
+    files = list(built_in_files()) if built_in else []
     for given in paths:
         for path in rule_paths(Path(given)):
             try:
@@ -230,3 +228,10 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
                 raise DplcError(f"cannot read {path}: {error}") from None
             files.append(read_rules(Source(str(path), text)))
     return RuleSet(files)
+
+
+@functools.cache
+def built_in_files() -> tuple[RuleFile, ...]:
+    """The files of `rules/`, read once per process."""
+    sources = (Source(str(path.relative_to(BUILT_IN.parent)), path.read_text()) for path in rule_paths(BUILT_IN))
+    return tuple(read_rules(source, parse_stored) for source in sources)

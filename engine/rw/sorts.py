@@ -43,7 +43,8 @@ READABLE = {
     "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
     "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
     "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype",
-    "any": "anything", "value": "a value", "splice": "statements", "target": "the target", "index": "an axis or a number",
+    "any": "anything", "value": "a value", "splice": "statements", "target": "the target",
+    "index": "an axis or a number",
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
 EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")

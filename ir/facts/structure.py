@@ -190,17 +190,20 @@ def thread_names(tile: Tile) -> frozenset[str]:
 # ---- shapes of reductions
 
 
-def is_outer_product(body: Block, var: str, axes: frozenset[str]) -> bool:
-    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks."""
-    varying = [dependencies(load.idx, body) for load in summary(body).loads]
+def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block) -> bool:
+    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
+
+    within: the block that defines what the loop reads.
+    """
+    varying = [dependencies(load.idx, within) for load in summary(body).loads]
     along = [names & axes for names in varying if var in names]
     return any(a - b and b - a for n, a in enumerate(along) for b in along[n + 1 :])
 
 
 def matmul_loops(block: Block, axes: frozenset[str]) -> tuple[For, ...]:
     """The reductions of a block that are outer products over the given axes."""
-    loops = summary(block).loops
-    return tuple(s for s in loops if s.role == "reduce" and is_outer_product(s.body, s.var, axes))
+    loops = [loop for loop in summary(block).loops if loop.role == "reduce"]
+    return tuple(loop for loop in loops if is_outer_product(loop.body, loop.var, axes, block))
 
 
 def team_loops(block: Block) -> tuple[For, ...]:

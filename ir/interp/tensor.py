@@ -1,7 +1,7 @@
 """The meaning of a Tensor IR program: numpy in float64, integers and booleans exact.
 
-A place read out of bounds is poison; a `Case` drops the poison of the side that it does not take, everything else passes it
-on, and an output that holds any is an error.
+A place read out of bounds is poison; a `Case` drops the poison of the side that it does not take, everything else
+passes it on, and an output that holds any is an error.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ Array = np.ndarray[Any, Any]
 
 _NUMPY: dict[str, type] = {"b8": np.bool_, "i32": np.int32, "i64": np.int64}
 _FOLDS: dict[str, Callable[..., Any]] = {
-    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min, "logical_and": np.all, "logical_or": np.any,
+    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min,
+    "logical_and": np.all, "logical_or": np.any,
 }  # fmt: skip
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "*": np.multiply, "//": np.floor_divide, "%": np.mod, "^": np.bitwise_xor, "<": np.less, "<=": np.less_equal,
-    ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal, "and": np.logical_and, "or": np.logical_or,
+    ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
+    "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 
 
 class Value(NamedTuple):
-    """An array with one dimension per axis of its term, in that order. bad: where it was read out of bounds, or None."""
+    """An array with one dimension per axis of its term, in that order. bad: where it was read out of bounds."""
 
     data: Array
     bad: Array | None = None

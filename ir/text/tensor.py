@@ -1,8 +1,8 @@
 """Tensor IR's text: `y[j, k] = multiply(total, w[k])`, one computed value a line.
 
-Axes stand on the left, with their extent where they are born (there, or in a `Reduce`). Computed values are read by bare
-name, stored ones (inputs, `mat`) with brackets; brackets on a computed value are an index map. An input's own axes are
-those of its first plain read in the text; where they are not, the header spells them: `x: f32[j:32, k:64]`.
+Axes stand on the left, with their extent where they are born (there, or in a `Reduce`). Computed values are read by
+bare name, stored ones (inputs, `mat`) with brackets; brackets on a computed value are an index map. An input's own
+axes are those of its first plain read in the text; where they are not, the header spells them: `x: f32[j:32, k:64]`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..tensor import (
     postorder,
 )
 from .print import print_expr, print_number
-from .tensor_read import literal_dtype, read_graph
+from .tensor_read import default_axes, literal_dtype, read_graph
 
 LINES = (Elementwise, Reduce, Case, Mat)
 
@@ -79,7 +79,7 @@ class _Printer:
         return lines
 
     def header(self, x: Input) -> str:
-        plain = self.reads.get(x.name) == x.axes
+        plain = self.reads.get(x.name, default_axes(x.name, x.axes)) == x.axes
         dims = (print_expr(a.extent) if plain else f"{a.name}:{print_expr(a.extent)}" for a in x.axes)
         return f"{x.name}: {x.dtype}[{', '.join(dims)}]"
 

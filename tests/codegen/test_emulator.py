@@ -191,6 +191,13 @@ def test_the_first_failing_block_is_reported_however_many_workers(make_kernel: M
             run(kernel, {"x": np.zeros(32, np.float32)}, workers=workers)
 
 
+def test_a_stack_overflow_on_a_worker_thread(make_kernel: MakeKernel) -> None:
+    """The signal must find another stack to run on there too."""
+    body = "if (blockIdx.x == 1) { volatile float v[100000]; v[threadIdx.x] = 1; stg32(y, v[3]); }"
+    with pytest.raises(EmulatorError, match=r"block \(1, 0, 0\), thread 0: stack overflow"):
+        run(make_kernel(body, Y32, blocks=2), {}, workers=2)
+
+
 def test_copies_of_a_block_that_failed_do_not_land_in_the_next(make_kernel: MakeKernel) -> None:
     """The machine that ran the failing block is used again; what its threads left in flight points to freed memory."""
     body = (

@@ -3,12 +3,13 @@
 #
 #   sh tests/gpu/build_pycuda.sh [PYTHON]
 #
-# PyCUDA comes as a source package that wants to link with libcuda; an empty library of that name will do, because on a machine
-# with a driver the real one is loaded, and in these tests the mock.
+# PyCUDA comes as a source package that wants to link with libcuda; an empty library of that name will do, because on
+# a machine with a driver the real one is loaded, and in these tests the mock.
 set -eu
 python=$("${1:-python3}" -c "import sys; print(sys.executable)")
-nvcc=$(command -v nvcc) || { echo "build_pycuda: nvcc is not on PATH, so there are no CUDA headers" >&2; exit 1; }
-"$python" -c "import numpy, setuptools, wheel" || { echo "build_pycuda: $python needs numpy, setuptools and wheel" >&2; exit 1; }
+fail() { echo "build_pycuda: $1" >&2; exit 1; }
+command -v nvcc >/dev/null || fail "nvcc is not on PATH, so there are no CUDA headers"
+"$python" -c "import numpy, setuptools, wheel" || fail "$python needs numpy, setuptools and wheel"
 if "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('pycuda') is None)"; then
   echo "build_pycuda: $python has pycuda already"
   exit 0

@@ -1,6 +1,6 @@
 """One use of a rule on one op: which axis each position of each bracket is, and what the axes are called.
 
-First the brackets are placed: every position gets an unnamed axis or an index expression over such. Then each unnamed axis
+First the brackets are placed: every position gets an unnamed axis or an index expression over such. Then each axis
 takes a name: that of a position it stands at, a computed value's before an input's, the newest first, never one that
 another axis of this firing took; otherwise a fresh one. Then the terms are built.
 """
@@ -47,7 +47,7 @@ class Firing:
 
     # ---- placing
     def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool) -> None:
-        """Let a bracket stand at the dimensions of a value; short: an operand of a Case may be shorter than its axis."""
+        """Let a bracket stand at the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
         aligned = self.align(entries, view, short)
         self.placed[key] = (view, aligned)
         if view.term is None and view not in self.unowned:

@@ -70,8 +70,10 @@ class TorchRule:
         name, value = _target_name(node), node.value
         if isinstance(value, s.Apply) and value.fn[0].isupper() and value.fn not in ("Reduce", "Index", "Case"):
             numbers = Numbers()
-            fields = {x.name if isinstance(x, s.Keyword) else n: numbers.compile(x.value if isinstance(x, s.Keyword) else x)
-                      for n, x in enumerate(value.items)}  # fmt: skip
+            fields: dict[str | int, Closure] = {}
+            for n, item in enumerate(value.items):
+                named = isinstance(item, s.Keyword)
+                fields[item.name if named else n] = numbers.compile(item.value if named else item)  # type: ignore[attr-defined]
             types = tuple((numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in node.types)
             return TorchStatement(name, value.fn, fields, types)
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None

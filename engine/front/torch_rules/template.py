@@ -1,7 +1,7 @@
 """Templates of torch rules, compiled: `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
 
-Every part is compiled to an object with two methods: `scan` places its brackets, `build` makes its term once the axes have
-names. A number stays a number until it meets a term, whose dtype it takes.
+Every part is compiled to an object with two methods: `scan` places its brackets, `build` makes its term once the axes
+have names. A number stays a number until it meets a term, whose dtype it takes.
 """
 
 from __future__ import annotations

@@ -75,7 +75,11 @@ BAD = [
     ("Butterfly(r, add, 1, 16)", "Butterfly(r, add, 1, 24)", "powers of two"),
     ("LoadFrom(a[q], f32,", "LoadFrom(a[q], i32,", "points to f32"),
     ("offset=q*4), width=4)", "offset=q*4), width=3)", "no instruction moves 12 bytes"),
-    ("LoadFrom(a[q], f32, Address(x_at1, offset=q*4), width=4)", "LoadFrom(a, f32, Address(x_at1), width=4)", "another"),
+    (
+        "LoadFrom(a[q], f32, Address(x_at1, offset=q*4), width=4)",
+        "LoadFrom(a, f32, Address(x_at1), width=4)",
+        "another",
+    ),
     ("StoreTo(f32, Address(y_at)", "StoreTo(f32, Address(x_at)", "`x_at` is an input"),
     ("StoreTo(f32, Address(y_at)", "StoreTo(f32, Address(r)", "`r` is no address"),
     ("bytes=16", "bytes=2", "no instruction moves 2 bytes"),

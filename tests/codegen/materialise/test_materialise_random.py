@@ -17,7 +17,9 @@ FUNCTIONS = {"f32": ("add", "maximum", "minimum"), "i64": ("add", "maximum", "mi
 def tiles(draw: Any) -> tuple[str, dict[str, Any]]:
     """A program and its inputs: one index space, cut into axes of every role, some of them reduced."""
     roles = draw(st.lists(st.sampled_from(("BLOCK", "THREAD", "THREAD", "REG", "VEC")), min_size=1, max_size=5))
-    extents = [draw(st.sampled_from({"VEC": (2, 4), "REG": (1, 2, 3)}.get(role, (1, 2, 4, 5, 8, 32)))) for role in roles]
+    extents = [
+        draw(st.sampled_from({"VEC": (2, 4), "REG": (1, 2, 3)}.get(role, (1, 2, 4, 5, 8, 32)))) for role in roles
+    ]
     names = [f"a{n}" for n in range(len(roles))]
     while np.prod([e for e, r in zip(extents, roles, strict=True) if r == "THREAD"]) > 256:
         extents[roles.index("THREAD")] = 1
@@ -27,7 +29,9 @@ def tiles(draw: Any) -> tuple[str, dict[str, Any]]:
     over = [n for n in order if n not in kept]
     index, total = flat(names, extents, [*kept, *over])
     dtype = draw(st.sampled_from(("f32", "i64")))
-    lines = draw(body(index, total, dtype, [names[n] for n in over], extents_of(extents, over), flat(names, extents, kept)))
+    lines = draw(
+        body(index, total, dtype, [names[n] for n in over], extents_of(extents, over), flat(names, extents, kept))
+    )
     axes = ", ".join(f"{names[n]}:{extents[n]}={roles[n]}" for n in range(len(roles)))
     guard = [f"{names[n]} < 1" for n in over if roles[n] != "BLOCK" and extents[n] > 1]
     target, size = flat(names, extents, kept)
@@ -60,10 +64,14 @@ def numbers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any
 
 
 @st.composite
-def body(draw: Any, index: str, total: int, dtype: str, over: list[str], folded: int, kept: tuple[str, int]) -> list[str]:
+def body(
+    draw: Any, index: str, total: int, dtype: str, over: list[str], folded: int, kept: tuple[str, int]
+) -> list[str]:
     """Loads, a few values, a reduction or none; the value to store is `r`."""
     lead = "        "
-    loop = draw(st.sampled_from(("", "0..3 reduce", "0..3 by 2 reduce", "0..3 reduce unroll=3", "0..2 VEC", "1..3 serial")))
+    loop = draw(
+        st.sampled_from(("", "0..3 reduce", "0..3 by 2 reduce", "0..3 reduce unroll=3", "0..2 VEC", "1..3 serial"))
+    )
     column = "k" if loop else str(draw(st.integers(0, 2)))
     limit = draw(st.sampled_from((total, total, total - 1, max(total - 4, 1))))
     when = draw(st.sampled_from(("", f" if {index} < {limit} else 1")))

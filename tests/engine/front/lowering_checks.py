@@ -1,4 +1,4 @@
-"""What lowering must keep: torch's own result in float64, its dtypes and shapes; well-formed IR; text that reads back."""
+"""What lowering must keep: torch's own results, dtypes and shapes; well-formed IR; text that reads back."""
 
 from __future__ import annotations
 

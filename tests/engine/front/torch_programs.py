@@ -168,8 +168,8 @@ def integers(m: Maker, v: str, s: Any, rank: int = 0) -> str:
 
 
 STEPS = (
-    unary, unary, binary, binary, broadcast, matmul, gram, transpose, reshape, reduction, reduction, softmax, slices, select, cat,
-    around, norm, outer, expand, condition, triangle, gather, integers,
+    unary, unary, binary, binary, broadcast, matmul, gram, transpose, reshape, reduction, reduction, softmax, slices,
+    select, cat, around, norm, outer, expand, condition, triangle, gather, integers,
 )  # fmt: skip
 
 

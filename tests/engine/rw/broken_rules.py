@@ -45,6 +45,14 @@ rewrite
     y = multiply(t, c)
 """
 
+FAMILY = """\
+rule unary(Op, fn) for (Exp, exp), (Tanh, tanh) on torch
+match
+    y = Op(x)
+rewrite
+    y[os..] = fn(x[os..])
+"""
+
 
 def change(rule: str, old: str, new: str) -> str:
     """The rule with one piece of its text replaced."""

@@ -70,7 +70,14 @@ def test_rules_load_without_torch() -> None:
 
 @pytest.mark.parametrize(
     "folder",
-    ["torch", "tensor", "fusion", pytest.param("tile", marks=pytest.mark.xfail(reason="examples are being written"))],
+    [
+        "torch",
+        "tensor",
+        "fusion",
+        pytest.param(
+            "tile", marks=pytest.mark.xfail(reason="tma_copy fires on sm_90 only: its example needs a target")
+        ),
+    ],
 )
 def test_every_rule_has_an_example_and_every_guard_a_refusal(folder: str, findings: list[DplcError]) -> None:
     missing = [f for f in findings if isinstance(f, Finding) and f.check == "examples_enough"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broken_rules import HOIST, LINEAR, RING, change, report
+from broken_rules import FAMILY, HOIST, LINEAR, RING, change, report
 
 CASES = [
     pytest.param(
@@ -224,6 +224,88 @@ rule.rw:4:16: error: rule `hoist`: unknown function `ad`
    |                ^^
   help: did you mean `add`?""",
         id="tensor: unknown function",
+    ),
+    pytest.param(
+        change(RING, "@repeat", "@repaet"),
+        """\
+rule.rw:3:6: error: rule `ring`: unknown attribute `@repaet`
+ 3 | rule ring(N: int in {2, 3, 4} = 2) on tile
+   |      ^^^^
+  help: did you mean `repeat`?""",
+        id="unknown attribute",
+    ),
+    pytest.param(
+        change(RING, "on tile", "on tiel"),
+        """\
+rule.rw:3:6: error: rule `ring`: unknown level `tiel`
+ 3 | rule ring(N: int in {2, 3, 4} = 2) on tiel
+   |      ^^^^
+  note: levels are torch, tensor, module, loop, tile, kernel
+  help: did you mean `tile`?""",
+        id="unknown level",
+    ),
+    pytest.param(
+        RING.split("rewrite")[0],
+        """\
+rule.rw:3:6: error: rule `ring` has no `rewrite`
+ 3 | rule ring(N: int in {2, 3, 4} = 2) on tile
+   |      ^^^^""",
+        id="a rule without a template",
+    ),
+    pytest.param(
+        change(RING, "rule ring", "override rule ring"),
+        """\
+rule.rw:3:15: error: `override rule ring`, but there is no rule `ring`
+ 3 | override rule ring(N: int in {2, 3, 4} = 2) on tile
+   |               ^^^^""",
+        id="override of nothing",
+    ),
+    pytest.param(
+        RING + RING,
+        """\
+rule.rw:20:6: error: rule `ring` is declared twice
+ 20 | rule ring(N: int in {2, 3, 4} = 2) on tile
+    |      ^^^^
+  note: first at rule.rw:3
+  help: write `override rule ring` to replace it""",
+        id="declared twice",
+    ),
+    pytest.param(
+        change(FAMILY, "(Tanh, tanh)", "(Tanh)"),
+        """\
+rule.rw:1:36: error: family `unary` has 2 parameters, this row has 1 values
+ 1 | rule unary(Op, fn) for (Exp, exp), (Tanh) on torch
+   |                                    ^^^^^^""",
+        id="family: a short row",
+    ),
+    pytest.param(
+        change(FAMILY, "(Tanh, tanh)", "(Tahn, tanh)"),
+        """\
+rule.rw:3:9: error: rule `unary_tahn`: torch has no op `Tahn`
+ 3 |     y = Op(x)
+   |         ^^^^^
+  help: did you mean `Tan`?""",
+        id="family: unknown op in one member",
+    ),
+    pytest.param(
+        change(FAMILY, "x[os..]", "z[os..]"),
+        """\
+rule.rw:3:12: error: rule `unary_exp`: `x` is bound but never used; write `_`
+ 3 |     y = Op(x)
+   |            ^
+rule.rw:5:18: error: rule `unary_exp`: unbound variable `z`
+ 5 |     y[os..] = fn(z[os..])
+   |                  ^""",
+        id="family: one mistake, reported once",
+    ),
+    pytest.param(
+        change(RING, "where K >= N because", "where K >= N becuase"),
+        """\
+rule.rw:11:14: error: unexpected `becuase`
+ 11 | where K >= N becuase "fewer chunks than buffers"
+    |              ^
+  note: expected `because "reason"` or the end of the line""",
+        id="syntax",
     ),
 ]
 

@@ -1,0 +1,65 @@
+"""Running nests through the schedule and through the meanings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+import dplc.engine.facts  # noqa: F401  (registers what the rules ask)
+from dplc.codegen.target import Target, target
+from dplc.engine.match.driver import Engine
+from dplc.engine.match.passes import run_pipeline
+from dplc.engine.rw.pipeline import PassStep, pipelines
+from dplc.engine.rw.rule import BUILT_IN, RuleSet, read_rules, rule_paths
+from dplc.ir.diagnostic import Source
+from dplc.ir.interp import tile
+from dplc.ir.program import Kernel
+
+Program = tuple[Kernel, ...]
+MACHINE = target("h200")
+
+
+def rule_files(changes: dict[str, tuple[str, str]] | None = None) -> RuleSet:
+    """The built-in rules, some with one piece of their text replaced: {stem: (old, new)}."""
+    files = []
+    for path in rule_paths(BUILT_IN):
+        text = path.read_text()
+        old, new = (changes or {}).get(path.stem, ("", ""))
+        assert old in text, f"{path.stem} no longer says `{old}`"
+        text = text.replace(old, new, 1) if old else text
+        files.append(read_rules(Source(str(path.relative_to(BUILT_IN.parent)), text)))
+    return RuleSet(files)
+
+
+@functools.cache
+def engine() -> Engine:
+    return Engine(rule_files(), check=True)
+
+
+@functools.cache
+def steps() -> tuple[PassStep, ...]:
+    return pipelines(engine().rules)["tile"]
+
+
+def schedule(program: Program, machine: Target = MACHINE, trace: Any = None) -> Program:
+    """The default schedule."""
+    return run_pipeline(engine(), steps(), program, machine, trace)
+
+
+def difference(program: Program, inputs: dict[str, Any], wanted: dict[str, Any], seeds: Iterable[int] = (0, 1)) -> str | None:
+    """What is wrong with a schedule under some orders of its threads, or None."""
+    for seed in seeds:
+        try:
+            made = tile.run(program, inputs, seed)
+        except Exception as error:  # a broken rule may break anything
+            return f"{type(error).__name__}: {error}"
+        for name, value in wanted.items():
+            got = made[name]
+            exact = value.dtype.kind != "f"
+            same = np.array_equal(got, value) if exact else np.allclose(got, value, rtol=1e-9, atol=1e-9, equal_nan=True)
+            if not same:
+                return f"{name} has wrong values under seed {seed}"
+    return None

@@ -1,0 +1,118 @@
+"""Broken rules are caught: one piece of a rule's text is replaced, and some subject must notice, whatever the threads do."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from nests import NESTS
+from scheduling import MACHINE, difference, engine, rule_files, steps
+
+from dplc.codegen.target import Target
+from dplc.engine.match.driver import Engine
+from dplc.ir.diagnostic import DplcError
+from dplc.ir.program import Kernel
+
+MATMUL, RAGGED, ROW, NT = "matmul 64x64x64", "relu(matmul(x + bias, w)) 17x33x65", "rms_norm 4x256", "matmul transposed 64x64x64"
+ODD_ROW = "softmax 5x97"
+TMA = ("async_copy",), ("tma_copy",)
+PEELED = ("pipeline_predicated",), ()
+
+GLOBAL_GUARDS = """where only_staged(body)                          because "an unguarded global load could leave its buffer"
+where in_slabs(body)                             because "an unguarded load could leave its slab"
+"""
+
+
+class Mutant(NamedTuple):
+    """What is broken, in which file, the text and its replacement, a subject that reaches it, passes to leave out and in."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    subject: str
+    swap: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+
+MUTANTS = (
+    Mutant("no barrier after staging", "007_stage_inputs", "                Sync()\n                body.. with", "                body.. with", RAGGED, (("double_buffer",), ())),
+    Mutant("no barrier before the next chunk", "007_stage_inputs", "for f in which\n                Sync()\n", "for f in which\n", RAGGED, (("double_buffer",), ())),
+    Mutant("loads look elsewhere in the slab", "007_stage_inputs", "f.smem[local(i, f)..] for f in which\n                Sync()", "f.smem[i..] for f in which\n                Sync()", MATMUL),
+    Mutant("wrong slot in the loads", "010_double_buffer", "load B[k % N, i..] where", "load B[(k + 1) % N, i..] where", MATMUL),
+    Mutant("no barrier in the ring", "010_double_buffer", "slot=k % N\n        Sync()", "slot=k % N", MATMUL, (("async_copy",), ())),
+    Mutant("no barrier after the wait", "013_async_copy", "        Wait()\n        Sync()\n        rest..\n", "        Wait()\n        rest..\n", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ())),
+    Mutant("no wait", "013_async_copy", "        Wait()\n        Sync()\n        rest..\n", "        Sync()\n        rest..\n", MATMUL),
+    Mutant("missing edge guard", "005_blockify_launch", "if jo*BN + j < N:", "if 0 < 1:", RAGGED),
+    Mutant("missing edge guard, pointwise", "005_blockify_launch", "if jo*T + j < N:", "if 0 < 1:", "silu(g)*u 6x100"),
+    Mutant("missing guard at the end of K", "002_chunk_matmul_k", "if ko*BK + k < K:", "if 0 < 1:", "matmul of a padded operand"),
+    Mutant("issue before wait", "029_pipeline_predicated", "        Wait(keep=n*(N - 2))\n        Sync()\n        stages[k := k + N - 1].. with when=k + (N - 1) < K\n", "        stages[k := k + N - 1].. with when=k + (N - 1) < K\n        Wait(keep=n*(N - 1))\n        Sync()\n", MATMUL),
+    Mutant("one chunk too few waited for", "029_pipeline_predicated", "Wait(keep=n*(N - 2))", "Wait(keep=n*(N - 1))", MATMUL),
+    Mutant("a copy beyond the last chunk", "029_pipeline_predicated", " with when=k + (N - 1) < K", "", MATMUL),
+    Mutant("prologue one chunk short", "029_pipeline_predicated", "each j in 0..N - 1:", "each j in 0..N - 2:", MATMUL),
+    Mutant("peeled: issue before wait", "015_pipeline_k_outer", "        Wait(keep=n*(N - 2))\n        Sync()\n        stages[k := k + N - 1]..\n", "        stages[k := k + N - 1]..\n        Wait(keep=n*(N - 1))\n        Sync()\n", MATMUL, PEELED),
+    Mutant("peeled: one chunk too few waited for", "015_pipeline_k_outer", "Wait(keep=n*(N - 2))", "Wait(keep=n*(N - 1))", MATMUL, PEELED),
+    Mutant("peeled: epilogue off by one", "015_pipeline_k_outer", "K - (N - 1) + j]", "K - N + j]", MATMUL, PEELED),
+    Mutant("TMA: issue before wait", "015_pipeline_k_outer", "        Wait(keep=n*(N - 2))\n        Sync()\n        stages[k := k + N - 1]..\n", "        stages[k := k + N - 1]..\n        Wait(keep=n*(N - 1))\n        Sync()\n", MATMUL, TMA),
+    Mutant("TMA: no wait", "011_tma_copy", "        Wait()\n", "", MATMUL, (("async_copy", "pipeline_k_outer"), ("tma_copy",))),
+    Mutant("no Combine", "004_cooperative_reduce", "    each a in accumulators(body):\n        Combine(a.acc, a.fn, over=[t])\n", "", ODD_ROW),
+    Mutant("every thread stores the row's result", "004_cooperative_reduce", ", rule store_once(t, stores)", "", "argmax: two sweeps, i64 out"),
+    Mutant("threads share out inner loops too", "004_cooperative_reduce", "where k in shared                                because \"an inner loop stays with one thread\"\n", "", "softmax and values: a contraction inside of a row"),
+    Mutant("strips not combined", "019_register_row", ", rule widen(t, q, v)", "", ROW),
+    Mutant("strips overlap", "019_register_row", "body[k := q*(T*V) + t*V + v]..", "body[k := q*T + t*V + v]..", ROW),
+    Mutant("a stale value is reused", "022_reuse", "where not changes(mid, e)                        because \"an operand changes in between\"\n", "", "softmax and values: a contraction inside of a row"),
+    Mutant("register tile forgets an axis", "008_register_tile", "j := j*FN + rj", "j := j*FN", MATMUL),
+    Mutant("strips of columns overlap", "009_permute_register_tile", "q*(T*V) + j*V + r]", "q*V + j*V + r]", MATMUL),
+    Mutant("lanes of a warp overlap", "017_warp_tile", "i := iw*LM + i", "i := iw + i", MATMUL),
+    Mutant("rows of a block overlap", "020_rows_per_block", "body[i := io*R + i]..", "body[i := io + i]..", "softmax 300x64"),
+    Mutant("vector steps overlap", "030_vector_reduce", "k := ko*V + k", "k := ko + k", MATMUL),
+    Mutant("permuted rows not read alike", "026_permute_stage", "y % V, y % (L*V) // V, i]", "y % (L*V) // L, y % L, i]", NT),
+    Mutant("guard lifted though the product is not zero", "025_zero_filled", "where zero_product(body, c) ", "where 0 < 1 ", "exponentials of the end"),
+    Mutant("guard lifted over global loads", "024_unguard", GLOBAL_GUARDS, "where K > 0 because \"-\"\n", RAGGED, (("stage_inputs",), ())),
+    Mutant("split-K adds the same chunk twice", "003_split_matmul_k", "chunk[ko := s*(KO // S) + ko]", "chunk[ko := ko]", MATMUL),
+    Mutant("swizzled rows not read alike", "012_split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, (("async_copy",), ("tma_copy", "split_inner_for_swizzle"))),
+    Mutant("collapsed indices swapped", "034_collapse", "body[k := n // L, l := n % L]..", "body[k := n // K, l := n % K]..", "everything to one number"),
+    Mutant("a guard sinks below a value", "000_canonical", "    for k in 0..K serial:\n        if c:\n            body..\n    if c:\n        post..", "    for k in 0..K serial:\n        body..\n    if c:\n        post..", RAGGED),
+)  # fmt: skip
+
+
+def schedule(broken: Engine, program: tuple[Kernel, ...], swap: Any, machine: Target) -> tuple[Kernel, ...]:
+    """The default order without some passes, and with others put in their place."""
+    out, add = swap
+    for step in steps():
+        if step.label in out:
+            for name in add:
+                program = broken.fire(name, program, machine)
+        elif step.label == "split_matmul_k":
+            program = broken.fire("split_matmul_k", program, machine, {"S": 2}) if swap == "split" else program
+        else:
+            current = broken.step(step.name, step.parameters)
+            program = broken.fire(current, program, machine)
+    return program
+
+
+def subject(name: str) -> tuple[tuple[Kernel, ...], dict[str, Any], dict[str, Any]]:
+    nest = NESTS[name]
+    inputs = nest.inputs()
+    return nest.kernels, inputs, {buffer: np.asarray(value) for buffer, value in nest.meaning(**inputs).items()}
+
+
+@functools.cache
+def healthy(name: str, swap: Any) -> str | None:
+    program, inputs, wanted = subject(name)
+    return difference(schedule(engine(), program, swap, MACHINE), inputs, wanted, range(4))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.what for mutant in MUTANTS])
+def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
+    swap: Any = "split" if mutant.file.startswith("003") else mutant.swap
+    assert healthy(mutant.subject, swap) is None
+    broken = Engine(rule_files({mutant.file: (mutant.old, mutant.new)}))
+    program, inputs, wanted = subject(mutant.subject)
+    try:
+        made = schedule(broken, program, swap, MACHINE)
+    except DplcError:
+        return  # the engine itself refuses what the rule builds
+    assert made != schedule(engine(), program, swap, MACHINE), "the subject does not reach the mutation"
+    assert difference(made, inputs, wanted, range(8)) is not None

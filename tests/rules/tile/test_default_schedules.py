@@ -1,0 +1,71 @@
+"""The default pipeline on every nest: its meaning stays, its invariants hold, its text reads back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nests import NESTS
+from scheduling import MACHINE, difference, schedule
+
+from dplc.codegen.target import target
+from dplc.engine.match.trace import Trace
+from dplc.ir.interp import loop
+from dplc.ir.text.print import print_program
+from dplc.ir.text.read import read_program
+from dplc.ir.verify import loop as verify_loop
+from dplc.ir.verify import tile as verify_tile
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_loop_meaning_is_numpys(name: str) -> None:
+    nest = NESTS[name]
+    inputs = nest.inputs()
+    made = loop.run(nest.kernels, inputs)
+    for buffer, value in nest.meaning(**inputs).items():
+        np.testing.assert_allclose(made[buffer], value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_schedule_keeps_the_meaning(name: str) -> None:
+    nest = NESTS[name]
+    inputs = nest.inputs()
+    program = schedule(nest.kernels)
+    wanted = {buffer: np.asarray(value) for buffer, value in nest.meaning(**inputs).items()}
+    assert difference(program, inputs, wanted) is None, print_program(program)
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_schedule_verifies_and_reads_back(name: str) -> None:
+    nest = NESTS[name]
+    assert [verify_loop.problems(kernel) for kernel in nest.kernels] == [()] * len(nest.kernels)
+    for machine in (MACHINE, target("sm_80")):
+        program = schedule(nest.kernels, machine)
+        limits = verify_tile.Limits(smem=machine.smem)
+        assert [verify_tile.problems(kernel, limits) for kernel in program] == [()] * len(program)
+        assert read_program(print_program(program, "tile")) == ("tile", program)
+        assert schedule(nest.kernels, machine) == program
+
+
+def fired(name: str) -> set[str]:
+    trace: Any = Trace()
+    schedule(NESTS[name].kernels, trace=trace.at("tile"))
+    return {event.rule for event in trace.events if hasattr(event, "parameters")}
+
+
+def test_live_rules() -> None:
+    """What the default order is made of, on real patterns."""
+    assert {
+        "tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile", "warp_tile",
+        "double_buffer", "async_copy", "vector_reduce", "pipeline_predicated", "vector_axis", "snake", "residency",
+    } <= fired("matmul 64x64x64")  # fmt: skip
+    assert {"unguard_accumulate", "drop_zero_guard"} <= fired("relu(matmul(x + bias, w)) 17x33x65") | fired("matmul 40x72x50")
+    assert {"permute_stage", "xor_smem", "permute_register_tile"} <= fired("matmul transposed 64x64x64")
+    assert {"cooperative_reduce", "register_row", "same_load", "vector_axis"} <= fired("rms_norm 4x256")
+    assert {"exp_of_difference", "divide_once", "same_value", "rows_per_block"} <= fired("softmax 300x64")
+    assert "blockify_flat" in fired("silu(g)*u 6x100")
+    assert {"blockify_launch", "stage_inputs", "double_buffer"} <= fired("a contraction over two axes")
+    assert {"blockify_launch", "stage_inputs"} <= fired("gather inside of a matmul")
+    assert "mark_unroll" in fired("matmul of a padded operand") | fired("both operands along k")
+    assert {"tileify_single", "collapse_reduce", "cooperative_reduce"} <= fired("everything to one number")
