@@ -56,7 +56,7 @@ def is_float(site: Firing, x: View | float) -> bool:
 @torch_fact("is_bool(value) -> bool")
 def is_bool(site: Firing, x: View | float) -> bool:
     """Whether elements are truth values."""
-    return dtype(site, x).name == "b8"
+    return bool(dtype(site, x).name == "b8")
 
 
 @torch_fact("shape(value) -> [int]")

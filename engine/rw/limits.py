@@ -10,7 +10,7 @@ import re
 
 from ...ir.diagnostic import DplcError, Source, Span
 
-SIZE = 512 * 1024  # characters in a file
+SIZE = 256 * 1024  # characters in a file
 NESTING = 40  # brackets in brackets, blocks in blocks
 OPERATORS = 200  # in one line, brackets that span lines included
 

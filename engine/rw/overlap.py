@@ -188,10 +188,10 @@ def shadowed(subject: Subject) -> Iterator[Finding]:
 
 @functools.lru_cache(maxsize=4)
 def _unguarded(rules: RuleSet) -> tuple[dict[tuple[str, str, str | None], list[Rule]], dict[str, int]]:
-    """The rules that fire wherever they match, by file, level and first op, for others cannot meet; and all positions."""
+    """The rules that fire wherever they match, by file, level and first op (others cannot meet); and all positions."""
     found: dict[tuple[str, str, str | None], list[Rule]] = {}
     for rule in rules.rules.values():
-        if _always_fires(rule):
+        if _always_fires(rule) and not isinstance(rule.match[0], s.CaptureStatement | s.InsideBlock):
             found.setdefault((rule.file, rule.level, _head(rule)), []).append(rule)
     return found, {name: n for n, name in enumerate(rules.rules)}
 

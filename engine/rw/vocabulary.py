@@ -110,17 +110,15 @@ def _plural(n: int) -> str:
 
 def local_rules(subject: Subject) -> Iterator[Finding]:
     """`with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
-    local = {rule.name: rule for rule in subject.rules.rules.values() if "local" in rule.attributes}
     for use in walk(subject.rule.rewrite):
         if not isinstance(use, s.UseRule):
             continue
-        rule = local.get(use.call.fn)
-        if rule is None:
-            listed = subject.rules.rules.get(use.call.fn)
-            notes = (f"`{listed.name}` at {listed.location} is not marked @local",) if listed else ()
-            yield subject.finding(
-                f"there is no @local rule `{use.call.fn}`", use.span, notes, did_you_mean(use.call.fn, local)
-            )
+        rule = subject.rules.rules.get(use.call.fn)
+        if rule is None or "local" not in rule.attributes:
+            local = [other.name for other in subject.rules.rules.values() if "local" in other.attributes]
+            notes = (f"`{rule.name}` at {rule.location} is not marked @local",) if rule else ()
+            what = f"there is no @local rule `{use.call.fn}`"
+            yield subject.finding(what, use.span, notes, did_you_mean(use.call.fn, local))
         elif len(rule.parameters) != len(use.call.items):
             what = f"`{rule.name}` takes {_plural(len(rule.parameters))}, not {len(use.call.items)}"
             yield subject.finding(what, use.span, (f"it is declared at {rule.location}",))

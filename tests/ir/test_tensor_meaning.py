@@ -15,11 +15,11 @@ from dplc.ir.text.parse import parse
 from dplc.ir.text.tensor import read_graph
 from dplc.ir.verify.tensor import check, verify
 
-I, J, K = Axis("i", 4), Axis("j", 3), Axis("k", 7)
-X, Y = Input("x", (I,)), Input("y", (J,))
-N = Input("n", (I,), "i64")
-M = Input("m", (I,), "i32")
-B = Input("b", (I,), "b8")
+H, J, K = Axis("i", 4), Axis("j", 3), Axis("k", 7)
+X, Y = Input("x", (H,)), Input("y", (J,))
+N = Input("n", (H,), "i64")
+M = Input("m", (H,), "i32")
+B = Input("b", (H,), "b8")
 
 
 def read(text: str) -> TensorGraph:
@@ -59,7 +59,8 @@ def test_reading_beyond_the_end_is_an_error(edge: str) -> None:
 
 
 def test_a_gather_out_of_bounds_is_an_error_and_under_where_too() -> None:
-    text = "graph f(w: f32[k:3], ids: i64[4]) -> y: f32[4]:\n    c[i:4] = less(ids[i], 3)\n    y[i] = where(c, w[ids[i]], 0.0)\n"
+    head = "graph f(w: f32[k:3], ids: i64[4]) -> y: f32[4]:\n"
+    text = head + "    c[i:4] = less(ids[i], 3)\n    y[i] = where(c, w[ids[i]], 0.0)\n"
     assert value(text, w=np.arange(3.0), ids=np.array([0, 1, 2, 0])).tolist() == [0, 1, 2, 0]
     with pytest.raises(DplcError, match="reads out of bounds"):
         value(text, w=np.arange(3.0), ids=np.array([0, 1, 3, 0]))
@@ -76,10 +77,10 @@ def test_integers_and_booleans_are_exact() -> None:
 
 
 @pytest.mark.parametrize(("fn", "args", "want"), [
-    ("add", (X, 2), "f32"), ("add", (N, 2), "i64"), ("add", (N, 0.5), "f32"), ("add", (M, 2), "i32"), ("add", (B, 1), "i64"),
-    ("add", (M, N), "i64"), ("add", (N, X), "f32"), ("divide", (N, 2), "f32"), ("less", (N, 0.5), "b8"), ("exp", (N,), "f32"),
-    ("where", (B, X, 0), "f32"), ("where", (B, N, False), "i64"), ("where", (B, B, False), "b8"), ("logical_and", (X, B), "b8"),
-    ("maximum", (N, -1), "i64"),
+    ("add", (X, 2), "f32"), ("add", (N, 2), "i64"), ("add", (N, 0.5), "f32"), ("add", (M, 2), "i32"),
+    ("add", (B, 1), "i64"), ("add", (M, N), "i64"), ("add", (N, X), "f32"), ("divide", (N, 2), "f32"),
+    ("less", (N, 0.5), "b8"), ("exp", (N,), "f32"), ("where", (B, X, 0), "f32"), ("where", (B, N, False), "i64"),
+    ("where", (B, B, False), "b8"), ("logical_and", (X, B), "b8"), ("maximum", (N, -1), "i64"),
 ])  # fmt: skip
 def test_numbers_take_the_dtype_of_what_they_meet(fn: str, args: tuple[Any, ...], want: str) -> None:
     term = elementwise(fn, *args)
@@ -95,13 +96,13 @@ def test_what_is_known_folds() -> None:
     assert elementwise("logical_and", B, True) is B
     assert elementwise("logical_or", B, True) is const(True)
     assert elementwise("where", True, X, Y) is X
-    assert elementwise("add", index(I), 1) is Index(binary("+", I, 1))
+    assert elementwise("add", index(H), 1) is Index(binary("+", H, 1))
     assert elementwise("less_equal", index(J), index(J)) is const(True)
     assert cast(cast(X, "f32"), "f32") is X
     assert case(True, X, Y) is X
     assert reduce("add", (J,), X) is elementwise("multiply", X, 3)
     assert reduce("maximum", (J,), X) is X
-    assert remap(remap(X, {I: J}), {J: K}) is Remap(X, ((I, K),))
+    assert remap(remap(X, {H: J}), {J: K}) is Remap(X, ((H, K),))
     assert remap(X, {J: 0}) is X
 
 
@@ -123,11 +124,11 @@ def graph_of(term: Any, *out: Axis) -> TensorGraph:
     (Elementwise("exp", (N,)), "exp(i64)"),
     (Elementwise("where", (X, X, X)), "where(f32, f32, f32)"),
     (Elementwise("add", (X,)), "`add` of 1 operands"),
-    (Reduce("exp", (I,), X), "`exp` cannot reduce"),
+    (Reduce("exp", (H,), X), "`exp` cannot reduce"),
     (Reduce("add", (J,), X), "which its operand lacks"),
-    (Remap(X, ((I, binary("+", I, 1)),)), "an index in 1..5 reads axis i:4"),
-    (Case(I, X, X), "the condition of a Case is a number"),
-    (Elementwise("add", (X, Input("i", (I,)))), "is not declared"),
+    (Remap(X, ((H, binary("+", H, 1)),)), "an index in 1..5 reads axis i:4"),
+    (Case(H, X, X), "the condition of a Case is a number"),
+    (Elementwise("add", (X, Input("i", (H,)))), "is not declared"),
 ])  # fmt: skip
 def test_broken_invariants_are_told(term: Any, problem: str) -> None:
     graph = graph_of(term, *axes(term))
@@ -142,5 +143,5 @@ def test_outputs_name_all_their_axes() -> None:
 
 def test_two_axes_of_one_name() -> None:
     other = Input("y", (Axis("i", 9),))
-    graph = TensorGraph("f", (X, other), (Output("out", (I,), elementwise("relu", X)),))
+    graph = TensorGraph("f", (X, other), (Output("out", (H,), elementwise("relu", X)),))
     assert check(graph) == ["axis i has extents 4 and 9"]

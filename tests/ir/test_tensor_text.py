@@ -9,7 +9,7 @@ from dplc.ir.tensor import Const, Elementwise, Input, Mat, Output, Reduce, Remap
 from dplc.ir.text.parse import parse
 from dplc.ir.text.tensor import print_graph, read_graph
 
-I, J, K = Axis("i", 4), Axis("j", 8), Axis("k", 3)
+H, J, K = Axis("i", 4), Axis("j", 8), Axis("k", 3)
 
 
 def read(text: str) -> TensorGraph:
@@ -91,12 +91,12 @@ def test_texts_read_and_print_the_same(name: str) -> None:
 
 
 def test_terms_print_and_read_back() -> None:
-    x, w = Input("x", (I, J)), Input("w", (J, K))
+    x, w = Input("x", (H, J)), Input("w", (J, K))
     h = Mat(Elementwise("tanh", (x,)))
     total = Reduce("add", (J,), Elementwise("multiply", (h, w)))
     half = Elementwise("multiply", (total, Const(0.5)))
-    flipped = Elementwise("exp", (Remap(half, ((I, K), (K, I))),))
-    graph = TensorGraph("f", (x, w), (Output("y", (K, I), flipped),))
+    flipped = Elementwise("exp", (Remap(half, ((H, K), (K, H))),))
+    graph = TensorGraph("f", (x, w), (Output("y", (K, H), flipped),))
     assert print_graph(read(print_graph(graph))) == print_graph(graph)
     complete = read(print_graph(graph))
     assert read(print_graph(complete)) is complete

@@ -85,9 +85,9 @@ def test_a_causal_mask_is_an_index_expression() -> None:
     assert "where(Index(j <= i), x[i, j], 0.0)" in print_graph(graph)
 
 
-@given(
-    st.lists(st.sampled_from((-1, 0, 1, 2)), min_size=1, max_size=6),
-    st.sampled_from((torch.int64, torch.float32, torch.bool)),
-)
+VALUES, DTYPES = (-1, 0, 1, 2), (torch.int64, torch.float32, torch.bool)
+
+
+@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=6), st.sampled_from(DTYPES))
 def test_any_small_constant_means_itself(values: list[int], dtype: torch.dtype) -> None:
     lowered(torch.tensor(values).to(dtype))
