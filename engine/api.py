@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..codegen.kernel import Program
-from ..codegen.launch import executor
-from ..codegen.target import Target, target as find_target
+from ..codegen.launch import Executor, executor
+from ..codegen.target import Target
+from ..codegen.target import target as find_target
 from ..ir.diagnostic import UsageError, did_you_mean
+from ..ir.schemas import DTYPES
 from .compiler import Compilation, compile_captured
 from .front.capture import Capture, capture
+from .inputs import Weights, check_arguments
 from .match.trace import Trace
 from .reference import run_reference
-from .rw.rule import RuleSet as Rules
-from .toolchain import Settings, toolchain
+from .rw.pipeline import describe
+from .rw.rule import RuleSet
+from .toolchain import Settings, Toolchain, toolchain
 
 DEVICES = ("cuda", "emulator", "reference")
-RuleSource = str | Path | Iterable[str | Path] | Rules | None
+
+
+class Rules:
+    """The built-in rules with the .rw files and folders of a user laid over them, read and checked once.
+
+    `Rules("mine.rw", "folder")`; printed, it is the passes in order. Raises DplcError for a file that does not check.
+    """
+
+    def __init__(self, *paths: str | Path):
+        self.rules: RuleSet = toolchain(paths).rules
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rules.rules
+
+    def __str__(self) -> str:
+        return describe(toolchain(self.rules).pipelines)
+
+
+RuleSource = str | Path | Iterable[str | Path] | Rules | RuleSet | None
 
 
 class Compiled:
@@ -29,27 +53,48 @@ class Compiled:
     the rules did, `.timings` milliseconds per stage, `.notes` what the last run did besides launching.
     """
 
-    def __init__(self, compilation: Compilation, device: str):
-        self.compilation, self.device = compilation, device
+    def __init__(self, compilation: Compilation, device: str, weights: Weights | None = None):
+        self.compilation, self.device, self.weights = compilation, device, weights
         self.notes: tuple[str, ...] = ()
+        self._executor: Executor | None = None
+        self._placed: dict[str, Any] = {}  # constants, where the device can read them
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value, computed by the kernels. Raises DplcError for arguments that do not fit."""
         captured = self.compilation.captured
         inputs = captured.signature.bind(args, kwargs)
-        return captured.signature.pack(self.run(inputs))
-
-    def run(self, inputs: dict[str, Any]) -> list[Any]:
-        """The outputs of the graph in order, with torch's shapes, given {input name: tensor}."""
-        captured, plan = self.compilation.captured, self.compilation.plan
-        arrays = {**captured.tensors, **inputs}
+        check_arguments(captured, inputs)
+        results = self.run(inputs)
         if self.device == "reference":
-            return run_reference(captured, arrays)
-        runner = executor(self.device)
-        names = {b.name for b in (*self.program.inputs, *self.program.constants)}
-        results = runner.run(self.program, {name: _flat(arrays[name]) for name in names})
-        self.notes = runner.notes
+            kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
+            results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
+        return captured.signature.pack(results)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
+
+        What is not given is what it was when the program was captured. The reference computes in float64.
+        """
+        captured, plan = self.compilation.captured, self.compilation.plan
+        weights = self.weights.now() if self.weights is not None else {}
+        tensors = {**captured.tensors, **weights, **inputs}
+        if self.device == "reference":
+            return run_reference(captured, tensors)
+        if self._executor is None:
+            self._executor = executor(self.device)
+        names = [b.name for b in (*self.program.inputs, *self.program.constants)]
+        arrays = {name: self._place(name, tensors[name]) for name in names}
+        results = self._executor.run(self.program, arrays)
+        self.notes = self._executor.notes
         return [results[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
+
+    def _place(self, name: str, tensor: Any) -> Any:
+        """A tensor as kernels know it. Constants were computed on the CPU: they move once."""
+        if self.device != "cuda" or self.compilation.captured.kinds[name] != "constant":
+            return _flat(tensor)
+        if name not in self._placed:
+            self._placed[name] = _flat(tensor.cuda())
+        return self._placed[name]
 
     @property
     def program(self) -> Program:
@@ -70,6 +115,10 @@ class Compiled:
     def timings(self) -> dict[str, float]:
         return self.compilation.timings
 
+    def __repr__(self) -> str:
+        kernels = ", ".join(kernel.name for kernel in self.compilation.cuda_kernels)
+        return f"<dplc.Compiled for {self.device}: {kernels}>"
+
 
 def compile(
     function: Callable[..., Any],
@@ -88,25 +137,19 @@ def compile(
     {rule: {parameter: value}}. trace: keep what the rules did. Raises DplcError for what cannot be compiled.
     """
     chosen = choose_device(device)
+    tools = _tools(rules, settings)
+    machine = target if isinstance(target, Target) else find_target(target or default_target_name(chosen))
     start = time.perf_counter()
     captured = capture(function, example_inputs)
     elapsed = (time.perf_counter() - start) * 1e3
-    return Compiled(compile_program(captured, chosen, rules, target, settings, trace, elapsed), chosen)
+    compilation = compile_captured(captured, tools, machine, Trace() if trace else None, elapsed)
+    return Compiled(compilation, chosen, Weights(function, compilation.captured))
 
 
-def compile_program(
-    captured: Capture,
-    device: str,
-    rules: RuleSource,
-    target: str | Target | None,
-    settings: Settings | None,
-    trace: bool,
-    capture_ms: float,
-) -> Compilation:
-    """Compile what was captured, with the default target of the device."""
-    sources = (rules,) if isinstance(rules, (str, Path)) else rules
-    machine = target if isinstance(target, Target) else find_target(target or default_target_name(device))
-    return compile_captured(captured, toolchain(sources, settings), machine, Trace() if trace else None, capture_ms)
+def _tools(rules: RuleSource, settings: Settings | None) -> Toolchain:
+    if isinstance(rules, Rules):
+        return toolchain(rules.rules, settings)
+    return toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)
 
 
 def choose_device(device: str | None) -> str:
@@ -122,16 +165,12 @@ def default_target_name(device: str) -> str | None:
     """The architecture of the GPU that is there, None (sm_80) without one."""
     if device != "cuda" or not _gpu():
         return None
-    import torch
-
     major, minor = torch.cuda.get_device_capability()
     return {9: "sm_90a"}.get(major, f"sm_{major}{minor}")
 
 
 def _gpu() -> bool:
     import importlib.util
-
-    import torch
 
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 

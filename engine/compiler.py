@@ -81,6 +81,16 @@ def compile_captured(captured: Capture, tools: Toolchain, target: Target, trace:
     """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
     watch = Stopwatch()
     watch.timings["capture"] = capture_ms
+    folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
+    tile, kernels, cuda = schedule(plan.kernels, tools, target, trace, watch)
+    program = launch_plan(plan, kernels, cuda, folded.kinds)
+    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, watch.timings, trace)
+
+
+def cut_into_kernels(
+    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
+) -> tuple[Capture, TensorGraph, Plan]:
+    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, and the kernels that store them."""
     with watch.stage("torch"):
         folded = fold(captured)
         lowered = lower(folded, tools.torch, trace is not None)
@@ -92,10 +102,8 @@ def compile_captured(captured: Capture, tools: Toolchain, target: Target, trace:
     with watch.stage("fusion"):
         results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
         plan = compile_graph(graph, tools.fusion, target, lowered.origins, results)
-        trace_fusion(trace, plan, graph)
-    tile, kernels, cuda = schedule(plan.kernels, tools, target, trace, watch)
-    program = launch_plan(plan, kernels, cuda, folded.kinds)
-    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, watch.timings, trace)
+        trace_fusion(trace, plan, graph, tools.fusion.rules)
+    return folded, graph, plan
 
 
 def schedule(

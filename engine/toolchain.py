@@ -13,7 +13,6 @@ from ..ir.text import syntax as s
 from ..ir.text.parse import parse
 from .fuse.rules import FusionRules
 from .match.driver import Engine
-from .match.passes import names_of, only as only_steps
 from .match.terms import TermRules, mentions_mat
 from .rw.check import check, errors, load_facts
 from .rw.evaluate import Expressions
@@ -57,48 +56,49 @@ class Toolchain:
         levels = ("module", "loop", "tile", "kernel")
         return Engine(self.rules, {name: v for name, v in self.settings.items() if self.rules.rule(name).level in levels})
 
-    def only(self, names: Iterable[str]) -> Toolchain:
-        """The same rules, where of the schedule's passes only the named ones run (what decomposes and cuts always runs)."""
-        wanted = tuple(names)
-        out = Toolchain(self.rules, self.settings)
-        chosen = dict(self.pipelines)
-        scheduled = ("loop", "tile", "kernel")
-        every = tuple(step for level in scheduled for step in self.pipelines[level])
-        kept = {step.label for step in only_steps(every, wanted)}
-        for level in scheduled:
-            mine = tuple(step for step in self.pipelines[level] if step.label in kept)
-            named = [name for name in wanted if any(name in names_of(step) for step in mine)]
-            chosen[level] = only_steps(mine, named) if mine else ()
-        out.__dict__["pipelines"] = chosen
-        return out
-
     def _flat(self) -> dict[str, Any]:
         return {f"{rule}.{name}": value for rule, values in self.settings.items() for name, value in values.items()}
 
 
 def toolchain(rules: Iterable[Path | str] | RuleSet | None = None, settings: Settings | None = None) -> Toolchain:
-    """The built-in rules with the user's laid over them, checked. Raises DplcError for a rule file that does not check."""
+    """The built-in rules with the user's laid over them, checked. Raises DplcError for a rule file that does not check.
+
+    The last few are kept: rules are compiled once for all compiles of a process that use them.
+    """
     load_facts()
     if isinstance(rules, RuleSet):
-        return Toolchain(rules, settings or {})
+        return _kept(rules, settings or {}, ())
     paths = tuple(str(path) for path in rules or ())
-    if not paths and not settings:
-        return _built_in()
-    loaded = _built_in().rules if not paths else load(paths)
-    if paths:
-        broken = errors(check(loaded, _sources(paths)))
-        if broken:
-            raise broken[0] if len(broken) == 1 else Diagnostics(broken)
-    return Toolchain(loaded, settings or {})
-
-
-def _sources(paths: Iterable[str]) -> set[str]:
-    return {str(file) for path in paths for file in rule_paths(Path(path))}
+    return _kept(load(paths) if paths else _built_in(), settings or {}, paths)
 
 
 @functools.cache
-def _built_in() -> Toolchain:
-    return Toolchain(load())
+def _built_in() -> RuleSet:
+    return load()
+
+
+KEEP = 8
+_RECENT: dict[tuple[str, ...], Toolchain] = {}
+
+
+def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolchain:
+    """The toolchain of these rules and settings: made and checked when they are first seen."""
+    key = (rules.digest, *paths, repr(sorted((name, sorted(values.items())) for name, values in settings.items())))
+    tools = _RECENT.pop(key, None)
+    if tools is None:
+        _refuse_broken(rules, paths)
+        tools = Toolchain(rules, settings)
+    _RECENT[key] = tools
+    if len(_RECENT) > KEEP:
+        del _RECENT[next(iter(_RECENT))]
+    return tools
+
+
+def _refuse_broken(rules: RuleSet, paths: tuple[str, ...]) -> None:
+    """Raises DplcError for everything that is wrong in the user's files; our own are checked by our tests."""
+    broken = errors(check(rules, {str(file) for path in paths for file in rule_paths(Path(path))})) if paths else []
+    if broken:
+        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
 
 
 def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:

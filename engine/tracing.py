@@ -1,13 +1,60 @@
-"""The graph levels' events in the one trace: torch to tensor (`d:`), algebra (`a:`), fusion (`f:`)."""
+"""The graph levels' events in the one trace: torch to tensor (`d:`), algebra (`a:`), fusion (`f:`).
+
+Texts are made when the trace is printed: a compile that nobody asks about its trace pays for the records only.
+"""
 
 from __future__ import annotations
 
-from ..ir.tensor import TensorGraph, Term
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..ir.tensor import Input, Remap, TensorGraph, Term, operands
 from ..ir.text.tensor import print_lines
-from .front.lower import Lowered
+from .front.lower import Fired, Lowered
+from .fuse.decide import Fused, Stored
 from .fuse.kernels import Plan
+from .fuse.rules import kind_of
 from .match.terms import Evidence
 from .match.trace import Firing, Skip, Text, Trace
+from .rw.rule import Rule
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of some values of a graph, what is below them by name; `stored` ones are written `mat(..)`."""
+
+    graph: TensorGraph
+    values: tuple[Term, ...]
+    stored: frozenset[Term] = frozenset()
+
+    def __str__(self) -> str:
+        return "\n".join(map(self._line, self.values))
+
+    def _line(self, value: Term) -> str:
+        text = print_lines(self.graph, value, operands(value))
+        left, equals, right = text.rpartition(" = ")
+        return f"{left} = mat({right})" if equals and value in self.stored else text
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What a torch op became, as lines of the graph."""
+
+    fired: Fired
+    graph: TensorGraph
+
+    def __str__(self) -> str:
+        return self.fired.after(self.graph)
+
+
+@dataclass(frozen=True)
+class Op:
+    """A torch op as text."""
+
+    fired: Fired
+
+    def __str__(self) -> str:
+        return self.fired.before()
 
 
 def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
@@ -15,9 +62,8 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
     if trace is None:
         return
     for fired in lowered.firings:
-        rule, statement = fired.rule, fired.statement
-        after = fired.after(lowered.graph)
-        trace.add(Firing("d", rule.file, rule.name, rule.location, lowered.graph.name, statement.dst, {}, (fired.before(),), (after,)))
+        texts = (Op(fired),), (Lowering(fired, lowered.graph),)
+        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts))
 
 
 def trace_algebra(trace: Trace | None, evidence: Evidence | None, before: TensorGraph, after: TensorGraph) -> None:
@@ -27,29 +73,69 @@ def trace_algebra(trace: Trace | None, evidence: Evidence | None, before: Tensor
     names = _names(before) | _names(after)
     for fired in evidence.firings:
         name = names.get(fired.before) or names.get(fired.after) or "a value"
-        texts = (_line(before, fired.before),), (_line(after, fired.after),)
-        trace.add(Firing("a", fired.rule.file, fired.rule.name, fired.rule.location, before.name, name, {}, *texts))
+        trace.add(_firing("a", fired.rule, before, name, (Lines(before, (fired.before,)),), (Lines(after, (fired.after,)),)))
     for refusal in evidence.refusals:
         name = names.get(refusal.term, "a value")
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, f"{before.name}.{name}", Text(str(refusal))))
 
 
-def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph) -> None:
-    """Why each stored value is stored."""
+def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Iterable[Rule]) -> None:
+    """Which values lost their `mat`, to whom, and why the others are stored."""
     if trace is None or plan.decisions is None:
         return
     names = _names(graph)
+    for fused in plan.decisions.firings:
+        climbs = kind_of(fused.rule) == "climb"
+        if climbs or _reads(fused.reader, fused.value):
+            trace.add(_fused(graph, names, fused, climbs))
     for refusal in plan.decisions.refusals:
         unit = f"{graph.name}.{names.get(refusal.term, 'a value')}"
         trace.add(Skip("f", refusal.rule.file, refusal.rule.name, unit, Text(str(refusal))))
+    by_location = {rule.location: rule for rule in rules}
+    for stored in plan.why:
+        event = _stored(graph, names, stored, by_location)
+        if event is not None:
+            trace.add(event)
+
+
+def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused, climbs: bool) -> Firing:
+    """`mat(v)` gone, or climbed over what reads v."""
+    value, reader = fused.value, fused.reader
+    where = f"{names.get(value, 'a value')} into {names.get(reader, 'a value')}"
+    both = (value, reader)
+    after = Lines(graph, both, frozenset((reader,)) if climbs else frozenset())
+    return _firing("f", fused.rule, graph, where, (Lines(graph, both, frozenset((value,))),), (after,))
+
+
+def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: dict[str, Rule]) -> Firing | Skip | None:
+    """A `mat` that a rule put, or a value that no rule is about; what a guard stored is told by its refusal."""
+    name = names.get(stored.value, "a value")
+    rule = rules.get(stored.location)
+    if stored.reader is None and rule is not None:
+        lines = (stored.value,)
+        return _firing("f", rule, graph, name, (Lines(graph, lines),), (Lines(graph, lines, frozenset(lines)),))
+    if stored.location:
+        return None
+    reason = f"{stored.reason}: {names.get(stored.reader, 'a value') if stored.reader is not None else 'nothing'} reads it"
+    return Skip("f", "fuse", "", f"{graph.name}.{name}", Text(reason))
+
+
+def _reads(reader: Term, value: Term) -> bool:
+    """Whether a value is an operand, perhaps through index maps: those above it in the same kernel are not worth a line."""
+    waiting = list(operands(reader))
+    while waiting:
+        term = waiting.pop()
+        if term is value:
+            return True
+        if isinstance(term, Remap):
+            waiting.append(term.x)
+    return False
+
+
+def _firing(prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...]) -> Firing:
+    return Firing(prefix, rule.file, rule.name, rule.location, graph.name, where, {}, before, after)
 
 
 def _names(graph: TensorGraph) -> dict[Term, str]:
-    return {named.value: named.name for named in graph.names} | {out.value: out.name for out in graph.outs}
-
-
-def _line(graph: TensorGraph, term: Term) -> str:
-    """A value as one line of the graph, what is below it by name."""
-    from ..ir.tensor import operands
-
-    return print_lines(graph, term, operands(term))
+    named = {x: x.name for x in graph.ins if isinstance(x, Input)}
+    return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}

@@ -65,7 +65,9 @@ class Resolver:
 
     def rename(self, term: Term, axes_: dict[Axis, Axis]) -> Term:
         """A resolved value with free axes renamed."""
-        return self._settle((term, self._order(axes_)), self._step)
+        return self._settle(
+            (term, self._order({own: new for own, new in axes_.items() if own in axes(term)})), self._step
+        )
 
     def _settle(self, task: tuple[Any, Substitution], first: Callable[..., Term]) -> Term:
         # An explicit stack: a chain of ten thousand operations is no deeper than one.
@@ -118,7 +120,7 @@ class Resolver:
         if kind is Elementwise:
             return Elementwise(term.fn, tuple([self._need(arg, sub) for arg in term.args]))
         if kind is Reduce:
-            return self._reduce(term, {axis: e for axis, e in sub.items() if axis not in term.over})
+            return self._reduce(term, sub)
         if kind is Remap:
             inner = {axis: self._index(e, sub) for axis, e in term.map}
             outer = {axis: e for axis, e in sub.items() if axis not in inner}

@@ -1,6 +1,6 @@
 """What a rule file may be at most: bounds on size and nesting, so that no file makes us slow or overflows a stack.
 
-Far beyond what people write (our longest file has 30 kB, our deepest expression 8 brackets). Checked on the bare text,
+Far beyond what people write (our longest file has 20 kB, our deepest expression 8 brackets). Checked on the bare text,
 before parsing.
 """
 

@@ -11,7 +11,7 @@ from dplc.engine.fuse.rules import FusionRules
 from dplc.ir import compose
 from dplc.ir.diagnostic import Source
 from dplc.ir.expr import Axis, binary
-from dplc.ir.interp import loop
+from dplc.ir.interp import loop, tensor
 from dplc.ir.loop import If, Load
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
@@ -19,6 +19,7 @@ from dplc.ir.tensor import Elementwise, Input, Output, TensorGraph, Term
 from dplc.ir.text.parse import parse
 from dplc.ir.text.print import print_unit
 from dplc.ir.text.read import read_unit
+from random_programs import data_for
 
 I, J = Axis("i", 4), Axis("j", 6)  # noqa: E741
 X = Input("x", (I, J))
@@ -88,6 +89,59 @@ def test_an_expanded_output_is_read_at_its_first_element() -> None:
     data = np.arange(24.0).reshape(4, 6) / 24
     memory = loop.run(plan.kernels, {"x": data})
     assert np.allclose(memory["z"], np.exp(data.sum(1))) and memory["y"].shape == (4, 3)
+
+
+def means_the_same(plan: Plan, graph: TensorGraph) -> bool:
+    data = data_for(graph, 0)
+    memory = loop.run(plan.kernels, {name: np.atleast_1d(value) for name, value in data.items()})
+    return all(
+        np.allclose(memory[o.name].reshape(w.shape), w)
+        for o, w in zip(graph.outs, tensor.run(graph, data), strict=True)
+    )
+
+
+def test_a_reduction_read_under_its_own_axis_is_renamed() -> None:
+    """`total[k]` where `total[i] = Reduce(add, k, x[i, k])`: the two k are not one."""
+    square = Input("s", (I, Axis("k", 4)))
+    k = square.axes[1]
+    total = compose.reduce("add", (k,), square)
+    term = compose.elementwise("add", square, compose.remap(total, {I: k}))
+    graph = TensorGraph("g", (square,), (Output("y", (I, k), term),))
+    plan = compile_graph(graph, compiled(None))
+    assert len(plan.kernels) == 1 and means_the_same(plan, graph)
+
+
+def test_cases_inside_cases() -> None:
+    k = Axis("k", 12)
+    inner = compose.case(
+        binary("<", k, 3), compose.remap(X, {J: k}), compose.elementwise("exp", compose.remap(X, {J: k}))
+    )
+    right = compose.elementwise("negative", compose.remap(X, {J: binary("-", k, 6)}))
+    for cond, a, b in ((binary("<", k, 6), inner, right), (binary(">=", k, 6), right, inner)):
+        graph = TensorGraph("g", (X,), (Output("y", (I, k), compose.case(cond, a, b)),))
+        assert means_the_same(compile_graph(graph, compiled(None)), graph)
+
+
+def test_a_gather_from_one_side_of_a_case() -> None:
+    k = Axis("k", 12)
+    places = Input("places", (Axis("t", 3),), "i64")
+    left = compose.remap(X, {J: k})
+    right = compose.elementwise("exp", compose.remap(X, {J: binary("-", k, 6)}))
+    joined = compose.remap(
+        compose.case(binary("<", k, 6), left, right), {k: compose.elementwise("remainder", places, 12)}
+    )
+    graph = TensorGraph("g", (X, places), (Output("y", (I, places.axes[0]), joined),))
+    assert means_the_same(compile_graph(graph, compiled(None)), graph)
+
+
+def test_a_value_that_is_only_stored_later_is_not_read_before() -> None:
+    """Pushing the map of the first result spells the second one."""
+    turned = binary("-", 3, I)
+    first = compose.remap(compose.reduce("add", (J,), compose.elementwise("exp", X)), {I: turned})
+    graph = TensorGraph("g", (X,), (Output("y", (I,), first), Output("z", (I, J), compose.remap(X, {I: turned}))))
+    plan = compile_graph(graph, compiled(None))
+    assert "z" not in {param.name for param in plan.kernels[0].ins} or plan.kernels[0].outs[0].name == "z"
+    assert means_the_same(plan, graph)
 
 
 def test_integers_and_booleans_keep_their_dtypes() -> None:

@@ -171,6 +171,8 @@ def test_what_only_a_preference_reads_costs_a_search_nothing():
     rules = unroll("", 'let x = test_say("x", 1)\nprefer x > 2 because "y"\n', 2)
     assert len(list(choices(engine(rules), "r", block(LOOP), TARGET))) == 1 and ASKED == []
     assert fire(rules, LOOP) == LOOP and ASKED == ["x"]
+    ASKED.clear()
+    assert fire(rules.replace("x > 2", "x < 2"), LOOP) != LOOP and ASKED == ["x"]  # and not again when it rewrites
 
 
 def test_lets_run_behind_the_guards_that_do_not_read_them():

@@ -205,6 +205,17 @@ def test_a_trace_is_sliceable():
     assert not any(line.startswith(("---", "+++")) and ": " not in line for line in lines)
 
 
+def test_of_several_reasons_the_deepest_is_told():
+    rules = BUMP.replace("rewrite", 'where n > 8                              because "few rounds"\nrewrite')
+    trace = Trace()
+    program = block(
+        "for a in 0..1 serial:\n    Sync()\nfor k in 0..4 serial:\n    Sync()\nfor b in 0..1 serial:\n    Sync()"
+    )
+    engine(rules).fire("bump", program, TARGET, trace=trace)
+    (skip,) = trace.skips
+    assert 'matched, but "few rounds" [n > 8; n=4]' in skip.line()
+
+
 def test_one_line_per_firing():
     made = engine(BUMP)
     trace = Trace()

@@ -88,6 +88,6 @@ def test_generated_words():
     maker.items("block", "start", rule.match, False, maker.one_statement)
     words = set(re.findall(r"[A-Za-z_]+\w*", maker.text()))
     allowed = {"def", "match", "if", "is", "not", "and", "or", "for", "in", "range", "len", "continue", "return",
-               "else", "None", "block", "start", "env", "near", "node", "same", "body", "role", "step", "unroll", "stop",
-               "__class__"}  # fmt: skip
+               "else", "None", "block", "start", "env", "near", "node", "same", "body", "role", "step", "unroll",
+               "stop", "__class__"}  # fmt: skip
     assert {word for word in words if not re.fullmatch(r"[a-z]\d+", word)} <= allowed

@@ -199,6 +199,18 @@ kernel g(h: f32[4]) -> y: i32[4, 2]:
     assert [(m["a"].name, m["b"].name) for m in matches(pair, program, "module")] == [("f", "g")]
 
 
+def test_each_kernel_of_a_run_has_its_own_statements():
+    pair = "kernel a(_..) -> _..:\n    Sync()\nkernel b(_..) -> _..:\n    Wait()"
+    program = """
+kernel f(x: f32[4]) -> h: f32[4]:
+    Sync()
+
+kernel g(h: f32[4]) -> y: f32[4]:
+    Wait()
+"""
+    assert [(m["a"].name, m["b"].name) for m in matches(pair, program, "module")] == [("f", "g")]
+
+
 def test_loop_rules_do_not_see_a_tile():
     program = "Tile(i:4=THREAD):\n    a = load A[i]"
     assert matches("a = load A[i]", program)
@@ -242,6 +254,7 @@ def test_true_is_not_one():
         ("(a + b)*2", "i*2 + j*2", None),
         ("a*16", "k*8", None),
         ("a + 1", "k", None),
+        ("a + b", "i + j + k", None),
         ("a + 1", "3.5", None),
     ],
 )  # fmt: skip

@@ -41,7 +41,10 @@ kernel mm(X: f32[{m}, {k}], W: f32[{k}, {n}]) -> Y: f32[{m}, {n}]:
             r = relu(acc)
             Y[i, j] = r
 """
-RULES = ["tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile", "double_buffer", "async_copy", "pipeline_k_outer"]
+RULES = [
+    "tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile", "double_buffer",
+    "async_copy", "pipeline_k_outer",
+]  # fmt: skip
 
 
 def run(made, program, *steps):

@@ -53,6 +53,16 @@ def test_sticky_fields_are_kept():
     )
 
 
+def test_every_tile_of_a_template_keeps_the_sticky_fields_of_its_own():
+    unit = "kernel {}(x: f32[4]) -> {}: f32[4]:\n    Tile(i:4=THREAD, resident={}):\n        {}[i] = 1.0"
+    pattern = "kernel f(_..) -> a..:\n    Tile(xs..):\n        b..\nkernel g(i..) -> o..:\n    Tile(ys..):\n        c.."
+    made = "kernel f(i..) -> a..:\n    Tile(xs..):\n        b..\nkernel g(i..) -> o..:\n    Tile(ys..):\n        c.."
+    program = unit.format("p", "y", 2, "y") + "\n\n" + unit.format("q", "z", 3, "z")
+    changed = made.replace("Tile(xs..)", "Tile(xs..=REG)")
+    out = fire(rule(pattern.replace("_..", "i.."), changed, level="module"), program)
+    assert out == program.replace("i:4=THREAD, resident=2", "i:4=REG, resident=2")
+
+
 def test_runs_are_spliced_in_any_order():
     made = fire(
         rule("for k in 0..n serial:\n    a = load A[i..]\n    rest..", "rest..\na = load A[i..]"),

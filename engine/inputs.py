@@ -1,0 +1,63 @@
+"""What a compiled function is given: arguments checked by name, weights read where their modules hold them now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..ir.diagnostic import DplcError
+from .front.capture import Capture
+from .front.convert import dtype_name
+from .front.weights import modules_of
+
+
+def check_arguments(captured: Capture, inputs: Mapping[str, Any]) -> None:
+    """Raises DplcError for an argument that is no tensor, or not of the dtype and shape that was compiled."""
+    for param in captured.graph.ins:
+        if param.name in inputs:
+            check_tensor(f"argument `{param.name}`", inputs[param.name], param.dtype, param.shape)
+
+
+def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> None:
+    """Raises DplcError unless `value` is a tensor of this dtype (by our name) and shape, with elements."""
+    expected = f"{dtype}{list(shape)}"
+    if not isinstance(value, torch.Tensor):
+        numpy = type(value).__module__ == "numpy"
+        found = "a numpy array" if numpy else f"of the type {type(value).__name__}"
+        raise DplcError(f"{what} must be a tensor, {expected}; it is {found}", hint="pass torch.from_numpy(..)" if numpy else None)
+    found = f"{dtype_name(value.dtype)}{list(value.shape)}"
+    if found != expected:
+        hint = "shapes and dtypes are part of what was compiled: compile again for others"
+        raise DplcError(f"{what} must be {expected}; it is {found}", hint=hint)
+    if value.is_meta:
+        raise DplcError(f"{what} is on the meta device: it has no elements")
+
+
+class Weights:
+    """The parameters and buffers of a function's modules, under the names that its program gives them.
+
+    They are read at every call, through the module that holds them: a step of an optimiser, `load_state_dict`, or
+    another parameter put in the place of one all show.
+    """
+
+    def __init__(self, function: Any, captured: Capture):
+        self.captured = captured
+        self.homes: dict[str, tuple[Any, str]] = {}
+        held = {id(tensor): name for name, tensor in captured.tensors.items() if captured.kinds[name] in ("parameter", "buffer")}
+        for root in modules_of(function).values():
+            for module in root.modules():
+                for attribute, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+                    if id(tensor) in held:
+                        self.homes.setdefault(held[id(tensor)], (module, attribute))
+
+    def now(self) -> dict[str, Any]:
+        """{name: tensor}. Raises DplcError for one that has another dtype or shape by now."""
+        types = {param.name: param for param in self.captured.graph.ins}
+        found = {}
+        for name, (module, attribute) in self.homes.items():
+            if name in types:
+                found[name] = getattr(module, attribute)
+                check_tensor(f"{self.captured.kinds[name]} `{name}`", found[name], types[name].dtype, types[name].shape)
+        return found
