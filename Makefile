@@ -16,8 +16,8 @@ help: ## this list
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dplc needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check "$(TORCH)"
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,hub]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,hub]'
 	@touch $@
 
 # The tests launch through the real PyCUDA on a mock driver; where CUDA's headers are, it is built once (a minute).
@@ -38,7 +38,8 @@ lint: $(READY) ## ruff, import floors
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
 
 types: $(READY) ## mypy, strict
-	@$(BIN)/mypy -p dplc.ir -p dplc.codegen -p dplc.engine
+	@mkdir -p .typecheck && ln -sfn .. .typecheck/dplc  # the root is the package, whatever the folder is called
+	@cd .typecheck && ../$(BIN)/mypy --config-file ../pyproject.toml -p dplc.ir -p dplc.codegen -p dplc.engine
 
 check-rules: $(READY) ## static checks and examples of every built-in rule
 	@$(BIN)/dplc rules test

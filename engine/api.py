@@ -16,7 +16,7 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.schemas import DTYPES
 from .compiler import Compilation, compile_captured
-from .front.capture import Capture, capture
+from .front.capture import capture
 from .inputs import Weights, check_arguments
 from .match.trace import Trace
 from .reference import run_reference
@@ -156,17 +156,21 @@ def choose_device(device: str | None) -> str:
     """The device asked for; by default the GPU if torch sees one and PyCUDA is there, else the emulator."""
     if device is not None:
         if device not in DEVICES:
-            raise UsageError(f"there is no device `{device}`", notes=(f"devices are {', '.join(DEVICES)}",), hint=did_you_mean(device, DEVICES))
+            raise UsageError(
+                f"there is no device `{device}`",
+                notes=(f"devices are {', '.join(DEVICES)}",),
+                hint=did_you_mean(device, DEVICES),
+            )
         return device
     return "cuda" if _gpu() else "emulator"
 
 
 def default_target_name(device: str) -> str | None:
-    """The architecture of the GPU that is there, None (sm_80) without one."""
+    """The architecture of ours that is closest to the GPU that is there, None (sm_80) without one."""
     if device != "cuda" or not _gpu():
         return None
     major, minor = torch.cuda.get_device_capability()
-    return {9: "sm_90a"}.get(major, f"sm_{major}{minor}")
+    return {8: "sm_89" if minor else "sm_80", 9: "sm_90a", 10: "sm_120", 12: "sm_120"}.get(major)
 
 
 def _gpu() -> bool:

@@ -55,7 +55,11 @@ class Compilation:
             "torch": self.captured.graph, "tensor": self.tensor, "loop": self.plan.kernels, "tile": self.tile, "kernel": self.kernels,
         }  # fmt: skip
         if stage not in units:
-            raise UsageError(f"there is no stage `{stage}`", notes=(f"stages are {', '.join(STAGES)}",), hint=did_you_mean(stage, STAGES))
+            raise UsageError(
+                f"there is no stage `{stage}`",
+                notes=(f"stages are {', '.join(STAGES)}",),
+                hint=did_you_mean(stage, STAGES),
+            )
         return print_program(units[stage], stage)
 
     @property
@@ -77,7 +81,9 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
-def compile_captured(captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0) -> Compilation:
+def compile_captured(
+    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0
+) -> Compilation:
     """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
     watch = Stopwatch()
     watch.timings["capture"] = capture_ms
@@ -125,7 +131,9 @@ def schedule(
     return tile, kernels, cuda
 
 
-def launch_plan(plan: Plan, kernels: tuple[Kernel, ...], cuda: tuple[CudaKernel, ...], kinds: Mapping[str, str]) -> Program:
+def launch_plan(
+    plan: Plan, kernels: tuple[Kernel, ...], cuda: tuple[CudaKernel, ...], kinds: Mapping[str, str]
+) -> Program:
     """Kernels in order and the buffers they touch. A schedule may add kernels and buffers between them (split-K)."""
     known = {param.name for param in (*plan.inputs, *plan.outputs)}
     between: dict[str, Param] = {}

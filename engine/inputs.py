@@ -26,7 +26,9 @@ def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> N
     if not isinstance(value, torch.Tensor):
         numpy = type(value).__module__ == "numpy"
         found = "a numpy array" if numpy else f"of the type {type(value).__name__}"
-        raise DplcError(f"{what} must be a tensor, {expected}; it is {found}", hint="pass torch.from_numpy(..)" if numpy else None)
+        raise DplcError(
+            f"{what} must be a tensor, {expected}; it is {found}", hint="pass torch.from_numpy(..)" if numpy else None
+        )
     found = f"{dtype_name(value.dtype)}{list(value.shape)}"
     if found != expected:
         hint = "shapes and dtypes are part of what was compiled: compile again for others"
@@ -45,10 +47,17 @@ class Weights:
     def __init__(self, function: Any, captured: Capture):
         self.captured = captured
         self.homes: dict[str, tuple[Any, str]] = {}
-        held = {id(tensor): name for name, tensor in captured.tensors.items() if captured.kinds[name] in ("parameter", "buffer")}
+        held = {
+            id(tensor): name
+            for name, tensor in captured.tensors.items()
+            if captured.kinds[name] in ("parameter", "buffer")
+        }
         for root in modules_of(function).values():
             for module in root.modules():
-                for attribute, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+                for attribute, tensor in (
+                    *module.named_parameters(recurse=False),
+                    *module.named_buffers(recurse=False),
+                ):
                     if id(tensor) in held:
                         self.homes.setdefault(held[id(tensor)], (module, attribute))
 
@@ -58,6 +67,6 @@ class Weights:
         found = {}
         for name, (module, attribute) in self.homes.items():
             if name in types:
-                found[name] = getattr(module, attribute)
+                found[name] = getattr(module, attribute, None)
                 check_tensor(f"{self.captured.kinds[name]} `{name}`", found[name], types[name].dtype, types[name].shape)
         return found

@@ -54,7 +54,9 @@ class Toolchain:
     def engine(self) -> Engine:
         """The engine of the levels with statements."""
         levels = ("module", "loop", "tile", "kernel")
-        return Engine(self.rules, {name: v for name, v in self.settings.items() if self.rules.rule(name).level in levels})
+        return Engine(
+            self.rules, {name: v for name, v in self.settings.items() if self.rules.rule(name).level in levels}
+        )
 
     def _flat(self) -> dict[str, Any]:
         return {f"{rule}.{name}": value for rule, values in self.settings.items() for name, value in values.items()}
@@ -114,7 +116,12 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
         known = [p.name for p in rules.rules[name].parameters]
         if parameter not in known:
             notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
-            raise UsageError(f"--set {text}: rule `{name}` has no parameter `{parameter}`", None, notes, did_you_mean(parameter, known))
+            raise UsageError(
+                f"--set {text}: rule `{name}` has no parameter `{parameter}`",
+                None,
+                notes,
+                did_you_mean(parameter, known),
+            )
         out.setdefault(name, {})[parameter] = _constant(text, value.strip())
     return out
 

@@ -73,7 +73,9 @@ def trace_algebra(trace: Trace | None, evidence: Evidence | None, before: Tensor
     names = _names(before) | _names(after)
     for fired in evidence.firings:
         name = names.get(fired.before) or names.get(fired.after) or "a value"
-        trace.add(_firing("a", fired.rule, before, name, (Lines(before, (fired.before,)),), (Lines(after, (fired.after,)),)))
+        trace.add(
+            _firing("a", fired.rule, before, name, (Lines(before, (fired.before,)),), (Lines(after, (fired.after,)),))
+        )
     for refusal in evidence.refusals:
         name = names.get(refusal.term, "a value")
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, f"{before.name}.{name}", Text(str(refusal))))
@@ -116,7 +118,9 @@ def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: d
         return _firing("f", rule, graph, name, (Lines(graph, lines),), (Lines(graph, lines, frozenset(lines)),))
     if stored.location:
         return None
-    reason = f"{stored.reason}: {names.get(stored.reader, 'a value') if stored.reader is not None else 'nothing'} reads it"
+    reason = (
+        f"{stored.reason}: {names.get(stored.reader, 'a value') if stored.reader is not None else 'nothing'} reads it"
+    )
     return Skip("f", "fuse", "", f"{graph.name}.{name}", Text(reason))
 
 
@@ -132,7 +136,9 @@ def _reads(reader: Term, value: Term) -> bool:
     return False
 
 
-def _firing(prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...]) -> Firing:
+def _firing(
+    prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...]
+) -> Firing:
     return Firing(prefix, rule.file, rule.name, rule.location, graph.name, where, {}, before, after)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .expr import Axis, Binary, Call, Expr, Sum, Var, add, binary, from_linear, is_int, linear, multiply
-from .node import Node
+from .expr import Axis, Binary, Call, Sum, Var, add, binary, from_linear, is_int, linear, multiply
+from .node import Expr, Node
 
 Interval = tuple[int, int]  # inclusive
 Ranges = Mapping[str, Interval]
@@ -80,8 +80,12 @@ def _compare_zero(op: str, low: int, high: int) -> bool | None:
 def simplify(e: Expr, ranges: Ranges) -> Expr:
     """e with every `//` and `%` that the ranges decide taken away; multiples of the divisor come out even inside sums."""
     kind = e.__class__
-    if not isinstance(e, Node) or kind is Var or kind is Axis:
+    if kind is Var or kind is Axis or not isinstance(e, Node):
         return e
+    return _simplify_node(e, kind, ranges)
+
+
+def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
     if kind is Sum:
         terms: dict[Any, int] = {}
         constant = e.constant

@@ -28,7 +28,7 @@ def substitute(value: Any, mapping: Mapping) -> Any:
         return mapping.get(value.name, value)
     if kind in _EXPRESSIONS:
         return substitute_expr(value, mapping)
-    if not isinstance(value, Node):
+    if not issubclass(kind, Node):
         return value
     if kind is For and value.var in mapping and mapping[value.var].__class__ is not Var:
         mapping = {name: image for name, image in mapping.items() if name != value.var}

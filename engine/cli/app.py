@@ -8,12 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ...ir.diagnostic import INTERNAL, USAGE, DplcError
+from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="dplc",
     help="PyTorch to CUDA, every optimisation a rule in a text file.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -22,14 +25,32 @@ app.add_typer(rules_app, name="rules")
 
 Expression = Annotated[
     str | None,
-    typer.Option("-c", metavar="EXPR", help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input."),
+    typer.Option(
+        "-c",
+        metavar="EXPR",
+        help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
+    ),
 ]
-RuleFiles = Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones.")]
-TargetName = Annotated[str | None, typer.Option("--target", metavar="sm_NN", help="Architecture or device to compile for (default: the GPU present, else sm_80).")]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones."),
+]
+TargetName = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="sm_NN",
+        help="Architecture or device to compile for (default: the GPU present, else sm_80).",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")]
+Verbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -43,7 +64,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     traceback: Annotated[bool, typer.Option("--traceback", help="Show Python tracebacks of errors.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """PyTorch to CUDA, every optimisation a rule in a text file."""
 
@@ -51,7 +74,10 @@ def options(
 @app.command("compile")
 def compile_command(
     expression: Expression = None,
-    ir: Annotated[str | None, typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda).")] = None,
+    ir: Annotated[
+        str | None,
+        typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
+    ] = None,
     target: TargetName = None,
     verbose: Verbose = 0,
     as_json: Json = False,
@@ -68,9 +94,16 @@ def compile_command(
 @app.command("run")
 def run_command(
     expression: Expression = None,
-    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cuda, emulator or reference (default: cuda if there is a GPU).")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="DEVICE", help="cuda, emulator or reference (default: cuda if there is a GPU)."
+        ),
+    ] = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")
+    ] = None,
     as_json: Json = False,
     target: TargetName = None,
     rules: RuleFiles = None,
@@ -85,9 +118,13 @@ def run_command(
 
 @app.command("rewrite")
 def rewrite_command(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
+    ] = None,
     expression: Expression = None,
-    trace: Annotated[bool, typer.Option("--trace", help="Print every firing as a diff, and every refusal with its reason.")] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Print every firing as a diff, and every refusal with its reason.")
+    ] = False,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Fire these rules only.")] = None,
     settings: Settings = None,
     rules: RuleFiles = None,
@@ -95,12 +132,15 @@ def rewrite_command(
     seed: Seed = 0,
 ) -> None:
     """Apply rules to a program and print what comes out."""
-    from . import commands
+    from . import rewriting
 
     if (file is None) == (expression is None):
-        _usage("give either -c EXPR or a file")
+        raise UsageError(
+            "rewrite needs a program: either -c EXPR or a file",
+            hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
+        )
     text = None if expression is None else _text(expression)
-    commands.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed)
+    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed)
 
 
 @rules_app.command("list")
@@ -121,7 +161,10 @@ def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: Rule
 
 @rules_app.command("test")
 def rules_test(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to test (default: the built-in rules).")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to test (default: the built-in rules)."),
+    ] = None,
     rules: RuleFiles = None,
 ) -> None:
     """Check rules statically and run their examples."""
@@ -140,48 +183,56 @@ def doctor_command(as_json: Json = False) -> None:
 
 def _text(expression: str | None) -> str:
     if expression is None:
-        _usage("an expression is needed: -c EXPR")
-    if expression == "-":
-        return sys.stdin.read()
-    return expression
-
-
-def _usage(message: str) -> Any:
-    raise typer.BadParameter(message)
+        raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
+    return sys.stdin.read() if expression == "-" else expression
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console script. Exit codes: 0 ok, 1 the user's program or rule, 2 usage, 3 ours."""
+    """The console script. Exit codes: 0 ok, 1 the user's program or rule, 2 usage, 3 ours, 130 interrupted."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     traceback = "--traceback" in given
     try:
         code = app(args=[g for g in given if g != "--traceback"], standalone_mode=False) or 0
     except SystemExit as stop:
         code = int(stop.code or 0)
+    except KeyboardInterrupt:
+        code = _interrupted()
     except Exception as error:
         code = _explain(error, traceback)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        code = 130
     raise SystemExit(code)
+
+
+def _interrupted() -> int:
+    print("interrupted", file=sys.stderr)
+    return INTERRUPTED
 
 
 def _explain(error: Exception, traceback: bool) -> int:
     """Print what is wrong; the exit code."""
-    if hasattr(error, "show") and hasattr(error, "exit_code"):  # click's own: a bad option, a missing command
-        error.show()
+    kind = type(error).__name__  # typer brings its own copy of click, whose classes have no public name
+    if kind == "NoArgsIsHelpError":
+        error.show()  # type: ignore[attr-defined]
         return USAGE
-    if type(error).__name__ in ("Exit", "Abort"):  # typer brings its own copy of click, whose classes have no public name
-        return int(getattr(error, "exit_code", 130))
+    if kind == "Abort":
+        return _interrupted()
+    if kind == "Exit":
+        return int(getattr(error, "exit_code", 0))
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        error = _wrong_usage(error)
     if traceback:
         import traceback as printer
 
         printer.print_exception(error)
     if isinstance(error, DplcError):
-        typer.echo(error.render(), err=True)
+        print(error.render(), file=sys.stderr)
         return error.exit_code
-    if isinstance(error, BrokenPipeError):
-        return 0
-    typer.echo(f"internal error: {type(error).__name__}: {error}", err=True)
-    typer.echo("  help: this is a defect of dplc; run again with `dplc --traceback ...` and report it", err=True)
+    print(f"internal error: {kind}: {error}", file=sys.stderr)
+    print("  help: this is a defect of dplc; run again with `dplc --traceback ...` and report it", file=sys.stderr)
     return INTERNAL
+
+
+def _wrong_usage(error: Any) -> UsageError:
+    """A bad option, a missing command, told like all our errors."""
+    message = str(error.format_message()).rstrip(".")
+    path = getattr(getattr(error, "ctx", None), "command_path", None) or "dplc"
+    return UsageError(message[:1].lower() + message[1:], hint=f"see `{path} --help`")

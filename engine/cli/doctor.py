@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import sys
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
-from rich.table import Table
+from .show import print_json, write
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ def report(as_json: bool) -> None:
     """Print the findings; exit code 1 if something is broken."""
     findings = examine()
     if as_json:
-        print(json.dumps([asdict(f) for f in findings], indent=2))
+        print_json([asdict(f) for f in findings])
     else:
         _print(findings)
     if any(f.state == "broken" for f in findings):
@@ -35,15 +33,28 @@ def report(as_json: bool) -> None:
 
 def examine() -> list[Finding]:
     """Look at everything dplc can use."""
-    return [_python(), _torch(), _host_compiler(), _emulator(), _device_compiler(), _gpu(), _launcher(), _rules(), _cache()]
+    return [
+        _python(),
+        _torch(),
+        _host_compiler(),
+        _emulator(),
+        _device_compiler(),
+        _gpu(),
+        _launcher(),
+        _rules(),
+        _cache(),
+    ]
 
 
 def _print(findings: list[Finding]) -> None:
-    marks = {"ok": "[green]ok[/]", "missing": "[yellow]missing[/]", "broken": "[red]broken[/]"}
-    table = Table(box=None, pad_edge=False, show_header=False)
+    """A line each, marked in colour on a terminal; what to do about it below."""
+    colours = {"ok": "32", "missing": "33", "broken": "31"} if sys.stdout.isatty() else {}
+    width = max(len(f.what) for f in findings)
     for f in findings:
-        table.add_row(f.what, marks[f.state], f.detail + (f"\n[dim]{f.remedy}[/]" if f.remedy else ""))
-    Console().print(table)
+        mark = f"\033[{colours[f.state]}m{f.state:7}\033[0m" if colours else f"{f.state:7}"
+        write(f"{f.what:{width}}  {mark}  {f.detail}\n")
+        if f.remedy:
+            write(f"{'':{width}}  {'':7}  {f.remedy}\n")
 
 
 def _python() -> Finding:
@@ -68,7 +79,12 @@ def _host_compiler() -> Finding:
     name = os.environ.get("CXX", "g++")
     found = find_program(name)
     if found is None:
-        return Finding("host compiler", "missing", f"`{name}` not found: no emulator", "install g++ (Debian: apt install g++), or set $CXX")
+        return Finding(
+            "host compiler",
+            "missing",
+            f"`{name}` not found: no emulator",
+            "install g++ (Debian: apt install g++), or set $CXX",
+        )
     return Finding("host compiler", "ok", program_identity(found).splitlines()[0])
 
 
@@ -88,7 +104,9 @@ def _device_compiler() -> Finding:
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
     found = [text for text in (nvrtc.identity if nvrtc else "", f"nvcc {nvcc}" if nvcc else "") if text]
     if not found:
-        return Finding("CUDA compiler", "missing", "neither NVRTC nor nvcc", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit")
+        return Finding(
+            "CUDA compiler", "missing", "neither NVRTC nor nvcc", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
+        )
     return Finding("CUDA compiler", "ok", "; ".join(found))
 
 

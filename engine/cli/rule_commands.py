@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..match.driver import Engine
 from ..match.examples import run_examples
 from ..rw.check import check, errors, warnings
 from ..rw.format import format_rule
 from ..rw.pipeline import describe, pipelines
 from ..rw.rule import load
-from .show import print_note, print_text
+from .show import print_json, print_note, print_text, write
 
 
 def list_rules(paths: list[Path], as_json: bool) -> None:
@@ -23,12 +22,19 @@ def list_rules(paths: list[Path], as_json: bool) -> None:
         return
     record = {
         name: [
-            {"pass": s.name, "as": s.label, "rules": [r.name for r in s.rules], "location": s.location, "group": s.group, "because": s.reason}
+            {
+                "pass": s.name,
+                "as": s.label,
+                "rules": [r.name for r in s.rules],
+                "location": s.location,
+                "group": s.group,
+                "because": s.reason,
+            }
             for s in listed
         ]
         for name, listed in steps.items()
     }
-    print(json.dumps(record, indent=2))
+    print_json(record)
 
 
 def show_rule(name: str, paths: list[Path]) -> None:
@@ -39,7 +45,8 @@ def show_rule(name: str, paths: list[Path]) -> None:
     else:
         found = list(rules.passes.get(name, ())) or [r for r in rules.rules.values() if name in (r.family, r.file)]
     if not found:
-        raise rules.missing(name)
+        options = (*rules.rules, *rules.passes, *(rule.file for rule in rules.rules.values()))
+        raise UsageError(f"there is no rule or pass `{name}`", hint=did_you_mean(name, options))
     for rule in found:
         print_text(f"# {rule.location}\n{format_rule(rule)}\n", "rw")
 
@@ -58,6 +65,8 @@ def test_rules(paths: list[Path]) -> None:
     count, failures = run_examples(Engine(rules, check=True), chosen)
     for failure in failures:
         print_note(failure.render())
-    print(f"{len(chosen)} rules, {count} examples, {len(failures)} failed, {len(wrong)} errors, {len(warnings(found))} warnings")
+    write(
+        f"{len(chosen)} rules, {count} examples, {len(failures)} failed, {len(wrong)} errors, {len(warnings(found))} warnings\n"
+    )
     if wrong or failures:
         raise DplcError("the rules do not pass")

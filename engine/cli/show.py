@@ -1,25 +1,71 @@
-"""How the command line shows things: colour on a terminal, plain text in a pipe."""
+"""How the command line shows things: colour on a terminal, plain text in a pipe, and a pipe may close early."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
-from rich.console import Console
-from rich.syntax import Syntax
-
-console = Console(highlight=False, soft_wrap=True)
 _LEXERS = {"cuda": "cuda", "diff": "diff", "ir": "python", "rw": "python"}
+
+
+def write(text: str) -> None:
+    """Text on standard output. Whoever reads it may have enough (`| head`): then we are done, and that is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_quietly()
+
+
+def leave_quietly() -> None:
+    """End with exit code 0; nothing is left that Python would try to flush to a closed pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(0)
 
 
 def print_text(text: str, kind: str) -> None:
     """IR, CUDA, rule or diff text on standard output; exactly as it is when standard output is no terminal."""
-    text = text if text.endswith("\n") else text + "\n"
-    if sys.stdout.isatty():
-        console.print(Syntax(text.rstrip("\n"), _LEXERS[kind], theme="ansi_dark", background_color="default"))
+    if text and not text.endswith("\n"):
+        text += "\n"
+    if text and sys.stdout.isatty():
+        from rich.console import Console
+        from rich.syntax import Syntax
+
+        code = Syntax(text.rstrip("\n"), _LEXERS[kind], theme="ansi_dark", background_color="default")
+        Console(highlight=False, soft_wrap=True).print(code, soft_wrap=True)
     else:
-        sys.stdout.write(text)
+        write(text)
+
+
+def print_json(record: Any) -> None:
+    """A record on standard output. Infinities and NaNs, which JSON has no words for, as null."""
+    write(json.dumps(_finite(record), indent=2, allow_nan=False) + "\n")
 
 
 def print_note(text: str) -> None:
     """A remark on standard error."""
     print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Say what is going on while it does, to a person at a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if abs(value) != float("inf") and value == value else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -180,6 +180,8 @@ class Expressions:
 
     def _member(self, node: s.Member) -> Closure:
         base, field = self.compile(node.base), node.field
+        if field.startswith("_"):  # fields of records only: nothing that leads into Python
+            raise DplcError(f"`{field}` is not a field", node.span)
 
         def get(env: Environment) -> Any:
             owner = base(env)
@@ -198,8 +200,9 @@ class Expressions:
             return self.apply(node)
         ask = entry.ask
         if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
-            a, b = (*map(self.compile, node.items), None)[:2]  # most facts: no tuple is built for them
-            if b is None:
+            parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
+            a, b = parts[0], parts[-1]
+            if len(parts) == 1:
                 return lambda env: ask(env.get(SITE), a(env))
             return lambda env: ask(env.get(SITE), a(env), b(env))
         arguments = self.compile_all(node.items)

@@ -145,7 +145,8 @@ def read_op(call: s.Apply, dst: str | None, body: tuple[s.Syntax, ...] | None) -
         values["dst"] = dst
     if body is not None:
         values["body"] = read_block(body)
-    return construct(classes[call.fn], values, call)
+    statement: Stmt = construct(classes[call.fn], values, call)
+    return statement
 
 
 def read_fields(cls: type[Node], call: s.Apply) -> dict[str, Any]:

@@ -1,0 +1,212 @@
+"""`dplc rewrite`: rules over a program, an expression from capture on or a dump at its level.
+
+Of an expression, `--only RULE` shows what the rule does when its turn comes: the passes before it run as in a compile,
+only it is traced, and the program is printed as it is then. Of a file, only the named rules fire: the file is the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...codegen.materialise import materialise
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.kernel import Launch
+from ...ir.program import Kernel
+from ...ir.text.print import print_program
+from ...ir.text.read import read_program
+from ...ir.tile import Tile
+from ...ir.torch import TorchGraph
+from ..compiler import Stopwatch, cut_into_kernels
+from ..front.lower import lower_graph
+from ..match.passes import names_of, run_pipeline
+from ..match.passes import only as only_steps
+from ..match.terms import Evidence, TermRules, mentions_mat, rewrite_graph
+from ..match.trace import Firing, Skip, Trace, lines_of
+from ..rw.pipeline import PassStep
+from ..rw.rule import Rule, pass_name
+from ..toolchain import Toolchain
+from ..tracing import trace_algebra, trace_lowering
+from .compiling import captured_text, machine_for, tools_for
+from .show import print_note, print_text, progress
+
+PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
+Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
+
+
+def rewrite_program(
+    file: Path | None,
+    text: str | None,
+    traced: bool,
+    only: list[str],
+    settings: list[str],
+    rules: list[Path],
+    target: str | None,
+    seed: int,
+) -> None:
+    """`dplc rewrite`"""
+    tools, machine = tools_for(rules, settings), machine_for(target)
+    trace = Trace() if traced else None
+    if text is not None:
+        level, units = rewrite_expression(text, seed, tools, machine, only, trace)
+    else:
+        assert file is not None
+        level, units = rewrite_file(file, tools, machine, only, trace)
+    if trace is None:
+        print_text(print_program(units, level), "ir")
+        return
+    events = [event for event in trace.events if not only or concerns(event, only)]
+    print_text("\n".join(lines_of(events, 2)), "diff")
+    if not events:
+        print_note("note: no rule fired, and none was refused")
+
+
+def concerns(event: Firing | Skip, names: Iterable[str]) -> bool:
+    """Whether an event is about a rule, pass, file or alias of one of these names."""
+    return any(name in (event.rule, event.label, pass_name(event.label)) for name in names)
+
+
+# ---- an expression
+
+
+def rewrite_expression(
+    text: str, seed: int, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
+) -> Program:
+    """The program after the last pass that is asked for; without any, after the last pass of Tile IR."""
+    last = last_pipeline(tools, only) if only else "tile"
+    captured, _ = captured_text(text, seed)
+    with progress("rewriting"):
+        _, graph, plan = cut_into_kernels(captured, tools, machine, trace, Stopwatch())
+        if last in ("torch", "tensor"):
+            return "tensor", (graph,)
+        units: tuple[Kernel, ...] = plan.kernels
+        for pipeline in PIPELINES[PIPELINES.index("loop") : PIPELINES.index(last) + 1]:
+            if pipeline == "kernel":
+                units = tuple(materialise(kernel, machine) for kernel in units)
+            steps = tools.pipelines[pipeline]
+            if only and pipeline == last:
+                steps = until(steps, only)
+            units = run_pipeline(tools.engine, steps, units, machine, trace.at(pipeline) if trace is not None else None)
+    return level_of(units), units
+
+
+def last_pipeline(tools: Toolchain, only: Iterable[str]) -> str:
+    """The last pipeline in which one of the named rules or passes stands. Raises UsageError for a name in none."""
+    found = [pipeline_of(tools, name) for name in only]
+    return max(found, key=PIPELINES.index)
+
+
+def pipeline_of(tools: Toolchain, name: str) -> str:
+    """The pipeline of a rule, pass, file or alias. Raises UsageError."""
+    for pipeline in PIPELINES:
+        if any(name in names_of(step) for step in tools.pipelines[pipeline]):
+            return pipeline
+    if name in tools.rules.rules or name in tools.rules.passes:
+        what = f"--only {name}: it stands in no pipeline, so a compile never runs it"
+        raise UsageError(what, hint="give a dump of its level: `dplc rewrite FILE.ir --only` fires any rule")
+    known = {known for steps in tools.pipelines.values() for step in steps for known in names_of(step)}
+    raise UsageError(f"--only {name}: there is no such rule or pass", hint=did_you_mean(name, known))
+
+
+def until(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
+    """The steps up to the last that a name stands for."""
+    wanted = set(names)
+    places = [place for place, step in enumerate(steps) if wanted & names_of(step)]
+    return tuple(steps[: places[-1] + 1])
+
+
+# ---- a file
+
+# Which rules may fire in a file of a level.
+RULE_LEVELS = {
+    "torch": ("torch", "tensor"), "tensor": ("tensor",), "loop": ("module", "loop", "tile"), "tile": ("module", "loop", "tile"), "kernel": ("kernel",),
+}  # fmt: skip
+
+
+def rewrite_file(file: Path, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Program:
+    """A torch graph becomes values, values are simplified, kernels are scheduled: the passes of the file's level."""
+    level, units = read_dump(file)
+    for name in only:
+        check_level(tools, name, level, file)
+    if level in ("torch", "tensor"):
+        return "tensor", tuple(rewrite_values(unit, tools, machine, only, trace) for unit in units)
+    for pipeline in ("kernel",) if level == "kernel" else ("loop", "tile"):
+        steps = named_steps(tools, pipeline, only) if only else tools.pipelines[pipeline]
+        units = run_pipeline(tools.engine, steps, units, machine, trace.at(pipeline) if trace is not None else None)
+    return level_of(units), units
+
+
+def read_dump(file: Path) -> Program:
+    """(level, units) of a file. Raises DplcError with a caret for one that is no dump of ours."""
+    try:
+        content = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DplcError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    if "__global__" in content:
+        raise DplcError(
+            f"{file} is CUDA text, which no rule rewrites",
+            hint="dump a stage before it: --ir torch, tensor, loop, tile or kernel",
+        )
+    _, units = read_program(content, str(file))
+    if not units:
+        raise DplcError(f"{file} holds no kernel and no graph")
+    if len({isinstance(unit, Kernel) for unit in units}) > 1:
+        raise DplcError(f"{file} holds kernels and graphs: a program is one or the other")
+    return level_of(units), units
+
+
+def level_of(units: tuple[Any, ...]) -> str:
+    """The level of a program, by its nodes."""
+    if not all(isinstance(unit, Kernel) for unit in units):
+        return "torch" if any(isinstance(unit, TorchGraph) for unit in units) else "tensor"
+    statements = {type(statement) for kernel in units for statement in kernel.body}
+    return "kernel" if Launch in statements else "tile" if Tile in statements else "loop"
+
+
+def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Any:
+    """A torch graph as values, simplified; values simplified."""
+    if isinstance(graph, TorchGraph):
+        lowered = lower_graph(graph, tools.torch, trace=trace is not None)
+        trace_lowering(trace, lowered)
+        graph = lowered.graph
+    algebra = tools.algebra
+    if only:
+        wanted = {rule.name for name in only for rule in rules_named(tools, name)}
+        algebra = TermRules((rule for rule in algebra.rules if rule.name in wanted), parameters=algebra.parameters)
+    evidence = Evidence() if trace is not None else None
+    result = rewrite_graph(graph, algebra, machine, evidence)
+    trace_algebra(trace, evidence, graph, result)
+    return result
+
+
+def rules_named(tools: Toolchain, name: str) -> tuple[Rule, ...]:
+    """The rules that a name stands for: a rule's own, its pass's, its file's, or what a pass runs under."""
+    found = [rule for rule in tools.rules.rules.values() if name in (rule.name, rule.file, pass_name(rule.file))]
+    found += [rule for steps in tools.pipelines.values() for step in steps if step.label == name for rule in step.rules]
+    return tuple(dict.fromkeys(found))
+
+
+def check_level(tools: Toolchain, name: str, level: str, file: Path) -> None:
+    """Raises UsageError for a name that is unknown, or has nothing to do with a file of this level."""
+    rules = rules_named(tools, name)
+    if not rules:
+        pipeline_of(tools, name)
+    if not any(rule.level in RULE_LEVELS[level] and not mentions_mat(rule) for rule in rules):
+        kind = "decides what is stored" if any(map(mentions_mat, rules)) else f"is on {rules[0].level}"
+        raise UsageError(
+            f"--only {name}: it {kind}, and {file} holds a program of the level {level}",
+            hint="give the expression with -c",
+        )
+
+
+def named_steps(tools: Toolchain, pipeline: str, only: list[str]) -> tuple[PassStep, ...]:
+    """The steps of a pipeline that are named, then named rules that stand in no pipeline."""
+    listed = tools.pipelines[pipeline]
+    mine = [name for name in only if any(name in names_of(step) for step in listed)]
+    homeless = [
+        name for name in only if not any(name in names_of(step) for steps in tools.pipelines.values() for step in steps)
+    ]
+    extra = [tools.engine.step(pass_name(name)) for name in homeless] if pipeline != "loop" else []
+    return (*(only_steps(listed, mine) if mine else ()), *extra)
