@@ -52,8 +52,12 @@ class Compilation:
         if stage == "cuda":
             return self.cuda
         units: dict[str, Any] = {
-            "torch": self.captured.graph, "tensor": self.tensor, "loop": self.plan.kernels, "tile": self.tile, "kernel": self.kernels,
-        }  # fmt: skip
+            "torch": self.captured.graph,
+            "tensor": self.tensor,
+            "loop": self.plan.kernels,
+            "tile": self.tile,
+            "kernel": self.kernels,
+        }
         if stage not in units:
             raise UsageError(
                 f"there is no stage `{stage}`",
@@ -96,7 +100,7 @@ def compile_captured(
 def cut_into_kernels(
     captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
 ) -> tuple[Capture, TensorGraph, Plan]:
-    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, and the kernels that store them."""
+    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
     with watch.stage("torch"):
         folded = fold(captured)
         lowered = lower(folded, tools.torch, trace is not None)

@@ -19,7 +19,7 @@ def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
 
 
 def error(result: Any, reference: Any) -> tuple[float, float]:
-    """(max|y - reference|, the same over max|reference|). Infinities and NaNs must stand in the same places, else inf."""
+    """(max|y - reference|, the same over max|reference|). Infinities and NaNs stand in the same places, else inf."""
     got, want = result.detach().cpu(), reference.detach().cpu()
     if got.shape != want.shape:
         return float("inf"), float("inf")

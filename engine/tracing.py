@@ -125,7 +125,7 @@ def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: d
 
 
 def _reads(reader: Term, value: Term) -> bool:
-    """Whether a value is an operand, perhaps through index maps: those above it in the same kernel are not worth a line."""
+    """Whether a value is an operand, perhaps through index maps. What is above it in its kernel is not worth a line."""
     waiting = list(operands(reader))
     while waiting:
         term = waiting.pop()

@@ -1,4 +1,4 @@
-"""`dplc`: the commands and their options. Everything heavy is imported inside the commands, so that `--help` is instant."""
+"""`dplc`: the commands and their options. What is heavy is imported inside the commands, so that `--help` is instant."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def _run_report(
     ok: bool,
 ) -> str:
     lines = [
-        f"kernel {kernel.name}: grid {' x '.join(map(str, kernel.grid))}, {kernel.block} threads, {kernel.smem} bytes of shared memory"
-        for kernel in kernels
+        f"kernel {k.name}: grid {' x '.join(map(str, k.grid))}, {k.block} threads, {k.smem} bytes of shared memory"
+        for k in kernels
     ]
     lines += [
         f"out{place}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

@@ -30,7 +30,7 @@ def compile_text(
 
 
 def captured_text(text: str, seed: int) -> tuple[Capture, float]:
-    """A text captured, and the milliseconds it took. What the text prints goes to standard error: ours is for results."""
+    """A text captured, and the milliseconds it took. What it prints goes to standard error: ours is for results."""
     start = time.perf_counter()
     with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
         captured = capture_text(text, seed)

@@ -1,7 +1,7 @@
 """`dplc rewrite`: rules over a program, an expression from capture on or a dump at its level.
 
 Of an expression, `--only RULE` shows what the rule does when its turn comes: the passes before it run as in a compile,
-only it is traced, and the program is printed as it is then. Of a file, only the named rules fire: the file is the program.
+only it is traced, and the program is printed as it is then. Of a file, which is the program as it is, nothing else fires.
 """
 
 from __future__ import annotations
@@ -120,9 +120,14 @@ def until(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ..
 # ---- a file
 
 # Which rules may fire in a file of a level.
+SCHEDULE = ("module", "loop", "tile")
 RULE_LEVELS = {
-    "torch": ("torch", "tensor"), "tensor": ("tensor",), "loop": ("module", "loop", "tile"), "tile": ("module", "loop", "tile"), "kernel": ("kernel",),
-}  # fmt: skip
+    "torch": ("torch", "tensor"),
+    "tensor": ("tensor",),
+    "loop": SCHEDULE,
+    "tile": SCHEDULE,
+    "kernel": ("kernel",),
+}
 
 
 def rewrite_file(file: Path, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Program:

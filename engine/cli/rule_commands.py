@@ -56,7 +56,8 @@ def test_rules(paths: list[Path]) -> None:
     rules = load(paths)
     sources = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
     found = check(rules, sources or None)
-    for warning in warnings(found):
+    doubtful = warnings(found)
+    for warning in doubtful:
         print_note(warning.render())
     wrong = errors(found)
     for error in wrong:
@@ -66,7 +67,7 @@ def test_rules(paths: list[Path]) -> None:
     for failure in failures:
         print_note(failure.render())
     write(
-        f"{len(chosen)} rules, {count} examples, {len(failures)} failed, {len(wrong)} errors, {len(warnings(found))} warnings\n"
+        f"{len(chosen)} rules, {count} examples, {len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings\n"
     )
     if wrong or failures:
         raise DplcError("the rules do not pass")

@@ -76,6 +76,8 @@ def run_statement_example(engine: Engine, rule: Rule, example: s.Example, target
     """One example of a statement rule. Its program is a block, wrapped in a kernel of its own, or whole kernels."""
     program = read_subject(example.before)
     pinned = arguments(example, rule)
+    if "target" not in (parameter.name for parameter in rule.parameters):
+        target = target_named(pinned.pop("target")) if "target" in pinned else target
     if isinstance(example.gives, str):
         return _refusal(engine, rule, example, program, pinned, target)
     if "local" in rule.attributes:

@@ -103,7 +103,10 @@ PATTERN_MISSES = (
     " is not ", " is no list", "a list of ",
 )  # fmt: skip
 # What an example may set beside the parameters of its rule.
-SETTINGS = {"tensor": ("weights",)}  # the inputs whose values are known before the program runs
+SETTINGS = {
+    "tensor": ("weights",),  # the inputs whose values are known before the program runs
+    **dict.fromkeys(("module", "loop", "tile", "kernel"), ("target",)),  # the device that is compiled for, as text
+}
 
 
 def examples_enough(subject: Subject) -> Iterator[Finding]:

@@ -74,9 +74,7 @@ def test_rules_load_without_torch() -> None:
         "torch",
         "tensor",
         "fusion",
-        pytest.param(
-            "tile", marks=pytest.mark.xfail(reason="tma_copy fires on sm_90 only: its example needs a target")
-        ),
+        "tile",
     ],
 )
 def test_every_rule_has_an_example_and_every_guard_a_refusal(folder: str, findings: list[DplcError]) -> None:
