@@ -44,7 +44,7 @@ def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
     if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):
         return "b8"
     if kind is Binary:
-        return promote(index, dtype_of(e.a, type_of, index), dtype_of(e.b, type_of, index))
+        return promote(index, *(dtype_of(part, type_of, index) for part in (e.a, e.b) if not is_literal(part)))
     return "i64" if kind is int else literal_dtype(e, ())
 
 

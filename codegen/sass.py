@@ -82,5 +82,3 @@ def _listing(section: str) -> Listing:
 def _math(opcodes: list[str]) -> int:
     counts = Counter(op.split(".")[0] for op in opcodes)
     return sum(counts[op] for op in _MATH)
-
-

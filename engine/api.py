@@ -17,7 +17,7 @@ from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.schemas import DTYPES
 from .compiler import Compilation, compile_captured
 from .front.capture import capture
-from .inputs import Weights, check_arguments
+from .inputs import Parameters, Weights, check_arguments
 from .match.trace import Trace
 from .reference import run_reference
 from .rw.pipeline import describe
@@ -53,8 +53,10 @@ class Compiled:
     the rules did, `.timings` milliseconds per stage, `.notes` what the last run did besides launching.
     """
 
-    def __init__(self, compilation: Compilation, device: str, weights: Weights | None = None):
-        self.compilation, self.device, self.weights = compilation, device, weights
+    def __init__(self, compilation: Compilation, device: str, function: Callable[..., Any] | None = None):
+        self.compilation, self.device = compilation, device
+        self._weights = Weights(function, compilation.captured) if function is not None else None
+        self._parameters = Parameters(function) if function is not None else None
         self.notes: tuple[str, ...] = ()
         self._executor: Executor | None = None
         self._placed: dict[str, Any] = {}  # constants, where the device can read them
@@ -62,6 +64,8 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value, computed by the kernels. Raises DplcError for arguments that do not fit."""
         captured = self.compilation.captured
+        if self._parameters is not None:
+            args, kwargs = self._parameters.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
         check_arguments(captured, inputs)
         results = self.run(inputs)
@@ -76,7 +80,7 @@ class Compiled:
         What is not given is what it was when the program was captured. The reference computes in float64.
         """
         captured, plan = self.compilation.captured, self.compilation.plan
-        weights = self.weights.now() if self.weights is not None else {}
+        weights = self._weights.now() if self._weights is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}
         if self.device == "reference":
             return run_reference(captured, tensors)
@@ -143,7 +147,7 @@ def compile(
     captured = capture(function, example_inputs)
     elapsed = (time.perf_counter() - start) * 1e3
     compilation = compile_captured(captured, tools, machine, Trace() if trace else None, elapsed)
-    return Compiled(compilation, chosen, Weights(function, compilation.captured))
+    return Compiled(compilation, chosen, function)
 
 
 def _tools(rules: RuleSource, settings: Settings | None) -> Toolchain:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +12,27 @@ from ..ir.diagnostic import DplcError
 from .front.capture import Capture
 from .front.convert import dtype_name
 from .front.weights import modules_of
+
+
+class Parameters:
+    """How a function is called: what is given by name is put in its place (not for functions without a signature)."""
+
+    def __init__(self, function: Callable[..., Any]):
+        called = function.forward if isinstance(function, torch.nn.Module) else function
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(called)
+        except (TypeError, ValueError):
+            self.signature = None
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(args, kwargs) with everything by position that can be. Raises DplcError for missing or unknown arguments."""
+        if self.signature is None:
+            return tuple(args), dict(kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise DplcError(f"the call does not fit: {error}", notes=(f"it takes {self.signature}",)) from None
+        return bound.args, bound.kwargs
 
 
 def check_arguments(captured: Capture, inputs: Mapping[str, Any]) -> None:

@@ -12,7 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...ir.expr import Binary, Call, Sum, Var, add, free_names, from_linear, is_int, linear, multiply, rebuild
+from ...ir.expr import (
+    COMPARISONS,
+    Binary,
+    Call,
+    Sum,
+    Var,
+    add,
+    free_names,
+    from_linear,
+    is_int,
+    linear,
+    multiply,
+    rebuild,
+)
 from ...ir.facts.layout import DTYPE_BYTES, strides
 from ...ir.kernel import Address, Advance, Assign, Base, Define
 from ...ir.node import Expr, Node
@@ -132,6 +145,15 @@ def widen(low: Lowering, e: Expr) -> Expr:
         parts = [(_wide(low, atom, factor), factor) for atom, factor in e.terms]
         return from_linear(dict(parts), e.constant)
     return _wide(low, e, 1) if isinstance(e, Node) else e
+
+
+def widen_condition(low: Lowering, e: Expr) -> Expr:
+    """A condition with its sides computed in 64 bits where 32 may not hold them."""
+    if e.__class__ is Binary and e.op in ("and", "or"):
+        return rebuild(e, lambda part: widen_condition(low, part))
+    if e.__class__ is Binary and e.op in COMPARISONS:
+        return rebuild(e, lambda part: part if _fits(low, part) else _sixty_four(low, part))
+    return e
 
 
 def _wide(low: Lowering, atom: Expr, factor: int) -> Expr:

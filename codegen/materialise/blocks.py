@@ -14,6 +14,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, Stage, Sync, Wait
+from .addresses import widen_condition
 from .combine import lower_combine
 from .copies import lower_stage, lower_sync, lower_wait
 from .guards import settle, weaken
@@ -51,7 +52,7 @@ def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
         return ()
     if cond is True:
         return lower_block(low, stmt.body, path, at.bound)
-    cond = low.read(cond)
+    cond = widen_condition(low, low.read(cond))
     return low.nest(axes, (Branch(cond, lower_block(low, stmt.body, path, at.bound | set(axes))),))
 
 

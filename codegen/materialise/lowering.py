@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...ir.expr import Call, Var, free_names, rebuild
+from ...ir.expr import Binary, Call, Var, free_names, is_int, rebuild
 from ...ir.facts.layout import params, stages, tidy
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ...ir.kernel import Element, Replicate
 from ...ir.loop import For
-from ...ir.node import Expr, Node, nodes
+from ...ir.node import Expr, Node, memoised, nodes
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import Interval, interval
 from ...ir.tile import Stage, Tile
@@ -128,8 +128,17 @@ class Lowering:
             return e
         known = self._tidied.get(e)
         if known is None:
-            known = self._tidied[e] = tidy(e, self.ranges)
+            known = self._tidied[e] = self.rounded_down(tidy(e, self.ranges))
         return known
+
+    def rounded_down(self, e: Expr) -> Expr:
+        """C rounds to zero: a quotient whose dividend may be negative is a call, but for shifts and masks."""
+        if not isinstance(e, Node) or all(self.low(division.a) >= 0 for division in divisions(e)):
+            return e
+        e = rebuild(e, self.rounded_down)
+        if e not in divisions(e) or self.low(e.a) >= 0:
+            return e
+        return Call("floor_divide" if e.op == "//" else "remainder", (e.a, e.b))
 
     @contextmanager
     def ranging(self, ranges: Mapping[str, Interval]) -> Iterator[None]:
@@ -214,3 +223,10 @@ class Lowering:
 
     def high(self, e: Expr) -> int:
         return interval(e, self.ranges)[1]
+
+
+@memoised
+def divisions(e: Any) -> tuple[Any, ...]:
+    """The quotients and remainders in an expression that are no shifts and masks."""
+    found = (part for part in nodes(e, Binary) if part.op in ("//", "%"))
+    return tuple(part for part in found if not (is_int(part.b) and part.b > 0 and part.b & (part.b - 1) == 0))

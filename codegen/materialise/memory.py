@@ -12,7 +12,7 @@ from ...ir.loop import Load, Store
 from ...ir.node import Expr, Node
 from ...ir.program import Block
 from ...ir.substitute import substitute
-from .addresses import flat, global_address
+from .addresses import flat, global_address, widen_condition
 from .guards import settle, weaken
 from .lowering import Held, Lowering, Place
 from .slabs import slab_address, slab_element
@@ -39,7 +39,7 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     inner = (vector,) if vector else ()
     value = Held(low.fresh(stmt.dst), (*axes, *inner), dtype_of_buffer(low, stmt.buf))
     into = low.register(value, skip=inner)
-    load = LoadFrom(into, value.dtype, address, width, low.read(settle(low, when)), stmt.other)
+    load = LoadFrom(into, value.dtype, address, width, widen_condition(low, low.read(settle(low, when))), stmt.other)
     low.env[stmt.dst] = value
     return (Registers(value.name, value.dtype, low.extents(value.axes)), *low.nest(axes, (load,)))
 

@@ -1,4 +1,4 @@
-"""`dplc`: the commands and their options. What is heavy is imported inside the commands, so that `--help` is instant."""
+"""`dplc`: the commands and their options. What is heavy is imported inside of commands: `--help` is instant."""
 
 from __future__ import annotations
 
@@ -193,6 +193,8 @@ def main(arguments: list[str] | None = None) -> None:
     traceback = "--traceback" in given
     try:
         code = app(args=[g for g in given if g != "--traceback"], standalone_mode=False) or 0
+        if code == INTERRUPTED:  # typer catches the interrupt itself
+            _interrupted()
     except SystemExit as stop:
         code = int(stop.code or 0)
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
 """`dplc rewrite`: rules over a program, an expression from capture on or a dump at its level.
 
 Of an expression, `--only RULE` shows what the rule does when its turn comes: the passes before it run as in a compile,
-only it is traced, and the program is printed as it is then. Of a file, which is the program as it is, nothing else fires.
+only it is traced, and the program is printed as it is then. Of a file, nothing else fires.
 """
 
 from __future__ import annotations

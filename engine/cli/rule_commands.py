@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ..front import examples as torch_examples
+from ..match import term_examples
 from ..match.driver import Engine
 from ..match.examples import run_examples
 from ..rw.check import check, errors, warnings
@@ -12,6 +14,9 @@ from ..rw.format import format_rule
 from ..rw.pipeline import describe, pipelines
 from ..rw.rule import load
 from .show import print_json, print_note, print_text, write
+
+# Whose examples each level's runner tests is known once these are imported.
+RUNNERS = (torch_examples, term_examples)
 
 
 def list_rules(paths: list[Path], as_json: bool) -> None:
@@ -66,8 +71,7 @@ def test_rules(paths: list[Path]) -> None:
     count, failures = run_examples(Engine(rules, check=True), chosen)
     for failure in failures:
         print_note(failure.render())
-    write(
-        f"{len(chosen)} rules, {count} examples, {len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings\n"
-    )
+    failed = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"
+    write(f"{len(chosen)} rules, {count} examples, {failed}\n")
     if wrong or failures:
         raise DplcError("the rules do not pass")

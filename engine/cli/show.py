@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from ...ir.diagnostic import DplcError
+
 _LEXERS = {"cuda": "cuda", "diff": "diff", "ir": "python", "rw": "python"}
 
 
@@ -19,6 +21,8 @@ def write(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         leave_quietly()
+    except OSError as error:
+        raise DplcError(f"cannot write the output: {error.strerror}") from None
 
 
 def leave_quietly() -> None:

@@ -168,6 +168,12 @@ def under(site: Any, role: Var) -> bool:
     return any(isinstance(stmt, For) and stmt.role == role.name for stmt in site.enclosing)
 
 
+@fact("repeated() -> bool", TILE)
+def repeated(site: Any) -> bool:
+    """Whether the site is inside of a loop, so that it comes again."""
+    return any(isinstance(stmt, For) for stmt in site.enclosing)
+
+
 @fact("divergent(context?) -> bool", TILE)
 def divergent(site: Any, context: Context | None = None) -> bool:
     """Whether the site, or the hole of a context at it, is under a guard or in a loop whose bounds vary by thread."""

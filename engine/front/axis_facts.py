@@ -105,6 +105,13 @@ def without(site: Firing, os: Axes, d: int) -> Axes:
     return (*os[:d], *os[d + 1 :])
 
 
+@torch_fact("left_over([any], [int]) -> [any]")
+def left_over(site: Firing, os: Axes, ds: tuple[int, ...]) -> Axes:
+    """The elements but those at some dimensions."""
+    gone = {d % len(os) for d in ds}
+    return tuple(o for d, o in enumerate(os) if d not in gone)
+
+
 @torch_fact("squeezed([axis], [int]) -> [axis]")
 def squeezed(site: Firing, os: Axes, ds: tuple[int, ...]) -> Axes:
     """The axes but those of extent 1 among some dimensions."""

@@ -1,70 +1,16 @@
-"""The oracle of these tests: what Tile IR means, in float64 and with races found, against the emulated CUDA text."""
+"""The oracle as a fixture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
+import lowering_oracle
 import pytest
-from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.kernels import check as run_checked
-from dplc.codegen.emulator.kernels import run
+
 from dplc.codegen.kernel import CudaKernel
-from dplc.codegen.materialise import materialise
-from dplc.codegen.target import target
-from dplc.ir.interp import tile
-from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
-from dplc.ir.verify.kernel import problems
-
-GATE = 1e-5  # max|y - ref| / max|ref|
-
-
-def read(text: str) -> tuple[Kernel, ...]:
-    return read_program(text, "test")[1]  # type: ignore[return-value]
-
-
-def lower(kernel: Kernel, arch: str = "sm_80") -> CudaKernel:
-    """CUDA text by way of Kernel IR that verifies and survives its own text."""
-    ir = materialise(kernel, target(arch))
-    assert problems(ir) == ()
-    assert read_program(print_program(ir, "kernel"))[1][0] is ir
-    return print_cuda(ir)
-
-
-def same(got: Any, want: Any, gate: float = GATE) -> None:
-    """Equal: exactly, or for floats within the gate, with NaN and infinities in the same places."""
-    assert got.shape == want.shape
-    if got.dtype.kind != "f":
-        np.testing.assert_array_equal(got, want)
-        return
-    finite = np.isfinite(want)
-    np.testing.assert_array_equal(np.where(finite, 0, got), np.where(finite, 0, want))
-    largest = np.abs(want[finite]).max(initial=0) or 1.0
-    assert np.abs(got[finite] - want[finite]).max(initial=0) / largest <= gate
 
 
 @pytest.fixture
 def check() -> Callable[..., list[CudaKernel]]:
-    """Lower a program, run it on the emulator in both modes, compare every output with its meaning."""
-
-    def check(text: str, gate: float = GATE, **arrays: Any) -> list[CudaKernel]:
-        units = read(text)
-        wanted = tile.run(units, {name: np.asarray(value) for name, value in arrays.items()})
-        kernels = [lower(unit) for unit in units]
-        for runner in (run, run_checked):  # fast; then slow, where races and reads of unwritten memory are errors
-            memory = dict(arrays)
-            for kernel, unit in zip(kernels, units, strict=True):
-                names = [p.name for p in (*unit.ins, *unit.outs)]
-                given = {p.name: memory[n] for p, n in zip(kernel.params, names, strict=True) if p.role == "in"}
-                outcome = runner(kernel, given)
-                made = getattr(outcome, "outputs", outcome)
-                outs = {n: made[p.name] for p, n in zip(kernel.params, names, strict=True) if p.role == "out"}
-                memory |= outs
-                for name, got in outs.items():
-                    same(got, wanted[name], gate)
-        return kernels
-
-    return check
+    """See `lowering_oracle.check`."""
+    return lowering_oracle.check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import read  # type: ignore[import-not-found]
+from lowering_oracle import read
 
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target

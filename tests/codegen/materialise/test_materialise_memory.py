@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import lower, read  # type: ignore[import-not-found]
+from lowering_oracle import lower, read
+
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError, InternalError
@@ -88,7 +89,7 @@ kernel mm(x: f32[32, {k}], w: f32[{k}, 32]) -> y: f32[32, 32]:
                     p = multiply(a, b)
                     acc <- add(acc, p)
         y[i*4 + r, j*4 + v] = acc
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
@@ -214,6 +215,40 @@ kernel huge(x: f32[70000, 40000], n: i32[70000]) -> y: f32[70000, 40000]:
 """)
     text = lower(kernel).text
     assert "y + (long long)i * 40000 + t" in text and "(long long)m * 40000" in text and "+ k * 100" not in text
+
+
+def test_guard_beyond_an_int():
+    (kernel,) = read("""
+kernel huge(x: b8[3000000000]) -> y: b8[3000000000]:
+    Tile(i:2929688=BLOCK, t:256=THREAD, v:4=VEC):
+        if i*1024 + t*4 + v < 2999999998:
+            a = load x[i*1024 + t*4 + v]
+            y[i*1024 + t*4 + v] = a
+""")
+    text = lower(kernel).text
+    assert "if ((long long)i * 1024 + (long long)t * 4 + (long long)v < 2999999998LL) {" in text
+    assert "x + (long long)i * 1024 + t * 4;" in text
+
+
+@pytest.mark.parametrize("shift", [1, 3, 7])
+@pytest.mark.parametrize("extent", [7, 8])
+def test_division_rounds_down(check, shift, extent):
+    """A roll: what C's % would get wrong for negative numbers, in addresses, guards and values."""
+    check(
+        f"""
+kernel roll(x: f32[{extent}, 24]) -> y: f32[{extent}, 24], q: i64[{extent}]:
+    Tile(i:{extent}=BLOCK, t:8=THREAD, v:3=REG):
+        if (i + v - {shift}) % {extent} >= 2:
+            a = load x[(i - {shift}) % {extent}, (t*3 + v - 5) % 24]
+            y[i, t*3 + v] = a
+        if (i + v - {shift}) % {extent} < 2:
+            y[i, t*3 + v] = 1.0
+        if t < 1:
+            if v < 1:
+                q[i] = (i - {shift}) // {extent}
+""",
+        x=floats(extent, 24),
+    )
 
 
 def test_limits():

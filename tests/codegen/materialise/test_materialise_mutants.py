@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import read, same  # type: ignore[import-not-found]
+from lowering_oracle import read, same
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.emulator.kernels import check
@@ -45,7 +45,7 @@ kernel mm(x: f32[30, 96], w: f32[96, 62]) -> y: f32[30, 62]:
         if i*4 + r < 30:
             if j_o*32 + j*4 + v < 62:
                 y[i*4 + r, j_o*32 + j*4 + v] = acc
-"""  # noqa: E501
+"""
 ROWS = """
 kernel rows(x: f32[3, 512], g: f32[512]) -> y: f32[3, 512]:
     Tile(t:64=THREAD, q:2=REG, v:4=VEC):

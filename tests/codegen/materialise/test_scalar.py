@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import lower, read  # type: ignore[import-not-found]
+from lowering_oracle import lower, read
+
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
 from dplc.codegen.nvrtc import find_nvrtc

@@ -38,8 +38,8 @@ def far(got: Any, want: Any) -> float:
 
 def check_lowering(captured: Capture) -> TensorGraph:
     """Lower a program and compare it with torch."""
-    wanted = run_torch(captured.graph, captured.tensors)
     folded = fold(captured)
+    wanted = run_torch(folded.graph, folded.tensors)
     graph = lower(folded, RULES).graph
     verify(graph)
     text = print_graph(graph)

@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from built_in import compiled
+
 from dplc.engine.fuse.rules import FusionRules
 
 

@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import numpy as np
+
 from dplc.ir import compose
 from dplc.ir.expr import Axis, binary
 from dplc.ir.tensor import Input, Output, TensorGraph, Term

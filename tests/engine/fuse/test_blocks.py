@@ -11,6 +11,8 @@ import blocks
 import numpy as np
 import pytest
 from built_in import compiled
+from random_programs import data_for
+
 from dplc.engine.fuse.kernels import Plan, compile_graph
 from dplc.engine.fuse.key import key
 from dplc.engine.fuse.rules import FusionRules
@@ -19,7 +21,6 @@ from dplc.ir.interp import loop, tensor
 from dplc.ir.loop import For, Store
 from dplc.ir.node import nodes
 from dplc.ir.tensor import TensorGraph
-from random_programs import data_for
 
 HERE = Path(__file__).parent
 COUNTS = {"rms_norm": 1, "softmax": 1, "layer_norm": 1, "relu_matmul": 1, "sdpa": 2, "gqa": 5, "swiglu": 2}

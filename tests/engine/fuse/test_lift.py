@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from built_in import compiled
+from random_programs import data_for
+
 from dplc.engine.fuse.kernels import Plan, compile_graph
 from dplc.engine.fuse.key import key
 from dplc.engine.fuse.rules import FusionRules
@@ -19,7 +21,6 @@ from dplc.ir.tensor import Elementwise, Input, Output, TensorGraph, Term
 from dplc.ir.text.parse import parse
 from dplc.ir.text.print import print_unit
 from dplc.ir.text.read import read_unit
-from random_programs import data_for
 
 I, J = Axis("i", 4), Axis("j", 6)  # noqa: E741
 X = Input("x", (I, J))

@@ -8,14 +8,15 @@ import random
 import numpy as np
 import pytest
 from built_in import compiled
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_programs import data_for, program
+
 from dplc.engine.fuse.kernels import compile_graph
 from dplc.ir.interp import loop, tensor
 from dplc.ir.text.print import print_unit
 from dplc.ir.text.read import read_unit
 from dplc.ir.text.tensor import print_graph
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from random_programs import data_for, program
 
 TILES = (None, 1, 2, 4, 0)
 

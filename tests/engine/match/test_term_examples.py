@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from dplc.codegen.target import target
 from dplc.engine.match.term_examples import run_term_example
 from dplc.engine.rw.check import check, load_facts

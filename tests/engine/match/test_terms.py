@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dplc.engine.facts.tensor  # noqa: F401  (registers the facts)
 import pytest
+
+import dplc.engine.facts.tensor  # noqa: F401  (registers the facts)
 from dplc.engine.match.terms import Evidence, Rewriter, TermRules, rewrite_graph
 from dplc.engine.rw.rule import read_rules
 from dplc.ir import compose
@@ -197,6 +198,11 @@ def test_a_rewrite_never_changes_the_dtype() -> None:
     term = e("f32", N)
     assert Rewriter(rules(rule("y = f32(x)", "y = x")), evidence=evidence).rewrite(term) is term
     assert [refusal.because for refusal in evidence.refusals] == ["the result would have another dtype"]
+
+
+def test_only_an_operand_of_the_root_is_taken_unseen() -> None:
+    term = e("add", e("f32", N), ZERO)
+    assert Rewriter(rules(rule("y = add(f32(x), 0)", "y = x"))).rewrite(term) is term
 
 
 def test_rules_without_an_end_are_named() -> None:

@@ -72,6 +72,9 @@ for m, n, k in ((64, 64, 64), (40, 72, 50), (3, 70, 40)):
     NESTS[f"matmul transposed {m}x{n}x{k}"] = Nest(matmul(m, n, k, True), lambda x, w: {"y": x @ w.T})
 
 
+NESTS["matmul 5x24x600"] = Nest(matmul(5, 24, 600), lambda x, w: {"y": x @ w})
+
+
 @nest("relu(matmul(x + bias, w)) 17x33x65", """
 kernel bias_matmul_relu(X: f32[17, 33], bias: f32[33], W: f32[33, 65]) -> Y: f32[17, 65]:
     for i in 0..17 free:

@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant("permuted rows not read alike", "026_permute_stage", "y % V, y % (L*V) // V, i]", "y % (L*V) // L, y % L, i]", NT),
     Mutant("guard lifted though the product is not zero", "025_zero_filled", "where zero_product(body, c) ", "where 0 < 1 ", "exponentials of the end"),
     Mutant("guard lifted over global loads", "024_unguard", GLOBAL_GUARDS, "where K > 0 because \"-\"\n", RAGGED, (("stage_inputs",), ())),
-    Mutant("split-K adds the same chunk twice", "003_split_matmul_k", "chunk[ko := s*(KO // S) + ko]", "chunk[ko := ko]", MATMUL),
+    Mutant("split-K adds the same chunk twice", "003_split_matmul_k", "chunk[ko := s*(KO // S) + ko]", "chunk[ko := ko]", "matmul 5x24x600"),
     Mutant("swizzled rows not read alike", "012_split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, (("async_copy",), ("tma_copy", "split_inner_for_swizzle"))),
     Mutant("collapsed indices swapped", "034_collapse", "body[k := n // L, l := n % L]..", "body[k := n // K, l := n % K]..", "everything to one number"),
     Mutant("a guard sinks below a value", "000_canonical", "    for k in 0..K serial:\n        if c:\n            body..\n    if c:\n        post..", "    for k in 0..K serial:\n        body..\n    if c:\n        post..", RAGGED, (("stage_inputs",), ())),
