@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,6 @@ class Compiled:
         self._weights = Weights(function, compilation.captured) if function is not None else None
         self._parameters = Parameters(function) if function is not None else None
         self.notes: tuple[str, ...] = ()
-        self._executor: Executor | None = None
         self._placed: dict[str, Any] = {}  # constants, where the device can read them
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,12 +84,11 @@ class Compiled:
         tensors = {**captured.tensors, **weights, **inputs}
         if self.device == "reference":
             return run_reference(captured, tensors)
-        if self._executor is None:
-            self._executor = executor(self.device)
+        runner = self.executor
         names = [b.name for b in (*self.program.inputs, *self.program.constants)]
         arrays = {name: self._place(name, tensors[name]) for name in names}
-        results = self._executor.run(self.program, arrays)
-        self.notes = self._executor.notes
+        results = runner.run(self.program, arrays)
+        self.notes = runner.notes
         return [results[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
 
     def _place(self, name: str, tensor: Any) -> Any:
@@ -99,6 +98,11 @@ class Compiled:
         if name not in self._placed:
             self._placed[name] = _flat(tensor.cuda())
         return self._placed[name]
+
+    @functools.cached_property
+    def executor(self) -> Executor:
+        """What launches the kernels, made when first needed. Raises DplcError for a device that is not there."""
+        return executor(self.device)
 
     @property
     def program(self) -> Program:

@@ -192,11 +192,12 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else list(arguments)
     traceback = "--traceback" in given
     try:
-        code = app(args=[g for g in given if g != "--traceback"], standalone_mode=False) or 0
+        code = app(args=[g for g in given if g != "--traceback"], prog_name="dplc", standalone_mode=False) or 0
         if code == INTERRUPTED:  # typer catches the interrupt itself
             _interrupted()
     except SystemExit as stop:
-        code = int(stop.code or 0)
+        enough = isinstance(stop.__context__, BrokenPipeError)  # of the help, say rich and click, and exit with 1
+        code = 0 if enough else int(stop.code or 0)
     except KeyboardInterrupt:
         code = _interrupted()
     except Exception as error:

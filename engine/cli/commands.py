@@ -82,7 +82,9 @@ def _execute(compilation: Compilation, device: str) -> tuple[list[Any], tuple[st
     """The outputs of a run on what was captured, its notes, and the seconds it took."""
     compiled = Compiled(compilation, device)
     captured = compilation.captured
-    inputs = {name: tensor.cuda() for name, tensor in captured.tensors.items()} if device == "cuda" else {}
+    inputs = {}
+    if device == "cuda" and compiled.executor:  # which says what is missing
+        inputs = {name: tensor.cuda() for name, tensor in captured.tensors.items()}
     start = time.perf_counter()
     with progress(f"running on {device}"):
         results = compiled.run(inputs)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from dplc.ir.compose import case, cast, const, elementwise, index, reduce, remap
 from dplc.ir.diagnostic import DplcError, InternalError, Source
 from dplc.ir.expr import Axis, binary

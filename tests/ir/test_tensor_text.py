@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Const, Elementwise, Input, Mat, Output, Reduce, Remap, TensorGraph

@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (a table reads better unbroken)
+
 """Expressions in the vocabulary that dplc supports, over shapes with primes, ones and ragged tails."""
 
 from __future__ import annotations

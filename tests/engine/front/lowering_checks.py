@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from dplc.engine.front.capture import Capture
 from dplc.engine.front.constants import fold
 from dplc.engine.front.lower import lower

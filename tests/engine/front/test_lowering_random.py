@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from dplc.engine.front.capture import capture
 from hypothesis import given, settings
 from lowering_checks import check_lowering
 from torch_programs import torch_programs
+
+from dplc.engine.front.capture import capture
 
 
 @settings(deadline=None)

@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from lowering_checks import arrays, check_lowering
+
 from dplc.engine.front.capture import capture
 from dplc.engine.front.constants import fold
 from dplc.engine.front.lower import lower
@@ -14,9 +18,6 @@ from dplc.engine.rw.rule import load
 from dplc.ir.interp.tensor import run
 from dplc.ir.tensor import TensorGraph
 from dplc.ir.text.tensor import print_graph
-from hypothesis import given
-from hypothesis import strategies as st
-from lowering_checks import arrays, check_lowering
 
 RULES = load()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from dplc.engine.front.examples import run_example
 from dplc.engine.front.lower import compile_rules, lower_graph
 from dplc.engine.rw.rule import Rule, load, read_rules

@@ -1,0 +1,135 @@
+"""`dplc rewrite`: rules over an expression or a dump of every level."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from command_line import MATMUL, Command
+
+from dplc.ir.text.read import read_program
+
+
+@pytest.fixture
+def dump(ok: Command, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """A dump of a stage, as a file."""
+
+    def write(stage: str, text: str = MATMUL) -> str:
+        path = tmp_path / f"{stage}.ir"
+        path.write_text(ok("compile", "-c", text, "--ir", stage).out)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("stage", "after"),
+    [("torch", "tensor"), ("tensor", "tensor"), ("loop", "tile"), ("tile", "tile"), ("kernel", "kernel")],
+)
+def test_a_dump_of_every_level(ok: Command, dump, stage: str, after: str) -> None:  # type: ignore[no-untyped-def]
+    out = ok("rewrite", dump(stage)).out
+    level, units = read_program(out)
+    assert level == after
+    assert units
+
+
+def test_a_loop_dump_is_scheduled_as_a_compile_schedules_it(ok: Command, dump) -> None:  # type: ignore[no-untyped-def]
+    assert ok("rewrite", dump("loop")).out == ok("compile", "-c", MATMUL, "--ir", "tile").out
+
+
+def test_a_torch_dump_becomes_values_as_in_a_compile(ok: Command, dump) -> None:  # type: ignore[no-untyped-def]
+    assert ok("rewrite", dump("torch")).out == ok("compile", "-c", MATMUL, "--ir", "tensor").out
+
+
+@pytest.mark.parametrize(
+    ("stage", "marker"), [("torch", ">>> d:matmul"), ("tensor", "--- a:exact"), ("loop", ">>> t:001_tileify")]
+)
+def test_the_trace_of_a_dump(ok: Command, dump, stage: str, marker: str) -> None:  # type: ignore[no-untyped-def]
+    assert re.search(rf"^{marker}\b", ok("rewrite", "--trace", dump(stage)).out, re.MULTILINE)
+
+
+def test_nothing_to_trace_says_so(ok: Command, dump) -> None:  # type: ignore[no-untyped-def]
+    done = ok("rewrite", "--trace", dump("kernel"))
+    assert done.out == "" or ">>> k:" in done.out or "--- k:" in done.out
+    assert done.out or "no rule fired" in done.err
+
+
+def test_of_an_expression_only_shows_one_rule_when_its_turn_comes(ok: Command) -> None:
+    out = ok("rewrite", "--trace", "-c", MATMUL, "--only", "stage_inputs", "--set", "chunk_matmul_k.BK=32").out
+    assert set(re.findall(r"^(?:>>>|<<<|---) (\S+)", out, re.MULTILINE)) == {"t:007_stage_inputs"}
+    assert "slab=(i:16@0, k:32@1)" in out
+
+
+@pytest.mark.parametrize("name", ["stage_inputs", "007_stage_inputs"])
+def test_of_an_expression_only_prints_the_program_after_its_rule(ok: Command, name: str) -> None:
+    out = ok("rewrite", "-c", MATMUL, "--only", name).out
+    assert "Stage(x, " in out
+    assert "REG" not in out  # register_tile comes later
+
+
+def test_a_rule_of_any_level(ok: Command) -> None:
+    assert ok("rewrite", "--trace", "-c", MATMUL, "--only", "fuse_epilogue").out.startswith(">>> f:fuse\n")
+    assert ok("rewrite", "--trace", "-c", MATMUL, "--only", "matmul").out.startswith(">>> d:matmul\n")
+    assert ok("rewrite", "-c", MATMUL, "--only", "matmul").out.startswith("## level: tensor")
+    assert ok("rewrite", "-c", MATMUL, "--only", "fuse_epilogue").out.startswith("## level: loop")
+    assert ok("rewrite", "-c", MATMUL, "--only", "tileify").out.startswith("## level: tile")
+
+
+def test_of_a_file_nothing_else_fires(ok: Command, dump) -> None:  # type: ignore[no-untyped-def]
+    loop = dump("loop")
+    out = ok("rewrite", loop, "--only", "tileify").out
+    assert "Tile(i:16=THREAD, j:16=THREAD):" in out
+    assert ok("rewrite", loop, "--only", "stage_inputs").out == Path(loop).read_text()
+    assert ">>>" not in ok("rewrite", "--trace", loop, "--only", "stage_inputs").out
+
+
+def test_a_rule_that_stands_in_no_pipeline_fires_on_a_file(ok: Command, dump) -> None:  # type: ignore[no-untyped-def]
+    assert "--- t:011_tma_copy skipped at" in ok("rewrite", "--trace", dump("loop"), "--only", "tma_copy").out
+
+
+def test_a_parameter_outside_of_its_domain_is_a_reason(ok: Command) -> None:
+    out = ok("rewrite", "--trace", "-c", MATMUL, "--only", "chunk_matmul_k", "--set", "chunk_matmul_k.BK=7").out
+    assert "BK=7 is not in its domain {2, 4, 8, 16, 32, 64}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either -c EXPR or a file"),
+        (("FILE", "-c", "torch.randn(3)"), "either -c EXPR or a file"),
+        (("-c", "torch.randn(3)", "--only", "tileif"), "did you mean `tileify`?"),
+        (("FILE", "--only", "tileif"), "did you mean `tileify`?"),
+        (("FILE", "--only", "fuse_epilogue"), "it decides what is stored"),
+        (("FILE", "--only", "matmul"), "it is on torch"),
+        (("-c", "torch.randn(3)", "--only", "tma_copy"), "it stands in no pipeline"),
+        (("-c", "torch.randn(3)", "--set", "tileify"), "write RULE.PARAM=VALUE"),
+        (("-c", "torch.randn(3)", "--set", "chunk_matmul_q.BK=2"), "did you mean `chunk_matmul_k`?"),
+        (("-c", "torch.randn(3)", "--set", "chunk_matmul_k.BQ=2"), "its parameters are BK"),
+        (
+            ("-c", "torch.randn(3)", "--set", "chunk_matmul_k.BK=__import__('os')"),
+            "is not a constant of the rule language",
+        ),
+    ],
+)
+def test_wrong_usage(dplc: Command, dump, arguments: tuple[str, ...], message: str) -> None:  # type: ignore[no-untyped-def]
+    file = dump("tile") if "FILE" in arguments else ""
+    done = dplc("rewrite", *(file if argument == "FILE" else argument for argument in arguments))
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_files_that_are_no_dumps(dplc: Command, dump, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    missing = dplc("rewrite", "missing.ir")
+    assert (missing.code, missing.err) == (1, "error: cannot read missing.ir: No such file or directory\n")
+    cuda = dplc("rewrite", dump("cuda"))
+    assert cuda.code == 1
+    assert "is CUDA text, which no rule rewrites" in cuda.err
+    broken = tmp_path / "broken.ir"
+    broken.write_text("## level: tile\nkernel k(x: f32[4]) -> y: f32[4]:\n    Tile(i:4=THREADS):\n        y[i] = x\n")
+    done = dplc("rewrite", str(broken))
+    assert done.code == 1
+    assert f"{broken}:3:" in done.err
+    assert "^" in done.err
+    (tmp_path / "empty.ir").write_text("")
+    assert "holds no kernel" in dplc("rewrite", f"{tmp_path}/empty.ir").err

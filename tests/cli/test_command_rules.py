@@ -1,0 +1,62 @@
+"""`dplc rules` and `dplc doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from command_line import Command
+
+HALVES = "rule halves on tensor\nmatch\n    y = divide(x, 2.0)\nrewrite\n    y = multiply(x, 0.5)\n"
+
+
+def test_list_is_the_order_with_reasons_and_places(ok: Command) -> None:
+    out = ok("rules", "list").out
+    heads = [line for line in out.splitlines() if line.startswith("pipeline ")]
+    assert (
+        heads == ["pipeline torch", "pipeline tensor", "pipeline fusion", "pipeline tile"] or "pipeline kernel" in heads
+    )
+    (line,) = [x for x in out.splitlines() if x.split()[:1] == ["xor_smem"]]
+    assert "rules/pipeline.rw:" in line
+    assert line.endswith("all copies of a slab have one layout")
+
+
+def test_list_shows_where_a_users_pass_comes_in(ok: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.rw"
+    path.write_text(HALVES)
+    assert f"{path}:1" in ok("rules", "list", "--rules", str(path)).out
+    record = json.loads(ok("rules", "list", "--rules", str(path), "--json").out)
+    assert record["tensor"][-1]["rules"] == ["halves"]
+
+
+def test_show_one_rule_a_pass_and_a_family(ok: Command) -> None:
+    one = ok("rules", "show", "stage_inputs").out
+    assert one.startswith("# rules/tile/007_stage_inputs.rw:")
+    assert "rule stage_inputs(" in one
+    assert "example" in one
+    assert ok("rules", "show", "tileify").out.count("\nrule ") >= 1
+    assert ok("rules", "show", "001_tileify").out.count("\nrule ") >= 2
+    assert ok("rules", "show", "unary").out.count("\nrule ") > 10
+
+
+def test_test_runs_the_examples_of_a_file(dplc: Command, ok: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.rw"
+    example = (
+        'example "half"\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = divide(x[i], 2.0)\n'
+        "gives\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = multiply(x[i], {})\n"
+    )
+    path.write_text(HALVES + example.format("0.5"))
+    assert ok("rules", "test", str(path)).out == "1 rules, 1 examples, 0 failed, 0 errors, 0 warnings\n"
+    path.write_text(HALVES + example.format("0.25"))
+    done = dplc("rules", "test", str(path))
+    assert done.code == 1
+    assert "1 rules, 1 examples, 1 failed" in done.out
+    assert "half" in done.err
+
+
+def test_doctor(ok: Command) -> None:
+    out = ok("doctor").out
+    for what in ("python", "torch", "host compiler", "emulator", "CUDA compiler", "GPU", "PyCUDA", "rules", "cache"):
+        assert any(line.startswith(what) for line in out.splitlines()), what
+    record = json.loads(ok("doctor", "--json").out)
+    assert {finding["state"] for finding in record} <= {"ok", "missing", "broken"}

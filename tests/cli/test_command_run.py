@@ -1,0 +1,108 @@
+"""`dplc run`: the exact record, outputs that anyone can recompute, devices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command_line import MATMUL, SOFTMAX, Command
+
+from dplc.engine.api import Compiled
+
+
+def test_the_record_has_exactly_these_keys(ok: Command) -> None:
+    record = json.loads(ok("run", "-c", SOFTMAX, "--device", "emulator", "--json").out)
+    assert list(record) == ["ok", "device", "kernels", "max_abs_err", "max_rel_err"]
+    assert record["ok"] is True
+    assert record["device"] == "emulator"
+    assert [list(kernel) for kernel in record["kernels"]] == [["name", "grid", "block", "smem"]]
+    assert 0 < record["max_rel_err"] <= 1e-5
+    assert 0 < record["max_abs_err"] < 1
+
+
+@pytest.mark.parametrize(
+    "text", [MATMUL, "nn.Linear(33, 17)(torch.randn(5, 33))", "(torch.randn(3), torch.randint(0, 9, (2, 1)))"]
+)
+def test_the_seed_makes_the_inputs(ok: Command, tmp_path: Path, text: str) -> None:
+    """torch.manual_seed(seed), then the text: that is the reference, for anyone."""
+    out = tmp_path / "out.npz"
+    ok("run", "-c", text, "--device", "emulator", "--seed", "7", "--out", str(out))
+    torch.manual_seed(7)
+    with torch.no_grad():
+        expected = eval(text, {"torch": torch, "nn": torch.nn})
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    saved = np.load(out)
+    assert list(saved) == [f"out{place}" for place in range(len(expected))]
+    for name, value in zip(saved, expected, strict=True):
+        assert saved[name].dtype == value.numpy().dtype
+        assert saved[name].shape == tuple(value.shape)
+        np.testing.assert_allclose(saved[name], value.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_another_seed_another_result(ok: Command, tmp_path: Path) -> None:
+    for seed in ("1", "2"):
+        ok("run", "-c", "torch.randn(8) + 1", "--seed", seed, "--out", f"{tmp_path}/{seed}.npz")
+    assert not np.array_equal(np.load(tmp_path / "1.npz")["out0"], np.load(tmp_path / "2.npz")["out0"])
+
+
+def test_the_seed_of_a_run_is_nobody_elses(ok: Command) -> None:
+    torch.manual_seed(3)
+    expected = torch.randn(4)
+    torch.manual_seed(3)
+    ok("run", "-c", "torch.randn(8)", "--seed", "9")
+    assert torch.equal(torch.randn(4), expected)
+
+
+def test_for_people(ok: Command) -> None:
+    out = ok("run", "-c", SOFTMAX, "--device", "emulator").out
+    assert "kernel softmax: grid 64 x 1 x 1, 32 threads, 0 bytes of shared memory\n" in out
+    assert "out0: float32[64, 512]\n" in out
+    assert "against float64: max|error| " in out
+    assert out.endswith(": ok\n")
+
+
+def test_the_reference_runs_no_kernel(ok: Command) -> None:
+    record = json.loads(ok("run", "-c", SOFTMAX, "--device", "reference", "--json").out)
+    assert record == {"ok": True, "device": "reference", "kernels": [], "max_abs_err": 0.0, "max_rel_err": 0.0}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_no_gpu(dplc: Command) -> None:
+    done = dplc("run", "-c", SOFTMAX, "--device", "cuda")
+    assert done.code == 1
+    assert done.err == "error: torch finds no CUDA device here\n  help: run with --device emulator\n"
+
+
+def test_a_wrong_result_is_an_error(dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Compiled.run
+
+    def off(self: Compiled, inputs: Any) -> list[Any]:
+        return [value * 1.001 for value in real(self, inputs)]
+
+    monkeypatch.setattr(Compiled, "run", off)
+    done = dplc("run", "-c", SOFTMAX, "--device", "emulator", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["ok"] is False
+    assert "error: the result is off by 1.00e-03 of the largest value" in done.err
+
+
+def test_a_view_that_is_not_aligned_is_a_note(ok: Command) -> None:
+    done = ok("run", "-c", "torch.randn(65)[1:] * 2", "--device", "emulator", "--json")
+    assert json.loads(done.out)["ok"]
+
+
+@pytest.mark.parametrize("name", ["out.txt", "out"])
+def test_out_is_npz(dplc: Command, tmp_path: Path, name: str) -> None:
+    done = dplc("run", "-c", SOFTMAX, "--out", f"{tmp_path}/{name}")
+    assert (done.code, done.out) == (2, "")
+    assert "the name must end in .npz" in done.err
+
+
+def test_out_cannot_be_written(dplc: Command) -> None:
+    done = dplc("run", "-c", "torch.randn(3) + 1", "--out", "/nonexistent/out.npz")
+    assert done.code == 1
+    assert "error: cannot write /nonexistent/out.npz: No such file or directory" in done.err

@@ -1,0 +1,102 @@
+"""What needs processes of their own: start-up time, pipes, Ctrl-C, and bytes that do not depend on the hash seed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+DPLC = str(Path(sys.executable).with_name("dplc"))
+EXPRESSIONS = (
+    "nn.RMSNorm(2048)(torch.randn(32, 2048))",
+    "torch.softmax(torch.randn(64, 512), -1)",
+    "torch.relu(torch.matmul(torch.randn(16, 64) + torch.randn(64), torch.randn(64, 16)))",
+    "nn.LayerNorm(33)(torch.randn(7, 33))",
+    "F.scaled_dot_product_attention(torch.randn(2, 17, 8), torch.randn(2, 17, 8), torch.randn(2, 17, 8), is_causal=True)",
+    "nn.Linear(96, 80)(F.gelu(nn.Linear(64, 96)(torch.randn(50, 64))))",
+    "torch.cat([torch.randn(5, 3), torch.randn(5, 4).flip(1)], 1).cumsum(1)",
+    "(lambda x, g, u, d: (F.silu(x @ g) * (x @ u)) @ d)(torch.randn(5, 24), torch.randn(24, 40), torch.randn(24, 40), torch.randn(40, 24))",
+)
+COMPILE_ALL = """
+import sys
+from dplc.codegen.target import target
+from dplc.engine.compiler import compile_captured
+from dplc.engine.front.text import capture_text
+from dplc.engine.match.trace import Trace
+from dplc.engine.toolchain import toolchain
+for text in sys.argv[1:]:
+    compilation = compile_captured(capture_text(text), toolchain(), target(), Trace())
+    for stage in ("torch", "tensor", "loop", "tile", "kernel", "cuda"):
+        print(compilation.ir(stage))
+    print(compilation.trace.render(2))
+"""
+
+
+def test_the_same_bytes_under_any_hash_seed() -> None:
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", COMPILE_ALL, *EXPRESSIONS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        for seed in ("0", "1", "4242")
+    ]  # fmt: skip
+    texts = []
+    for run in runs:
+        out, err = run.communicate()
+        assert run.returncode == 0, err
+        texts.append(out)
+    assert texts[0].count("__global__") >= len(EXPRESSIONS)
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_help_is_light() -> None:
+    """Under 0.4 s on an idle machine (`make bench` measures it); in CPU time here, since tests run side by side."""
+    before = os.times()
+    subprocess.run([DPLC, "--help"], check=True, capture_output=True)
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    assert spent < 0.4
+
+
+def test_a_pipe_that_closes_early_is_no_error() -> None:
+    for command in (("rules", "list", "--json"), ("rules", "show", "unary"), ("--help",)):
+        run = subprocess.Popen([DPLC, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.close()
+        assert run.stderr.read() == ""
+        assert run.wait() == 0
+
+
+def test_ctrl_c() -> None:
+    run = subprocess.Popen(
+        [DPLC, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(60)\ntorch.randn(3)"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stderr is not None
+    assert run.stderr.readline() == "up\n"
+    start = time.monotonic()
+    run.send_signal(signal.SIGINT)
+    assert run.stderr.read().strip() == "interrupted"
+    assert run.wait() == 130
+    assert time.monotonic() - start < 30
+
+
+def test_standard_input() -> None:
+    done = subprocess.run(
+        [DPLC, "compile", "-c", "-", "--ir", "torch"],
+        input="torch.relu(torch.randn(3))",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("## level: torch\n")
+
+
+def test_python_dash_m() -> None:
+    done = subprocess.run([sys.executable, "-m", "dplc", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("dplc ")

@@ -1,0 +1,113 @@
+"""Addresses, vectors, wavefronts and cooperative copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dplc.ir.expr import Var
+from dplc.ir.facts import layout, staging
+from dplc.ir.node import replace
+from dplc.ir.text.print import print_expr
+from dplc.ir.text.read import read_program
+
+TEXT = """
+kernel f(x: f32[64, 48], w: f32[30]) -> y: f32[64, 48]:
+    Tile(i_o:4=BLOCK, i:16=THREAD, j:8=THREAD, r:4=VEC, q:2=REG):
+        s = Stage(x, origin=(i_o*16, 0), slab=(a:16@0, b:32@1), depth=2, slot=1{fields})
+        Sync()
+        c = load s[1, i, j*4 + r]
+        for n in 0..3072 free:
+            d = load x[n // 48, n % 48]
+        y[i_o*16 + i, q*32 + j*4 + r] = c
+"""
+
+
+def kernel(fields: str = "") -> Any:
+    return read_program(TEXT.format(fields=fields))[1][0]
+
+
+def addressed(k: Any, buf: str, *idx: Any) -> str:
+    return print_expr(layout.address(k, buf, idx))
+
+
+def test_addresses() -> None:
+    k = kernel(", pad=1")
+    i, j, r, n = (Var(name) for name in "ijrn")
+    assert addressed(k, "x", i, j) == "i*48 + j"
+    assert addressed(k, "s", 1, i, j) == "i*33 + j + 528"
+    from dplc.ir.expr import add, floordiv, modulo, multiply
+
+    assert addressed(k, "x", floordiv(n, 48), modulo(n, 48)) == "n"
+    inside = add(multiply(j, 4), r)
+    assert addressed(k, "x", floordiv(inside, 32), modulo(inside, 32)) == "j*4 + r"
+
+
+def test_rejoining_needs_the_same_stride() -> None:
+    from dplc.ir.expr import floordiv, modulo
+
+    n = Var("n")
+    assert "//" in addressed(kernel(), "x", floordiv(n, 47), modulo(n, 47))
+
+
+def test_vectors() -> None:
+    k = kernel()
+    i, j, r = (Var(name) for name in "ijr")
+    from dplc.ir.expr import add, multiply
+
+    along = layout.address(k, "x", (i, add(multiply(j, 4), r)))
+    assert layout.is_vector(along, "r", 4)
+    assert not layout.is_vector(layout.address(k, "x", (i, add(multiply(j, 3), r))), "r", 4)
+    assert not layout.is_vector(layout.address(k, "x", (r, i)), "r", 4)
+    assert not layout.is_vector(add(along, 2), "r", 4)
+
+
+def test_wavefronts() -> None:
+    lanes = np.arange(32)
+    assert layout.wavefronts(lanes, 1) == 1  # a row
+    assert layout.wavefronts(lanes * 0, 1) == 1  # broadcast
+    assert layout.wavefronts(lanes * 32, 1) == 32  # a column
+    assert layout.wavefronts(lanes * 33, 1) == 1  # a padded column
+    assert layout.wavefronts(lanes * 4, 4) == 4  # 16 bytes a lane: four groups of eight
+    assert layout.wavefronts(lanes * 32, 4) == 32
+
+
+@pytest.mark.parametrize("fields", ["", ", pad=4", ", xor=(0, 1)", ", xor=(31, 2, 0)", ", swizzle=128", ", swizzle=32", ", lanes=2"])
+def test_layouts_are_injective_and_every_cell_has_one_owner(fields: str) -> None:
+    k = kernel(fields)
+    stage = layout.stages(k)["s"]
+    cells = np.indices((16, 32)).reshape(2, -1)
+    words = layout.physical(stage, list(cells))
+    assert len(set(words.tolist())) == 512
+    assert words.max() < layout.slab_words(stage)
+    owners = layout.owners(k, stage)
+    assert len(owners) == 512
+    assert set(owners) <= set(range(128))
+    assert layout.copy_shape(k, stage) == (4, 8, 16, 128)
+
+
+def test_word_copies_where_chunks_do_not_fit() -> None:
+    k = kernel()
+    stage = layout.stages(k)["s"]
+    shifted = replace(stage, origin=(stage.origin[0], 1))
+    assert layout.copy_shape(k, shifted).width == 1
+    assert layout.copy_shape(k, replace(stage, pad=1)).width == 1
+
+
+def test_best_xor_reaches_the_least() -> None:
+    text = """
+kernel f(W: f32[32, 16]) -> y: f32[32, 4]:
+    Tile(t:32=THREAD, k:4=VEC):
+        s = Stage(W, origin=(0, 0), slab=(j:32@0, x:16@1))
+        Sync()
+        a = load s[t, k]
+        y[t, k] = a
+"""
+    k: Any = read_program(text)[1][0]
+    stage, body = layout.stages(k)["s"], k.body[0].body
+    asked = staging.requests(k, stage, body)
+    best = staging.best_xor(k, stage, body)
+    assert staging.xor_cycles(stage, asked, best) < staging.xor_cycles(stage, asked, ())
+    assert staging.xor_cycles(stage, asked, best) == min(staging.xor_cycles(stage, asked, bits) for bits in staging.xor_maps(stage))
