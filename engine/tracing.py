@@ -21,19 +21,21 @@ from .rw.rule import Rule
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of some values of a graph, what is below them by name; `stored` ones are written `mat(..)`."""
+    """The lines of some values of a graph, `stored` ones as `mat(..)`; what is `below` (their operands) by name."""
 
     graph: TensorGraph
     values: tuple[Term, ...]
     stored: frozenset[Term] = frozenset()
+    below: tuple[Term, ...] | None = None
 
     def __str__(self) -> str:
-        return "\n".join(map(self._line, self.values))
+        return "\n".join(map(self._lines, self.values))
 
-    def _line(self, value: Term) -> str:
-        text = print_lines(self.graph, value, operands(value))
-        left, equals, right = text.rpartition(" = ")
-        return f"{left} = mat({right})" if equals and value in self.stored else text
+    def _lines(self, value: Term) -> str:
+        text = print_lines(self.graph, value, operands(value) if self.below is None else self.below)
+        *made, last = text.split("\n")
+        left, equals, right = last.rpartition(" = ")
+        return "\n".join((*made, f"{left} = mat({right})" if equals and value in self.stored else last))
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,9 @@ def trace_algebra(trace: Trace | None, evidence: Evidence | None, before: Tensor
     names = _names(before) | _names(after)
     for fired in evidence.firings:
         name = names.get(fired.before) or names.get(fired.after) or "a value"
-        trace.add(
-            _firing("a", fired.rule, before, name, (Lines(before, (fired.before,)),), (Lines(after, (fired.after,)),))
-        )
+        made = Lines(after, (fired.after,), below=operands(fired.before))
+        texts = (Lines(before, (fired.before,)),), (made,)
+        trace.add(_firing("a", fired.rule, before, name, *texts))
     for refusal in evidence.refusals:
         name = names.get(refusal.term, "a value")
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, f"{before.name}.{name}", Text(str(refusal))))
@@ -104,9 +106,9 @@ def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused, climbs: boo
     """`mat(v)` gone, or climbed over what reads v."""
     value, reader = fused.value, fused.reader
     where = f"{names.get(value, 'a value')} into {names.get(reader, 'a value')}"
-    both = (value, reader)
-    after = Lines(graph, both, frozenset((reader,)) if climbs else frozenset())
-    return _firing("f", fused.rule, graph, where, (Lines(graph, both, frozenset((value,))),), (after,))
+    before = Lines(graph, (value, reader), frozenset((value,)))
+    after = Lines(graph, (value, reader), frozenset((reader,)) if climbs else frozenset())
+    return _firing("f", fused.rule, graph, where, (before,), (after,))
 
 
 def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: dict[str, Rule]) -> Firing | Skip | None:
@@ -114,14 +116,13 @@ def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: d
     name = names.get(stored.value, "a value")
     rule = rules.get(stored.location)
     if stored.reader is None and rule is not None:
-        lines = (stored.value,)
-        return _firing("f", rule, graph, name, (Lines(graph, lines),), (Lines(graph, lines, frozenset(lines)),))
+        values = (stored.value,)
+        after = Lines(graph, values, frozenset(values))
+        return _firing("f", rule, graph, name, (Lines(graph, values),), (after,))
     if stored.location:
         return None
-    reason = (
-        f"{stored.reason}: {names.get(stored.reader, 'a value') if stored.reader is not None else 'nothing'} reads it"
-    )
-    return Skip("f", "fuse", "", f"{graph.name}.{name}", Text(reason))
+    reader = "nothing" if stored.reader is None else names.get(stored.reader, "a value")
+    return Skip("f", "fuse", "", f"{graph.name}.{name}", Text(f"{stored.reason}: {reader} reads it"))
 
 
 def _reads(reader: Term, value: Term) -> bool:

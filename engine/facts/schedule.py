@@ -10,20 +10,20 @@ from ...ir.facts.layout import address, is_vector, params
 from ...ir.facts.structure import dependencies, summary, uses
 from ...ir.loop import Load, Store
 from ...ir.node import Node
-from ...ir.program import Block
+from ...ir.program import Block, Stmt
 from ..rw.facts import fact
 
 TILE = "module loop tile"
 ADDRESS_REGISTERS = 24  # addresses, counters and what the compiler keeps for itself
 
 
-@fact("names([axis]) -> [name]")
+@fact("names([axis]) -> [name]", TILE)
 def names(site: Any, axes: Any) -> tuple[Var, ...]:
     """The names of some axes."""
     return tuple(Var(axis.name) for axis in axes)
 
 
-@fact("extents([axis]) -> [int]")
+@fact("extents([axis]) -> [int]", TILE)
 def extents(site: Any, axes: Any) -> tuple[int, ...]:
     """The extents of some axes."""
     return tuple(axis.extent for axis in axes)
@@ -78,7 +78,8 @@ def accesses(body: Block) -> tuple[Load | Store, ...]:
 @fact("vectors(run, name, int) -> [stmt]", TILE)
 def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
-    return tuple(stmt for stmt in accesses(body) if is_vector(_flat(site, stmt), axis.name, width) and _is_word(site, stmt))
+    words = [stmt for stmt in accesses(body) if _is_word(site, stmt)]
+    return tuple(stmt for stmt in words if is_vector(_flat(site, stmt), axis.name, width))
 
 
 def _flat(site: Any, stmt: Any) -> Any:
@@ -127,7 +128,7 @@ def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:
         return all(_strided(item, i, r, factor) for item in value)
     if not isinstance(value, Node):
         return True
-    if hasattr(value, "body") or isinstance(value, (Load, Store)) or type(value).__module__.endswith((".loop", ".tile")):
+    if isinstance(value, Stmt | Axis):
         return all(_strided(getattr(value, f.name), i, r, factor) for f in type(value).fields if f.name != "slab")
     terms, _ = linear(value)
     if terms.get(i, 0) != factor * terms.get(r, 0):

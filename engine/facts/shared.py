@@ -31,7 +31,8 @@ def footprints(site: Any, body: Block, axes: Any, *more: Any) -> tuple[Footprint
     outside = dict(site.ranges)
     for context in more:
         if isinstance(context, Context):
-            for loop in (*context.loops, *(stmt for stmt in context.hole if isinstance(stmt, For) and stmt.body == body)):
+            own = [stmt for stmt in context.hole if isinstance(stmt, For) and stmt.body == body]
+            for loop in (*context.loops, *own):
                 outside.update(bound_ranges(loop, outside))
     pairs = [item for item in more if not isinstance(item, Context)]
     extra = {var.name: extent for var, extent in zip(pairs[::2], pairs[1::2], strict=True)}
@@ -103,7 +104,8 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
     """Whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
     lanes = [Var(axis.name) for axis in site.tile.axes if axis.role == "THREAD"]
     loads = [load for load in summary(body).loads if load.buf == stage.dst]
-    return bool(loads) and bool(lanes) and all(linear(cell_of(stage, s.idx)[0])[0].get(lanes[-1]) == stride for s in loads)
+    rows = [linear(cell_of(stage, load.idx)[0])[0] for load in loads]
+    return bool(rows) and bool(lanes) and all(terms.get(lanes[-1]) == stride for terms in rows)
 
 
 # ---- guards inside of reductions
@@ -160,7 +162,7 @@ _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 @fact("zero_product(run, expr) -> bool", TILE)
 def zero_product(site: Any, body: Block, condition: Any) -> bool:
-    """Whether what a guard hides is zero added to accumulators: a product with a zero-filled operand, the rest finite."""
+    """Whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite."""
     if condition.__class__ is not Binary or condition.op != "<" or not only(body, Load, Let, Accumulate):
         return False
     sums = [stmt for stmt in body if isinstance(stmt, Accumulate)]
@@ -196,7 +198,8 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
         return False
     position = list(stage.origin)
     for axis, cell in zip(stage.slab, load.idx, strict=True):
-        position[axis.dim] = add(position[axis.dim], multiply(cell, axis.stride))
+        dim = axis.dim or 0
+        position[dim] = add(position[dim], multiply(cell, axis.stride))
     known, shape = ranges_of(site.kernel), params(site.kernel)[stage.src].shape
     return any(
         tidy(subtract(place, condition.a), known) == 0 and condition.b.__class__ is int and extent <= condition.b

@@ -262,7 +262,7 @@ def refilled(site: Any, body: Block, buf: Var) -> bool:
 
 @fact("depth(expr) -> int", TILE)
 def depth(site: Any, value: Any) -> int:
-    """With how many replicated axes and loops a value varies; what was combined over an axis no longer varies with it."""
+    """With how many replicated axes and loops a value varies; combined over an axis it no longer varies with it."""
     body = site.kernel.body
     turning = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
     return len(variation(value, body) & turning)

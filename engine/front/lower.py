@@ -21,10 +21,11 @@ from ...ir.schemas import Overload, accepts, aten_name, names, overloads, resolv
 from ...ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
 from ...ir.text.tensor_read import default_axes
 from ...ir.torch import TorchGraph, TorchOp
+from ..facts import arithmetic  # noqa: F401  (registers the facts that rules ask)
 from ..rw.evaluate import CONSTANTS, RESERVED
 from ..rw.pipeline import pipelines
 from ..rw.rule import Rule, RuleSet
-from . import axis_facts, einsum_facts, shape_facts  # noqa: F401  (registers the facts that rules ask)
+from . import axis_facts, einsum_facts, shape_facts  # noqa: F401
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .torch_rules.rule import TorchRule

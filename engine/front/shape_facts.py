@@ -74,18 +74,6 @@ def rank(site: Firing, x: View | float) -> int:
 # ---- numbers and lists
 
 
-@torch_fact("size([any]) -> int")
-def size(site: Firing, xs: Axes) -> int:
-    """The length of a list."""
-    return len(xs)
-
-
-@torch_fact("product([int]) -> int")
-def product(site: Firing, xs: tuple[int, ...]) -> int:
-    """The product of a list of numbers."""
-    return math.prod(xs)
-
-
 @torch_fact("total([int]) -> int")
 def total(site: Firing, xs: tuple[int, ...]) -> int:
     """The sum of a list of numbers."""

@@ -50,7 +50,8 @@ def fact(signature: str, levels: str = "torch tensor module loop tile kernel") -
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), (function.__doc__ or "").strip())
         for level in entry.levels:
-            FACTS[level, entry.name] = entry
+            earlier = FACTS.setdefault((level, entry.name), entry)
+            assert earlier is entry, f"fact `{entry.name}` on {level}: {function.__module__} and {earlier.ask.__module__}"
         return function
 
     return register

@@ -64,7 +64,7 @@ def region(
 def footprints(here: Region) -> tuple[Footprint, ...]:
     """One footprint per input buffer whose loads stay in one box with one origin.
 
-    A guarded load counts with all its places: what it does not read may lie outside of the buffer, where copies are zero.
+    A guarded load counts with all its places: those it does not read may lie outside of the buffer and are copied as 0.
     """
     wanted: dict[str, list[Load]] = {}
     slabs, known = stages(here.kernel), params(here.kernel)

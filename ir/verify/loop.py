@@ -1,4 +1,4 @@
-"""What must hold of Loop IR: indices in bounds, reductions with an identity, names defined once and before they are used.
+"""What must hold of Loop IR: indices in bounds, reductions with an identity, names defined once and before their use.
 
 Index arithmetic is judged by intervals, narrowed by the guards around an access. An index that was read from memory (a
 gather) is the program's own business.
@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..expr import Binary, Expr, add, free_names, is_int, linear, multiply, negate, subtract
+from ..expr import Binary, add, free_names, is_int, linear, multiply, negate, subtract
 from ..facts.layout import bound_ranges, params
 from ..facts.structure import summary
 from ..functions import FUNCTIONS
 from ..loop import Accumulate, For, If, Let, Load, Store
+from ..node import Expr
 from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, interval
 from ..text.print import print_expr, print_statement

@@ -1,4 +1,4 @@
-"""What must hold of Tile IR beyond Loop IR: launch limits, one layout a slab, copies and barriers in uniform control flow."""
+"""What must hold of Tile IR beyond Loop IR: launch limits, one layout a slab, barriers in uniform control flow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Limits:
     blocks: int = 2**31 - 1
 
 
-def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:  # noqa: B008
+def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
     """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
     tile = tile_of(kernel)
     if tile is None or len(kernel.body) != 1:

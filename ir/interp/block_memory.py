@@ -1,0 +1,196 @@
+"""What one batch of blocks does to memory: loads, stores and cooperative copies, each with its checks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..facts.layout import cell_of, owners, physical, slab_words
+from ..loop import Load, Store
+from ..program import Kernel
+from ..tile import Stage
+from .scalar import ScheduleError, clipped, evaluate, in_bounds
+from .shared import Cells, Slab, layout
+
+
+@dataclass
+class Group:
+    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for."""
+
+    threads: np.ndarray
+    env: dict[str, Any]
+    program: Any = None
+    queue: list[Callable[[], bool]] = field(default_factory=list)
+    issued: int = 0  # TMA copies in program order
+    waited: int = 0
+    answer: Any = None
+
+
+class BlockMemory:
+    """Global buffers and slabs as the threads of some blocks see them. `epoch` counts the barriers passed."""
+
+    kernel: Kernel
+    memory: dict[str, np.ndarray]
+    counts: dict[str, np.ndarray]
+    dice: random.Random
+    blocks: int
+    ones: tuple[int, ...]  # one dimension for each replicated axis
+
+    def __init__(self) -> None:
+        self.slabs: dict[str, Slab] = {}
+        self.tma: list[Callable[[], None] | None] = []
+        self.epoch = 0
+
+    def stage(self, stmt: Stage, group: Group) -> None:
+        if stmt.when is not True and not self.uniform(stmt.when, group):
+            if stmt.via != "SYNC":
+                group.queue.append(nothing)  # an empty copy still counts for Wait
+            return
+        origin = [self.uniform_of_block(e, group) for e in stmt.origin]
+        slot = int(self.uniform(stmt.slot, group))
+        if not 0 <= slot < stmt.depth:
+            raise ScheduleError(f"{stmt.dst}: slot {slot} of {stmt.depth}")
+        slab = self.slabs.get(stmt.dst)
+        if slab is None:
+            slab = self.slabs[stmt.dst] = Slab(self.blocks, stmt, self.memory[stmt.src].dtype.type)
+        if layout(slab.stage) != layout(stmt):
+            raise ScheduleError(f"{stmt.dst}: two layouts for one slab")
+        if stmt.via == "TMA" and 0 not in group.threads:  # thread 0 issues, everybody waits
+            self.enqueue_tma(group)
+            return
+        cells, threads = _copied(self.kernel, stmt, group.threads)
+        words = physical(stmt, list(cells)) + slot * slab_words(stmt)
+        if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
+            raise ScheduleError(f"{stmt.dst}: the layout is not injective")
+        self.copy(stmt, slab, Cells(words, threads), self.source(stmt, origin, cells), group)
+
+    def copy(self, stmt: Stage, slab: Slab, cells: Cells, values: Any, group: Group) -> None:
+        slab.check_free(cells, self.epoch)
+        if stmt.via == "SYNC":
+            slab.land(cells, values)
+            slab.written(cells, self.epoch)
+            return
+        slab.launch(cells, values, early=self.dice.random() < 0.5)
+        if stmt.via == "TMA":
+            slab.written(cells, self.epoch, ticket=len(self.tma))
+            self.tma.append(lambda: slab.land(cells, values))
+            self.enqueue_tma(group)
+            return
+
+        def land() -> bool:
+            slab.land(cells, values)
+            slab.written(cells, self.epoch)
+            return True
+
+        group.queue.append(land)
+
+    def enqueue_tma(self, group: Group) -> None:
+        ticket = group.issued
+        group.issued += 1
+
+        def landed() -> bool:
+            if ticket >= len(self.tma):
+                return False
+            land, self.tma[ticket] = self.tma[ticket], None
+            if land is not None:
+                land()
+            group.waited = ticket + 1
+            return True
+
+        group.queue.append(landed)
+
+    def source(self, stmt: Stage, origin: list[Any], cells: np.ndarray) -> Any:
+        """The cells' values for every block; zero outside of the source."""
+        array, idx = self.memory[stmt.src], []
+        for dim, base in enumerate(origin):
+            steps = [axis.stride * cell for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim == dim]
+            idx.append(np.broadcast_to(base + sum(steps), (self.blocks, cells.shape[1])))
+        return np.where(in_bounds(idx, array.shape), array[clipped(idx, array.shape)], 0)
+
+    def uniform(self, e: Any, group: Group) -> Any:
+        """A value that is one for all threads and blocks of the batch."""
+        value = np.unique(evaluate(e, group.env))
+        if len(value) != 1:
+            raise ScheduleError("the slot or predicate of a copy is not uniform")
+        return value[0]
+
+    def uniform_of_block(self, e: Any, group: Group) -> Any:
+        value = np.asarray(evaluate(e, group.env))
+        if value.size not in (1, self.blocks) or (value.ndim and value.shape[0] != value.size):
+            raise ScheduleError("the origin of a copy is not uniform in the block")
+        return value.reshape(-1, 1)
+
+    def load(self, stmt: Load, group: Group, mask: Any) -> Any:
+        when = None if stmt.when is True else np.asarray(evaluate(stmt.when, group.env))
+        read = mask if when is None else both(mask, when)
+        idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
+        shared = stmt.buf not in self.memory
+        value = self.load_shared(stmt, idx, group, read) if shared else self.load_global(stmt, idx, read)
+        if when is not None:
+            value = np.where(when, value, stmt.other)
+        return value if mask is None or value.dtype != np.float64 else np.where(mask, value, np.nan)
+
+    def load_global(self, stmt: Load, idx: list[Any], read: Any) -> Any:
+        array = self.memory[stmt.buf]
+        if len(idx) != array.ndim:
+            raise ScheduleError(f"{stmt.buf} has {array.ndim} dimensions")
+        inside = in_bounds(idx, array.shape)
+        if not np.all(inside if read is None else inside | ~np.asarray(read)):
+            raise ScheduleError(f"load out of bounds of {stmt.buf}")
+        return array[clipped(idx, array.shape)]
+
+    def load_shared(self, stmt: Load, idx: list[Any], group: Group, read: Any) -> Any:
+        slab = self.slabs.get(stmt.buf)
+        if slab is None:
+            raise ScheduleError(f"load from {stmt.buf}, which nobody wrote")
+        stage = slab.stage
+        cell, slot = list(cell_of(stage, tuple(idx))), idx[0] if stage.depth > 1 else 0
+        extents = tuple(axis.extent for axis in stage.slab)
+        if len(cell) != len(extents):
+            raise ScheduleError(f"{stmt.buf} has {len(extents)} dimensions")
+        inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
+        if not np.all(inside if read is None else inside | ~np.asarray(read)):
+            raise ScheduleError(f"load outside of the slab {stmt.buf}")
+        base = np.clip(slot, 0, stage.depth - 1) * slab_words(stage)
+        word = np.asarray(physical(stage, clipped(cell, extents)) + base)
+        shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(read))
+        everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
+        word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
+        chosen = np.broadcast_to(True if read is None else read, shape)
+        slab.read(block[chosen], word[chosen], thread[chosen], self.epoch, group.waited)
+        return slab.values[block, word]
+
+    def store(self, stmt: Store, group: Group, mask: Any) -> None:
+        array = self.memory[stmt.buf]
+        parts = [np.asarray(evaluate(e, group.env)) for e in (*stmt.idx, stmt.val)]
+        every = (self.blocks, len(group.threads), *self.ones)
+        shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
+        chosen = np.broadcast_to(True if mask is None else mask, shape)
+        *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
+        if not np.all(in_bounds(idx, array.shape)):
+            raise ScheduleError(f"store out of bounds of {stmt.buf}")
+        array[tuple(idx)] = value
+        np.add.at(self.counts[stmt.buf], tuple(idx), 1)
+
+
+def nothing() -> bool:
+    return True
+
+
+def both(mask: Any, condition: Any) -> Any:
+    return condition if mask is None else mask & condition
+
+
+def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(coordinates, thread) of the cells that these threads copy."""
+    cells = np.indices([axis.extent for axis in stage.slab]).reshape(len(stage.slab), -1)
+    if stage.via == "TMA":
+        return cells, np.zeros(cells.shape[1], int)
+    who = np.array(owners(kernel, stage))
+    own = np.isin(who, threads)
+    return cells[:, own], who[own]
+
