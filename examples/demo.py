@@ -1,6 +1,6 @@
 """The tour in one command: RMSNorm from PyTorch to CUDA text, run and compared with float64.
 
-    make demo            or            python examples/demo.py ["EXPRESSION"]
+make demo            or            python examples/demo.py ["EXPRESSION"]
 """
 
 from __future__ import annotations

@@ -106,14 +106,15 @@ def stored_along(site: Any, body: Block, axis: Var) -> bool:
 
 @fact("row_coalesced(run, [name]) -> bool", TILE)
 def row_coalesced(site: Any, body: Block, team: Any) -> bool:
-    """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements."""
+    """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
     good = bad = 0
     for stmt in accesses(body):
         terms, _ = linear(_flat(site, stmt))
+        size = math.prod(params(site.kernel)[stmt.buf].shape) if stmt.buf in params(site.kernel) else 0
         for loop in team:
             if any(loop.name in free_names(atom) for atom in terms):
                 near = terms.get(loop) == 1
-                good, bad = good + near, bad + (not near)
+                good, bad = good + size * near, bad + size * (not near)
     return good >= bad
 
 

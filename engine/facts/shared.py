@@ -20,6 +20,7 @@ from ..rw.facts import fact
 from .structure import conjuncts
 
 TILE = "module loop tile"
+EXCHANGE = 8192  # bytes
 
 
 @fact("footprints(run, [axis], any*) -> [record]", TILE)
@@ -49,6 +50,24 @@ def local(site: Any, idx: Any, foot: Footprint) -> tuple[Any, ...]:
 def size_of(site: Any, copies: Any) -> int:
     """Shared memory of one slot of each of some Stages."""
     return sum(WORD * slab_words(stage) for stage in copies)
+
+
+@fact("smem_left() -> int", TILE)
+def smem_left(site: Any) -> int:
+    """Shared memory that no slab of the kernel takes yet; some is kept for the exchanges of Combine."""
+    used = sum(WORD * stage.depth * slab_words(stage) for stage in stages(site.kernel).values())
+    return site.target.smem - used - EXCHANGE  # type: ignore[no-any-return]
+
+
+@fact("fitting([record], int) -> [record]", TILE)
+def fitting(site: Any, feet: Any, room: int) -> tuple[Footprint, ...]:
+    """The first footprints of a list that fit into some shared memory together."""
+    taken = []
+    for foot in feet:
+        if foot.bytes <= room:
+            taken.append(foot)
+            room -= foot.bytes
+    return tuple(taken)
 
 
 @fact("box_ok([stmt]) -> bool", TILE)

@@ -52,6 +52,12 @@ def bounded_by(site: Any, body: Block, names: Any) -> bool:
     return not mentioned.isdisjoint(name.name for name in names)
 
 
+@fact("buffers(run) -> [name]", TILE)
+def buffers(site: Any, body: Block) -> tuple[Var, ...]:
+    """The buffers that a run loads from."""
+    return tuple(dict.fromkeys(Var(load.buf) for load in summary(body).loads))
+
+
 @fact("plain(run) -> bool", TILE)
 def plain(site: Any, body: Block) -> bool:
     """Whether a run only loads and computes values: doing it more often changes nothing."""

@@ -77,8 +77,6 @@ class RuleExpressions(Expressions):
                 raise DplcError(f"there is no field `{node.field}`", node.span)
             return value
 
-        if node.field.startswith("_"):
-            raise DplcError(f"there is no field `{node.field}`", node.span)
         return look
 
     def _run(self, node: s.Run) -> Closure:

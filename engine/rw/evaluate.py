@@ -181,7 +181,7 @@ class Expressions:
     def _member(self, node: s.Member) -> Closure:
         base, field = self.compile(node.base), node.field
         if field.startswith("_"):  # fields of records only: nothing that leads into Python
-            raise DplcError(f"`{field}` is not a field", node.span)
+            raise DplcError(f"there is no field `{field}`", node.span)
 
         def get(env: Environment) -> Any:
             owner = base(env)

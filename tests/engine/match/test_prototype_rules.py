@@ -22,6 +22,9 @@ FILE = Path(__file__).with_name("prototype.rw")
 @pytest.fixture
 def made():
     before = dict(FACTS)
+    for level, name in before:  # facts of their own instead of the compiler's
+        if name in prototype_facts.TABLE:
+            del FACTS[level, name]
     for name, ask in prototype_facts.TABLE.items():
         fact(prototype_facts.signature(name), levels="module loop tile kernel")(ask)
     yield Engine(RuleSet([read_rules(Source("prototype.rw", FILE.read_text()))]), check=True)

@@ -467,6 +467,19 @@ def powers(x: Any, w: Any) -> Arrays:
     return {"y": np.exp(x).sum(1, keepdims=True) + w.sum(0)}
 
 
+@nest("a large pointwise kernel", """
+kernel shifted(x: f32[132, 2048], b: f32[2048]) -> y: f32[132, 2048]:
+    for i in 0..132 free:
+        for j in 0..2048 free:
+            a = load x[i, j]
+            c = load b[j]
+            d = add(a, c)
+            y[i, j] = d
+""")  # fmt: skip
+def shifted(x: Any, b: Any) -> Arrays:
+    return {"y": x + b}
+
+
 @nest("column sums", """
 kernel columns(x: f32[60, 9]) -> y: f32[9]:
     for j in 0..9 free:

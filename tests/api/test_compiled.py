@@ -1,0 +1,304 @@
+"""`dplc.compile`: what it returns, what it checks, and that weights stay alive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dplc
+
+EMULATOR = {"device": "emulator"}
+
+
+def close(got: torch.Tensor, expected: torch.Tensor) -> None:
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    torch.testing.assert_close(got, expected.detach(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def linear() -> torch.nn.Linear:
+    torch.manual_seed(0)
+    return torch.nn.Linear(8, 4)
+
+
+@pytest.fixture
+def compiled(linear: torch.nn.Linear) -> dplc.Compiled:
+    return dplc.compile(linear, (torch.randn(3, 8),), **EMULATOR)
+
+
+# ---- the face
+
+
+def test_the_face(compiled: dplc.Compiled) -> None:
+    for stage in ("torch", "tensor", "loop", "tile", "kernel"):
+        assert compiled.ir(stage).startswith(f"## level: {stage}\n")
+    assert compiled.ir("cuda") == compiled.cuda
+    assert "__global__" in compiled.cuda
+    assert list(compiled.timings) == ["capture", "torch", "tensor", "fusion", "tile", "kernel", "cuda"]
+    assert compiled.trace is not None
+    assert {"d", "f", "t"} <= {firing.prefix for firing in compiled.trace.firings}
+    assert repr(compiled) == "<dplc.Compiled for emulator: linear>"
+
+
+def test_no_trace_is_no_trace(linear: torch.nn.Linear) -> None:
+    assert dplc.compile(linear, (torch.randn(3, 8),), trace=False).trace is None
+
+
+def test_functions_and_modules_and_a_bare_tensor() -> None:
+    x = torch.randn(5, 7)
+    close(dplc.compile(lambda x: x.softmax(-1), (x,), **EMULATOR)(x), x.softmax(-1))
+    close(dplc.compile(torch.sin, x, **EMULATOR)(x), x.sin())
+
+
+# ---- calling
+
+
+def test_arguments_by_name(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
+    x = torch.randn(3, 8)
+    close(compiled(input=x), linear(x))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (torch.randn(3, 9), "argument `input` must be f32[3, 8]; it is f32[3, 9]"),
+        (torch.randn(1, 3, 8), "argument `input` must be f32[3, 8]; it is f32[1, 3, 8]"),
+        (torch.randn(24), "argument `input` must be f32[3, 8]; it is f32[24]"),
+        (torch.randn(3, 8).double(), "argument `input` must be f32[3, 8]; it is f64[3, 8]"),
+        (torch.zeros(3, 8, dtype=torch.int32), "argument `input` must be f32[3, 8]; it is i32[3, 8]"),
+        (
+            np.zeros((3, 8), np.float32),
+            "argument `input` must be a tensor, f32[3, 8]; it is a numpy array\n  help: pass torch.from_numpy(..)",
+        ),
+        (3.0, "argument `input` must be a tensor, f32[3, 8]; it is of the type float"),
+        (torch.empty(3, 8, device="meta"), "argument `input` is on the meta device"),
+    ],
+)
+def test_an_argument_that_does_not_fit(compiled: dplc.Compiled, argument: Any, message: str) -> None:
+    with pytest.raises(dplc.DplcError) as caught:
+        compiled(argument)
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, "missing a required argument: 'input'"),
+        ((torch.zeros(3, 8), torch.zeros(3, 8)), {}, "too many positional arguments"),
+        ((torch.zeros(3, 8),), {"y": 1}, "unexpected keyword argument 'y'"),
+    ],
+)
+def test_a_call_that_does_not_fit(compiled: dplc.Compiled, args: Any, kwargs: Any, message: str) -> None:
+    with pytest.raises(dplc.DplcError, match="the call does not fit") as caught:
+        compiled(*args, **kwargs)
+    assert message in str(caught.value)
+
+
+def test_nested_arguments_and_results() -> None:
+    def f(a: Any, b: Any, flag: bool = True) -> Any:
+        return {"sum": a + b["y"], "rest": (a * 2, [b["y"] - 1, 3, None]), "flag": flag}
+
+    a, y = torch.randn(3), torch.randn(3)
+    compiled = dplc.compile(f, (torch.randn(3), {"y": torch.randn(3)}), **EMULATOR)
+    got = compiled(a, {"y": y})
+    assert list(got) == ["sum", "rest", "flag"]
+    close(got["sum"], a + y)
+    close(got["rest"][0], a * 2)
+    close(got["rest"][1][0], y - 1)
+    assert got["rest"][1][1:] == [3, None]
+    assert got["flag"] is True
+    with pytest.raises(dplc.DplcError, match="argument `b_y` must be"):
+        compiled(a, {"y": torch.randn(4)})
+    with pytest.raises(dplc.DplcError, match="not structured"):
+        compiled(a, {"z": y})
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda x: x.sum(), torch.randn(3, 5)),
+        (lambda x: x > 0, torch.randn(3, 5)),
+        (lambda x: x + 1, torch.arange(7)),
+        (lambda x: x + 1, torch.arange(7, dtype=torch.int32)),
+        (lambda x: x * 2, torch.randn(1, 3, 1)),
+        (lambda x: x, torch.randn(1, 3, 1)),
+        (lambda x: x.argmax(-1), torch.randn(3, 5)),
+        (lambda x: x.sum((0, 1), keepdim=True), torch.randn(3, 5)),
+    ],
+)
+@pytest.mark.parametrize("device", ["emulator", "reference"])
+def test_results_are_tensors_like_torchs(function: Any, given: torch.Tensor, device: str) -> None:
+    close(dplc.compile(function, (given,), device=device)(given), function(given))
+
+
+def test_a_result_is_new_memory() -> None:
+    compiled = dplc.compile(lambda x: x, (torch.zeros(4),), **EMULATOR)
+    x = torch.ones(4)
+    first = compiled(x)
+    compiled(x * 2)
+    x.zero_()
+    assert first.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "note"),
+    [
+        (lambda: torch.randn(65)[1:].view(8, 8), "`x` is 4 bytes off 16-byte alignment: copied"),
+        (lambda: torch.randn(8, 8).t(), "`x` is not contiguous: copied"),
+        (lambda: torch.randn(1, 8).expand(8, 8), "`x` is not contiguous: copied"),
+        (lambda: torch.randn(16, 16)[::2, ::2], "`x` is not contiguous: copied"),
+    ],
+)
+def test_any_memory_layout(make: Any, note: str) -> None:
+    compiled = dplc.compile(lambda x: (x * 2).sum(0), (torch.randn(8, 8),), **EMULATOR)
+    x = make()
+    close(compiled(x), (x * 2).sum(0))
+    assert compiled.notes == (note,)
+    close(compiled(torch.ones(8, 8)), torch.full((8,), 16.0))
+    assert compiled.notes == ()
+
+
+def test_gradients_are_not_recorded(compiled: dplc.Compiled) -> None:
+    assert not compiled(torch.randn(3, 8, requires_grad=True)).requires_grad
+
+
+# ---- weights
+
+
+def test_weights_changed_in_place(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        linear.weight.mul_(3)
+    close(compiled(x), linear(x))
+    linear.load_state_dict(torch.nn.Linear(8, 4).state_dict())
+    close(compiled(x), linear(x))
+
+
+def test_weights_put_in_the_place_of_others(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
+    x = torch.randn(3, 8)
+    linear.weight = torch.nn.Parameter(torch.randn(4, 8))
+    close(compiled(x), linear(x))
+    linear.load_state_dict(torch.nn.Linear(8, 4).state_dict(), assign=True)
+    close(compiled(x), linear(x))
+
+
+def test_weights_of_a_module_in_a_closure(linear: torch.nn.Linear) -> None:
+    x = torch.randn(3, 8)
+    compiled = dplc.compile(lambda x: linear(x).relu(), (x,), **EMULATOR)
+    linear.bias = torch.nn.Parameter(torch.ones(4))
+    close(compiled(x), linear(x).relu())
+
+
+def test_buffers() -> None:
+    norm = torch.nn.BatchNorm1d(5).eval()
+    x = torch.randn(3, 5)
+    compiled = dplc.compile(norm, (x,), **EMULATOR)
+    norm.running_mean = torch.randn(5)
+    close(compiled(x), norm(x))
+
+
+def test_weights_that_do_not_fit_any_more(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
+    linear.weight = torch.nn.Parameter(torch.randn(4, 9))
+    with pytest.raises(dplc.DplcError, match=r"parameter `weight` must be f32\[4, 8\]; it is f32\[4, 9\]"):
+        compiled(torch.randn(3, 8))
+
+
+# ---- options
+
+
+def test_wrong_options(linear: torch.nn.Linear) -> None:
+    x = (torch.randn(3, 8),)
+    for options, code, message in (
+        ({"device": "emulater"}, 2, "did you mean `emulator`?"),
+        ({"target": "sm_81"}, 2, "`sm_81` is not an architecture that dplc knows"),
+        ({"rules": "missing.rw"}, 1, "no such rule file: missing.rw"),
+        ({"settings": {"chunk_matmul_q": {"BK": 2}}}, 1, "did you mean `chunk_matmul_k`?"),
+        ({"settings": {"chunk_matmul_k": {"BQ": 2}}}, 1, "has no parameter `BQ`"),
+    ):
+        with pytest.raises(dplc.DplcError) as caught:
+            dplc.compile(linear, x, **options)  # type: ignore[arg-type]
+        assert caught.value.exit_code == code
+        assert message in str(caught.value)
+
+
+def test_wrong_stage(compiled: dplc.Compiled) -> None:
+    with pytest.raises(dplc.DplcError, match="did you mean `tile`"):
+        compiled.ir("tyle")
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "message"),
+    [
+        (3, (torch.randn(3),), "a function or module is needed, not int"),
+        (torch.sin, (np.zeros(3),), "is a numpy array"),
+        (lambda x: 3, (torch.randn(3),), "returns an int, not a tensor"),
+        (torch.fft.fft, (torch.randn(3),), "torch op 'fft_fft' is not supported"),
+    ],
+)
+def test_what_cannot_be_compiled(function: Any, inputs: Any, message: str) -> None:
+    with pytest.raises(dplc.DplcError) as caught:
+        dplc.compile(function, inputs)
+    assert message in str(caught.value)
+
+
+RULE = "rule {} on tensor\nmatch\n    y = {}(x)\nrewrite\n    y = add(x, 3.0)\n"
+
+
+def test_own_rules(tmp_path: Path) -> None:
+    (tmp_path / "one.rw").write_text(RULE.format("one", "sin"))
+    (tmp_path / "two.rw").write_text(RULE.format("two", "cos"))
+    x = torch.randn(5)
+    one, both = tmp_path / "one.rw", [str(tmp_path / "one.rw"), tmp_path / "two.rw"]
+    for rules, expected in (
+        (one, x + 3 + x.cos()),
+        (str(one), x + 3 + x.cos()),
+        (both, x + 3 + (x + 3)),
+        (tmp_path, x + 3 + (x + 3)),
+        (dplc.Rules(*both), x + 3 + (x + 3)),
+        (None, x.sin() + x.cos()),
+    ):
+        close(dplc.compile(lambda x: x.sin() + x.cos(), (x,), rules=rules, **EMULATOR)(x), expected)
+
+
+def test_rules_are_read_once_and_can_be_asked(tmp_path: Path) -> None:
+    path = tmp_path / "one.rw"
+    path.write_text(RULE.format("one", "sin"))
+    rules = dplc.Rules(path)
+    path.unlink()
+    assert "one" in rules
+    assert "two" not in rules
+    assert f"{path}:1" in str(rules)
+    x = torch.randn(5)
+    close(dplc.compile(torch.sin, (x,), rules=rules, **EMULATOR)(x), x + 3)
+    path.write_text(RULE.format("one", "sinn"))
+    with pytest.raises(dplc.DplcError, match="unknown function `sinn`"):
+        dplc.Rules(path)
+
+
+def test_a_rule_file_that_changed_is_read_again(tmp_path: Path) -> None:
+    path, x = tmp_path / "one.rw", torch.randn(5)
+    path.write_text(RULE.format("one", "sin"))
+    close(dplc.compile(torch.sin, (x,), rules=path, **EMULATOR)(x), x + 3)
+    path.write_text(RULE.format("one", "sin").replace("3.0", "4.0"))
+    close(dplc.compile(torch.sin, (x,), rules=path, **EMULATOR)(x), x + 4)
+
+
+def test_settings(linear: torch.nn.Linear) -> None:
+    x = torch.randn(64, 64)
+    for size in (16, 32):
+        compiled = dplc.compile(torch.matmul, (x, x), settings={"chunk_matmul_k": {"BK": size}}, **EMULATOR)
+        assert f"slab=(i:16@0, k:{size}@1)" in compiled.ir("tile") or f"k:{size}@" in compiled.ir("tile")
+        close(compiled(x, x), x @ x)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_no_gpu(linear: torch.nn.Linear) -> None:
+    x = torch.randn(3, 8)
+    compiled = dplc.compile(linear, (x,), device="cuda")  # compiling needs none
+    with pytest.raises(dplc.DplcError, match="torch finds no CUDA device here"):
+        compiled(x)

@@ -1,0 +1,119 @@
+"""Every example runs, every rule of ours for users passes its tests and fires, and the README's commands work."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import dplc
+from dplc.engine.cli.app import main
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = sorted((ROOT / "examples" / "rules").glob("*.rw"))
+
+
+def run(*arguments: str) -> str:
+    """A script of examples/, from the root; what it printed."""
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_demo() -> None:
+    out = run("examples/demo.py", "nn.RMSNorm(64)(torch.randn(8, 64))")
+    for part in ("## level: torch", "## level: tile", "t:001_tileify", "__global__", "max|error| against float64"):
+        assert part in out
+
+
+def test_demo_says_what_is_wrong() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/demo.py", "torch.rando(3)"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "did you mean" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_bench_of_compile_times() -> None:
+    record = json.loads(
+        run("examples/benches/compile_times.py", "--json", "--runs", "1", "--warm-up", "0", "--no-process")
+    )
+    assert [row["name"] for row in record["rows"]] == [
+        "RMSNorm",
+        "softmax",
+        "relu(matmul(x + bias, w))",
+        "Linear",
+        "attention",
+    ]
+    assert all(row["milliseconds"] > 0 for row in record["rows"])
+
+
+def test_the_bench_of_rewrites() -> None:
+    record = json.loads(run("examples/benches/rewrites.py", "--json", "--runs", "2"))
+    assert record["rows"][0]["firings"] == 1000
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_a_rule_for_users_is_ten_lines_and_passes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rule = path.read_text().split("\nexample")[0]
+    assert len(rule.splitlines()) <= 10
+    with pytest.raises(SystemExit) as stop:
+        main(["rules", "test", str(path)])
+    assert stop.value.code == 0
+    assert " 0 failed, 0 errors, 0 warnings" in capsys.readouterr().out
+
+
+def test_the_rule_for_users_fires_and_changes_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "x = torch.randn(64, 512)\ntorch.exp(x) * torch.exp(-x * x)"
+    rules = str(ROOT / "examples" / "rules")
+    with pytest.raises(SystemExit):
+        main(["rewrite", "--trace", "-c", text, "--rules", rules])
+    out = capsys.readouterr().out
+    assert ">>> a:product_of_exponentials\n" in out
+    assert "\n-mul_1[i, j] = multiply(exp_1, exp_2)\n" in out
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x) * torch.exp(-x * x)
+
+    x = torch.randn(64, 512)
+    without, with_rule = (dplc.compile(f, (x,), rules=given, device="emulator") for given in (None, rules))
+    assert without.cuda.count("exp2_approx(") == 2
+    assert with_rule.cuda.count("exp2_approx(") == 1
+    torch.testing.assert_close(with_rule(x), f(x), rtol=1e-5, atol=1e-6)
+
+
+def commands() -> list[str]:
+    """The dplc lines of the shell blocks of the README."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("dplc ")]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_of_the_readme(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    expression = "torch.relu(torch.randn(16, 64) @ torch.randn(64, 16))"
+    words = [expression if word == "..." else str(RULES[0]) if word == "my_rules.rw" else word for word in words]
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    printed = capsys.readouterr()
+    assert stop.value.code == 0, printed.err
+    assert printed.out
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(commands()) >= 8
+
+
+def test_the_python_of_the_readme() -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "## level: tile" in done.stdout
