@@ -16,7 +16,7 @@ from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
-from .front.capture import Capture
+from .front.capture import Capture, check_extents
 from .front.constants import fold
 from .front.lower import lower
 from .fuse.kernels import Plan, compile_graph
@@ -103,6 +103,7 @@ def cut_into_kernels(
     """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
     with watch.stage("torch"):
         folded = fold(captured)
+        check_extents(folded)
         lowered = lower(folded, tools.torch, trace is not None)
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):

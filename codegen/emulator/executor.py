@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note
-from ..kernel import Buffer, Program
-from .kernels import load
+from ..kernel import Buffer, CudaKernel, Program
+from .kernels import LoadedKernels, load
 from .runtime import DeviceBuffer, LaunchOptions
 
 
@@ -40,12 +40,15 @@ class EmulatorExecutor:
         for launch in program.launches():
             params = launch.kernel.params
             bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
-            kernels.launch(launch.kernel, bound, self._options)
+            self._launch(kernels, launch.kernel, bound)
         self.notes = tuple(notes)
         results = {buffer.name: buffers[buffer.name].array.copy() for buffer in program.outputs}
         if any(is_tensor(value) for value in arrays.values()):
             return {buffer.name: as_tensor(buffer, results[buffer.name]) for buffer in program.outputs}
         return dict(results)
+
+    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
+        kernels.launch(kernel, buffers, self._options)
 
 
 def _upload(buffer: Buffer, value: Array, notes: list[str]) -> DeviceBuffer:

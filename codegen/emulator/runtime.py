@@ -93,6 +93,11 @@ class Site:
     cost: int
     ideal: int
 
+    @property
+    def unit(self) -> str:
+        """What `cost` and `ideal` count."""
+        return "wavefronts" if self.access in ("shared load", "shared store", "async store") else "sectors"
+
     @classmethod
     def of(cls, report: SiteReport) -> Site:
         """The readable form of a report."""

@@ -109,10 +109,24 @@ def run_command(
     rules: RuleFiles = None,
     settings: Settings = None,
     verbose: Verbose = 0,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
+    ] = False,
+    blocks: Annotated[
+        str | None,
+        typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
+    ] = None,
 ) -> None:
     """Compile an expression, run it, and compare the result with float64."""
-    from . import commands
+    from . import checking, commands
 
+    if check:
+        checking.check_expression(
+            _text(expression), blocks, device, seed, as_json, target, rules or [], settings or [], verbose
+        )
+        return
+    if blocks is not None:
+        raise UsageError("--blocks goes with --check")
     commands.run_expression(_text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose)
 
 

@@ -1,7 +1,7 @@
 """The law that facts ask and never build, as a test hook.
 
-    with checked_facts():
-        ...  # a fact raises if its answer holds a statement that is part of neither its arguments nor the program
+with checked_facts():
+    ...  # a fact raises if its answer holds a statement that is part of neither its arguments nor the program
 """
 
 from __future__ import annotations

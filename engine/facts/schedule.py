@@ -142,4 +142,3 @@ def _parts(atom: Any) -> tuple[Any, ...]:
     if atom.__class__ is Var or not isinstance(atom, Node):
         return ()
     return tuple(getattr(atom, f.name) for f in type(atom).fields if f.sort in ("Expr", "Over"))
-

@@ -132,6 +132,16 @@ def check_dtypes(captured: Capture) -> None:
             raise _at(captured, (statement.dst,), what, (), _hint(bad))
 
 
+def check_extents(captured: Capture) -> None:
+    """Raises DplcError for a tensor without elements: there is nothing to launch for it."""
+    types = [(param.name, param.dtype, param.shape) for param in captured.graph.ins]
+    types += [(stmt.dst, kind.dtype, kind.shape) for stmt in captured.graph.body for kind in stmt.types]
+    for name, dtype, shape in types:
+        if 0 in shape:
+            what = f"`{name}` is an empty tensor, {dtype}[{', '.join(map(str, shape))}]"
+            raise _at(captured, (name,), what, (), "dplc compiles for tensors that have elements")
+
+
 def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str], hint: str | None = None) -> DplcError:
     """An error at the first of the values whose place is known."""
     place = next((captured.spans[name] for name in names if name in captured.spans), None)

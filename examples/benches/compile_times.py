@@ -4,7 +4,7 @@
 
 Measured here: the median of 20 compiles in one process after 3, every result dropped before the next; the same for a
 shape that was never seen before each time; and a whole process, `dplc compile -c ..`. Beside them what deplodock, a
-compiler of the same kind with its rules in Python, took on another 2-core machine: its version of May 2026 / its newest.
+compiler of the same kind with rules in Python, took on another 2-core machine: its version of May 2026 / its newest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from dplc.codegen.target import target
 from dplc.engine.compiler import compile_captured
@@ -31,7 +30,7 @@ STAGES = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
 
 @dataclass(frozen=True)
 class Case:
-    """A program over an extent {n}, the milliseconds it may take, and what deplodock took: warm, and a whole process."""
+    """A program over an extent {n}, the milliseconds it may take; what deplodock took, warm and as a whole process."""
 
     name: str
     text: str
@@ -116,7 +115,7 @@ def table(rows: list[Row], runs: int, warm_up: int) -> str:
     """For people."""
     head = f"{'ms':26} {'dplc':>22} {'new shapes':>11} {'bar':>4} {'deplodock':>11} {'process':>9} {'theirs':>7} "
     lines = [
-        f"warm compile, measured here: median of {runs} after {warm_up} (fastest..slowest); deplodock: reported, elsewhere",
+        f"warm compile, measured here: median of {runs} after {warm_up} (fastest..slowest); deplodock: elsewhere",
         head + " ".join(f"{stage:>6}" for stage in STAGES),
     ]
     for row in rows:
@@ -139,12 +138,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = [measure(case, options.runs, options.warm_up, not options.no_process) for case in CASES]
     if options.json:
-        record: dict[str, Any] = {
-            "runs": options.runs,
-            "warm_up": options.warm_up,
-            "rows": [asdict(row) for row in rows],
-        }
-        print(json.dumps(record, indent=2))
+        listed = [asdict(row) for row in rows]
+        print(json.dumps({"runs": options.runs, "warm_up": options.warm_up, "rows": listed}, indent=2))
     else:
         print(table(rows, options.runs, options.warm_up))
 

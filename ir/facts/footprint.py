@@ -138,7 +138,6 @@ def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:
     return tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))
 
 
-
 def fresh_name(hint: str, taken: frozenset[str] | set[str]) -> str:
     """hint, with a number behind it if it is taken."""
     name, number = hint, 1

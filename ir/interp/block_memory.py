@@ -193,4 +193,3 @@ def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarr
     who = np.array(owners(kernel, stage))
     own = np.isin(who, threads)
     return cells[:, own], who[own]
-

@@ -33,21 +33,29 @@ BATCH = 1 << 18  # lanes that run at once
 Program = Generator[tuple[Any, ...], Any, None]  # yields ("sync", stmt), ("combine", stmt, value) or ("poll",)
 
 
-def run(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
-    """All buffers after the kernels, in order. A kernel without a Tile runs as Loop IR."""
+def run(
+    kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, stores: dict[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
+    """All buffers after the kernels, in order. A kernel without a Tile runs as Loop IR.
+
+    stores: where to put how often each element of an output was stored, for programs that need not store each once.
+    """
     memory, dice = memory_of(kernels, inputs), random.Random(seed)
     with np.errstate(all="ignore"):
         for kernel in kernels:
             tile = tile_of(kernel)
             if tile is None:
-                made = loop.run((kernel,), {param.name: memory[param.name] for param in kernel.ins})
+                made = loop.run((kernel,), {param.name: memory[param.name] for param in kernel.ins}, stores)
                 memory.update((param.name, made[param.name]) for param in kernel.outs)
                 continue
-            counts = {}
+            counts: dict[str, np.ndarray] = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
             _launch(kernel, tile, memory, counts, dice)
-            check_stores(counts, kernel)
+            if stores is None:
+                check_stores(counts, kernel)
+            else:
+                stores.update(counts)
     return memory
 
 

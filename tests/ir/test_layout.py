@@ -74,7 +74,9 @@ def test_wavefronts() -> None:
     assert layout.wavefronts(lanes * 32, 4) == 32
 
 
-@pytest.mark.parametrize("fields", ["", ", pad=4", ", xor=(0, 1)", ", xor=(31, 2, 0)", ", swizzle=128", ", swizzle=32", ", lanes=2"])
+@pytest.mark.parametrize(
+    "fields", ["", ", pad=4", ", xor=(0, 1)", ", xor=(31, 2, 0)", ", swizzle=128", ", swizzle=32", ", lanes=2"]
+)
 def test_layouts_are_injective_and_every_cell_has_one_owner(fields: str) -> None:
     k = kernel(fields)
     stage = layout.stages(k)["s"]
@@ -110,4 +112,6 @@ kernel f(W: f32[32, 16]) -> y: f32[32, 4]:
     asked = staging.requests(k, stage, body)
     best = staging.best_xor(k, stage, body)
     assert staging.xor_cycles(stage, asked, best) < staging.xor_cycles(stage, asked, ())
-    assert staging.xor_cycles(stage, asked, best) == min(staging.xor_cycles(stage, asked, bits) for bits in staging.xor_maps(stage))
+    assert staging.xor_cycles(stage, asked, best) == min(
+        staging.xor_cycles(stage, asked, bits) for bits in staging.xor_maps(stage)
+    )

@@ -73,7 +73,10 @@ def test_no_barrier_after_the_copy() -> None:
 
 
 def test_no_barrier_before_the_slot_is_used_again() -> None:
-    found(ROWS.format(fields="").replace("            Sync()\n\n", "", 1).rstrip()[: -len("Sync()")], "race: s is overwritten")
+    found(
+        ROWS.format(fields="").replace("            Sync()\n\n", "", 1).rstrip()[: -len("Sync()")],
+        "race: s is overwritten",
+    )
 
 
 def test_no_wait() -> None:
@@ -99,7 +102,10 @@ def test_uninitialised_shared_memory() -> None:
 
 def test_two_layouts_of_one_slab() -> None:
     body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), slab=(c:16@0))\n        Sync()\n"
-    found(body + "        s = Stage(x, origin=(16), slab=(c:16@0), pad=1)\n        Sync()\n        y[t] = 1.0", "two layouts")
+    found(
+        body + "        s = Stage(x, origin=(16), slab=(c:16@0), pad=1)\n        Sync()\n        y[t] = 1.0",
+        "two layouts",
+    )
 
 
 def test_an_origin_that_varies_by_thread() -> None:
@@ -111,7 +117,10 @@ def test_bounds_and_stores() -> None:
     found("    Tile(t:65=THREAD):\n        y[t] = 1.0", "store out of bounds")
     found("    Tile(t:32=THREAD):\n        y[t] = 1.0", "32 elements never stored")
     found("    Tile(t:128=THREAD):\n        y[t % 64] = 1.0", "64 stored more than once")
-    found("    Tile(t:16=THREAD):\n        s = Stage(x, origin=(0), slab=(c:8@0))\n        Sync()\n        a = load s[t]", "outside of the slab")
+    found(
+        "    Tile(t:16=THREAD):\n        s = Stage(x, origin=(0), slab=(c:8@0))\n        Sync()\n        a = load s[t]",
+        "outside of the slab",
+    )
 
 
 def test_beyond_the_source_is_zero() -> None:
@@ -134,7 +143,10 @@ kernel f(x: f32[4, 64]) -> y: f32[4]:
 
 
 def test_a_combine_over_an_axis_the_value_lacks() -> None:
-    found("    Tile(t:64=THREAD, q:8=REG):\n        s <- add(s, 1.0)\n        Combine(s, add, over=(q))\n        y[t] = s", "does not vary")
+    found(
+        "    Tile(t:64=THREAD, q:8=REG):\n        s <- add(s, 1.0)\n        Combine(s, add, over=(q))\n        y[t] = s",
+        "does not vary",
+    )
 
 
 def test_accumulators_start_in_their_block() -> None:

@@ -49,7 +49,9 @@ def schedule(program: Program, machine: Target = MACHINE, trace: Any = None) -> 
     return run_pipeline(engine(), steps(), program, machine, trace)
 
 
-def difference(program: Program, inputs: dict[str, Any], wanted: dict[str, Any], seeds: Iterable[int] = (0, 1)) -> str | None:
+def difference(
+    program: Program, inputs: dict[str, Any], wanted: dict[str, Any], seeds: Iterable[int] = (0, 1)
+) -> str | None:
     """What is wrong with a schedule under some orders of its threads, or None."""
     for seed in seeds:
         try:
@@ -59,7 +61,9 @@ def difference(program: Program, inputs: dict[str, Any], wanted: dict[str, Any],
         for name, value in wanted.items():
             got = made[name]
             exact = value.dtype.kind != "f"
-            same = np.array_equal(got, value) if exact else np.allclose(got, value, rtol=1e-9, atol=1e-9, equal_nan=True)
+            same = (
+                np.array_equal(got, value) if exact else np.allclose(got, value, rtol=1e-9, atol=1e-9, equal_nan=True)
+            )
             if not same:
                 return f"{name} has wrong values under seed {seed}"
     return None

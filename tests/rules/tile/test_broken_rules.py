@@ -15,7 +15,12 @@ from dplc.engine.match.driver import Engine
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel
 
-MATMUL, RAGGED, ROW, NT = "matmul 64x64x64", "relu(matmul(x + bias, w)) 17x33x65", "rms_norm 4x256", "matmul transposed 64x64x64"
+MATMUL, RAGGED, ROW, NT = (
+    "matmul 64x64x64",
+    "relu(matmul(x + bias, w)) 17x33x65",
+    "rms_norm 4x256",
+    "matmul transposed 64x64x64",
+)
 ODD_ROW = "softmax 5x97"
 TMA = ("async_copy",), ("tma_copy",)
 PEELED = ("pipeline_predicated",), ()

@@ -60,7 +60,9 @@ def test_live_rules() -> None:
         "tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile", "warp_tile",
         "double_buffer", "async_copy", "vector_reduce", "pipeline_predicated", "vector_axis", "snake", "residency",
     } <= fired("matmul 64x64x64")  # fmt: skip
-    assert {"unguard_accumulate", "drop_zero_guard"} <= fired("relu(matmul(x + bias, w)) 17x33x65") | fired("matmul 40x72x50")
+    assert {"unguard_accumulate", "drop_zero_guard"} <= fired("relu(matmul(x + bias, w)) 17x33x65") | fired(
+        "matmul 40x72x50"
+    )
     assert {"permute_stage", "xor_smem", "permute_register_tile"} <= fired("matmul transposed 64x64x64")
     assert {"cooperative_reduce", "register_row", "same_load", "vector_axis"} <= fired("rms_norm 4x256")
     assert {"exp_of_difference", "divide_once", "same_value", "rows_per_block"} <= fired("softmax 300x64")

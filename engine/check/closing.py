@@ -1,0 +1,214 @@
+"""Fragments to whole programs: the statements of an example or of a pattern become kernels that run.
+
+Names that nothing defines become threads or inputs, buffers get the shapes that their indices need, and what is computed
+and never read is stored, so that its meaning shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.expr import Axis, Var, free_names, linear
+from ...ir.facts.scopes import accumulator_scopes
+from ...ir.functions import FUNCTIONS
+from ...ir.loop import Accumulate, For, If, Let, Load, Store
+from ...ir.node import nodes, replace, walk
+from ...ir.program import Block, Kernel, Param
+from ...ir.tile import Combine, Stage, Sync, Tile, Wait
+from .extents import Needs, needs
+
+Program = tuple[Kernel, ...]
+THREADS = 4  # of a name that nothing defines
+COOPERATIVE = (Stage, Sync, Wait, Combine)
+
+
+def closed(program: Program, tiled: bool = True) -> Program:
+    """Whole kernels. tiled: a fragment stands in a Tile if it has an index that nothing defines."""
+    whole = tuple(_closed(kernel, tiled) for kernel in program)
+    return whole
+
+
+def _closed(kernel: Kernel, tiled: bool) -> Kernel:
+    kernel = _framed(kernel, tiled)
+    kernel = replace(kernel, body=observed(kernel))
+    return sized(kernel, needs(kernel.body))
+
+
+# ---- a frame for free names
+
+
+def _framed(kernel: Kernel, tiled: bool) -> Kernel:
+    """Free indices become threads (or free loops); free values are loaded."""
+    free = _undefined(kernel.body)
+    indices = _index_names(kernel.body)
+    threads = [name for name in free if name in indices]
+    body: Block = _loaded(kernel.body, [name for name in free if name not in indices], threads)
+    has_tile = any(isinstance(statement, Tile) for statement in body)
+    cooperative = next(nodes(body, *COOPERATIVE), None) is not None
+    axes = tuple(Axis(name, _extent(kernel.body, name), "THREAD") for name in threads)
+    if has_tile:
+        tile = next(statement for statement in body if isinstance(statement, Tile))
+        return replace(kernel, body=(replace(tile, axes=(*axes, *tile.axes)),))
+    if cooperative or (axes and tiled):
+        return replace(kernel, body=(Tile(axes or (Axis("thread", THREADS, "THREAD"),), body),))
+    for axis in reversed(axes):
+        body = (For(axis.name, 0, axis.extent, body, "free"),)
+    return replace(kernel, body=body)
+
+
+def _undefined(body: Block) -> tuple[str, ...]:
+    """The names that are used and that no statement defines."""
+    bound: set[str] = set()
+    used: dict[str, None] = {}
+    for x in walk(body):
+        if isinstance(x, For):
+            bound.add(x.var)
+        elif isinstance(x, Tile):
+            bound |= {axis.name for axis in x.axes}
+        elif isinstance(x, Load | Let | Stage):
+            bound.add(x.dst)
+        elif isinstance(x, Accumulate):
+            bound.add(x.acc)
+        elif isinstance(x, Var):
+            used[x.name] = None
+    return tuple(name for name in used if name not in bound)
+
+
+def _index_names(body: Block) -> set[str]:
+    """The names that stand in indices, bounds and conditions."""
+    found: set[str] = set()
+    for statement in nodes(body, Load, Store, Stage, For, If, Combine):
+        if isinstance(statement, Load):
+            found |= free_names((*statement.idx, statement.when))
+        elif isinstance(statement, Store):
+            found |= free_names(statement.idx)
+        elif isinstance(statement, Stage):
+            found |= free_names((*statement.origin, statement.slot, statement.when))
+        elif isinstance(statement, For):
+            found |= free_names((statement.start, statement.stop))
+        elif isinstance(statement, If):
+            found |= free_names(statement.cond)
+        else:
+            found |= free_names(statement.over)
+    return found
+
+
+def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
+    """Inputs for the values that nothing defines."""
+    loads = tuple(Load(name, f"{name}_in", tuple(map(Var, threads)) or (0,)) for name in values)
+    if loads and len(body) == 1 and isinstance(body[0], Tile):
+        return (replace(body[0], body=(*loads, *body[0].body)),)
+    return (*loads, *body)
+
+
+def _extent(body: Block, name: str) -> int:
+    """As many threads as the slabs that they index have cells."""
+    slabs = {stage.dst: stage for stage in nodes(body, Stage)}
+    fitting = [16]
+    for load in nodes(body, Load):
+        stage = slabs.get(load.buf)
+        if stage is None:
+            continue
+        cells = load.idx[len(load.idx) - len(stage.slab) :]
+        for index, axis in zip(cells, stage.slab, strict=True):
+            terms, constant = linear(index)
+            factor = terms.get(Var(name), 0)
+            if factor > 0 and len(terms) == 1:
+                fitting.append(max(1, (axis.extent - 1 - constant) // factor + 1))
+    return min(fitting) if len(fitting) > 1 else THREADS
+
+
+# ---- what is computed shows
+
+
+def observed(kernel: Kernel) -> Block:
+    """The body with a store for every value and accumulator that is never read."""
+    read = _read(kernel.body)
+    starts = accumulator_scopes(kernel)
+
+    def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], storing: bool) -> Block:
+        out: list[Any] = []
+        for position, statement in enumerate(body):
+            inner = (*path, position)
+            if isinstance(statement, Tile):
+                names = tuple(axis.name for axis in statement.axes)
+                statement = replace(statement, body=block(statement.body, inner, (*around, *names), storing))
+            elif isinstance(statement, For):
+                free = storing and statement.role != "reduce"
+                statement = replace(statement, body=block(statement.body, inner, (*around, statement.var), free))
+            elif isinstance(statement, If):
+                statement = replace(statement, body=block(statement.body, inner, around, storing))
+            out.append(statement)
+        shown = [start.acc for start in starts.get(path, ())]
+        shown += [x.dst for x in body if isinstance(x, Let | Load)]
+        if storing and not (len(body) == 1 and isinstance(body[0], Tile)):
+            out += [_shown(name, around) for name in dict.fromkeys(shown) if name not in read]
+        return tuple(out)
+
+    return block(kernel.body, (), (), True)
+
+
+def _shown(name: str, around: tuple[str, ...]) -> Store:
+    return Store(f"{name}_out", tuple(map(Var, around)) or (0,), Var(name))
+
+
+def _read(body: Block) -> set[str]:
+    """The values that a statement reads, other than an accumulator by its own accumulation."""
+    found: set[str] = set()
+    for statement in nodes(body, Load, Let, Accumulate, Store, If, For, Stage):
+        for field in type(statement).fields:
+            if field.sort in ("Expr", "Over") and field.name != "body":
+                found |= free_names(getattr(statement, field.name))
+    return found
+
+
+# ---- buffers
+
+
+def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
+    """The kernel with every buffer declared, in the shape that its indices need.
+
+    before: what the kernel needed when its buffers were declared; where they were longer or shorter, they stay so.
+    """
+    declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
+    stored = {store.buf for store in nodes(kernel.body, Store)}
+    indexing = _indexing(kernel.body)
+    ins, outs = [], []
+    for name in dict.fromkeys((*declared, *needed.hard, *needed.soft)):
+        hard, soft = needed.hard.get(name), needed.soft.get(name)
+        param = declared.get(name)
+        if param is None:
+            shape = tuple(hard or soft or ())
+            if hard and soft and len(hard) == len(soft):
+                shape = tuple(map(max, zip(hard, soft, strict=True)))
+            param = Param(name, "i64" if name in indexing else "f32", tuple(max(1, n) for n in shape))
+        elif before is not None and (hard or soft):
+            param = replace(param, shape=_kept(param.shape, (hard, soft), before, name))
+        elif hard and len(hard) == len(param.shape):
+            param = replace(param, shape=tuple(map(max, zip(param.shape, hard, strict=True))))
+        is_out = param in kernel.outs or (name in stored and param not in kernel.ins)
+        (outs if is_out else ins).append(param)
+    return replace(kernel, ins=tuple(ins), outs=tuple(outs))
+
+
+def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
+    """A declared shape under other extents: as much longer or shorter than what is needed as it was."""
+    hard, soft = now
+    wanted = soft or hard
+    was = (before.soft if soft else before.hard).get(name)
+    if was is None or len(was) != len(shape):
+        return tuple(shape)
+    floor = hard or [1] * len(shape)
+    return tuple(max(1, low, n + old - past) for low, n, old, past in zip(floor, wanted, shape, was, strict=True))
+
+
+def _indexing(body: Block) -> set[str]:
+    """The buffers whose elements are used as indices."""
+    names = _index_names(body)
+    return {load.buf for load in nodes(body, Load) if load.dst in names}
+
+
+def runnable(program: Program) -> bool:
+    """Whether everything a program calls has a meaning here."""
+    calls = {x.fn for x in walk(program) if hasattr(x, "fn")}
+    return calls <= FUNCTIONS.keys()

@@ -1,0 +1,133 @@
+"""Whether two programs of Loop and Tile IR mean the same: values and stores, under several orders of their threads."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostic import DplcError
+from ...ir.interp import tile
+from ...ir.loop import For
+from ...ir.node import nodes
+from ...ir.program import Kernel, Param
+from ...ir.tile import Tile
+from .extents import TooLarge
+
+Program = tuple[Kernel, ...]
+Arrays = dict[str, Any]
+LARGEST_BLOCK = 1 << 12  # threads and registers of a block
+LARGEST_WORK = 1 << 19  # elements of a tile times turns of its serial loops
+
+
+def inputs_of(program: Program, seed: int) -> Arrays:
+    """Small whole numbers, so that sums are exact in any order; truth values; indices that stay in small tables."""
+    made = {param.name for kernel in program for param in kernel.outs}
+    params = {p.name: p for kernel in program for p in kernel.ins if p.name not in made}
+    return {name: array(param, seed) for name, param in params.items()}
+
+
+def array(param: Param, seed: int) -> Any:
+    """What an input holds; the name and the seed decide."""
+    dice = np.random.default_rng([seed, zlib.crc32(param.name.encode())])
+    shape = tuple(int(n) for n in param.shape)
+    if param.dtype == "b8":
+        return dice.random(shape) < 0.5
+    if param.dtype.startswith("i"):
+        return dice.integers(0, 4, shape)
+    values = dice.integers(-4, 5, shape)
+    return np.where(values == 0, 5, values).astype(float)
+
+
+class Meaning:
+    """What a program computes: the values of its outputs, and how often each element was stored."""
+
+    def __init__(self, values: Arrays, stores: Arrays):
+        self.values, self.stores = values, stores
+
+
+def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
+    """The meaning under one order of threads. Raises ScheduleError for a program that has none, TooLarge."""
+    if work(program) > LARGEST_WORK:
+        raise TooLarge
+    stores: Arrays = {}
+    memory = tile.run(program, inputs, seed, stores)
+    return Meaning({name: memory[name] for name in stores}, stores)
+
+
+def work(program: Program) -> int:
+    """A rough measure of what running costs here."""
+    largest = 0
+    for kernel in program:
+        tiles = list(nodes(kernel.body, Tile))
+        block = math.prod(a.extent for t in tiles for a in t.axes if a.role != "BLOCK")
+        if block > LARGEST_BLOCK:
+            raise TooLarge
+        size = math.prod(axis.extent for t in tiles for axis in t.axes)
+        turns = sum(_turns(statement) for statement in kernel.body)
+        largest = max(largest, size * max(1, turns))
+    return largest
+
+
+def _turns(statement: Any) -> int:
+    inner = sum(_turns(inner) for inner in getattr(statement, "body", ())) or 1
+    if not isinstance(statement, For):
+        return inner
+    stop = statement.stop if isinstance(statement.stop, int) else 8
+    start = statement.start if isinstance(statement.start, int) else 0
+    step = statement.step if isinstance(statement.step, int) else 1
+    return inner * max(1, (stop - start) // max(1, step))
+
+
+def baseline(program: Program, seeds: range) -> tuple[Arrays, Meaning] | None:
+    """Inputs and what the program computes from them; None for one that has no single meaning."""
+    inputs = inputs_of(program, 0)
+    try:
+        first = run(program, inputs, seeds[0])
+        if any((count > 1).any() for count in first.stores.values()):
+            return None
+        for seed in seeds[1:]:
+            if difference(first, run(program, inputs, seed)) is not None:
+                return None
+    except (DplcError, TooLarge, ArithmeticError, ValueError, IndexError, KeyError, TypeError):
+        return None
+    return inputs, first
+
+
+def compare(program: Program, inputs: Arrays, wanted: Meaning, seeds: range, exact: bool = True) -> str | None:
+    """What a program does other than it should, or None."""
+    for seed in seeds:
+        try:
+            problem = difference(wanted, run(program, inputs, seed), exact)
+        except DplcError as error:
+            return "; ".join((error.what, *error.notes, f"thread order {seed}"))
+        if problem is not None:
+            return f"{problem} (thread order {seed})"
+    return None
+
+
+def difference(wanted: Meaning, got: Meaning, exact: bool = True) -> str | None:
+    """Where two meanings differ, in words; None if they do not. Buffers that only the second one has are its own."""
+    for name, values in wanted.values.items():
+        other = got.values.get(name)
+        if other is None or other.shape != values.shape:
+            return f"`{name}` is not stored"
+        counts, stored = wanted.stores[name], got.stores[name]
+        if (counts != stored).any():
+            at = tuple(int(n) for n in np.argwhere(counts != stored)[0])
+            return f"{_place(name, at)} is stored {stored[at]} times, not {counts[at]}"
+        chosen = counts > 0
+        same = (values == other) | ((values != values) & (other != other))
+        if not exact or values.dtype.kind == "f":
+            same = same | np.isclose(values, other, rtol=1e-12 if exact else 1e-9, atol=1e-12 if exact else 1e-9)
+        wrong = chosen & ~same
+        if wrong.any():
+            at = tuple(int(n) for n in np.argwhere(wrong)[0])
+            return f"{_place(name, at)} is {other[at]}, not {values[at]}"
+    return None
+
+
+def _place(name: str, at: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, at))}]"

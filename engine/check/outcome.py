@@ -1,0 +1,120 @@
+"""What checking says: about one subject, and about one rule over all its subjects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Dice(Protocol):
+    """Where generated subjects take their choices from: Hypothesis, or a plain random generator."""
+
+    def number(self, low: int, high: int) -> int:
+        """A whole number, both ends included; `low` is the simplest."""
+        ...
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options; the first is the simplest."""
+        ...
+
+    def often(self, percent: int) -> bool:
+        """True in so many cases of a hundred; False is the simplest."""
+        ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A program that a rule is tried on. value: what the level's checker works with; origin: where it comes from."""
+
+    level: str
+    text: str
+    value: Any = field(compare=False, repr=False)
+    origin: str = ""
+    pinned: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+class Wrong(Exception):
+    """A rule changed the meaning of a subject, or broke it. details: more lines for people."""
+
+    def __init__(self, subject: Subject, problem: str, details: Sequence[str] = ()):
+        super().__init__(problem)
+        self.subject, self.problem, self.details = subject, problem, tuple(details)
+
+
+@dataclass
+class Outcome:
+    """One subject. valid: it has a meaning to compare with; firings: ways to fire that were compared."""
+
+    valid: bool = True
+    firings: int = 0
+    parameters: set[str] = field(default_factory=set)
+    refusals: Counter[str] = field(default_factory=Counter)
+    overlaps: Counter[str] = field(default_factory=Counter)
+    locals: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Verdict:
+    """One rule over all its subjects."""
+
+    rule: str
+    level: str
+    location: str
+    subjects: int = 0
+    discarded: int = 0
+    reached: int = 0
+    firings: int = 0
+    seconds: float = 0.0
+    parameters: set[str] = field(default_factory=set)
+    refusals: Counter[str] = field(default_factory=Counter)
+    overlaps: Counter[str] = field(default_factory=Counter)
+    locals: Counter[str] = field(default_factory=Counter)
+    guards: tuple[str, ...] = ()
+    wrong: Wrong | None = None
+    through: str | None = None  # for a @local rule: the rule that it fired through
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one subject."""
+        self.subjects += 1
+        self.discarded += not outcome.valid
+        self.reached += outcome.firings > 0
+        self.firings += outcome.firings
+        self.parameters |= outcome.parameters
+        self.refusals += outcome.refusals
+        self.overlaps += outcome.overlaps
+        self.locals += outcome.locals
+
+    @property
+    def result(self) -> str:
+        """ok, wrong or vacuous."""
+        if self.wrong is not None:
+            return "wrong"
+        return "ok" if self.firings or self.through else "vacuous"
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """The `where` guards that no subject violated."""
+        return tuple(reason for reason in self.guards if not self.refusals[reason])
+
+    def record(self) -> dict[str, Any]:
+        """For --json."""
+        found = {
+            "rule": self.rule, "level": self.level, "location": self.location, "result": self.result,
+            "subjects": self.subjects, "discarded": self.discarded, "reached": self.reached, "firings": self.firings,
+            "parameters": sorted(self.parameters), "guards": len(self.guards), "untested_guards": list(self.untested),
+            "overlaps": dict(self.overlaps), "notes": self.notes, "seconds": round(self.seconds, 3),
+        }  # fmt: skip
+        if self.through:
+            found["through"] = self.through
+        if self.wrong is not None:
+            subject = self.wrong.subject
+            found["counterexample"] = {
+                "problem": self.wrong.problem, "details": list(self.wrong.details), "subject": subject.text,
+                "origin": subject.origin,
+            }  # fmt: skip
+        return found

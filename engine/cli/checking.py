@@ -1,0 +1,134 @@
+"""`dplc run --check`: the kernels in the emulator's checked mode."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from ...codegen.emulator.checking import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, Finding
+from ...codegen.emulator.runtime import EmulatorError, Site
+from ...ir.diagnostic import DplcError, UsageError
+from ..api import Compiled
+from ..compiler import Compilation
+from ..reference import accepted, errors, run_reference
+from .compiling import compile_text, machine_for, print_trace
+from .show import print_json, progress, write
+
+LINE_WIDTH = 72
+
+
+def check_expression(
+    text: str, blocks: str | None, device: str | None, seed: int, as_json: bool, target: str | None, rules: list[Path],
+    settings: list[str], verbose: int,
+) -> None:  # fmt: skip
+    """`dplc run --check`. Raises DplcError where something was found."""
+    if device not in (None, "emulator"):
+        raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
+    compilation = compile_text(text, seed, rules, settings, machine_for(target, "emulator"), verbose)
+    print_trace(compilation, 0 if as_json else verbose)
+    checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
+    absolute, relative, ok = _run(compilation, checker)
+    found = checker.findings
+    if as_json:
+        print_json(
+            {"ok": ok and not found, "findings": [dataclasses.asdict(finding) for finding in found]}
+            | {"kernels": [_record(launch) for launch in checker.launches], "orders": list(checker.orders)}
+            | {"max_abs_err": absolute, "max_rel_err": relative}
+        )
+    else:
+        write("\n".join(_report(checker, blocks is None, absolute, relative, ok)) + "\n")
+    if found:
+        raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
+    if not ok:
+        raise DplcError(f"the result is off by {relative:.2e} of the largest value")
+
+
+def _run(compilation: Compilation, checker: CheckingExecutor) -> tuple[float | None, float | None, bool]:
+    """Largest error, the same over the largest value, and whether they pass; None where a kernel did not end."""
+    compiled = Compiled(compilation, "emulator")
+    compiled.executor = checker
+    captured = compilation.captured
+    with progress("running in checked mode"):
+        try:
+            results = compiled.run({})
+        except EmulatorError:
+            return None, None, False  # it is among the findings
+    references = run_reference(captured, captured.tensors)
+    return *errors(results, references), accepted(results, references, captured.reference)
+
+
+# ---- for programs
+
+
+def _record(launch: CheckedLaunch) -> dict[str, Any]:
+    return {
+        "name": launch.kernel.name,
+        "grid": list(launch.kernel.grid),
+        "blocks": list(launch.blocks),
+        "whole": launch.whole,
+        "sites": [
+            dataclasses.asdict(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites
+        ],
+    }
+
+
+# ---- for people
+
+
+def _report(
+    checker: CheckingExecutor, default: bool, absolute: float | None, relative: float | None, ok: bool
+) -> list[str]:
+    lines: list[str] = []
+    for launch in checker.launches:
+        lines += [_heading(launch), *_table(launch), ""]
+        for finding in launch.findings:
+            lines += [*_found(finding), ""]
+    if default and not all(launch.whole for launch in checker.launches):
+        lines.append(f"grids of more than {SMALL} threads: {', '.join(DEFAULT_BLOCKS)} blocks; `--blocks all` checks every one")
+    if absolute is not None:
+        verdict = "ok" if ok else "WRONG"
+        lines.append(f"against float64: max|error| {absolute:.2e}, over max|reference| {relative:.2e}: {verdict}")
+    count = len(checker.findings)
+    lines.append(f"{count or 'no'} finding{'' if count == 1 else 's'}")
+    return lines
+
+
+def _heading(launch: CheckedLaunch) -> str:
+    kernel, blocks = launch.kernel, launch.blocks
+    some = f"blocks {', '.join(map(str, blocks[:16]))}{', ..' if len(blocks) > 16 else ''} of {kernel.blocks}"
+    which = f"all {kernel.blocks} blocks" if launch.whole else some
+    return f"kernel {kernel.name}: {which} of {kernel.block} threads, {len(ORDERS)} orders of threads"
+
+
+def _table(launch: CheckedLaunch) -> list[str]:
+    """What each access costs: 32-byte sectors of global memory, wavefronts of shared memory, per request of a warp."""
+    if not launch.sites:
+        return []
+    head = ("line", "access", "bytes", "requests", "cost", "ideal", "per request", "")
+    rows = [head, *(_row(launch, site) for site in sorted(launch.sites, key=lambda s: (s.line, s.access)))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
+    left = (1,)  # columns of words
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=False))
+        )
+        + (f"  {row[-1]}" if row[-1] else "")
+        for row in rows
+    ]
+
+
+def _row(launch: CheckedLaunch, site: Site) -> tuple[str, ...]:
+    text = launch.line(site)
+    short = text if len(text) <= LINE_WIDTH else text[: LINE_WIDTH - 2] + ".."
+    each = f"{site.cost / site.requests:.2f} {site.unit}"
+    return (
+        str(site.line), site.access, str(site.width), str(site.requests), str(site.cost), str(site.ideal), each, short,
+    )  # fmt: skip
+
+
+def _found(finding: Finding) -> list[str]:
+    order = ("forwards", "backwards", "shuffled")[min(finding.order, 2)]
+    return [f"FOUND {finding.message}", f"  threads started {order}", *(f"  {line}" for line in finding.lines)]

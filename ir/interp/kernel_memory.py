@@ -1,0 +1,174 @@
+"""Shared memory of some blocks, byte-addressed, with all that orders accesses to it; and accesses to global memory.
+
+Shared memory is counted in cells: as many bytes as the smallest element that a kernel keeps there. Every cell remembers
+what starts in it and who last wrote and read it in which epoch (the stretch between two barriers), so that finding a race
+does not depend on luck.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..facts.layout import DTYPE_BYTES
+from .scalar import KINDS, ScheduleError
+
+EPOCH = 1 << 12  # threads of an epoch: `epoch * EPOCH + thread` says who and when
+SEVERAL = EPOCH - 1
+FIRST_BYTES = 16  # global buffers start at multiples of this
+CODES = {dtype: number + 1 for number, dtype in enumerate(KINDS)}  # 0: nobody wrote here
+INSIDE = len(CODES) + 1  # a cell in which an element goes on
+
+
+class Lanes(NamedTuple):
+    """The threads of a batch that take part in an access, and where each goes. All are arrays of one length.
+
+    flat: position in an array of (blocks, threads). address: elements of a buffer, or bytes of shared memory.
+    """
+
+    flat: np.ndarray
+    block: np.ndarray
+    thread: np.ndarray
+    address: np.ndarray
+
+    def chosen(self, which: np.ndarray) -> Lanes:
+        return Lanes(self.flat[which], self.block[which], self.thread[which], self.address[which])
+
+
+class Copy(NamedTuple):
+    """An asynchronous copy on its way. values: bits, a row for each thread."""
+
+    lanes: Lanes
+    dtype: str
+    values: np.ndarray
+
+
+def bits_of(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Values as 64 bits each, whatever their kind."""
+    values = np.ascontiguousarray(values, KINDS[dtype])
+    return values.astype(np.int64) if dtype == "b8" else values.view(np.int64)
+
+
+def values_of(bits: np.ndarray, dtype: str) -> np.ndarray:
+    return bits != 0 if dtype == "b8" else np.ascontiguousarray(bits).view(KINDS[dtype])
+
+
+class SharedMemory:
+    """The shared memory of a batch of blocks. unit: bytes of a cell."""
+
+    def __init__(self, blocks: int, size: int, unit: int):
+        self.size, self.unit = size, unit
+        self.cells_per_block = -(-size // unit)
+        count = blocks * self.cells_per_block
+        self.bits = np.zeros(count, np.int64)
+        self.starts = np.zeros(count, np.int8)
+        self.in_flight = np.zeros(count, bool)
+        self.writes, self.reads = np.full(count, -1), np.full(count, -1)
+        self.epoch = 0
+
+    def cells(self, lanes: Lanes, dtype: str, width: int) -> tuple[np.ndarray, int]:
+        """The cells of an access, a row for each thread; and how many cells make an element."""
+        item = DTYPE_BYTES[dtype]
+        check_aligned(lanes.address, item * width)
+        if np.any((lanes.address < 0) | (lanes.address + item * width > self.size)):
+            raise ScheduleError(f"access outside of the {self.size} bytes of shared memory")
+        first = lanes.block * self.cells_per_block + lanes.address // self.unit
+        return first[:, None] + np.arange(width * item // self.unit), item // self.unit
+
+    def stamp(self, lanes: Lanes, cells: np.ndarray) -> np.ndarray:
+        """Who and when, for every cell of an access."""
+        return np.broadcast_to((self.epoch * EPOCH + lanes.thread)[:, None], cells.shape)
+
+    # ---- reading
+
+    def load(self, lanes: Lanes, dtype: str, width: int) -> np.ndarray:
+        """What threads read: a row for each."""
+        cells, step = self.cells(lanes, dtype, width)
+        self.check_readable(cells, dtype, width, step)
+        stamp, writes = self.stamp(lanes, cells), self.writes[cells]
+        if np.any((writes >= self.epoch * EPOCH) & (writes != stamp)):
+            raise ScheduleError("race: shared memory is read before a barrier after it was written")
+        self.note_readers(cells, stamp)
+        return values_of(self.bits[cells[:, ::step]], dtype)
+
+    def check_readable(self, cells: np.ndarray, dtype: str, width: int, step: int) -> None:
+        if np.any(self.in_flight[cells]):
+            raise ScheduleError("shared memory is read while a copy to it is in flight: no WaitGroup")
+        starts = self.starts[cells]
+        if np.any(starts == 0):
+            raise ScheduleError("uninitialised shared memory is read")
+        if np.any(starts != self.marks(dtype, width, step)):
+            raise ScheduleError(f"shared memory is read as {dtype}, but something else was written there")
+
+    def note_readers(self, cells: np.ndarray, stamp: np.ndarray) -> None:
+        before = self.reads[cells]
+        others = (before >= self.epoch * EPOCH) & (before != stamp)
+        self.reads[cells] = stamp
+        others |= self.reads[cells] != stamp
+        self.reads[cells[others]] = self.epoch * EPOCH + SEVERAL
+
+    def marks(self, dtype: str, width: int, step: int) -> np.ndarray:
+        """What stands in `starts` where some elements are."""
+        return np.tile(np.array([CODES[dtype]] + [INSIDE] * (step - 1), np.int8), width)
+
+    # ---- writing
+
+    def store(self, lanes: Lanes, dtype: str, bits: np.ndarray) -> None:
+        """Threads write, each a row."""
+        cells, step = self.cells(lanes, dtype, bits.shape[1])
+        stamp = self.check_free(lanes, cells)
+        self.put(cells, dtype, bits, step)
+        self.writes[cells] = stamp
+
+    def check_free(self, lanes: Lanes, cells: np.ndarray) -> np.ndarray:
+        """May these threads overwrite these cells now? The stamp that they leave there."""
+        stamp, now = self.stamp(lanes, cells), self.epoch * EPOCH
+        if np.any(self.in_flight[cells]):
+            raise ScheduleError("shared memory is overwritten while a copy to it is in flight")
+        reads, writes = self.reads[cells], self.writes[cells]
+        if np.any((reads >= now) & (reads != stamp)):
+            raise ScheduleError("race: shared memory is overwritten while others may read it: no barrier in between")
+        self.writes[cells] = stamp
+        if np.any((writes >= now) & (writes != stamp)) or np.any(self.writes[cells] != stamp):
+            raise ScheduleError("race: shared memory is written by two threads between two barriers")
+        self.writes[cells] = writes
+        return stamp
+
+    def put(self, cells: np.ndarray, dtype: str, bits: np.ndarray, step: int) -> None:
+        self.bits[cells[:, ::step]] = bits
+        self.starts[cells] = self.marks(dtype, bits.shape[1], step)
+
+    # ---- asynchronous copies
+
+    def begin(self, copy: Copy, early: bool) -> None:
+        """A copy sets out. Until it has landed the cells hold the new values, or what they held before."""
+        cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
+        self.check_free(copy.lanes, cells)
+        self.in_flight[cells] = True
+        if np.unique(cells).size != cells.size:
+            raise ScheduleError("race: two threads copy to the same shared memory")
+        if early:
+            self.put(cells, copy.dtype, copy.values, step)
+
+    def land(self, copy: Copy) -> None:
+        """A copy has landed: its own thread may read, others after the next barrier."""
+        cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
+        self.put(cells, copy.dtype, copy.values, step)
+        self.in_flight[cells] = False
+        self.writes[cells] = self.stamp(copy.lanes, cells)
+
+
+def check_aligned(address: np.ndarray, size: int) -> None:
+    """Raises ScheduleError where an access of `size` bytes does not start at a multiple of them."""
+    if np.any(address % size):
+        raise ScheduleError(f"misaligned: an access of {size} bytes at byte {address[address % size != 0][0]}")
+
+
+def elements(array: np.ndarray, lanes: Lanes, dtype: str, width: int, what: str) -> np.ndarray:
+    """The elements of a buffer that threads access, a row for each."""
+    if np.any((lanes.address < 0) | (lanes.address + width > array.size)):
+        wrong = lanes.address[(lanes.address < 0) | (lanes.address + width > array.size)][0]
+        raise ScheduleError(f"{what} out of bounds: element {wrong} of {array.size}")
+    check_aligned(lanes.address * DTYPE_BYTES[dtype], min(width * DTYPE_BYTES[dtype], FIRST_BYTES))
+    return lanes.address[:, None] + np.arange(width)

@@ -1,0 +1,155 @@
+"""The registers of the threads of some blocks, and the meaning of expressions over them.
+
+A value is an array that broadcasts to (blocks, threads). Registers that nobody wrote are poison.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, is_int
+from ..functions import FUNCTIONS
+from ..kernel import Element
+from ..node import Expr, memoised, nodes
+from .scalar import KINDS, ScheduleError
+
+Place = tuple[str, tuple[int, ...]]
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **COMPARISONS, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "^": operator.xor,
+    "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+POISON: dict[Any, Any] = {np.float64: np.nan, np.int64: -(2**62) + 99991, np.bool_: True}
+
+
+def cast(value: Any, dtype: str) -> np.ndarray:
+    """A value as a dtype; floats are free of rounding, integers exact."""
+    return np.asarray(value).astype(KINDS[dtype], copy=False)
+
+
+def both(mask: Any, condition: Any) -> Any:
+    """The threads of a mask (None: all) for which a condition holds."""
+    if condition is True:
+        return mask
+    return condition if mask is None else mask & condition
+
+
+@memoised
+def divides(e: Any) -> bool:
+    """Whether an expression has a quotient or remainder that C rounds to zero: all but shifts and masks."""
+    return any(
+        part.op in ("//", "%") and not (is_int(part.b) and part.b > 0 and part.b & (part.b - 1) == 0)
+        for part in nodes(e, Binary)
+    )
+
+
+class Registers:
+    """What the threads hold: scalars, and arrays of registers by place."""
+
+    def __init__(self, env: Mapping[str, Any]):
+        self.env = dict(env)
+        self.dtypes: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.arrays: dict[str, dict[tuple[int, ...], Any]] = {}
+
+    def declare(self, name: str, dtype: str, shape: tuple[int, ...], fill: Any) -> None:
+        """New registers, all poison or all with one value."""
+        kind = KINDS[dtype]
+        start = cast(POISON[kind] if fill is None else fill, dtype)
+        self.dtypes[name], self.shapes[name] = dtype, shape
+        if shape:
+            self.arrays[name] = {place: start for place in np.ndindex(*shape)}
+        else:
+            self.env[name] = start
+
+    def define(self, name: str, dtype: str, value: Any) -> None:
+        self.dtypes[name], self.shapes[name] = dtype, ()
+        self.env[name] = cast(value, dtype)
+
+    def put(self, place: Place, value: Any, mask: Any) -> None:
+        """Change one register of the threads in the mask."""
+        name, index = place
+        value = cast(value, self.dtypes[name])
+        if mask is not None:
+            value = np.where(mask, value, self.get(place))
+        if index:
+            self.arrays[name][index] = value
+        else:
+            self.env[name] = value
+
+    def get(self, place: Place) -> Any:
+        name, index = place
+        return self.arrays[name][index] if index else self.env[name]
+
+    def place(self, e: Expr) -> Place:
+        """The register that an expression names."""
+        return self.run(e, 1)[0]
+
+    def run(self, e: Expr, width: int) -> list[Place]:
+        """`width` neighbouring registers, from the one that an expression names, or along the index that it leaves out."""
+        if not isinstance(e, Var | Element) or e.name not in self.dtypes:
+            raise ScheduleError("this is no place")
+        shape = self.shapes[e.name]
+        index = tuple(int(self.value(i, None)) for i in e.index) if isinstance(e, Element) else ()
+        if len(index) == len(shape) - 1 and width > 1:
+            index = (*index, 0)
+        if len(index) != len(shape) or (width > 1 and not shape):
+            raise ScheduleError(f"`{e.name}` has {len(shape)} dimensions")
+        if not shape:
+            return [(e.name, ())]
+        last = index[-1]
+        if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)) or last + width > shape[-1]:
+            raise ScheduleError(f"`{e.name}` has no such registers")
+        return [(e.name, (*index[:-1], last + lane)) for lane in range(width)]
+
+    # ---- expressions
+
+    def value(self, e: Any, mask: Any) -> Any:
+        """The value of an expression. What is checked, is checked for the threads in the mask only."""
+        kind = e.__class__
+        if kind is Var:
+            return self.scalar(e.name)
+        if kind is Element:
+            return self.get(self.place(e))
+        if kind is Sum:
+            result = e.constant
+            for atom, factor in e.terms:
+                result = result + self.value(atom, mask) * factor
+            return result
+        if kind is Call:
+            return self.call(e, mask)
+        if kind is Binary:
+            return self.binary(e, mask)
+        if kind is Not:
+            return np.logical_not(self.value(e.a, mask))
+        return e
+
+    def scalar(self, name: str) -> Any:
+        if name not in self.env:
+            raise ScheduleError(f"undefined name `{name}`" if name not in self.arrays else f"`{name}` is an array")
+        return self.env[name]
+
+    def call(self, e: Any, mask: Any) -> Any:
+        if e.fn == "where" and divides(e):  # the side that is not chosen is not computed
+            chosen = np.asarray(self.value(e.args[0], mask), bool)
+            return np.where(
+                chosen,
+                self.value(e.args[1], both(mask, chosen)),
+                self.value(e.args[2], both(mask, ~chosen)),
+            )
+        args = [self.value(arg, mask) for arg in e.args]
+        return cast(args[0], e.fn) if e.fn in KINDS else FUNCTIONS[e.fn].numpy(*args)
+
+    def binary(self, e: Any, mask: Any) -> Any:
+        a = self.value(e.a, mask)
+        if e.op in ("and", "or") and divides(e.b):
+            mask = both(mask, np.asarray(a, bool) if e.op == "and" else ~np.asarray(a, bool))
+        b = self.value(e.b, mask)
+        if e.op in ("//", "%") and divides(e):
+            wrong = (np.asarray(a) < 0) | (np.asarray(b) <= 0)
+            if np.any(wrong if mask is None else wrong & mask):
+                raise ScheduleError(f"`{e.op}` of a negative number, or by one that is not positive")
+        return OPERATORS[e.op](a, b)
