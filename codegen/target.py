@@ -19,6 +19,9 @@ class Target:
 
     arch: the name for the assembler (`sm_90a`); sm: 80, 90, 120; smem: shared memory a block may use; slab: the largest
     piece of it that one staged operand should take; recompute: how often a value may be computed again rather than stored.
+    Of one multiprocessor: threads, registers, blocks that it holds; schedulers, each of which issues one instruction of a
+    warp per clock; fp32_per_clock, special_per_clock: lanes of the pipes; shared_bytes_per_clock.
+    tensor_flops_per_second: dense, 16 bit; memory_latency_seconds, launch_seconds: typical, not measured.
     """
 
     name: str
@@ -35,6 +38,13 @@ class Target:
     clock: float
     fp32_per_clock: int
     recompute: int
+    blocks: int
+    schedulers: int
+    special_per_clock: int
+    shared_bytes_per_clock: int
+    tensor_flops_per_second: float
+    memory_latency_seconds: float
+    launch_seconds: float
 
 
 @functools.cache

@@ -1,0 +1,93 @@
+"""The analytic model (DESIGN.md, section 8): T = waves x max(DRAM, L2 fill, shared memory, issue, tensor) + prologue +
+epilogue + launch.
+
+Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource. How many fit
+is never a score by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of
+the grid, so one block too many costs a wave, but not a full one.
+
+Rates are published peaks, so predictions are optimistic; latencies inside of a loop, the order of blocks and hits in L1 are
+not modelled. Made for ranking variants of one kernel and for seeing what binds, not for absolute times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...codegen.target import Target
+from .census import LANES, Census
+
+BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
+REGISTER_GRAIN = 8
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
+
+    bounds: {resource: the seconds it alone would take, summed over waves}; binding: the resource that takes longest.
+    """
+
+    seconds: float
+    fixed: float
+    waves: int
+    resident: int
+    bounds: dict[str, float]
+
+    @property
+    def binding(self) -> str:
+        variable = max(self.bounds, key=lambda name: self.bounds[name])
+        return variable if self.bounds[variable] > self.fixed else "launch"
+
+
+def resident_blocks(launch: Census, target: Target) -> int:
+    """Blocks that one multiprocessor holds at once. Registers count only where they are known."""
+    limits = [
+        target.blocks,
+        target.threads // launch.threads,
+        (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE),
+    ]
+    if launch.registers:
+        rounded = -(-launch.registers // REGISTER_GRAIN) * REGISTER_GRAIN
+        limits.append(target.registers // (rounded * -(-launch.threads // LANES) * LANES))
+    return max(1, min(limits))
+
+
+def predict(launch: Census, target: Target) -> Prediction:
+    """What one launch takes, in seconds, predicted."""
+    resident = resident_blocks(launch, target)
+    wide = resident * target.multiprocessors
+    full, rest = divmod(launch.blocks, wide)
+    waves = [wide] * min(full, 1) + [rest] * bool(rest)
+    weights = [full] * min(full, 1) + [1] * bool(rest)
+    bounds: dict[str, float] = {}
+    variable = 0.0
+    for blocks, times in zip(waves, weights, strict=True):
+        taken = wave(launch, target, blocks)
+        variable += times * max(taken.values())
+        for name, seconds in taken.items():
+            bounds[name] = bounds.get(name, 0.0) + times * seconds
+    # the first loads of the first wave and the last stores of the last have nothing to hide behind
+    fixed = target.launch_seconds + 1.5 * target.memory_latency_seconds
+    return Prediction(variable + fixed, fixed, full + bool(rest), resident, bounds)
+
+
+def wave(launch: Census, target: Target, blocks: int) -> dict[str, float]:
+    """The seconds that each resource needs for a wave of so many blocks."""
+    each = -(-blocks // target.multiprocessors)  # on the busiest multiprocessor
+    warps = each * -(-launch.threads // LANES)
+    cycle = 1.0 / target.clock
+    issue = launch.issued / min(target.schedulers, warps)
+    pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
+    return {
+        "DRAM": launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
+        "L2": each * launch.fill * target.multiprocessors / target.l2_bytes_per_second,
+        "shared": each * launch.wavefronts * 128 / target.shared_bytes_per_clock * cycle,
+        "issue": each * max(issue, pipes) * cycle,
+        "tensor": each * launch.tensor * target.multiprocessors / target.tensor_flops_per_second,
+    }
+
+
+def predict_program(launches: Iterable[Census], target: Target) -> float:
+    """Seconds of a sequence of launches, predicted: one after the other."""
+    return sum(predict(launch, target).seconds for launch in launches)
