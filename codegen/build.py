@@ -71,8 +71,13 @@ def host_text(kernels: Sequence[CudaKernel]) -> str:
 
 
 def _entry_point(kernel: CudaKernel) -> str:
-    arguments = ", ".join(f"dplc_argument{{a[{index}]}}" for index in range(len(kernel.params)))
-    return f'extern "C" void dplc_enter_{kernel.name}(void* const* a) {{ dplc_kernel_{kernel.name}({arguments}); }}\n'
+    forms = {"tensor_map": "*static_cast<const TensorMap*>(a[{0}])"}
+    arguments = ", ".join(
+        forms.get(param.role, "dplc_argument{{a[{0}]}}").format(index) for index, param in enumerate(kernel.params)
+    )
+    entry = f"dplc_enter_{kernel.name}(void* const* a) {{ dplc_kernel_{kernel.name}({arguments}); }}"
+    maps = "".join(str(int(param.role == "tensor_map")) for param in kernel.params)
+    return f'extern "C" void {entry}\nextern "C" const char dplc_maps_{kernel.name}[] = "{maps}";\n'
 
 
 def _sources(text: str) -> dict[str, str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..ir.diagnostic import InternalError
-from ..ir.kernel import Launch
+from ..ir.kernel import Launch, TensorMap
+from ..ir.node import nodes
 from ..ir.program import Kernel
 from .cuda_statements import Printer
-from .kernel import CudaKernel, KernelParam
+from .kernel import Box, CudaKernel, KernelParam
 from .materialise import materialise
 from .names import safe_kernel_name, safe_names
 from .target import Target
@@ -29,6 +30,7 @@ def print_cuda(kernel: Kernel, rules: Sequence[str] = ()) -> CudaKernel:
     names = safe_names(kernel)
     params = [KernelParam(names[p.name], p.dtype, p.shape, "in") for p in kernel.ins]  # type: ignore[arg-type]
     params += [KernelParam(names[p.name], p.dtype, p.shape, "out") for p in kernel.outs]  # type: ignore[arg-type]
+    params += [tensor_map(kernel, stmt, names) for stmt in nodes(launch.body, TensorMap)]
     comment = header(launch, rules)
     name = safe_kernel_name(kernel.name)
     lines = [f"// {line}" for line in comment.splitlines()]
@@ -40,6 +42,13 @@ def print_cuda(kernel: Kernel, rules: Sequence[str] = ()) -> CudaKernel:
     text = "\n".join([*lines, "}"]) + "\n"
     x, y, z = launch.grid
     return CudaKernel(name, text, (x, y, z), launch.block, launch.shared, tuple(params), comment)
+
+
+def tensor_map(kernel: Kernel, stmt: TensorMap, names: Mapping[str, str]) -> KernelParam:
+    """The parameter through which TMA finds boxes of an input."""
+    (source,) = (param for param in kernel.ins if param.name == stmt.src)
+    box = Box(names[source.name], stmt.box, stmt.swizzle)
+    return KernelParam(names[stmt.dst], source.dtype, source.shape, "tensor_map", box)  # type: ignore[arg-type]
 
 
 def header(launch: Launch, rules: Sequence[str]) -> str:

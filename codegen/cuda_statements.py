@@ -19,14 +19,20 @@ from ..ir.kernel import (
     Butterfly,
     Commit,
     CopyAsync,
+    CopyBox,
     Define,
     Element,
+    Expect,
+    FenceBarriers,
+    InitBarrier,
     LoadFrom,
     Loop,
     Registers,
     Replicate,
     StoreTo,
+    TensorMap,
     WaitGroup,
+    WaitPhase,
 )  # fmt: skip
 from ..ir.node import Expr
 from ..ir.program import Block, Kernel, Stmt
@@ -305,6 +311,14 @@ class Printer:
         arguments = [self.text(condition) for _, condition in kept] + [self.address(stmt.to), self.address(stmt.source)]
         return f"{name}({', '.join(arguments)});"
 
+    def copy_box(self, stmt: CopyBox) -> str:
+        places = ", ".join(self.text(e) for e in reversed(stmt.at))  # the innermost first, as in a tensor map
+        barrier = self.address(stmt.barrier)
+        return f"copy_box_{len(stmt.at)}d({self.address(stmt.to)}, {self.names[stmt.map]}, {barrier}, {places});"
+
+    def wait_phase(self, stmt: WaitPhase) -> str:
+        return f"mbarrier_wait({self.address(stmt.barrier)}, {self.text(stmt.parity)});"
+
 
 PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     Define: Printer.define,
@@ -321,5 +335,11 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     CopyAsync: Printer.copy,
     Commit: lambda printer, stmt: "cp_async_commit();",
     WaitGroup: lambda printer, stmt: f"cp_async_wait<{stmt.keep}>();",
+    TensorMap: lambda printer, stmt: [],
+    InitBarrier: lambda printer, stmt: f"mbarrier_init({printer.address(stmt.at)}, 1);",
+    FenceBarriers: lambda printer, stmt: "mbarrier_fence();",
+    Expect: lambda printer, stmt: f"mbarrier_expect({printer.address(stmt.barrier)}, {stmt.bytes});",
+    CopyBox: Printer.copy_box,
+    WaitPhase: Printer.wait_phase,
     Barrier: lambda printer, stmt: "block_sync();",
 }

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 DtypeName = Literal["f32", "f16", "bf16", "i32", "i64", "b8"]
-Role = Literal["in", "out"]
+Role = Literal["in", "out", "tensor_map"]
 
 
 class Dtype(NamedTuple):
@@ -69,16 +69,57 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Box:
+    """What a tensor map adds to the buffer it describes: the parameter with that buffer, sides of a box, swizzle.
+
+    sides are elements, outermost dimension first, as a shape is; swizzle is 0 or the bytes that a row spans.
+    """
+
+    source: str
+    sides: tuple[int, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True)
 class KernelParam(Buffer):
-    """A pointer parameter of a kernel. Role "in": read only for the whole launch. "out": written, and perhaps read."""
+    """A parameter of a kernel: a pointer, or a tensor map.
+
+    Role "in": a buffer that is read only for the whole launch. "out": written, and perhaps read. "tensor_map": how TMA
+    finds boxes of an "in" buffer; dtype and shape are that buffer's, and so is the buffer a launch binds it to.
+    """
 
     role: Role = "in"
+    box: Box | None = None
 
     @property
     def declaration(self) -> str:
         """The parameter as kernel text: `const float* __restrict__ x`."""
+        if self.role == "tensor_map":
+            return f"const __grid_constant__ TensorMap {self.name}"
         const = "const " if self.role == "in" else ""
         return f"{const}{DTYPES[self.dtype].c_type}* __restrict__ {self.name}"
+
+
+class TensorView(NamedTuple):
+    """What a tensor map says, innermost dimension first: elements, bytes from one to the next of the others, elements.
+
+    The innermost dimension has no stride: its elements are neighbours.
+    """
+
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    item_bytes: int
+    swizzle: int
+
+    @classmethod
+    def of(cls, param: KernelParam) -> TensorView:
+        """The view of a parameter of role "tensor_map"."""
+        if param.box is None:
+            raise ValueError(f"`{param.name}` is no tensor map")
+        size = DTYPES[param.dtype].item_bytes
+        strides = tuple(size * math.prod(param.shape[dim + 1 :]) for dim in range(len(param.shape)))
+        return cls(param.shape[::-1], strides[:-1][::-1], param.box.sides[::-1], size, param.box.swizzle)
 
 
 @dataclass(frozen=True)

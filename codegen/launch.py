@@ -28,6 +28,7 @@ from .build import build_device, device_text
 from .emulator.executor import EmulatorExecutor
 from .emulator.runtime import EmulatorError
 from .kernel import Buffer, CudaKernel, Program
+from .tensor_maps import encode, parameter_format
 
 __all__ = ["CudaExecutor", "DeviceError", "EmulatorError", "EmulatorExecutor", "Executor", "LaunchError", "executor"]
 
@@ -113,7 +114,7 @@ class CudaExecutor:
         with self._stream() as stream:
             for launch in program.launches():
                 pointers = [tensors[name].data_ptr() for name in launch.buffers]
-                self._launch(launch.kernel, pointers, stream)
+                self._launch(launch.kernel, arguments(launch.kernel, pointers), stream)
         self.notes = tuple(notes)
         if any(is_tensor(value) for value in arrays.values()):
             return {buffer.name: tensors[buffer.name] for buffer in program.outputs}
@@ -153,11 +154,11 @@ class CudaExecutor:
         finally:
             self._driver.Context.pop()
 
-    def _launch(self, kernel: CudaKernel, pointers: list[int], stream: Any) -> None:
+    def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
         function = self._functions.get(kernel)
         if function is None:
             function = self._functions[kernel] = self._load(kernel)
-        function.prepared_async_call(kernel.grid, (kernel.block, 1, 1), stream, *pointers, shared_size=kernel.smem)
+        function.prepared_async_call(kernel.grid, (kernel.block, 1, 1), stream, *values, shared_size=kernel.smem)
 
     def _load(self, kernel: CudaKernel) -> Any:
         module = self._driver.module_from_buffer(self._build(kernel))
@@ -170,12 +171,20 @@ class CudaExecutor:
                     f"{self._gpu.name()} has {limit}"
                 )
             function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.smem)
-        function.prepare("P" * len(kernel.params))
+        function.prepare(parameter_format(kernel.params))
         return function
 
     def _build(self, kernel: CudaKernel) -> bytes:
         """The image the driver loads."""
         return build_device(device_text([kernel]), self.target)
+
+
+def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
+    """What a launch passes for each parameter, given the address of its buffer. Raises TensorMapError."""
+    return [
+        encode(param, pointer) if param.role == "tensor_map" else pointer
+        for param, pointer in zip(kernel.params, pointers, strict=True)
+    ]
 
 
 def _import(name: str, fix: str) -> Any:

@@ -28,7 +28,7 @@ KEYWORDS = frozenset(
         threadIdx blockIdx blockDim gridDim warpSize dim3 float2 float4 int2 int4 f16 bf16 size_t uint8_t uint16_t
         uint32_t uint64_t int32_t int64_t
 
-        memcpy assert site NULL NAN INFINITY EOF linux unix major minor main
+        memcpy assert site TensorMap NULL NAN INFINITY EOF linux unix major minor main
         """,
     )
 )
@@ -44,7 +44,7 @@ def reserved() -> frozenset[str]:
     """Identifiers that mean something where a kernel stands: keywords, the prelude's functions, those of scalar.py."""
     prelude = PRELUDE.read_text()
     functions = set(re.findall(r"DPLC_FN [\w:]+(?: [\w:]+)*?[ *]+(\w+)\(", prelude)) | set(
-        re.findall(r"DPLC_CP_ASYNC\((\w+)", prelude)
+        re.findall(r"DPLC_(?:CP_ASYNC|COPY_BOX)\((\w+)", prelude)
     )
     functions |= {
         name + end for name in list(functions) if name.startswith("cp_async") for end in ("_if", "_zfill", "_if_zfill")

@@ -29,7 +29,7 @@ typedef unsigned long long uint64_t;
 #define DPLC_INF __int_as_float(0x7f800000)
 #define DPLC_NAN __int_as_float(0x7fc00000)
 #define DPLC_DYN_SMEM(T, name)                                        \
-  extern __shared__ __align__(128) unsigned char dplc_dynamic_smem[]; \
+  extern __shared__ __align__(1024) unsigned char dplc_dynamic_smem[]; \
   T* name = reinterpret_cast<T*>(dplc_dynamic_smem)
 
 struct f16 {
@@ -243,6 +243,50 @@ DPLC_CP_ASYNC(cp_async16, "cg", 16)
 DPLC_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the latest N committed groups of this thread have landed.
 template <int N> DPLC_FN void cp_async_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory"); }
+
+// ---- boxes, global to shared, by the TMA engine (sm_90 and later) --------------------------------------------------
+// One thread announces bytes at an mbarrier and copies boxes of a tensor; a phase of the mbarrier ends when all of them
+// have landed. `x` is the element of the innermost dimension where the box begins; what lies outside is zero.
+
+struct __align__(64) TensorMap {  // a CUtensorMap
+  uint64_t opaque[16];
+};
+
+DPLC_FN void mbarrier_init(uint32_t a, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(a), "r"(arrivals) : "memory");
+}
+// What this thread initialised is there for the TMA engine; other threads need a block_sync.
+DPLC_FN void mbarrier_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" : : : "memory");
+}
+// Arrives, and lets the phase end only after so many bytes.
+DPLC_FN void mbarrier_expect(uint32_t a, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(a), "r"(bytes) : "memory");
+}
+// Until the latest phase of this parity has ended.
+DPLC_FN void mbarrier_wait(uint32_t a, int parity) {
+  int done;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(a), "r"(parity) : "memory");
+  } while (!done);
+}
+
+#define DPLC_COPY_BOX(name, rank, parameters, places, ...)                                                                \
+  DPLC_FN void name(uint32_t s, const TensorMap& map, uint32_t barrier, parameters) {                           \
+    asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.mbarrier::complete_tx::bytes "               \
+                 "[%0], [%1, {" places "}], [%2];"                                                                  \
+                 : : "r"(s), "l"(&map), "r"(barrier), __VA_ARGS__ : "memory");                                      \
+  }
+#define DPLC_PLACES(...) __VA_ARGS__
+DPLC_COPY_BOX(copy_box_1d, "1d", int x, "%3", "r"(x))
+DPLC_COPY_BOX(copy_box_2d, "2d", DPLC_PLACES(int x, int y), "%3,%4", "r"(x), "r"(y))
+DPLC_COPY_BOX(copy_box_3d, "3d", DPLC_PLACES(int x, int y, int z), "%3,%4,%5", "r"(x), "r"(y), "r"(z))
+DPLC_COPY_BOX(copy_box_4d, "4d", DPLC_PLACES(int x, int y, int z, int u), "%3,%4,%5,%6", "r"(x), "r"(y), "r"(z), "r"(u))
+DPLC_COPY_BOX(copy_box_5d, "5d", DPLC_PLACES(int x, int y, int z, int u, int v), "%3,%4,%5,%6,%7", "r"(x), "r"(y), "r"(z), "r"(u),
+              "r"(v))
+#undef DPLC_PLACES
+#undef DPLC_COPY_BOX
 
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 

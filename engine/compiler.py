@@ -146,7 +146,7 @@ def launch_plan(
         for param in (*kernel.ins, *kernel.outs):
             if param.name not in known:
                 between.setdefault(param.name, param)
-    bindings = tuple(tuple(param.name for param in (*kernel.ins, *kernel.outs)) for kernel in kernels)
+    bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, cuda, strict=True))
     return Program(
         cuda,
         tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) == "input"),
@@ -155,6 +155,13 @@ def launch_plan(
         tuple(map(buffer, between.values())),
         bindings,
     )
+
+
+def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
+    """The buffers that a kernel's parameters stand for: a tensor map stands for the buffer it describes."""
+    names = [param.name for param in (*kernel.ins, *kernel.outs)]
+    place = {param.name: name for param, name in zip(made.params, names, strict=False)}
+    return (*names, *(place[param.box.source] for param in made.params if param.box is not None))
 
 
 def buffer(param: Param) -> Buffer:

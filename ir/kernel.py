@@ -159,6 +159,55 @@ class WaitGroup(Stmt):
     keep: Int
 
 
+class TensorMap(Stmt):
+    """A parameter of the kernel: how TMA finds boxes of `box` elements in the buffer `src`, and swizzles their rows."""
+
+    positional: ClassVar[tuple[str, ...]] = ("src",)
+    dst: Name
+    src: Name
+    box: tuple[Int, ...]
+    swizzle: Int = 0
+
+
+class InitBarrier(Stmt):
+    """An mbarrier in shared memory whose phases end with one arrival and the bytes that it announced."""
+
+    positional: ClassVar[tuple[str, ...]] = ("at",)
+    at: Address
+
+
+class FenceBarriers(Stmt):
+    """What this thread initialised is there for the TMA engine."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+
+
+class Expect(Stmt):
+    """Arrive at an mbarrier; its phase ends when `bytes` have been copied."""
+
+    positional: ClassVar[tuple[str, ...]] = ("barrier", "bytes")
+    barrier: Address
+    bytes: Int
+
+
+class CopyBox(Stmt):
+    """TMA copies the box of a tensor map that begins at the element `at`; elements outside of the tensor are zero."""
+
+    positional: ClassVar[tuple[str, ...]] = ("to", "map", "barrier")
+    to: Address
+    map: Name
+    barrier: Address
+    at: tuple[Expr, ...]
+
+
+class WaitPhase(Stmt):
+    """Until the latest phase of this parity has ended: its copies have landed, for this thread."""
+
+    positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
+    barrier: Address
+    parity: Expr
+
+
 class Barrier(Stmt):
     """All threads of the block are here."""
 
@@ -185,7 +234,7 @@ class Butterfly(Stmt):
 
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, StoreTo, CopyAsync, Commit, WaitGroup,
-    Barrier, Assign, Butterfly,
+    TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element)
 
@@ -201,6 +250,10 @@ def names_read(node: Any) -> frozenset[str]:
         found.add(node.base)
     elif kind is Base:
         found.add(node.root)
+    elif kind is TensorMap:
+        found.add(node.src)
+    elif kind is CopyBox:
+        found.add(node.map)
     elif kind is Replicate and node.reverse:
         found.add(node.reverse)
     for field in type(node).fields:

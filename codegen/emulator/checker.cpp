@@ -15,6 +15,8 @@ Checker::Checker(Machine& machine, const LaunchRequest& request)
 
 void Checker::begin_block(uint64_t linear_index) {
   block_ = linear_index;
+  mbarriers_.clear();
+  phases_seen_.clear();
   block_began_ = ++epoch_;  // whatever an earlier block left behind is older than this, so nothing needs clearing
 }
 
@@ -42,7 +44,8 @@ bool Checker::warp_has_met_since(const Touch& touch) {
 }
 
 bool Checker::write_is_ordered(const Shadow& byte) {
-  return byte.write.epoch < epoch_ || byte.write.thread == self() || warp_has_met_since(byte.write);
+  if (byte.write.epoch < epoch_ || warp_has_met_since(byte.write)) return true;
+  return byte.mbarrier != 0 ? phases_seen(byte.mbarrier) > byte.phase : byte.write.thread == self();
 }
 
 bool Checker::reads_are_ordered(const Shadow& byte) {
@@ -62,6 +65,7 @@ void Checker::access_shared(const char* address, unsigned bytes, Access kind, in
     } else {
       write_byte(at, line, kind == Access::async_store ? "copies to" : "writes");
       shadow_[at].in_flight = kind == Access::async_store;
+      shadow_[at].mbarrier = 0;
     }
   }
 }
@@ -110,6 +114,66 @@ void Checker::copy_landed(const char* to, unsigned bytes) {
     shadow_[at].write = now(shadow_[at].write.line);
     shadow_[at].in_flight = false;
   }
+}
+
+// ---- boxes --------------------------------------------------------------------------------------------------------
+
+uint16_t Checker::mbarrier_number(const char* address) {
+  const auto found = std::find(mbarriers_.begin(), mbarriers_.end(), address);
+  return static_cast<uint16_t>(found - mbarriers_.begin() + 1);
+}
+
+uint32_t& Checker::phases_seen(uint16_t mbarrier) {
+  return phases_seen_[(mbarrier - 1) * request_.threads + self()];
+}
+
+void Checker::mbarrier(const char* address, bool initialised, int line) {
+  access_shared(address, 8, initialised ? Access::shared_store : Access::shared_load, line);
+  if (!initialised) return;
+  mbarriers_.push_back(address);
+  phases_seen_.resize(mbarriers_.size() * request_.threads);
+}
+
+void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
+                         const int* at, int line) {
+  const size_t first = static_cast<size_t>(to - machine_.view.shared);
+  for (size_t offset = first; offset < first + bytes; ++offset) {
+    write_byte(offset, line, "copies a box to");
+    shadow_[offset].in_flight = true;
+    shadow_[offset].mbarrier = mbarrier_number(mbarrier);
+    shadow_[offset].phase = phase;
+  }
+  count_box(map, at, line);
+}
+
+// The write is nobody's: who has waited for the phase may read, others behind the next barrier.
+void Checker::box_landed(const char* to, unsigned bytes) {
+  const size_t first = static_cast<size_t>(to - machine_.view.shared);
+  for (size_t offset = first; offset < first + bytes; ++offset) {
+    shadow_[offset].write = now(shadow_[offset].write.line);
+    shadow_[offset].in_flight = false;
+  }
+}
+
+void Checker::phase_seen(const char* mbarrier, uint32_t phases) { phases_seen(mbarrier_number(mbarrier)) = phases; }
+
+// The tensor must lie in a buffer; what the rows of the box cost.
+void Checker::count_box(const TensorMap& map, const int* at, int line) {
+  uint64_t sectors = 0, bytes = 0;
+  each_row(map, at, [&](unsigned, unsigned, const char* from, unsigned length) {
+    const uintptr_t first = reinterpret_cast<uintptr_t>(from), last = first + length - 1;
+    sectors += last / 32 - first / 32 + 1;
+    bytes += length;
+    const auto holds = [&](const BufferInfo& buffer) {
+      return from >= buffer.base && from + length <= buffer.base + buffer.bytes;
+    };
+    if (std::none_of(request_.buffers, request_.buffers + request_.buffer_count, holds))
+      machine_.fail("line %d: a box of a tensor map that leaves its buffer", line);
+  });
+  Site& site = sites_.try_emplace({line, Access::box_copy, 16}, request_.threads, warp_epochs_.size()).first->second;
+  ++site.requests;
+  site.cost += sectors;
+  site.ideal += (bytes + 31) / 32;
 }
 
 // ---- global memory ------------------------------------------------------------------------------------------------

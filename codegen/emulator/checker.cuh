@@ -6,7 +6,8 @@
 //
 // What orders two accesses of different threads: a block_sync between them, or a warp_sync if both are of that warp.
 // A shuffle orders nothing. A copy is a write from its issue to its wait, and the waiting thread's until the next
-// barrier.
+// barrier. A box is a write from its issue to the end of its phase; then it is there for every thread that has waited
+// for that phase, and behind a barrier for the others.
 #pragma once
 #include <deque>
 #include <map>
@@ -29,6 +30,13 @@ class Checker {
   // `value` is what a store is about to write.
   void access(const char* address, unsigned bytes, Access kind, int line, const void* value);
   void copy_landed(const char* to, unsigned bytes);
+  // An mbarrier is about to be initialised, or used.
+  void mbarrier(const char* address, bool initialised, int line);
+  void box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
+                  const int* at, int line);
+  void box_landed(const char* to, unsigned bytes);
+  // The running thread has waited, and `phases` phases have ended.
+  void phase_seen(const char* mbarrier, uint32_t phases);
   void write_sites() const;
 
  private:
@@ -43,7 +51,9 @@ class Checker {
     Touch write;
     Touch read;  // the latest, or the first of several that no barrier orders
     Readers readers;
-    bool in_flight;  // an asynchronous copy has been issued and not waited for
+    bool in_flight;     // an asynchronous copy has been issued and not waited for
+    uint16_t mbarrier;  // of the box that wrote it, counted from 1; 0: no box did
+    uint32_t phase;     // that the box ends
   };
 
   // One instruction of one warp: the addresses of its lanes.
@@ -71,6 +81,8 @@ class Checker {
   unsigned self() const { return machine_.view.thread->index.x; }
   uint32_t& warp_epoch() { return warp_epochs_[self() / lanes_per_warp]; }
   bool warp_has_met_since(const Touch& touch);
+  uint16_t mbarrier_number(const char* address);
+  uint32_t& phases_seen(uint16_t mbarrier);
   bool write_is_ordered(const Shadow& byte);
   bool reads_are_ordered(const Shadow& byte);
   Touch now(int line) { return {epoch_, warp_epoch(), static_cast<uint16_t>(self()), static_cast<uint16_t>(line)}; }
@@ -82,6 +94,7 @@ class Checker {
   [[noreturn]] void fail_race(const char* what, size_t offset, int line, const char* other_what, const Touch& other);
   void access_global(const char* address, unsigned bytes, Access kind, int line, const void* value);
   void store_global(size_t buffer, uint64_t element, const char* address, const char* value, unsigned bytes, int line);
+  void count_box(const TensorMap& map, const int* at, int line);
   void join_request(const char* address, const SiteKey& key);
   static void close(const SiteKey& key, Site& site, const Request& request);
 
@@ -90,7 +103,9 @@ class Checker {
   uint32_t epoch_ = 1, block_began_ = 1;
   uint64_t block_ = 0;
   std::vector<uint32_t> warp_epochs_;
-  std::vector<Shadow> shadow_;  // by byte of shared memory
+  std::vector<Shadow> shadow_;            // by byte of shared memory
+  std::vector<const char*> mbarriers_;    // of the block
+  std::vector<uint32_t> phases_seen_;     // by mbarrier, by thread
   std::vector<std::unordered_map<uint64_t, uint64_t>>
       global_writer_;  // by buffer, by element: block and thread, packed
   std::map<SiteKey, Site> sites_;

@@ -14,12 +14,14 @@
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 #define threadIdx (dplc_view->thread->index)
 #define blockIdx (dplc_view->block_index)
 #define blockDim (dplc_view->block_shape)
 #define gridDim (dplc_view->grid_shape)
 
+using TensorMap = dplc::TensorMap;
 struct __align__(8) float2 {
   float x, y;
 };
@@ -200,6 +202,29 @@ DPLC_CP_ASYNC(cp_async16, 16)
 
 DPLC_FN void cp_async_commit() { dplc_copy_commit(); }
 template <unsigned N> DPLC_FN void cp_async_wait() { dplc_copy_wait(N); }
+
+// ---- boxes --------------------------------------------------------------------------------------------------------
+
+DPLC_FN void mbarrier_init(uint32_t a, int arrivals DPLC_SITE) {
+  dplc_mbarrier_init(dplc_shared(a), static_cast<unsigned>(arrivals), DPLC_LINE);
+}
+DPLC_FN void mbarrier_fence() { dplc_mbarrier_fence(); }
+DPLC_FN void mbarrier_expect(uint32_t a, int bytes DPLC_SITE) { dplc_mbarrier_expect(dplc_shared(a), bytes, DPLC_LINE); }
+DPLC_FN void mbarrier_wait(uint32_t a, int parity DPLC_SITE) { dplc_mbarrier_wait(dplc_shared(a), parity, DPLC_LINE); }
+
+#define DPLC_COPY_BOX(name, rank, parameters, ...)                                                                   \
+  DPLC_FN void name(uint32_t s, const TensorMap& map, uint32_t barrier, parameters DPLC_SITE) {            \
+    const int at[] = {__VA_ARGS__};                                                                            \
+    dplc_copy_box(dplc_shared(s), &map, dplc_shared(barrier), at, rank, DPLC_LINE);                            \
+  }
+#define DPLC_PLACES(...) __VA_ARGS__
+DPLC_COPY_BOX(copy_box_1d, 1, int x, x)
+DPLC_COPY_BOX(copy_box_2d, 2, DPLC_PLACES(int x, int y), x, y)
+DPLC_COPY_BOX(copy_box_3d, 3, DPLC_PLACES(int x, int y, int z), x, y, z)
+DPLC_COPY_BOX(copy_box_4d, 4, DPLC_PLACES(int x, int y, int z, int u), x, y, z, u)
+DPLC_COPY_BOX(copy_box_5d, 5, DPLC_PLACES(int x, int y, int z, int u, int v), x, y, z, u, v)
+#undef DPLC_PLACES
+#undef DPLC_COPY_BOX
 
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 

@@ -68,11 +68,13 @@ def run(
 
 def run_with(kernel: CudaKernel, arrays: Mapping[str, Array], options: LaunchOptions) -> KernelRun:
     """As `run`, with every option, and the costs of accesses that checked mode counts."""
-    buffers = {param.name: DeviceBuffer(param) for param in kernel.params}
-    for param in kernel.params:
+    pointers = [param for param in kernel.params if param.role != "tensor_map"]
+    buffers = {param.name: DeviceBuffer(param) for param in pointers}
+    for param in pointers:
         if param.role == "in" or param.name in arrays:
             buffers[param.name].array[...] = as_numpy(param, arrays[param.name])
         buffers[param.name].protect(writable=param.role == "out")
+    buffers |= {param.name: buffers[param.box.source] for param in kernel.params if param.box is not None}
     loaded = load((kernel,), options.checked)
     sites = loaded.launch(kernel, buffers, options)
     return KernelRun({p.name: buffers[p.name].array.copy() for p in kernel.params if p.role == "out"}, sites)

@@ -69,7 +69,9 @@ void Machine::begin_launch(const LaunchRequest& request) {
   view.block_shape = {request.threads, 1, 1};
   view.grid_shape = {request.grid[0], request.grid[1], request.grid[2]};
   // Right against the guard, so that an access past the end faults.
-  view.shared = shared_end_ - (request.shared_bytes + 127) / 128 * 128;
+  // Aligned for the hardware's swizzles where it holds more than one of their patterns.
+  const uint32_t unit = request.shared_bytes < 1024 ? 128 : 1024;
+  view.shared = shared_end_ - (request.shared_bytes + unit - 1) / unit * unit;
   threads_.resize(request.threads);
   warps_.resize((request.threads + lanes_per_warp - 1) / lanes_per_warp);
   set_order(request.order);
@@ -101,6 +103,7 @@ bool Machine::run_block(uint64_t linear_index) {
   }
   free_fibers_.clear();
   for (unsigned i = usable_stacks_; i > 0; --i) free_fibers_.push_back(&fibers_[i - 1]);
+  mbarriers_.clear();
   if (checker) checker->begin_block(linear_index);
   running = true;
   const bool failed = sigsetjmp(escape_, 1) != 0;
@@ -143,7 +146,10 @@ void Machine::finish(Thread* thread) {
 
 void Machine::leave_fiber(Fiber* fiber) {
   free_fibers_.push_back(fiber);
-  if (block_.live == 0) switch_to(fiber->context, main_);
+  if (block_.live == 0) {
+    fail_unless_landed();
+    switch_to(fiber->context, main_);
+  }
   run_another(fiber->context);
   __builtin_unreachable();
 }
@@ -162,8 +168,7 @@ void Machine::run_another(Context& from) {
   } else if (started_ < request_->threads) {
     switch_to(from, take_fiber()->context);
   } else {
-    fail("deadlock: %u threads wait at block_sync and %u at a warp operation that the others never reach",
-         block_.waiting.length(), block_.live - block_.waiting.length());
+    fail_deadlock();
   }
 }
 

@@ -34,7 +34,19 @@ struct View {
   char* shared;  // the block's dynamic shared memory
 };
 
-enum class Access : uint8_t { global_load, global_store, shared_load, shared_store, async_store };
+enum class Access : uint8_t { global_load, global_store, shared_load, shared_store, async_store, box_copy };
+
+// How boxes of a tensor are found, innermost dimension first: what a CUtensorMap says, and as large. Mirrored in
+// runtime.py.
+struct TensorMap {
+  const char* base;
+  uint64_t extents[5], strides[5];  // elements; bytes
+  uint16_t box[5];                  // elements
+  uint8_t rank, item_bytes;
+  uint16_t swizzle;  // bytes, 0: none
+  uint8_t reserved[26];
+};
+static_assert(sizeof(TensorMap) == 128, "as a CUtensorMap");
 
 }  // namespace dplc
 
@@ -55,6 +67,13 @@ void dplc_warp_barrier(bool orders_memory);
 void dplc_copy_async(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
 void dplc_copy_commit(void);
 void dplc_copy_wait(unsigned groups_left);
+
+// Boxes land no sooner than a thread waits for the phase that they end; until then their target holds poison.
+void dplc_mbarrier_init(char* barrier, unsigned arrivals, int line);
+void dplc_mbarrier_fence(void);
+void dplc_mbarrier_expect(char* barrier, int bytes, int line);
+void dplc_mbarrier_wait(char* barrier, int parity, int line);
+void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, int line);
 
 [[noreturn]] void dplc_misaligned(const void* address, unsigned bytes);
 

@@ -3,10 +3,11 @@
 #include <setjmp.h>
 #include <stddef.h>
 
+#include <deque>
 #include <vector>
 
-#include "context.cuh"
-#include "machine.cuh"
+#include "boxes.cuh"
+#include "queue.cuh"
 
 namespace dplc {
 
@@ -50,75 +51,7 @@ struct LaunchRequest {
   uint64_t* site_count;
 };
 
-class Checker;
-
-// ---- threads ------------------------------------------------------------------------------------------------------
-
-struct Fiber {
-  Context context;
-  char* bottom;
-  char* top;
-};
-
-struct PendingCopy {
-  char* to;
-  const void* from;
-  uint16_t bytes, valid_bytes;
-  uint32_t group;
-};
-
-// The asynchronous copies of one thread that have not landed, in the order they were issued.
-class CopyQueue {
- public:
-  void push(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
-  void commit() { ++committed_; }
-  void land_all_but(unsigned groups_left, Checker* checker);
-  void clear() { first_ = 0, copies_.clear(), committed_ = 0; }
-
- private:
-  std::vector<PendingCopy> copies_;
-  size_t first_ = 0;
-  uint32_t committed_ = 0;
-};
-
-struct Thread {
-  ThreadView view;  // first: View::thread points here
-  Thread* next;     // in the queue it stands in
-  Fiber* fiber;
-  CopyQueue copies;
-};
-
-class ThreadQueue {
- public:
-  bool empty() const { return first_ == nullptr; }
-  void push(Thread* thread) {
-    thread->next = nullptr;
-    (first_ ? last_->next : first_) = thread;
-    last_ = thread;
-  }
-  Thread* pop() {
-    Thread* thread = first_;
-    first_ = thread->next;
-    return thread;
-  }
-  // Moves all of `other` to the end of this queue.
-  void take(ThreadQueue& other) {
-    if (other.empty()) return;
-    (first_ ? last_->next : first_) = other.first_;
-    last_ = other.last_;
-    other.first_ = nullptr;
-  }
-  void clear() { first_ = nullptr; }
-  unsigned length() const {
-    unsigned count = 0;
-    for (Thread* thread = first_; thread; thread = thread->next) ++count;
-    return count;
-  }
-
- private:
-  Thread* first_ = nullptr;
-  Thread* last_ = nullptr;
-};
+// ---- barriers -------------------------------------------------------------------------------------------------------
 
 struct Barrier {
   unsigned live, arrived;  // threads that have exited are no longer waited for, as on hardware since sm_70
@@ -149,6 +82,11 @@ class Machine {
   void block_barrier(int line);
   void warp_barrier(bool orders_memory);
   CopyQueue& copies() { return current()->copies; }
+  void mbarrier_init(char* address, unsigned arrivals, int line);
+  void mbarrier_fence();
+  void mbarrier_expect(char* address, int bytes, int line);
+  void mbarrier_wait(char* address, int parity, int line);
+  void copy_box(char* to, const TensorMap& map, char* barrier, const int* at, int rank, int line);
 
   // Ends the block at once, abandoning every fiber; kernels own nothing that would need unwinding.
   [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
@@ -177,11 +115,17 @@ class Machine {
   void set_order(uint32_t order);
   void complete_warp_exchange(WarpState& warp);
   Fiber* take_fiber();
+  Mbarrier& mbarrier_at(char* address, int line);
+  void land_boxes(Mbarrier& barrier);
+  void notify(Mbarrier& barrier);
+  void fail_unless_landed();
+  [[noreturn]] void fail_deadlock();
 
   const LaunchRequest* request_ = nullptr;
   ThreadQueue ready_;
   unsigned started_ = 0;
   Barrier block_{};
+  std::deque<Mbarrier> mbarriers_;
   std::vector<Thread> threads_;
   std::vector<WarpState> warps_;
   std::vector<Fiber> fibers_;

@@ -15,15 +15,17 @@ import numpy.typing as npt
 
 from ...ir.diagnostic import INTERNAL, DplcError
 from ..build import build_runtime
-from ..kernel import DTYPES, Buffer, CudaKernel
+from ..kernel import DTYPES, Buffer, CudaKernel, KernelParam, TensorView
 
 MESSAGE_BYTES = 1024
 MAX_SITES = 4096
 # Starting an OS thread takes about as long as running this many CUDA threads.
 THREADS_WORTH_A_WORKER = 1024
 
-AccessName = Literal["global load", "global store", "shared load", "shared store", "async store"]
-ACCESSES: tuple[AccessName, ...] = ("global load", "global store", "shared load", "shared store", "async store")
+AccessName = Literal["global load", "global store", "shared load", "shared store", "async store", "box copy"]
+ACCESSES: tuple[AccessName, ...] = (
+    "global load", "global store", "shared load", "shared store", "async store", "box copy",
+)  # fmt: skip
 
 
 class EmulatorError(DplcError):
@@ -41,6 +43,35 @@ class BufferInfo(ctypes.Structure):
         ("bytes", ctypes.c_uint64),
         ("item_bytes", ctypes.c_uint64),
     ]
+
+
+class TensorMap(ctypes.Structure):
+    """Mirrors dplc::TensorMap: how boxes of a tensor are found, innermost dimension first."""
+
+    _fields_ = [
+        ("base", ctypes.c_void_p),
+        ("extents", ctypes.c_uint64 * 5),
+        ("strides", ctypes.c_uint64 * 5),
+        ("box", ctypes.c_uint16 * 5),
+        ("rank", ctypes.c_uint8),
+        ("item_bytes", ctypes.c_uint8),
+        ("swizzle", ctypes.c_uint16),
+        ("reserved", ctypes.c_uint8 * 26),
+    ]
+
+    @classmethod
+    def of(cls, param: KernelParam, address: int) -> TensorMap:
+        """The map of a parameter whose buffer is at an address."""
+        view = TensorView.of(param)
+        return cls(
+            base=address,
+            extents=view.extents,
+            strides=(view.item_bytes, *view.strides),
+            box=view.box,
+            rank=len(view.box),
+            item_bytes=view.item_bytes,
+            swizzle=view.swizzle,
+        )
 
 
 class SiteReport(ctypes.Structure):
@@ -178,15 +209,17 @@ def launch(
     `entry` is the address of the kernel's entry point; `buffers` holds one buffer per parameter, by its name.
     Raises EmulatorError.
     """
-    names = [param.name for param in kernel.params]
+    pointers = [param for param in kernel.params if param.role != "tensor_map"]
+    maps = {p.name: TensorMap.of(p, buffers[p.name].address) for p in kernel.params if p.role == "tensor_map"}
+    addresses = [ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params]
     blocks = options.blocks
     reports = (SiteReport * MAX_SITES)() if options.checked else None
     report_count = ctypes.c_uint64(0)
     request = LaunchRequest(
         entry=entry,
-        arguments=(ctypes.c_void_p * len(names))(*[buffers[name].address for name in names]),
-        buffers=(BufferInfo * len(names))(*[buffers[name].info(name) for name in names]),
-        buffer_count=len(names),
+        arguments=(ctypes.c_void_p * len(addresses))(*addresses),
+        buffers=(BufferInfo * len(pointers))(*[buffers[param.name].info(param.name) for param in pointers]),
+        buffer_count=len(pointers),
         blocks=None if blocks is None else (ctypes.c_uint64 * len(blocks))(*blocks),
         block_count=0 if blocks is None else len(blocks),
         grid=kernel.grid,

@@ -11,6 +11,7 @@ from ...ir.node import replace
 from ...ir.program import Block, Kernel, Stmt
 from ..target import Target
 from .blocks import lower_block
+from .boxes import first_of_all
 from .copies import plan_groups
 from .launch import block_axes, check_limits, thread_axes
 from .lowering import Lowering
@@ -30,7 +31,7 @@ def materialise(kernel: Kernel, target: Target) -> Kernel:
     body = lower_block(low, tile.body, (0,), frozenset())
     grid, blocks = block_axes(low)
     check_limits(kernel, target, low.thread_count, low.shared_bytes)
-    whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *body))
+    whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *first_of_all(low), *body))
     launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident)
     return replace(prepared, body=(launch,))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.expr import Var, add, free_names, is_int, multiply
+from ...ir.expr import Var, add, free_names, multiply
 from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.program import Block, Stmt
@@ -20,6 +20,7 @@ from .copies import lower_stage, lower_sync, lower_wait
 from .guards import settle, weaken
 from .lowering import Held, Level, Lowering, Path, Place
 from .memory import element_of, lower_load, lower_store, vector_axis
+from .trips import trip_count
 from .values import initialised, lower_accumulate, lower_let
 
 NONE: frozenset[int] = frozenset()
@@ -59,7 +60,7 @@ def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
 def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
     """A loop of the program."""
     path = (*at.path, at.position)
-    trips = constant_trips(stmt)
+    trips = trip_count(stmt)
     if trips == 0:
         return ()
     if trips == 1:
@@ -77,13 +78,6 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
     unroll = stmt.unroll if stmt.unroll > 1 else int(stmt.role == "serial")
     loop = Loop(stmt.var, low.read(start), low.read(stop), (*level.head, *body, *level.tail), stmt.step, unroll)
     return (*level.before, loop)
-
-
-def constant_trips(stmt: For) -> int | None:
-    """How often a loop turns, where that is known."""
-    if not (is_int(stmt.start) and is_int(stmt.stop) and is_int(stmt.step)):
-        return None
-    return max(0, int(-(-(stmt.stop - stmt.start) // stmt.step)))
 
 
 def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: frozenset[str]) -> Block:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...ir.diagnostic import DplcError
 from ...ir.expr import Var, add, binary, floordiv, modulo, multiply
 from ...ir.facts.layout import copy_shape, lanes_of
 from ...ir.kernel import Barrier, Branch, Commit, CopyAsync, Element, LoadFrom, Registers, StoreTo, WaitGroup
@@ -19,6 +18,7 @@ from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
 from ...ir.tile import Stage, Sync, Wait
 from .addresses import flat, global_address
+from .boxes import lower_box_wait, lower_boxes, plan_boxes
 from .guards import conjunction, narrowed, settle
 from .lowering import Lowering, Path, Place
 from .slabs import cell_address, element_bytes
@@ -44,7 +44,7 @@ def shape_of(low: Lowering, stage: Stage) -> Shape:
 def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
     """One Stage. Rows and chunks beyond the slab are left out by the predicate, never by a branch around a cp.async."""
     if stmt.via == "TMA":
-        raise DplcError(f"slab `{stmt.dst}`: copies by TMA cannot be generated yet", hint="use via=ASYNC")
+        return lower_boxes(low, stmt, at)
     shape = shape_of(low, stmt)
     row_axis, chunk_axis = "r", "c"
     while {row_axis, chunk_axis} & low.taken:
@@ -125,25 +125,26 @@ def plan_groups(low: Lowering) -> None:
     A run of neighbouring asynchronous copies is one group, ended where its first buffer comes again (in a peeled
     prologue the runs touch). Where runs differ in length, or a Wait cuts one, each copy is a group of its own.
     """
-    runs = list(async_runs(low.kernel.body))
+    runs, boxes = list(runs_of(low.kernel.body, "ASYNC")), list(runs_of(low.kernel.body, "TMA"))
+    plan_boxes(low, boxes, mixed=bool(runs and boxes))
     lengths = {length for length, _ in runs}
     low.group = lengths.pop() if len(lengths) == 1 else 1
-    if any(wait.keep % low.group for wait in _waits(low.kernel.body)):
+    if boxes or any(wait.keep % low.group for wait in _waits(low.kernel.body)):
         low.group = 1
     low.commits = frozenset(end for _, end in runs)
 
 
-def async_runs(block: Block, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
-    """(length, (path, position) of the last copy) of every run of asynchronous copies."""
+def runs_of(block: Block, via: str, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
+    """(length, (path, position) of the last copy) of every run of copies of one kind."""
     seen: list[str] = []
     for position, stmt in enumerate(block):
-        copy = isinstance(stmt, Stage) and stmt.via == "ASYNC"
+        copy = isinstance(stmt, Stage) and stmt.via == via
         if seen and (not copy or stmt.dst in seen):  # type: ignore[attr-defined]
             yield len(seen), (path, position - 1)
             seen = []
         if copy:
             seen.append(stmt.dst)  # type: ignore[attr-defined]
-        yield from async_runs(getattr(stmt, "body", ()), (*path, position))
+        yield from runs_of(getattr(stmt, "body", ()), via, (*path, position))
     if seen:
         yield len(seen), (path, len(block) - 1)
 
@@ -160,4 +161,5 @@ def lower_sync(low: Lowering, stmt: Sync, at: Place) -> Block:
 
 
 def lower_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
-    return (WaitGroup(stmt.keep // low.group),) if low.commits else ()
+    keep = 0 if low.boxes is not None else stmt.keep // low.group
+    return (*([WaitGroup(keep)] if low.commits else []), *lower_box_wait(low, stmt, at))

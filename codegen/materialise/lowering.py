@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...ir.expr import Binary, Call, Var, free_names, is_int, rebuild
 from ...ir.facts.layout import params, stages, tidy
@@ -21,6 +21,9 @@ from ..dtypes import dtype_of, is_index_arithmetic
 from ..target import Target
 from .accumulators import Accumulator, find_accumulators
 from .prepare import RESERVED, TID, fresh_name
+
+if TYPE_CHECKING:
+    from .boxes import Boxes
 
 Path = tuple[
     int, ...
@@ -103,6 +106,7 @@ class Lowering:
         self.slab_bases: dict[str, str] = {}
         self.commits: frozenset[tuple[Path, int]] = frozenset()
         self.group = 1
+        self.boxes: Boxes | None = None
         self._tidied: dict[Expr, Expr] = {}
         self.accumulators: dict[str, Accumulator] = find_accumulators(self)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .lowering import Lowering
 
 CHUNK = 16  # bytes: the unit of every xor
+SLAB_ALIGNMENT = 128  # so that an xor of chunk numbers stays within its row
 UNUSED = 31  # in Stage.xor: this bit of the chunk number is not flipped
 MOST_VALUES = 1 << 14  # beyond this many values of an atom its bits are taken to be all
 
@@ -38,17 +39,30 @@ def element_bytes(low: Lowering, stage: Stage) -> int:
 def slab_base(low: Lowering, stage: Stage) -> str:
     """The register with the address of a slab, which gets its memory when first asked for."""
     if stage.dst not in low.slab_bases:
-        offset = low.allocate(element_bytes(low, stage) * slab_words(stage) * stage.depth)
+        offset = low.allocate(slot_bytes(low, stage) * stage.depth, alignment_of(stage))
         name = low.slab_bases[stage.dst] = low.fresh(stage.dst)
         low.top.head.append(Base(name, SHARED, offset))
     return low.slab_bases[stage.dst]
+
+
+def slot_bytes(low: Lowering, stage: Stage) -> int:
+    """Bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
+    size = element_bytes(low, stage) * slab_words(stage)
+    alignment = alignment_of(stage) if stage.via == "TMA" else 1
+    return -(-size // alignment) * alignment
+
+
+def alignment_of(stage: Stage) -> int:
+    """Where a slab may start. A swizzle takes the row from the address itself, and repeats after eight of its spans."""
+    return max(SLAB_ALIGNMENT, 8 * stage.swizzle)
 
 
 def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
     """The element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
     cell = cell_of(stage, idx)
     element = add(multiply(row_of(stage, cell), pitch(stage)), cell[-1])
-    return low.tidy(add(element, multiply(idx[0], slab_words(stage))) if stage.depth > 1 else element)
+    words = slot_bytes(low, stage) // element_bytes(low, stage)
+    return low.tidy(add(element, multiply(idx[0], words)) if stage.depth > 1 else element)
 
 
 def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
@@ -61,8 +75,8 @@ def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) 
 def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Expr, hint: str) -> Address:
     """The address of an element of a row of a slot, in bytes."""
     size, root = element_bytes(low, stage), slab_base(low, stage)
-    slot_bytes = size * slab_words(stage)
-    start = multiply(slot, slot_bytes) if stage.depth > 1 else 0
+    whole = slot_bytes(low, stage)
+    start = multiply(slot, whole) if stage.depth > 1 else 0
     flips = flipped_by(stage, size)
     if not flips:
         e = low.tidy(add(start, multiply(add(multiply(row, pitch(stage)), column), size)))
@@ -70,7 +84,7 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
         return Address(base, low.read(offset))
     row_bytes = pitch(stage) * size
     unit = CHUNK << (max(flips) + 1)
-    if row_bytes % unit or (stage.depth > 1 and slot_bytes % unit):
+    if row_bytes % unit or (stage.depth > 1 and whole % unit):
         return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
     chunk, within = low.tidy(floordiv(column, CHUNK // size)), low.tidy(modulo(column, CHUNK // size))
     (row_t, row_i), (chunk_t, chunk_i), (within_t, within_i) = (parts(low, e) for e in (row, chunk, within))

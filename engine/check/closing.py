@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.scopes import accumulator_scopes
 from ...ir.functions import FUNCTIONS
@@ -23,8 +24,15 @@ COOPERATIVE = (Stage, Sync, Wait, Combine)
 
 
 def closed(program: Program, tiled: bool = True) -> Program:
-    """Whole kernels. tiled: a fragment stands in a Tile if it has an index that nothing defines."""
+    """Whole kernels. tiled: a fragment stands in a Tile if it has an index that nothing defines.
+
+    Raises DplcError for a program that stores nothing, or what `needs` raises.
+    """
     whole = tuple(_closed(kernel, tiled) for kernel in program)
+    if any(not kernel.outs for kernel in whole):
+        raise DplcError("nothing is computed")
+    for kernel in whole:
+        scoped(kernel)
     return whole
 
 
@@ -32,6 +40,33 @@ def _closed(kernel: Kernel, tiled: bool) -> Kernel:
     kernel = _framed(kernel, tiled)
     kernel = replace(kernel, body=observed(kernel))
     return sized(kernel, needs(kernel.body))
+
+
+def scoped(kernel: Kernel) -> None:
+    """Raises DplcError where a name is used outside of the block that defines it, or before."""
+    accumulators = {x.acc for x in nodes(kernel.body, Accumulate)}
+
+    def block(body: Block, known: set[str]) -> None:
+        known = set(known)
+        for statement in body:
+            used = {name for f in type(statement).fields if f.name != "body" for name in _used(statement, f)}
+            unknown = used - known - accumulators
+            if unknown:
+                raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
+            if isinstance(statement, Tile):
+                block(statement.body, known | {axis.name for axis in statement.axes})
+            elif isinstance(statement, For):
+                block(statement.body, known | {statement.var})
+            elif isinstance(statement, If):
+                block(statement.body, known)
+            elif isinstance(statement, Load | Let):
+                known.add(statement.dst)
+
+    block(kernel.body, set())
+
+
+def _used(statement: Any, field: Any) -> frozenset[str]:
+    return free_names(getattr(statement, field.name)) if field.sort in ("Expr", "Over") else frozenset()
 
 
 # ---- a frame for free names

@@ -54,7 +54,9 @@ def _extents(body: Block) -> set[int]:
     found: set[int] = set()
     for node in nodes(body, Tile, For, Stage):
         values = [axis.extent for axis in getattr(node, "axes", getattr(node, "slab", ()))]
-        found |= {n for n in (*values, getattr(node, "stop", None), getattr(node, "step", None)) if type(n) is int and n > 1}
+        found |= {
+            n for n in (*values, getattr(node, "stop", None), getattr(node, "step", None)) if type(n) is int and n > 1
+        }
     return found
 
 
@@ -158,11 +160,15 @@ def other_guard(kernel: Kernel, dice: Dice) -> Kernel:
 
     def edit(statement: Any) -> Any:
         if isinstance(statement, If):
-            return replace(statement, cond=both(statement.cond, Binary(">=", _first(statement.cond), dice.number(0, 3))))
+            return replace(
+                statement, cond=both(statement.cond, Binary(">=", _first(statement.cond), dice.number(0, 3)))
+            )
         names = sorted(_first(e).name for e in statement.idx if isinstance(_first(e), Var))
         if not names or statement.when is not True:
             return statement
-        return replace(statement, when=Binary("<", Var(dice.pick(names)), dice.number(1, 9)), other=float(dice.number(0, 1)))
+        return replace(
+            statement, when=Binary("<", Var(dice.pick(names)), dice.number(1, 9)), other=float(dice.number(0, 1))
+        )
 
     return _statement(kernel, dice, edit, (If, Load))
 
@@ -204,7 +210,10 @@ def extended(kernel: Kernel, dice: Dice) -> Kernel:
     elif number == 1 and load is not None:
         more = (replace(load, dst="extra1"), Accumulate("extra2", "add", Var("extra1")))
     elif number == 2:
-        more = (Let("extra3", Call("multiply", (Var(dice.pick(values)), 2.0))), Accumulate("extra4", "maximum", Var("extra3")))
+        more = (
+            Let("extra3", Call("multiply", (Var(dice.pick(values)), 2.0))),
+            Accumulate("extra4", "maximum", Var("extra3")),
+        )
     else:
         more = (Sync(),)
     behind = dice.often(70)

@@ -9,7 +9,6 @@ from typing import Any
 from ...codegen.target import Target
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
-from ...ir.interp.scalar import ScheduleError
 from ...ir.program import Kernel
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
@@ -20,15 +19,19 @@ from ..match.wellformed import wellformed
 from ..match.whynot import Evidence, show
 from ..rw.rule import Rule, RuleSet
 from .closing import closed, runnable
+from .disturb import disturbed
 from .extents import TooLarge
 from .meaning import Meaning, baseline, compare
-from .outcome import Outcome, Subject, Wrong
+from .outcome import Dice, Outcome, Subject, Wrong
+from .reduce import smaller_programs
+from .statement_subjects import Instance
 
 Program = tuple[Kernel, ...]
 LEVELS = ("module", "loop", "tile")
 FIRINGS = 6  # compared per subject; parameters and sites are spread over them
 SEEN = 400  # ways to fire that are looked at
 MACHINES = ("h200", "sm_80")
+ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 
 
 class CountingEngine(Engine):
@@ -60,6 +63,7 @@ class StatementChecker:
         self.rules, self.orders = rules, range(orders)
         self.engine = engine or CountingEngine(rules)
         self._neighbours: dict[str, tuple[Rule, ...]] = {}
+        self._baselines: dict[Program, Any] = {}
 
     # ---- subjects
     def subject(self, program: Program, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
@@ -83,8 +87,30 @@ class StatementChecker:
             whole = closed(read_subject(block), rule.level == "tile")
         except (DplcError, TooLarge, ValueError, TypeError, IndexError, KeyError):
             return
-        if runnable(whole) and all(kernel.outs for kernel in whole):
+        if runnable(whole):
             yield self.subject(whole, f'example "{title}" of `{rule.name}`')
+
+    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        """Near an example, or a program made from the rule's pattern."""
+        try:
+            if own and dice.often(50):
+                base = dice.pick(own)
+                return self.subject(disturbed(base.value, dice), f"near {base.origin}")
+            made = closed(Instance(rule, dice).program(), rule.level == "tile")
+            if dice.often(30):
+                made = disturbed(made, dice)
+            return self.subject(made, f"the pattern of `{rule.name}`") if runnable(made) else None
+        except (DplcError, TooLarge, ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
+            return None
+
+    def smaller(self, subject: Subject) -> Iterator[Subject]:
+        """Subjects that are a little smaller."""
+        return (self.subject(program, subject.origin) for program in smaller_programs(subject.value))
+
+    def possible(self, rule: Rule, subject: Subject) -> bool:
+        """Whether a subject has the statements that the rule's pattern needs."""
+        compiled = self.engine.rule(rule)
+        return "local" not in rule.attributes and any(map(compiled.possible, subject.value))
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
@@ -100,14 +126,14 @@ class StatementChecker:
             try:
                 program = subject.value if canonical else self.engine.normal(subject.value, machine_target)
                 found = self._ways(compiled, program, machine_target, outcome)
-            except (ScheduleError, LookupError, ValueError, ArithmeticError, TypeError) as error:
-                if compiled.rule.name in str(getattr(error, "what", "")):
-                    raise Wrong(subject, f"{type(error).__name__}: {error}") from error
-                outcome.valid = False
-                return outcome
+            except ERRORS as error:
+                if self._baseline(subject.value) is None:
+                    outcome.valid = False
+                    return outcome
+                raise Wrong(subject, f"matching raises {_said(error)}") from error
             if not found:
                 continue
-            start = baseline(subject.value, self.orders[:2])
+            start = self._baseline(subject.value)
             if start is None:
                 outcome.valid = False
                 return outcome
@@ -117,6 +143,11 @@ class StatementChecker:
             self._ends(rule, program, machine_target, (subject, *start))
             return outcome
         return outcome
+
+    def _baseline(self, program: Program) -> Any:
+        if program not in self._baselines:
+            self._baselines[program] = baseline(program, self.orders[:2])
+        return self._baselines[program]
 
     def _ways(self, rule: CompiledRule, program: Program, machine: Target, outcome: Outcome) -> list[Match]:
         """Some of the ways to fire, every value of every parameter among them as far as they go."""
@@ -145,10 +176,8 @@ class StatementChecker:
                 self._formed(made)
             else:
                 made = self.engine.rewrite(rule.rule, program, match, machine)[0]
-        except DplcError as error:
-            raise Wrong(subject, f"{error.what} ({where})", error.notes) from error
-        except (LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
-            raise Wrong(subject, f"{type(error).__name__}: {error} ({where})") from error
+        except ERRORS as error:
+            raise Wrong(subject, f"{_said(error)} ({where})", getattr(error, "notes", ())) from error
         if made == program:
             return
         self._same(subject, made, inputs, wanted, where, program)
@@ -170,8 +199,8 @@ class StatementChecker:
             problem = compare(made, inputs, wanted, self.orders)
         except TooLarge:
             return
-        except (LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
-            problem = f"{type(error).__name__}: {error}"
+        except ERRORS as error:
+            problem = _said(error)
         text = print_program(made, "tile")
         if problem is None and read_program(text)[1] != made:
             problem = "the result does not read back as it was printed"
@@ -188,10 +217,8 @@ class StatementChecker:
             made = self.engine.normal(program, machine)
             if "canonical" not in rule.attributes:
                 made = self.engine.fire(self.engine.step(rule.name), made, machine)
-        except DplcError as error:
-            raise Wrong(subject, error.what, error.notes) from error
-        except (LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
-            raise Wrong(subject, f"{type(error).__name__}: {error} (as a pass)") from error
+        except ERRORS as error:
+            raise Wrong(subject, f"{_said(error)} (as a pass)", getattr(error, "notes", ())) from error
         if "repeat" in rule.attributes or "canonical" in rule.attributes:
             self._same(subject, made, inputs, wanted, "after the whole pass", program)
 
@@ -211,3 +238,7 @@ class StatementChecker:
                 r for r in same if r.name != rule.name and r.attributes & {"canonical", "local"} == kind
             )
         return self._neighbours[rule.name]
+
+
+def _said(error: Exception) -> str:
+    return error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"

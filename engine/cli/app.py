@@ -187,6 +187,68 @@ def rules_test(
     rule_commands.test_rules([*(files or []), *(rules or [])])
 
 
+@app.command("bench")
+def bench_options(
+    suite: Annotated[
+        Path, typer.Argument(metavar="SUITE.json", help="A suite, such as examples/suites/kernels_84.json.")
+    ],
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
+    ] = None,
+    target: TargetName = None,
+    as_json: Json = False,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a plot.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as a page.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True,
+    assemble: Annotated[
+        bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
+    ] = True,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+) -> None:
+    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them."""
+    from . import bench_command
+
+    bench_command.bench_suite(suite, only, target, as_json, html, markdown, run, assemble, rules or [], settings or [])
+
+
+@app.command("check")
+def check_command(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to check (default: the built-in rules)."),
+    ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="NAME", help="Only this rule, family or file.")
+    ] = None,
+    level: Annotated[
+        list[str] | None, typer.Option("--level", metavar="LEVEL", help="Only rules of this level.")
+    ] = None,
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Subjects drawn for each rule.")] = 40,
+    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
+    subject: Annotated[
+        Path | None, typer.Option("--subject", metavar="FILE.ir", help="Check one rule on the program in a file.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where counterexamples are written.")] = Path(
+        "counterexamples"
+    ),
+    mutate: Annotated[
+        bool, typer.Option("--mutate", help="Break each rule in every way and report what goes unseen.")
+    ] = False,
+    as_json: Json = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Check rules by meaning, on programs made from their own patterns."""
+    from ..check.run import Options
+    from . import check_command as command
+
+    command.check(
+        files or [], rule or [], level or [], Options(examples, seed), subject, out, mutate, as_json, verbose > 0
+    )
+
+
 @app.command("doctor")
 def doctor_command(as_json: Json = False) -> None:
     """What this machine has: compilers, GPU, caches, and what to do about what is missing."""

@@ -67,9 +67,7 @@ def _record(launch: CheckedLaunch) -> dict[str, Any]:
         "grid": list(launch.kernel.grid),
         "blocks": list(launch.blocks),
         "whole": launch.whole,
-        "sites": [
-            dataclasses.asdict(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites
-        ],
+        "sites": [dataclasses.asdict(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites],
     }
 
 
@@ -85,7 +83,9 @@ def _report(
         for finding in launch.findings:
             lines += [*_found(finding), ""]
     if default and not all(launch.whole for launch in checker.launches):
-        lines.append(f"grids of more than {SMALL} threads: {', '.join(DEFAULT_BLOCKS)} blocks; `--blocks all` checks every one")
+        lines.append(
+            f"grids of more than {SMALL} threads: {', '.join(DEFAULT_BLOCKS)} blocks; `--blocks all` checks every one"
+        )
     if absolute is not None:
         verdict = "ok" if ok else "WRONG"
         lines.append(f"against float64: max|error| {absolute:.2e}, over max|reference| {relative:.2e}: {verdict}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.layout import address, is_vector, params
-from ...ir.facts.structure import dependencies, summary, uses
+from ...ir.facts.structure import dependencies, replicated_names, summary, uses
 from ...ir.loop import Load, Store
 from ...ir.node import Node
 from ...ir.program import Block, Stmt
@@ -15,6 +15,8 @@ from ..rw.facts import fact
 
 TILE = "module loop tile"
 ADDRESS_REGISTERS = 24  # addresses, counters and what the compiler keeps for itself
+
+LONG = 1 << 20
 
 
 @fact("names([axis]) -> [name]", TILE)
@@ -65,6 +67,19 @@ def registers(site: Any, axes: Any, body: Block) -> int:
         wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
         count += math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
     return count
+
+
+@fact("replicated(expr) -> bool", TILE)
+def replicated(site: Any, e: Any) -> bool:
+    """Whether an expression mentions a register axis."""
+    found = replicated_names(site.tile) if site.tile else frozenset()
+    return not found.isdisjoint(free_names(e))
+
+
+@fact("trips(run) -> int", TILE)
+def trips(site: Any, body: Block) -> int:
+    """How often the innermost statement of a run is executed, if its loops stand in one another."""
+    return math.prod(loop.stop if loop.stop.__class__ is int else LONG for loop in summary(body).loops)
 
 
 # ---- how accesses run along an axis
@@ -142,3 +157,30 @@ def _parts(atom: Any) -> tuple[Any, ...]:
     if atom.__class__ is Var or not isinstance(atom, Node):
         return ()
     return tuple(getattr(atom, f.name) for f in type(atom).fields if f.sort in ("Expr", "Over"))
+
+
+# ---- how tiles fill the device
+
+
+class Shape(NamedTuple):
+    """The outputs of a block."""
+
+    rows: int
+    columns: int
+
+
+@fact("squarest(int, int, int) -> record", TILE)
+def squarest(site: Any, area: int, rows: int, columns: int) -> Shape:
+    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds 128, nor what there is."""
+    most = min(128, 1 << (max(rows, 1) - 1).bit_length())
+    height = min(most, 1 << (area.bit_length() - 1) // 2)
+    return Shape(height, min(128, area // height, 1 << (max(columns, 1) - 1).bit_length()))
+
+
+@fact("useful(int, int, int, int) -> int", TILE)
+def useful(site: Any, area: int, rows: int, columns: int, batch: int) -> int:
+    """How busy the device is with outputs, in thousandths, if each multiprocessor takes a tile of an area at a time."""
+    shape = squarest(site, area, rows, columns)
+    tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
+    turns = -(-tiles // site.target.multiprocessors) * site.target.multiprocessors
+    return 1000 * batch * rows * columns // (turns * shape.rows * shape.columns)

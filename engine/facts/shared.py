@@ -20,7 +20,6 @@ from ..rw.facts import fact
 from .structure import conjuncts
 
 TILE = "module loop tile"
-EXCHANGE = 8192  # bytes
 
 
 @fact("footprints(run, [axis], any*) -> [record]", TILE)
@@ -54,9 +53,9 @@ def size_of(site: Any, copies: Any) -> int:
 
 @fact("smem_left() -> int", TILE)
 def smem_left(site: Any) -> int:
-    """Shared memory that no slab of the kernel takes yet; some is kept for the exchanges of Combine."""
+    """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
     used = sum(WORD * stage.depth * slab_words(stage) for stage in stages(site.kernel).values())
-    return site.target.smem - used - EXCHANGE  # type: ignore[no-any-return]
+    return site.target.smem - used - staging.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
 
 @fact("fitting([record], int) -> [record]", TILE)

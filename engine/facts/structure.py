@@ -24,7 +24,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
 from ...ir.ranges import decide
-from ...ir.tile import Tile
+from ...ir.tile import Stage, Sync, Tile, Wait
 from ..match.context import Context
 from ..rw.facts import fact
 
@@ -62,6 +62,18 @@ def buffers(site: Any, body: Block) -> tuple[Var, ...]:
 def plain(site: Any, body: Block) -> bool:
     """Whether a run only loads and computes values: doing it more often changes nothing."""
     return only(body, Load, Let)
+
+
+@fact("only_copies(run) -> bool", TILE)
+def only_copies(site: Any, body: Block) -> bool:
+    """Whether a run only copies to shared memory, waits, and computes values: more threads may do it together."""
+    return only(body, Load, Let, Stage, Sync, Wait)
+
+
+@fact("collective(run) -> bool", TILE)
+def collective(site: Any, body: Block) -> bool:
+    """Whether all threads of the block take part in a statement of a run: it must not come under a guard."""
+    return summary(body).barriers > 0
 
 
 @fact("plain_sums(run) -> bool", TILE)

@@ -1,53 +1,46 @@
 """What one launch asks of a device, counted in its Kernel IR: instructions, sectors, wavefronts, bytes.
 
-All threads of the middle block are followed at once, every statement once, at the first turn of every loop, and weighted
-with how often it runs. So addresses are the real ones and counts are exact where neither depends on the data, the block
-or the turn; a guard that does (`when`, causality) is taken as it is there. The emulator's counters of checked mode, which
-follow every access of a real run, are the test of this.
+All threads of the middle block are followed at once, every statement once, weighted with how often it runs; addresses
+are those of the first turn of every loop, guards are asked at every turn. So counts are exact where they depend neither
+on data nor on the block. The emulator's counters of checked mode, which follow every access of a real run, are the test of this.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...codegen.kernel import DTYPES
-from ...ir.expr import Binary, Call, Not, Sum
+from ...ir.expr import free_names
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
     BLOCK_INDEX,
     SHARED,
     THREAD,
     Address,
-    Advance,
     Assign,
     Base,
     Branch,
     Butterfly,
     CopyAsync,
+    CopyBox,
     Define,
     Launch,
     LoadFrom,
     Loop,
+    Registers,
     Replicate,
     StoreTo,
+    TensorMap,
 )
-from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Stmt
+from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
+from .work import Scope, Work
 
-LANES, BANKS, SECTOR = 32, 32, 32
-
-# Instructions of a scalar function: all, and of these on the special function unit. Divisions and the functions of the
-# C library are short programs; what is not named here is one instruction.
-_SPECIAL = {
-    "exp2": (2, 1), "exp": (3, 1), "rsqrt": (2, 1), "reciprocal": (2, 1), "sigmoid": (5, 2), "divide": (9, 1),
-    "sqrt": (8, 1), "log": (8, 1), "log2": (6, 1), "tanh": (12, 2), "sin": (20, 1), "cos": (20, 1), "erf": (20, 1),
-    "pow": (30, 2), "negative": (0, 0), "copy": (0, 0), "floor_divide": (10, 1), "remainder": (12, 1),
-}  # fmt: skip
+LOOP_OVERHEAD = 3  # count, compare, branch
 
 
 @dataclass(frozen=True)
@@ -55,10 +48,9 @@ class Census:
     """One launch. Sizes in bytes.
 
     blocks, threads (of a block), shared: as launched. registers of a thread, None where nothing assembled the kernel.
-    dram: bytes of all buffers once, or what is asked for where that is less. Of one block: fill, the bytes of the
-    sectors that it asks of L2; sectors and ideal_sectors; wavefronts and ideal_wavefronts of shared memory; and in
-    instructions of a warp: issued, fma (the fp32 pipe), special (the special function unit). tensor: floating-point
-    operations of tensor cores.
+    dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
+    wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
+    fma (the fp32 pipe), special (the special function unit). tensor: floating-point operations of tensor cores.
     """
 
     blocks: int
@@ -77,6 +69,7 @@ class Census:
 
     @property
     def fill(self) -> float:
+        """Bytes of the sectors that a block asks of L2."""
         return self.sectors * SECTOR
 
 
@@ -86,18 +79,22 @@ def census(kernel: Kernel, registers: int | None = None) -> Census:
     assert isinstance(launch, Launch)
     counter = _Counter(kernel, launch)
     counter.block(launch.body, 1.0, counter.alive)
-    blocks = math.prod(launch.grid)
+    blocks, work = math.prod(launch.grid), counter.work
     asked = counter.sectors * SECTOR * blocks
     return Census(
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
-        counter.issued, counter.fma, counter.special, 0.0, registers,
+        work.issued, work.fma, work.special, 0.0, registers,
     )  # fmt: skip
 
 
 def buffer_bytes(kernel: Kernel) -> int:
     """The bytes of all buffers of a kernel, each read or written once."""
-    return sum(DTYPES[p.dtype].item_bytes * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))  # type: ignore[index]
+    return sum(_item(p.dtype) * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))
+
+
+def _item(dtype: str) -> int:
+    return DTYPES[dtype].item_bytes  # type: ignore[index]
 
 
 class _Counter:
@@ -111,8 +108,11 @@ class _Counter:
         self.env: dict[str, Any] = {THREAD: threads, **{name: extent // 2 for name, extent in middle}}
         self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
         self.bases[SHARED] = (SHARED, 0)
+        self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
+        self.turns: tuple[str, Any] | None = None  # the variable of the innermost loop, its values at all turns
+        self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
+        self.scope, self.work = Scope(), Work()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
-        self.issued = self.fma = self.special = 0.0
 
     # ---- statements
 
@@ -123,81 +123,97 @@ class _Counter:
     def statement(self, statement: Stmt, times: float, mask: Any) -> None:
         if isinstance(statement, Replicate):
             self.env[statement.var] = 0
-            self.block(statement.body, times * statement.extent, mask)
+            with self.scope.replicated(statement.var, statement.extent):
+                self.block(statement.body, times * statement.extent, mask)
         elif isinstance(statement, Loop):
             self.loop(statement, times, mask)
         elif isinstance(statement, Branch):
-            self.compute(statement.cond, times, mask)
-            self.block(statement.body, times, self.where(statement.cond, mask))
+            self.compute((statement.cond,), times, mask)
+            there, share = self.where(statement.cond, mask)
+            self.block(statement.body, times * share, there)
+        elif isinstance(statement, Define | Assign | Registers | Base):
+            self.register(statement, times, mask)
         else:
-            self.issue(1, times, mask)
-            self.simple(statement, times, mask)
+            self.instruction(statement, times, mask)
 
     def loop(self, loop: Loop, times: float, mask: Any) -> None:
         start, stop, step = (self.value(e) for e in (loop.start, loop.stop, loop.step))
-        if start is None or stop is None or step is None:
-            turns = 1.0
-        else:
+        turns, outside = 1, self.turns  # one turn of a loop that data decides
+        if not (start is None or stop is None or step is None):
             each = np.broadcast_to(np.maximum(-((start - stop) // step), 0), mask.shape)
-            turns = float(each[mask].max(initial=0))
-        if start is not None:
+            turns = int(each[mask].max(initial=0))
             self.env[loop.var] = start
-        self.issue(3, times * turns, mask)
-        self.block(loop.body, times * turns, mask)
+            self.turns = (loop.var, np.arange(turns)[:, None, None] * step + start)
+        self.issue(LOOP_OVERHEAD, times * turns, mask)
+        with self.scope.straight_line():
+            self.block(loop.body, times * turns, mask)
+        self.turns = outside
 
-    def simple(self, statement: Any, times: float, mask: Any) -> None:
-        if isinstance(statement, Define):
-            self.issue(-1, times, mask)
-            self.compute(statement.val, times, mask)
-            self.bind(statement.dst, self.value(statement.val))
+    def register(self, statement: Any, times: float, mask: Any) -> None:
+        """What gives a register a value, or an address a name."""
+        if isinstance(statement, Registers):
+            self.scope.defined(statement.dst, self.scope.here)
         elif isinstance(statement, Base):
             root, origin = self.bases[statement.root]
             offset = self.value(statement.offset)
             self.bases[statement.dst] = (root, None if origin is None or offset is None else origin + offset)
-        elif isinstance(statement, LoadFrom):
-            self.access(statement.address, statement.dtype, statement.width, times, self.where(statement.when, mask))
+            self.issue(1, times, mask)
+        elif isinstance(statement, Define):
+            depends = self.compute((statement.val,), times, mask)
+            self.scope.defined(statement.dst, depends)
+            value = self.value(statement.val)
+            self.env.pop(statement.dst, None)
+            if value is not None:
+                self.env[statement.dst] = value
+        else:
+            self.scope.changed(statement.place)
+            self.compute((statement.val,), times, mask)
+
+    def instruction(self, statement: Any, times: float, mask: Any) -> None:
+        """What is an instruction by itself."""
+        self.issue(1, times, mask)
+        if isinstance(statement, LoadFrom):
+            self.scope.changed(statement.into)
+            size = _item(statement.dtype) * statement.width
+            self.access(statement.address, size, times, mask, statement.when)
         elif isinstance(statement, StoreTo):
-            for value in statement.values:
-                self.compute(value, times, mask)
-            self.access(statement.address, statement.dtype, len(statement.values), times, mask)
+            self.compute(statement.values, times, mask)
+            self.access(statement.address, _item(statement.dtype) * len(statement.values), times, mask)
         elif isinstance(statement, CopyAsync):
-            there = self.where(statement.when, mask)
-            self.access(statement.source, "b8", statement.bytes, times, self.where(statement.inside, there), "f32")
-            self.access(statement.to, "b8", statement.bytes, times, there)
-        elif isinstance(statement, Assign):
-            self.issue(-1, times, mask)
-            self.compute(statement.val, times, mask)
+            there, share = self.where(statement.when, mask)
+            self.access(statement.source, statement.bytes, times * share, there, statement.inside)
+            self.access(statement.to, statement.bytes, times * share, there)
+        elif isinstance(statement, TensorMap):
+            self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
+        elif isinstance(statement, CopyBox):
+            touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR
+            self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
         elif isinstance(statement, Butterfly):
-            self.issue(2 * math.log2(2 * statement.high / statement.low) - 1, times, mask)
-        elif not isinstance(statement, Advance):
-            self.block(getattr(statement, "body", ()), times, mask)  # a statement that this page does not know yet
+            self.scope.changed(statement.place)
+            steps = math.log2(2 * statement.high / statement.low)
+            self.issue(2 * steps - 1, times, mask)
+        else:
+            self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
 
     # ---- memory
 
-    def access(
-        self, address: Address, dtype: str, width: int, times: float, mask: Any, item: str | None = None
-    ) -> None:
-        """One instruction. item: what the address counts in, where that is not what is moved."""
+    def access(self, address: Address, size: int, times: float, mask: Any, guard: Any = True) -> None:
+        """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be."""
+        mask, share = self.where(guard, mask)
+        times *= share
         root, base = self.bases[address.base]
         offset, flip = self.value(address.offset), self.value(address.xor)
-        size = DTYPES[dtype].item_bytes * width  # type: ignore[index]
         unknown = base is None or offset is None or flip is None
-        place = self.env[THREAD] * size if unknown else np.broadcast_to((base ^ flip) + offset, mask.shape)
-        lanes = mask.sum(axis=1)
+        unit = 1 if unknown else self.items.get(root, 1)
+        place = self.env[THREAD] * size if unknown else ((base ^ flip) + offset) * unit
         if root == SHARED:
             self.wavefronts += times * wavefronts(place // 4, max(size // 4, 1), mask)
-            self.ideal_wavefronts += times * float(np.ceil(lanes * size / 128).sum())
-            return
-        unit = 1 if unknown else DTYPES[item or dtype].item_bytes  # type: ignore[index]
-        self.sectors += times * sectors(place * unit, mask)
-        self.ideal_sectors += times * float(np.ceil(lanes * size / SECTOR).sum())
+            self.ideal_wavefronts += times * least(mask, size, LINE)
+        else:
+            self.sectors += times * sectors(place, mask)
+            self.ideal_sectors += times * least(mask, size, SECTOR)
 
     # ---- values
-
-    def bind(self, name: str, value: Any) -> None:
-        self.env.pop(name, None)
-        if value is not None:
-            self.env[name] = value
 
     def value(self, e: Any) -> Any:
         """An index, or None where it depends on data."""
@@ -206,56 +222,35 @@ class _Counter:
         except (ScheduleError, KeyError, TypeError, AttributeError):
             return None
 
-    def where(self, condition: Any, mask: Any) -> Any:
-        """The threads for which a condition holds; all of them where that depends on data."""
-        holds = True if condition is True else self.value(condition)
-        return mask if holds is None or holds is True else mask & np.asarray(holds, bool)
+    def where(self, condition: Any, mask: Any) -> tuple[Any, float]:
+        """The threads for which a condition holds at some turn of the innermost loop, and the share of the turns at which
+        it does for any; all of them where that depends on data."""
+        if condition is True:
+            return mask, 1.0
+        if self.turns is None or self.turns[0] not in free_names(condition):
+            holds = self.value(condition)
+            return (mask, 1.0) if holds is None else (mask & np.asarray(holds, bool), 1.0)
+        variable, values = self.turns
+        first = self.env[variable]
+        self.env[variable] = values
+        holds = self.value(condition)
+        self.env[variable] = first
+        if holds is None or not len(values):
+            return mask, 1.0
+        each = np.broadcast_to(holds, (len(values), *mask.shape)) & mask
+        return each.any(axis=0), float(each.any(axis=(1, 2)).mean())
 
     # ---- instructions
 
     def issue(self, count: float, times: float, mask: Any) -> None:
-        self.issued += count * times * float(mask.any(axis=1).sum())
+        self.work.issued += count * times * _warps(mask)
 
-    def compute(self, e: Any, times: float, mask: Any) -> None:
-        issued, fma, special = 0, 0, 0
-        for part in nodes(e, Call, Binary, Sum, Not):
-            if isinstance(part, Call):
-                total, on_special = _SPECIAL.get(part.fn, (1, 0))
-                issued, special = issued + total, special + on_special
-                arithmetic = part.fn in ("add", "subtract", "multiply", "maximum", "minimum")
-                fma += arithmetic - _fused(part)
-                issued -= _fused(part)
-            else:
-                issued += len(part.terms) if isinstance(part, Sum) else 1
-        warps = float(mask.any(axis=1).sum())
-        self.issued += max(issued, 0) * times * warps
-        self.fma += fma * times * warps
-        self.special += special * times * warps
+    def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:
+        """Count the instructions of values; what they depend on."""
+        work, depends = self.scope.work(values)
+        self.work.add(work, times * _warps(mask))
+        return depends
 
 
-def _fused(call: Call) -> int:
-    """1 for a sum that takes a product along: two functions, one instruction."""
-    return int(call.fn in ("add", "subtract") and any(isinstance(a, Call) and a.fn == "multiply" for a in call.args))
-
-
-def sectors(places: Any, mask: Any) -> float:
-    """Sectors that warps touch. places: the first byte of each lane (warps, lanes), aligned to what it moves."""
-    return float(sum(len(np.unique(row[here] // SECTOR)) for row, here in _rows(places, mask)))
-
-
-def _rows(places: Any, mask: Any) -> Iterator[tuple[Any, Any]]:
-    return zip(np.broadcast_to(places, mask.shape), mask, strict=True)
-
-
-def wavefronts(words: Any, width: int, mask: Any) -> float:
-    """Wavefronts of shared memory that warps take. words: the first of each lane (warps, lanes); width: words a lane.
-
-    A warp goes in groups of 32 / width lanes; a group takes as many as the most different words of one bank.
-    """
-    every = (np.asarray(words)[..., None] + np.arange(width)).reshape(-1, BANKS)
-    here = np.repeat(mask[..., None], width, axis=2).reshape(-1, BANKS)
-    total = 0
-    for row, present in zip(every, here, strict=True):
-        if present.any():
-            total += int(np.bincount(np.unique(row[present]) % BANKS).max())
-    return float(total)
+def _warps(mask: Any) -> float:
+    return float(mask.any(axis=1).sum())

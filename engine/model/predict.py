@@ -5,8 +5,8 @@ Blocks run in waves of as many as fit on the device at once; a wave takes as lon
 is never a score by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of
 the grid, so one block too many costs a wave, but not a full one.
 
-Rates are published peaks, so predictions are optimistic; latencies inside of a loop, the order of blocks and hits in L1 are
-not modelled. Made for ranking variants of one kernel and for seeing what binds, not for absolute times.
+Rates are published peaks, so predictions are optimistic; latencies inside of a loop, the order of blocks and hits in L1
+are not modelled. Made for ranking variants of one kernel and for seeing what binds, not for absolute times.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...codegen.target import Target
-from .census import LANES, Census
+from .accesses import LANES
+from .census import Census
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8

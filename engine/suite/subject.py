@@ -50,13 +50,22 @@ class Subject:
 def subject_of(suite: Suite, case: Case) -> Subject:
     """The program of a case. Raises DplcError for an expression that cannot be parsed."""
     operation = suite.operations[case.operation]
-    return Subject(case, operation.expression, _function(operation.expression, tuple(operation.inputs)), suite.shapes(case))
+    return Subject(
+        case, operation.expression, _function(operation.expression, tuple(operation.inputs)), suite.shapes(case)
+    )
 
 
 def _function(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:
     """A text as a function of its inputs. The front end reads it, as it reads what stands after `-c`."""
     program = parse(expression)
-    scope = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "math": math, "__name__": "__main__", HOOK: _call}
+    scope = {
+        "torch": torch,
+        "nn": torch.nn,
+        "F": torch.nn.functional,
+        "math": math,
+        "__name__": "__main__",
+        HOOK: _call,
+    }
 
     def function(*tensors: Any) -> Any:
         local = {**scope, **dict(zip(names, tensors, strict=True))}

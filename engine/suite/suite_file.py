@@ -5,8 +5,8 @@
      "cases": [{"name": "small", "operation": "linear", "sizes": {"rows": 32, "in": 64, "out": 48}}]}
 
 An expression is what `-c` takes, statements before it included, over the inputs by name; torch, nn, F and math are in
-scope. Like the text after `-c` it is Python: run suites that you trust. An input names its dimensions: sizes of the case, or
-numbers. Inputs are drawn from a normal distribution, in the dtype of the case.
+scope. Like the text after `-c` it is Python: run suites that you trust. An input names its dimensions: sizes of the
+case, or numbers. Inputs are drawn from a normal distribution, in the dtype of the case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Operation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An operation at sizes. published: figures of others by name, for people to look at; nothing computes with them."""
+    """An operation at sizes. published: figures of others by name, for people; nothing computes with them."""
 
     name: str
     operation: str
@@ -126,7 +126,10 @@ def _in_case(case: Case, suite: Suite) -> Iterator[tuple[str, str | None]]:
         yield f"{where}: there is no dtype `{case.dtype}`", f"dtypes are {', '.join(DTYPES)}"
     needed = {part for text in operation.inputs.values() for part in text.split() if not part.isdigit()}
     for name in sorted(needed - case.sizes.keys()):
-        yield f"{where} does not say how large `{name}` is", f"add it to its sizes: operation `{case.operation}` needs it"
+        yield (
+            f"{where} does not say how large `{name}` is",
+            f"add it to its sizes: operation `{case.operation}` needs it",
+        )
     for name in sorted(case.sizes.keys() - needed):
         yield f"{where}: no input of `{case.operation}` has a dimension `{name}`", did_you_mean(name, needed)
     for name, size in case.sizes.items():

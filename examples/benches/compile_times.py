@@ -56,13 +56,14 @@ CASES = (
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds of a warm compile: median, fastest, slowest, the median of every stage, the median over new shapes.
-    Seconds of a whole process."""
+    """Milliseconds of a warm compile: median, fastest, slowest; the median of its CPU time (other work on the machine
+    shows in the difference), of every stage, and over new shapes. Seconds of a whole process."""
 
     name: str
     milliseconds: float
     fastest: float
     slowest: float
+    cpu: float
     stages: dict[str, float]
     new_shapes: float
     bar: float | None
@@ -74,30 +75,32 @@ class Row:
 def measure(case: Case, runs: int, warm_up: int, process: bool) -> Row:
     """One case."""
     same = [case.capture()] * (warm_up + runs)
-    times, stages = compiled(same, warm_up)
+    times, spent, stages = compiled(same, warm_up)
     medians = {stage: statistics.median(timings[stage] for timings in stages) for stage in STAGES}
-    others, _ = compiled([case.capture(16 * number) for number in range(1, runs + 1)], 0)
+    others, _, _ = compiled([case.capture(16 * number) for number in range(1, runs + 1)], 0)
     seconds = whole_process(case.text.replace("{n}", str(case.n))) if process else None
+    median, cpu, new = map(statistics.median, (times, spent, others))
     return Row(
-        case.name, statistics.median(times), min(times), max(times), medians, statistics.median(others),
-        case.bar, case.theirs, seconds, case.their_process,
+        case.name, median, min(times), max(times), cpu, medians, new, case.bar, case.theirs, seconds, case.their_process
     )  # fmt: skip
 
 
-def compiled(captures: list[Capture], warm_up: int) -> tuple[list[float], list[dict[str, float]]]:
-    """Milliseconds of each compile after the first ones, and of its stages."""
+def compiled(captures: list[Capture], warm_up: int) -> tuple[list[float], list[float], list[dict[str, float]]]:
+    """Milliseconds of each compile after the first ones, of CPU time in it, and of its stages."""
     tools, machine = toolchain(), target()
     times: list[float] = []
+    spent: list[float] = []
     stages: list[dict[str, float]] = []
     for captured in captures:
         gc.collect()
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         compilation = compile_captured(captured, tools, machine)
         assert compilation.cuda
         times.append((time.perf_counter() - start) * 1e3)
+        spent.append((time.process_time() - busy) * 1e3)
         stages.append(compilation.timings)
         del compilation  # nodes are interned: a result that is still there would be found again
-    return times[warm_up:], stages[warm_up:]
+    return times[warm_up:], spent[warm_up:], stages[warm_up:]
 
 
 def whole_process(text: str) -> float:
@@ -113,7 +116,8 @@ def whole_process(text: str) -> float:
 
 def table(rows: list[Row], runs: int, warm_up: int) -> str:
     """For people."""
-    head = f"{'ms':26} {'dplc':>22} {'new shapes':>11} {'bar':>4} {'deplodock':>11} {'process':>9} {'theirs':>7} "
+    head = f"{'ms':26} {'dplc':>22} {'cpu':>5} {'new shapes':>11} {'bar':>4} {'deplodock':>11}"
+    head += f" {'process':>9} {'theirs':>7} "
     lines = [
         f"warm compile, measured here: median of {runs} after {warm_up} (fastest..slowest); deplodock: elsewhere",
         head + " ".join(f"{stage:>6}" for stage in STAGES),
@@ -124,7 +128,7 @@ def table(rows: list[Row], runs: int, warm_up: int) -> str:
         theirs = f"{row.theirs[0]:g} / {row.theirs[1]:g}"
         process = "" if row.process_seconds is None else f"{row.process_seconds:.2f} s"
         stages = " ".join(f"{row.stages[stage]:6.1f}" for stage in STAGES)
-        left = f"{row.name:26} {ours:>22} {row.new_shapes:>11.1f} {bar:>4} {theirs:>11}"
+        left = f"{row.name:26} {ours:>22} {row.cpu:>5.1f} {row.new_shapes:>11.1f} {bar:>4} {theirs:>11}"
         lines.append(f"{left} {process:>9} {row.their_process:>5.1f} s {stages}")
     return "\n".join(lines)
 

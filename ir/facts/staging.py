@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
-from ..node import replace
+from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import interval
-from ..tile import Stage
+from ..tile import Combine, Stage
 from .layout import (
     CHUNK_WORDS,
+    WORD,
     cell_of,
     copy_shape,
     lanes_of,
@@ -27,7 +28,7 @@ from .layout import (
     wavefronts,
     xor_chunk,
 )
-from .structure import summary
+from .structure import dependencies, summary
 
 WARP = 32
 NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
@@ -85,6 +86,27 @@ def spread_lanes(kernel: Kernel, stage: Stage) -> int:
         return 0
     lanes = max(threads // rows, 2)
     return lanes if lanes < chunks and chunks % lanes == 0 else 0
+
+
+@memoised
+def exchange_bytes(kernel: Kernel) -> int:
+    """Shared memory through which threads of several warps combine: one partial value per warp, or per thread."""
+    tile = tile_of(kernel)
+    return sum(_exchange(stmt, tile.axes, kernel.body) for stmt in summary(tile.body).combines) if tile else 0
+
+
+def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
+    over = free_names(stmt.over)
+    held = set().union(*(dependencies(s.val, body) for s in summary(body).sums if s.acc == stmt.acc)) - over
+    values = math.prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
+    threads = [axis for axis in axes if axis.role == "THREAD"]
+    count = stride = math.prod(axis.extent for axis in threads)
+    total = 0
+    for axis in threads:
+        stride //= axis.extent
+        if axis.name in over and stride * axis.extent > WARP:
+            total += WORD * values * count // max(1, min(axis.extent, WARP // stride))
+    return total
 
 
 # ---- xor layouts

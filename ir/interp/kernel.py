@@ -1,8 +1,8 @@
 """The meaning of Kernel IR: all threads of some blocks in step, every access checked.
 
-Threads run in step, which is one order of many. It stands for all of them because what would make the order matter is an
-error: accesses of two threads to the same cell of shared memory between two barriers, reads of a copy in flight, a barrier
-that a part of the threads reaches. Floats are float64, integers exact, shared memory is poison until it is written.
+Threads run in step, one order of many. It stands for all of them, because what would make the order matter is an error:
+conflicting accesses to shared memory between two barriers, a read of a copy in flight, a barrier that a part of the
+threads reaches. Floats are float64, integers exact, shared memory is poison until it is written.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _launch(kernel: Kernel, memory: Any, counts: Any, dice: random.Random, only:
 def _smallest_element(kernel: Kernel, launch: Launch) -> int:
     """Bytes of the smallest element that may stand in shared memory."""
     dtypes = {param.dtype for param in kernel.ins} if any(nodes(launch.body, CopyAsync)) else set()
-    dtypes |= {access.dtype for access in nodes(launch.body, LoadFrom, StoreTo)}
+    dtypes |= {access.dtype for access in nodes(launch.body, LoadFrom, StoreTo)}  # type: ignore[type-var,attr-defined]
     return min((DTYPE_BYTES[dtype] for dtype in dtypes), default=4)
 
 
@@ -131,12 +131,18 @@ class _Blocks:
     def block(self, block: Block, mask: Any) -> None:
         for stmt in block:
             try:
-                _MEANING[type(stmt)](self, stmt, mask)
+                self.statement(stmt, mask)
             except ScheduleError as error:
                 if any(note.startswith("in `") for note in error.notes):
                     raise
                 where = f"in `{print_statement(stmt).splitlines()[0].strip()}` of kernel `{self.kernel.name}`"
                 raise ScheduleError(error.what, notes=(*error.notes, where)) from None
+
+    def statement(self, stmt: Stmt, mask: Any) -> None:
+        meaning = _MEANING.get(type(stmt))
+        if meaning is None:
+            raise ScheduleError(f"`{type(stmt).__name__}` has no meaning yet")
+        meaning(self, stmt, mask)
 
     def value(self, e: Any, mask: Any) -> Any:
         return self.registers.value(e, mask)

@@ -1,13 +1,13 @@
 """Shared memory of some blocks, byte-addressed, with all that orders accesses to it; and accesses to global memory.
 
 Shared memory is counted in cells: as many bytes as the smallest element that a kernel keeps there. Every cell remembers
-what starts in it and who last wrote and read it in which epoch (the stretch between two barriers), so that finding a race
-does not depend on luck.
+what starts in it, and who last wrote and read it in which epoch (the stretch between two barriers), so that finding a
+race does not depend on luck.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,8 +146,6 @@ class SharedMemory:
         cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
         self.check_free(copy.lanes, cells)
         self.in_flight[cells] = True
-        if np.unique(cells).size != cells.size:
-            raise ScheduleError("race: two threads copy to the same shared memory")
         if early:
             self.put(cells, copy.dtype, copy.values, step)
 

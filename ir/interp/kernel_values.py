@@ -61,7 +61,7 @@ class Registers:
         start = cast(POISON[kind] if fill is None else fill, dtype)
         self.dtypes[name], self.shapes[name] = dtype, shape
         if shape:
-            self.arrays[name] = {place: start for place in np.ndindex(*shape)}
+            self.arrays[name] = dict.fromkeys(np.ndindex(*shape), start)
         else:
             self.env[name] = start
 
@@ -89,7 +89,7 @@ class Registers:
         return self.run(e, 1)[0]
 
     def run(self, e: Expr, width: int) -> list[Place]:
-        """`width` neighbouring registers, from the one that an expression names, or along the index that it leaves out."""
+        """`width` neighbouring registers, from the named one on, or along the index that is left out."""
         if not isinstance(e, Var | Element) or e.name not in self.dtypes:
             raise ScheduleError("this is no place")
         shape = self.shapes[e.name]

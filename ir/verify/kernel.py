@@ -22,15 +22,21 @@ from ..kernel import (
     Butterfly,
     Commit,
     CopyAsync,
+    CopyBox,
     Define,
     Element,
+    Expect,
+    FenceBarriers,
+    InitBarrier,
     Launch,
     LoadFrom,
     Loop,
     Registers,
     Replicate,
     StoreTo,
+    TensorMap,
     WaitGroup,
+    WaitPhase,
     names_read,
 )  # fmt: skip
 from ..node import Expr, nodes
@@ -39,6 +45,8 @@ from ..text.print import print_statement
 
 INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
 COPY_BYTES = (4, 8, 16)
+BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
+SWIZZLES = (0, 32, 64, 128)
 
 
 def problems(kernel: Kernel) -> tuple[str, ...]:
@@ -245,6 +253,33 @@ class _Check:
         if to.dtype is not None or source.dtype is None:
             self.say(stmt, "an asynchronous copy goes from global to shared memory")
 
+    def tensor_map(self, stmt: TensorMap) -> None:
+        source = next((param for param in self.kernel.ins if param.name == stmt.src), None)
+        self.bind(stmt, stmt.dst, _Name("map", shape=stmt.box))
+        if source is None or len(source.shape) != len(stmt.box) or not 1 <= len(stmt.box) <= BOX_RANK:
+            self.say(stmt, f"`{stmt.src}` is no input of as many dimensions")
+            return
+        size, row = DTYPE_BYTES[source.dtype], stmt.box[-1] * DTYPE_BYTES[source.dtype]
+        if stmt.swizzle not in SWIZZLES or (stmt.swizzle and row > stmt.swizzle):
+            self.say(stmt, f"rows of {row} bytes under a swizzle of {stmt.swizzle}")
+        if row % 16 or (len(stmt.box) > 1 and source.shape[-1] * size % 16):
+            self.say(stmt, "rows are no multiple of 16 bytes")
+        if not all(1 <= side <= BOX_SIDE for side in stmt.box):
+            self.say(stmt, f"a box has 1 to {BOX_SIDE} elements a side")
+
+    def barrier(self, stmt: Any) -> None:
+        address = stmt.at if isinstance(stmt, InitBarrier) else stmt.barrier
+        if self.address(stmt, address, None, BARRIER_BYTES).dtype is not None:
+            self.say(stmt, "an mbarrier is in shared memory")
+
+    def copy_box(self, stmt: CopyBox) -> None:
+        self.barrier(stmt)
+        if self.address(stmt, stmt.to, None, BOX_ALIGNMENT).dtype is not None:
+            self.say(stmt, "a box goes to shared memory")
+        described = self.names[stmt.map]
+        if described.kind != "map" or len(described.shape) != len(stmt.at):
+            self.say(stmt, f"`{stmt.map}` is no tensor map of {len(stmt.at)} dimensions")
+
     def width(self, stmt: Stmt, size: int, allowed: tuple[int, ...]) -> None:
         if size not in allowed:
             self.say(stmt, f"no instruction moves {size} bytes")
@@ -281,7 +316,7 @@ def _own_names(stmt: Stmt) -> set[str]:
     """The names that a statement itself reads, without those of its block."""
     fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
     found = set().union(*(_names_of(value) for value in fields))
-    own = {Advance: "base", Base: "root", Replicate: "reverse"}.get(type(stmt))
+    own = {Advance: "base", Base: "root", Replicate: "reverse", TensorMap: "src", CopyBox: "map"}.get(type(stmt))
     name = getattr(stmt, own) if own else None
     return found | ({name} if name else set())
 
@@ -315,6 +350,12 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     LoadFrom: _Check.load,
     StoreTo: _Check.store,
     CopyAsync: _Check.copy,
+    TensorMap: _Check.tensor_map,
+    InitBarrier: _Check.barrier,
+    FenceBarriers: lambda check, stmt: None,
+    Expect: _Check.barrier,
+    CopyBox: _Check.copy_box,
+    WaitPhase: _Check.barrier,
     Barrier: _Check.together,
     Commit: _Check.together,
     WaitGroup: _Check.together,

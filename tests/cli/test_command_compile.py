@@ -95,8 +95,8 @@ def test_own_rules_a_file_and_a_folder(ok: Command, tmp_path: Path) -> None:
     (tmp_path / "second.rw").write_text(one.format("second", "cos"))
     text = "torch.randn(8).sin().cos()"
     out = ok("compile", "-c", text, "-v", "--rules", f"{tmp_path}/folder", "--rules", f"{tmp_path}/second.rw").out
-    assert f"a:first first at main sin {tmp_path}/folder/first.rw:1" in out
-    assert "a:second second at main cos" in out
+    assert f"a:first first at main sin_1 {tmp_path}/folder/first.rw:1" in out
+    assert "a:second second at main cos_1" in out
 
 
 def test_what_a_text_prints_is_not_our_output(ok: Command) -> None:

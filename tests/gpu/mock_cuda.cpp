@@ -18,6 +18,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "emulator/runtime.cuh"
 
@@ -29,6 +30,7 @@ constexpr int optin_smem = 227 << 10;
 struct Function {
   std::string name;
   void (*entry)(void* const*);
+  const char* maps;  // by parameter: '1' for a tensor map, '0' for a pointer
   unsigned max_dynamic_smem;
 };
 
@@ -68,6 +70,23 @@ size_t image_bytes(const void* image) {
   const auto* header = static_cast<const Elf64_Ehdr*>(image);
   if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return 0;
   return header->e_shoff + size_t{header->e_shentsize} * header->e_shnum;
+}
+
+// An argument for each parameter: a pointer by its value, a tensor map by its place, a multiple of 64 bytes.
+std::vector<void*> unpacked(char* buffer, const char* maps) {
+  std::vector<void*> arguments;
+  size_t at = 0;
+  for (; *maps != 0; ++maps) {
+    if (*maps == '1') {
+      at = (at + 63) / 64 * 64;
+      arguments.push_back(buffer + at);
+      at += sizeof(CUtensorMap);
+    } else {
+      arguments.push_back(*reinterpret_cast<void**>(buffer + at));
+      at += sizeof(void*);
+    }
+  }
+  return arguments;
 }
 
 }  // namespace
@@ -174,8 +193,7 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit
   const int file = memfd_create("dplc-module", 0);
   if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes)) return CUDA_ERROR_OPERATING_SYSTEM;
   const std::string path = "/proc/self/fd/" + std::to_string(file);
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  close(file);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // by its name: the next image needs another number
   if (library == nullptr) {
     fprintf(stderr, "mock CUDA driver: %s\n", dlerror());
     return CUDA_ERROR_INVALID_IMAGE;
@@ -193,7 +211,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
   void* entry = dlsym(module->library, ("dplc_enter_" + std::string(name)).c_str());
   if (entry == nullptr) return CUDA_ERROR_NOT_FOUND;
   Function& made = module->functions[name];
-  made = {name, reinterpret_cast<void (*)(void* const*)>(entry), default_dynamic_smem};
+  const void* maps = dlsym(module->library, ("dplc_maps_" + std::string(name)).c_str());
+  made = {name, reinterpret_cast<void (*)(void* const*)>(entry), static_cast<const char*>(maps), default_dynamic_smem};
   *function = reinterpret_cast<CUfunction>(&made);
   return CUDA_SUCCESS;
 }
@@ -210,6 +229,33 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
   return CUDA_SUCCESS;
 }
 
+// What the driver would encode, in the emulator's words: it is as large.
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* base,
+                                const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
+                                const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  static const std::map<CUtensorMapDataType, unsigned> bytes = {
+      {CU_TENSOR_MAP_DATA_TYPE_UINT8, 1},   {CU_TENSOR_MAP_DATA_TYPE_INT32, 4},    {CU_TENSOR_MAP_DATA_TYPE_INT64, 8},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2}, {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2}, {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4},
+  };
+  const unsigned item = bytes.at(type), span = swizzle == CU_TENSOR_MAP_SWIZZLE_NONE ? 0 : 16u << swizzle;
+  const unsigned row = box[0] * item;
+  if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(base) % 16 != 0 || row % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || (span != 0 && row > span)) return CUDA_ERROR_INVALID_VALUE;
+  dplc::TensorMap made{};
+  made.base = static_cast<const char*>(base);
+  made.rank = static_cast<uint8_t>(rank), made.item_bytes = static_cast<uint8_t>(item);
+  made.swizzle = static_cast<uint16_t>(span), made.strides[0] = item;
+  for (unsigned dim = 0; dim < rank; ++dim) {
+    if (box[dim] < 1 || box[dim] > 256 || steps[dim] != 1 || extents[dim] < 1) return CUDA_ERROR_INVALID_VALUE;
+    if (dim > 0 && strides[dim - 1] % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+    made.extents[dim] = extents[dim], made.box[dim] = static_cast<uint16_t>(box[dim]);
+    if (dim > 0) made.strides[dim] = strides[dim - 1];
+  }
+  memcpy(map, &made, sizeof made);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream, void**, void** extra) {
   const auto* function = reinterpret_cast<const Function*>(handle);
@@ -217,7 +263,8 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, uns
   if (extra == nullptr || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER) return CUDA_ERROR_INVALID_VALUE;
   dplc::LaunchRequest request{};
   request.entry = function->entry;
-  request.arguments = static_cast<void* const*>(extra[1]);  // dplc's kernels take pointers only
+  const std::vector<void*> arguments = unpacked(static_cast<char*>(extra[1]), function->maps);
+  request.arguments = arguments.data();
   request.grid[0] = grid_x, request.grid[1] = grid_y, request.grid[2] = grid_z;
   request.threads = block_x;
   request.shared_bytes = shared_bytes;

@@ -16,7 +16,10 @@ import numpy as np
 import torch
 from dplc.codegen.build import build_host, host_text
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
+from dplc.codegen.cuda import generate
 from dplc.codegen.launch import CudaExecutor, DeviceError
+from dplc.codegen.target import target
+from dplc.ir.text.read import read_program
 
 SIZE = 4096
 AXPY = """\
@@ -32,6 +35,17 @@ extern "C" __global__ void axpy(const float* __restrict__ x, const float* __rest
   const float k = ldg32(a);
   stg128(y + (blockIdx.x * 128 + t) * 4, float4{k * v[0] + 1.0f, k * v[1] + 1.0f, k * v[2] + 1.0f, k * v[3] + 1.0f});
 }
+"""
+
+
+TRANSPOSE = """
+kernel transpose(x: f32[30, 36]) -> y: f32[32, 32]:
+    Tile(t:32=THREAD):
+        xs = Stage(x, origin=(0, 0), slab=(i:32@0, j:32@1), via=TMA, swizzle=128)
+        Wait()
+        for i in 0..32 free:
+            a = load xs[t, i]
+            y[i, t] = a
 """
 
 
@@ -103,6 +117,19 @@ def too_much_shared_memory_is_refused() -> None:
         assert "needs 233472 bytes of shared memory per block; dplc mock GPU has 232448" in str(error), error
     else:
         raise AssertionError("not refused")
+
+
+def boxes_are_found_through_tensor_maps() -> None:
+    """A kernel that TMA feeds: the map is encoded by the driver and passed in the parameters."""
+    (unit,) = read_program(TRANSPOSE)[1]
+    kernel = generate(unit, target("h200"))
+    assert [param.role for param in kernel.params] == ["in", "out", "tensor_map"]
+    x, y = Buffer("x", "f32", (30, 36)), Buffer("y", "f32", (32, 32))
+    values = torch.randn(30, 36)
+    made = MockedExecutor().run(Program((kernel,), (x,), (y,), bindings=(("x", "y", "x"),)), {"x": values})["y"]
+    whole = torch.zeros(32, 32)
+    whole[:, :30] = values[:, :32].T
+    assert torch.equal(made, whole)
 
 
 def outcome(scenario: str) -> str:

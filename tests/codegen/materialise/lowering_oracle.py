@@ -54,10 +54,11 @@ def check(text: str, gate: float = GATE, **arrays: Any) -> list[CudaKernel]:
         memory = dict(arrays)
         for kernel, unit in zip(kernels, units, strict=True):
             names = [p.name for p in (*unit.ins, *unit.outs)]
-            given = {p.name: memory[n] for p, n in zip(kernel.params, names, strict=True) if p.role == "in"}
+            pointers = [param for param in kernel.params if param.role != "tensor_map"]
+            given = {p.name: memory[n] for p, n in zip(pointers, names, strict=True) if p.role == "in"}
             outcome = runner(kernel, given)
             made = getattr(outcome, "outputs", outcome)
-            outs = {n: made[p.name] for p, n in zip(kernel.params, names, strict=True) if p.role == "out"}
+            outs = {n: made[p.name] for p, n in zip(pointers, names, strict=True) if p.role == "out"}
             memory |= outs
             for name, got in outs.items():
                 same(got, wanted[name], gate)

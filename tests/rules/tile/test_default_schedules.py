@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,16 @@ import pytest
 from nests import NESTS
 from scheduling import MACHINE, difference, schedule
 
-from dplc.codegen.target import target
+from dplc.codegen.target import Target, target
 from dplc.engine.match.trace import Trace
 from dplc.ir.interp import loop
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
 from dplc.ir.verify import loop as verify_loop
 from dplc.ir.verify import tile as verify_tile
+
+
+SMALL = replace(MACHINE, multiprocessors=1)
 
 
 @pytest.mark.parametrize("name", NESTS)
@@ -48,18 +52,29 @@ def test_schedule_verifies_and_reads_back(name: str) -> None:
         assert schedule(nest.kernels, machine) == program
 
 
-def fired(name: str) -> set[str]:
+@pytest.mark.parametrize("name", [name for name in NESTS if "matmul" in name])
+def test_a_busy_device_keeps_the_meaning(name: str) -> None:
+    """Few multiprocessors are filled by large tiles, of several warps and with few slices of k."""
+    nest = NESTS[name]
+    inputs = nest.inputs()
+    wanted = {buffer: np.asarray(value) for buffer, value in nest.meaning(**inputs).items()}
+    program = schedule(nest.kernels, SMALL)
+    assert difference(program, inputs, wanted) is None, print_program(program)
+
+
+def fired(name: str, machine: Target = MACHINE) -> set[str]:
     trace: Any = Trace()
-    schedule(NESTS[name].kernels, trace=trace.at("tile"))
+    schedule(NESTS[name].kernels, machine, trace=trace.at("tile"))
     return {event.rule for event in trace.events if hasattr(event, "parameters")}
 
 
 def test_live_rules() -> None:
     """What the default order is made of, on real patterns."""
     assert {
-        "tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile", "warp_tile",
+        "tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile",
         "double_buffer", "async_copy", "vector_reduce", "pipeline_predicated", "vector_axis", "snake", "residency",
     } <= fired("matmul 64x64x64")  # fmt: skip
+    assert {"warp_tile", "slice_matmul_k"} <= fired("matmul 64x64x64", SMALL)
     assert {"unguard_accumulate", "drop_zero_guard"} <= fired("relu(matmul(x + bias, w)) 17x33x65") | fired(
         "matmul 40x72x50"
     )

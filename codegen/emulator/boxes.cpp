@@ -1,0 +1,171 @@
+// mbarriers, and boxes of tensors that the TMA engine copies.
+#include "boxes.cuh"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "checker.cuh"
+
+namespace dplc {
+
+namespace {
+
+constexpr unsigned box_alignment = 128, mbarrier_bytes = 8, chunk_bytes = 16;
+
+// The 16-byte chunk of a row is flipped by the number of the row of 128 bytes.
+size_t swizzled(size_t offset, unsigned swizzle) {
+  return swizzle == 0 ? offset : offset ^ ((offset >> 7 & (swizzle / chunk_bytes - 1)) << 4);
+}
+
+}  // namespace
+
+unsigned box_bytes(const TensorMap& map) {
+  unsigned bytes = map.item_bytes;
+  for (int dim = 0; dim < map.rank; ++dim) bytes *= map.box[dim];
+  return bytes;
+}
+
+void land_box(const PendingBox& box, char* window) {
+  const TensorMap& map = box.map;
+  const unsigned row_bytes = map.box[0] * map.item_bytes;
+  memset(box.to, 0, box.bytes);
+  each_row(map, box.at, [&](unsigned row, unsigned begin, const char* from, unsigned bytes) {
+    const size_t target = static_cast<size_t>(box.to - window) + size_t{row} * row_bytes;
+    if (map.swizzle == 0) {
+      memcpy(window + target + begin, from, bytes);
+      return;
+    }
+    for (unsigned done = 0; done < bytes; done += map.item_bytes)
+      memcpy(window + swizzled(target + begin + done, map.swizzle), from + done, map.item_bytes);
+  });
+}
+
+// ---- mbarriers ----------------------------------------------------------------------------------------------------
+
+void Machine::mbarrier_init(char* address, unsigned arrivals, int line) {
+  if ((address - view.shared) % mbarrier_bytes != 0) fail_misaligned(address, mbarrier_bytes);
+  if (checker) checker->mbarrier(address, true, line);
+  for (Mbarrier& barrier : mbarriers_)
+    if (barrier.address == address)
+      fail("line %d: initialises the mbarrier at byte %td of shared memory again", line, address - view.shared);
+  mbarriers_.emplace_back();
+  Mbarrier& made = mbarriers_.back();
+  made.address = address;
+  made.arrivals = made.pending = arrivals;
+  made.owner = view.thread->index.x;
+}
+
+void Machine::mbarrier_fence() {
+  for (Mbarrier& barrier : mbarriers_)
+    if (barrier.owner == view.thread->index.x) barrier.fenced = true;
+}
+
+Mbarrier& Machine::mbarrier_at(char* address, int line) {
+  for (Mbarrier& barrier : mbarriers_)
+    if (barrier.address == address) {
+      if (checker) checker->mbarrier(address, false, line);
+      return barrier;
+    }
+  fail("line %d: no mbarrier has been initialised at byte %td of shared memory", line, address - view.shared);
+}
+
+void Machine::mbarrier_expect(char* address, int bytes, int line) {
+  Mbarrier& barrier = mbarrier_at(address, line);
+  if (barrier.complete()) land_boxes(barrier);  // nobody has looked
+  if (barrier.pending == 0)
+    fail("line %d: one arrival too many in phase %u of the mbarrier at byte %td of shared memory", line, barrier.phase,
+         address - view.shared);
+  --barrier.pending;
+  barrier.expected += bytes;
+  notify(barrier);
+}
+
+void Machine::mbarrier_wait(char* address, int parity, int line) {
+  Mbarrier& barrier = mbarrier_at(address, line);
+  while ((barrier.phase & 1) == static_cast<unsigned>(parity)) {
+    if (barrier.complete()) land_boxes(barrier);
+    else park(barrier.waiting);
+  }
+  if (checker) checker->phase_seen(address, barrier.phase);
+}
+
+void Machine::notify(Mbarrier& barrier) {
+  if (barrier.complete()) ready_.take(barrier.waiting);
+}
+
+// ---- boxes --------------------------------------------------------------------------------------------------------
+
+void Machine::copy_box(char* to, const TensorMap& map, char* address, const int* at, int rank, int line) {
+  Mbarrier& barrier = mbarrier_at(address, line);
+  const unsigned bytes = box_bytes(map);
+  const ptrdiff_t offset = to - view.shared;
+  if (rank != map.rank) fail("line %d: %d coordinates in a tensor of %d dimensions", line, rank, map.rank);
+  if (!barrier.fenced) fail("line %d: copies to an mbarrier that no mbarrier_fence shows to the TMA engine", line);
+  if (offset < 0 || static_cast<size_t>(offset) + bytes > request_->shared_bytes)
+    fail("line %d: box out of bounds, at byte %td of shared memory, which has %u bytes", line, offset,
+         request_->shared_bytes);
+  if (offset % box_alignment != 0) fail_misaligned(to, box_alignment);
+  if (barrier.complete()) land_boxes(barrier);
+  if (checker) checker->box_issued(to, bytes, address, barrier.phase, map, at, line);
+  memset(to, poison, bytes);
+  PendingBox box{to, map, {}, bytes};
+  memcpy(box.at, at, static_cast<size_t>(rank) * sizeof(int));
+  barrier.boxes.push_back(box);
+  barrier.copied += bytes;
+  notify(barrier);
+}
+
+void Machine::land_boxes(Mbarrier& barrier) {
+  for (const PendingBox& box : barrier.boxes) {
+    land_box(box, view.shared);
+    if (checker) checker->box_landed(box.to, box.bytes);
+  }
+  barrier.boxes.clear();
+  barrier.pending = barrier.arrivals;
+  barrier.expected = barrier.copied = 0;
+  ++barrier.phase;
+}
+
+void Machine::fail_unless_landed() {
+  for (const Mbarrier& barrier : mbarriers_)
+    if (!barrier.boxes.empty())
+      fail("the block ends with boxes in flight to byte %td of shared memory", barrier.boxes.front().to - view.shared);
+}
+
+void Machine::fail_deadlock() {
+  unsigned waiting = 0;
+  char why[160] = "";
+  for (const Mbarrier& barrier : mbarriers_) {
+    const unsigned here = barrier.waiting.length();
+    if (here != 0 && waiting == 0)
+      snprintf(why, sizeof why, "; phase %u of the mbarrier at byte %td lacks %u arrivals and %lld of %lld bytes",
+               barrier.phase, barrier.address - view.shared, barrier.pending,
+               static_cast<long long>(barrier.expected - barrier.copied), static_cast<long long>(barrier.expected));
+    waiting += here;
+  }
+  const unsigned at_block = block_.waiting.length();
+  if (waiting == 0)
+    fail("deadlock: %u threads wait at block_sync and %u at a warp operation that the others never reach", at_block,
+         block_.live - at_block);
+  fail("deadlock: %u threads wait at block_sync, %u at an mbarrier and %u at a warp operation%s", at_block, waiting,
+       block_.live - at_block - waiting, why);
+}
+
+}  // namespace dplc
+
+extern "C" {
+
+void dplc_mbarrier_init(char* barrier, unsigned arrivals, int line) {
+  reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_init(barrier, arrivals, line);
+}
+void dplc_mbarrier_fence(void) { reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_fence(); }
+void dplc_mbarrier_expect(char* barrier, int bytes, int line) {
+  reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_expect(barrier, bytes, line);
+}
+void dplc_mbarrier_wait(char* barrier, int parity, int line) {
+  reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_wait(barrier, parity, line);
+}
+void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, int line) {
+  reinterpret_cast<dplc::Machine*>(dplc_view)->copy_box(to, *map, barrier, at, rank, line);
+}
+}

@@ -1,0 +1,159 @@
+"""How strong a check is: a rule with one piece left out or changed must be found wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.diagnostic import DplcError
+from ...ir.text import syntax as s
+from ..match.whynot import written
+from ..rw.check import check_rule as check_statically
+from ..rw.finding import ERROR
+from ..rw.rule import Rule, RuleFile, RuleSet
+from .run import Checkers, Options, check_rule, users_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """One mutant. how: wrong, vacuous, refused (the rule checks do not load it), or survives."""
+
+    what: str
+    how: str
+    problem: str = ""
+
+    @property
+    def caught(self) -> bool:
+        return self.how != "survives"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All mutants of a rule."""
+
+    rule: str
+    results: tuple[Result, ...]
+
+    @property
+    def caught(self) -> int:
+        return sum(result.caught for result in self.results)
+
+    def record(self) -> dict[str, Any]:
+        """For --json."""
+        return {"rule": self.rule, "caught": self.caught, "mutants": [dataclasses.asdict(r) for r in self.results]}
+
+
+def survey(rules: RuleSet, rule: Rule, options: Options, heard: Callable[[str], None] = lambda text: None) -> Survey:
+    """Every mutant of a rule, checked. A local rule is checked by a rule that uses it."""
+    results = []
+    quick = dataclasses.replace(options, shrink=False)
+    for what, broken in mutants(rule):
+        changed = replaced(rules, broken)
+        result = _judged(changed, broken, what, quick)
+        heard(f"{rule.name}: {what}: {result.how}")
+        results.append(result)
+    return Survey(rule.name, tuple(results))
+
+
+def _judged(rules: RuleSet, broken: Rule, what: str, options: Options) -> Result:
+    tried = [broken]
+    if "local" in broken.attributes:
+        tried = [rule for rule in rules.rules.values() if broken.name in users_of(rule)]
+    try:
+        refused = [finding for finding in check_statically(broken, rules) if finding.severity == ERROR]
+        if refused:
+            return Result(what, "refused", refused[0].what)
+        for rule in tried:
+            verdict = check_rule(rule, Checkers(rules), options)
+            if verdict.wrong is not None:
+                return Result(what, "wrong", verdict.wrong.problem)
+            if not verdict.firings:
+                return Result(what, "vacuous")
+    except DplcError as error:
+        return Result(what, "refused", error.what)
+    return Result(what, "survives")
+
+
+def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
+    """The rule set with one rule in another form."""
+    files = []
+    for file in rules.files:
+        kept = tuple(broken if rule.name == broken.name else rule for rule in file.rules)
+        files.append(RuleFile(file.source, file.stem, kept, file.pipelines, file.without))
+    made = RuleSet(files)
+    made.digest = f"{rules.digest} {id(broken)} {hash(repr(broken.rewrite))} {hash(repr(broken.clauses))}"
+    return made
+
+
+# ---- one change each
+
+
+def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    """Rules with a guard less, a statement less, a field, a substitution, an arm less, or a sign or number changed."""
+    for n, clause in enumerate(rule.clauses):
+        if isinstance(clause, s.Guard) and clause.kind == "where":
+            kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
+            yield f"without `where {written(clause.condition)}`", dataclasses.replace(rule, clauses=kept)
+    for what, rewrite in _changed(rule.rewrite):
+        yield what, dataclasses.replace(rule, rewrite=rewrite)
+
+
+Changed = Iterator[tuple[str, Any]]
+
+
+def _changed(node: Any) -> Changed:
+    """A template with one change, wherever it can be made."""
+    if isinstance(node, tuple):
+        for n, item in enumerate(node):
+            if len(node) > 1 and _droppable(item):
+                yield f"without `{_first_line(item)}`", (*node[:n], *node[n + 1 :])
+            for what, other in _changed(item):
+                yield what, (*node[:n], other, *node[n + 1 :])
+        return
+    if not isinstance(node, s.Syntax):
+        return
+    yield from _own(node)
+    for field in dataclasses.fields(node):
+        if field.name != "span":
+            for what, other in _changed(getattr(node, field.name)):
+                yield what, dataclasses.replace(node, **{field.name: other})
+
+
+def _droppable(item: Any) -> bool:
+    statements = (s.Statement, s.IfBlock, s.EachBlock, s.RunStatement, s.ForLoop)
+    return isinstance(item, (*statements, s.Keyword, s.Substitution, s.Arm, s.UseRule))
+
+
+def _own(node: Any) -> Changed:
+    """Changes of a node itself."""
+    if isinstance(node, s.IfBlock):
+        yield f"`{_first_line(node)}` always", dataclasses.replace(node, condition=s.NameOf(node.span, "true"))
+    if isinstance(node, s.RunStatement) and node.changes and len(node.changes) == 1:
+        yield f"without the changes of `{_first_line(node)}`", dataclasses.replace(node, changes=())
+    if isinstance(node, s.Operation) and node.op in OTHER:
+        other = OTHER[node.op]
+        yield f"`{other}` for `{node.op}` in `{written(node)}`", dataclasses.replace(node, op=other)
+    if isinstance(node, s.Apply) and node.fn in OTHER_FUNCTIONS:
+        other = OTHER_FUNCTIONS[node.fn]
+        yield f"`{other}` for `{node.fn}` in `{written(node)}`", dataclasses.replace(node, fn=other)
+    if isinstance(node, s.Apply) and node.fn in ORDERED and len(node.items) == 2:
+        yield f"operands of `{written(node)}` exchanged", dataclasses.replace(node, items=node.items[::-1])
+    if isinstance(node, s.Number) and type(node.value) in (int, float):
+        yield (
+            f"{node.value + 1} for {node.value} at line {node.span.line}",
+            dataclasses.replace(node, value=node.value + 1),
+        )
+
+
+OTHER = {"+": "-", "-": "+", "*": "+", "//": "%", "%": "//", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+OTHER_FUNCTIONS = {
+    "add": "subtract", "subtract": "add", "multiply": "add", "maximum": "minimum", "minimum": "maximum",
+    "exp": "expm1", "sqrt": "rsqrt", "less": "less_equal", "greater": "greater_equal", "logical_and": "logical_or",
+}  # fmt: skip
+ORDERED = ("subtract", "divide", "less", "greater", "pow", "floor_divide", "remainder")
+
+
+def _first_line(node: s.Syntax) -> str:
+    return node.span.source.line(node.span.line).split("#")[0].strip()

@@ -1,0 +1,164 @@
+"""Checking a set of rules: examples first, then programs drawn near them and from the patterns."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.diagnostic import DplcError
+from ...ir.text import syntax as s
+from ..rw.check import load_facts
+from ..rw.rule import Rule, RuleSet
+from .outcome import Outcome, Subject, Verdict, Wrong
+from .search import available, search, smaller
+from .statements import LEVELS as STATEMENTS
+from .statements import StatementChecker
+from .terms import TermChecker
+
+BORROWED = 24  # examples of other rules that a statement rule is tried on
+
+
+@dataclass(frozen=True)
+class Options:
+    """examples: drawn subjects per rule; borrow: also try the examples of other rules; shrink: make findings small."""
+
+    examples: int = 40
+    seed: int = 0
+    borrow: bool = True
+    shrink: bool = True
+
+
+class Checkers:
+    """The checkers of one rule set, each made when first needed."""
+
+    def __init__(self, rules: RuleSet):
+        load_facts()
+        self.rules = rules
+        self._made: dict[str, Any] = {}
+        self._borrowed: list[Subject] | None = None
+
+    def of(self, level: str) -> Any:
+        """The checker of a level, None for a level without a meaning here (kernel)."""
+        kind = "statements" if level in STATEMENTS else level
+        if kind not in self._made:
+            if kind == "statements":
+                self._made[kind] = StatementChecker(self.rules)
+            elif kind == "tensor":
+                self._made[kind] = TermChecker(self.rules)
+            elif kind == "torch":
+                from .torch_rules import TorchChecker
+
+                self._made[kind] = TorchChecker(self.rules)
+            else:
+                self._made[kind] = None
+        return self._made[kind]
+
+    def borrowed(self, rule: Rule, seed: int) -> Iterator[Subject]:
+        """Examples of other statement rules, other ones for each rule, the same every time."""
+        if rule.level not in STATEMENTS:
+            return
+        if self._borrowed is None:
+            others = [r for r in self.rules.rules.values() if r.level in STATEMENTS]
+            self._borrowed = list(self.of("tile").examples(others))
+        dice = random.Random(f"{rule.name} {seed}")
+        checker = self.of("tile")
+        possible = [subject for subject in self._borrowed if checker.possible(rule, subject)]
+        yield from dice.sample(possible, min(BORROWED, len(possible)))
+
+
+def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
+    """One rule on its own examples, borrowed ones, and drawn programs; a counterexample is made small."""
+    guards = tuple(guard.reason for guard in rule.guards if guard.kind == "where")
+    verdict = Verdict(rule.name, rule.level, rule.location, guards=guards)
+    checker = checkers.of(rule.level)
+    started = time.monotonic()
+    if checker is None:
+        verdict.notes.append(f"programs on {rule.level} have no meaning here")
+        return verdict
+
+    def attempt(subject: Subject) -> None:
+        verdict.add(checker.check(rule, subject))
+
+    try:
+        used = users_of(rule)
+        own = list(checker.examples([rule, *(r for name, r in checkers.rules.rules.items() if name in used)]))
+        for subject in own:
+            attempt(subject)
+        if options.borrow:
+            for subject in checkers.borrowed(rule, options.seed):
+                attempt(subject)
+        if "local" not in rule.attributes:
+            seed = options.seed + zlib.crc32(rule.name.encode())
+            verdict.wrong = search(lambda dice: checker.draw(rule, dice, own), attempt, options.examples, seed)
+    except Wrong as wrong:
+        verdict.wrong = wrong
+    if verdict.wrong is not None and options.shrink:
+        verdict.wrong = smaller(verdict.wrong, checker.smaller, lambda subject: _again(checker, rule, subject))
+    verdict.seconds = time.monotonic() - started
+    return verdict
+
+
+def _again(checker: Any, rule: Rule, subject: Subject) -> Outcome:
+    outcome: Outcome = checker.check(rule, subject)
+    return outcome
+
+
+def check_rules(
+    rules: RuleSet, chosen: Sequence[Rule], options: Options, heard: Callable[[Verdict], None] = lambda verdict: None
+) -> list[Verdict]:
+    """Every rule in turn. heard: told of each as it is done. A local rule is judged by the rules that use it."""
+    available()
+    checkers = Checkers(rules)
+    names = {rule.name for rule in chosen}
+    verdicts: list[Verdict] = []
+    used: dict[str, str] = {}
+    plain = [rule for rule in chosen if "local" not in rule.attributes]
+    local = [rule for rule in chosen if "local" in rule.attributes]
+    users = [r for r in rules.rules.values() if r.name not in names and users_of(r) & {rule.name for rule in local}]
+    for rule in (*plain, *users):
+        verdict = check_rule(rule, checkers, options)
+        used.update(dict.fromkeys(verdict.locals, rule.name))
+        if rule.name in names:
+            verdicts.append(verdict)
+            heard(verdict)
+    for rule in local:
+        verdict = Verdict(rule.name, rule.level, rule.location, through=used.get(rule.name))
+        verdicts.append(verdict)
+        heard(verdict)
+    order = {rule.name: n for n, rule in enumerate(chosen)}
+    return sorted(verdicts, key=lambda verdict: order[verdict.rule])
+
+
+def users_of(rule: Rule) -> set[str]:
+    """The local rules that a rule's template names."""
+
+    def found(node: Any) -> set[str]:
+        if isinstance(node, tuple):
+            return {name for item in node for name in found(item)}
+        if isinstance(node, s.UseRule):
+            return {node.call.fn}
+        if isinstance(node, s.Syntax):
+            return found(tuple(getattr(node, field) for field in node.__dataclass_fields__ if field != "span"))
+        return set()
+
+    return found(rule.rewrite)
+
+
+def check_subject(rules: RuleSet, rule: Rule, text: str, name: str, pinned: dict[str, Any] | None = None) -> Outcome:
+    """One rule on the program in a file. Raises Wrong, or DplcError for a program that cannot be read."""
+    checker = Checkers(rules).of(rule.level)
+    if checker is None:
+        raise DplcError(f"programs on {rule.level} have no meaning here", rule.span)
+    subject = dataclasses.replace(checker.read(text, name), pinned=pinned or {})
+    outcome: Outcome = checker.check(rule, subject)
+    return outcome
+
+
+def failed(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Those that are wrong or that no subject reached."""
+    return [verdict for verdict in verdicts if verdict.result != "ok"]

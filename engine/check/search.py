@@ -1,0 +1,109 @@
+"""Drawing subjects with Hypothesis, and making the first wrong one small.
+
+Hypothesis draws, varies what it drew and shrinks by choosing simpler values; what is left is made smaller piece by piece
+(a statement less, a smaller extent) for as long as the rule is still wrong on it.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from ...ir.diagnostic import DplcError
+from .outcome import Subject, Wrong
+
+T = TypeVar("T")
+SHRINKING = 8.0  # seconds for one counterexample
+TRIES = 600
+
+
+class HypothesisDice:
+    """Choices that Hypothesis draws and shrinks."""
+
+    def __init__(self, data: Any):
+        from hypothesis import strategies
+
+        self.data, self.integers = data, strategies.integers
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.data.draw(self.integers(low, high)))
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self.number(0, len(options) - 1)]
+
+    def often(self, percent: int) -> bool:
+        return self.number(0, 99) >= 100 - percent
+
+
+def available() -> None:
+    """Raises DplcError where Hypothesis is missing."""
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        raise DplcError("checking rules needs Hypothesis", hint="pip install 'dplc[check]'") from None
+
+
+def search(
+    draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], examples: int, seed: int
+) -> Wrong | None:
+    """Draw subjects and check them; the simplest counterexample that was found, or None. The seed decides everything."""
+    import hypothesis
+    from hypothesis import strategies
+
+    found: list[Wrong] = []
+    started: list[float] = []
+
+    def attempt(data: Any) -> None:
+        if started and time.monotonic() - started[0] > SHRINKING:
+            return  # simple enough: Hypothesis sees that nothing fails any more and stops
+        subject = draw(HypothesisDice(data))
+        if subject is None:
+            return
+        try:
+            check(subject)
+        except Wrong as wrong:
+            started.append(time.monotonic())
+            found.append(wrong)
+            raise
+
+    settings = hypothesis.settings(
+        max_examples=examples, database=None, deadline=None, print_blob=False, report_multiple_bugs=False,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink), suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    run = hypothesis.seed(seed)(settings(hypothesis.given(strategies.data())(attempt)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run()
+        except Wrong:
+            pass
+        except Exception:
+            if not found:
+                raise
+    return min(found, key=lambda wrong: len(wrong.subject.text)) if found else None
+
+
+def smaller(
+    wrong: Wrong, candidates: Callable[[Subject], Iterable[Subject]], check: Callable[[Subject], None]
+) -> Wrong:
+    """The same rule wrong on a smaller subject. candidates: subjects that are a little smaller, the smallest first."""
+    until = time.monotonic() + SHRINKING
+    tries = 0
+    progress = True
+    while progress:
+        progress = False
+        for subject in candidates(wrong.subject):
+            tries += 1
+            if tries > TRIES or time.monotonic() > until:
+                return wrong
+            if len(subject.text) > len(wrong.subject.text) or subject.text == wrong.subject.text:
+                continue
+            try:
+                check(subject)
+            except Wrong as other:
+                wrong = other
+                progress = True
+                break
+    return wrong

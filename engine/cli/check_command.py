@@ -1,0 +1,148 @@
+"""`dplc check`: rules against generated subjects; a report, and files that reproduce what is wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
+
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ..check.mutants import Survey, survey
+from ..check.outcome import Verdict, Wrong
+from ..check.report import counterexample_text, detail, pinned_in, summary, survey_text
+from ..check.run import Options, check_rules, check_subject
+from ..rw.check import load_facts
+from ..rw.rule import Rule, RuleSet, load
+from .show import print_json, print_note, write
+
+
+def check(
+    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], options: Options, subject: Path | None,
+    out: Path, mutate: bool, as_json: bool, verbose: bool,
+) -> None:  # fmt: skip
+    """Check the rules of some files (by default the built-in ones), some of them by name."""
+    rules = load(paths)
+    load_facts()
+    chosen = choose(rules, paths, names, levels)
+    if subject is not None:
+        check_file(rules, chosen, subject)
+        return
+    started = time.monotonic()
+    progress = _Progress(len(chosen))
+    if mutate:
+        found = [survey(rules, rule, options, progress.tell) for rule in chosen]
+        progress.done()
+        _tell_survey(found, as_json)
+        return
+    verdicts = check_rules(rules, chosen, options, lambda verdict: progress.step(verdict.rule))
+    progress.done()
+    wrong = [verdict for verdict in verdicts if verdict.result == "wrong"]
+    files = {verdict.rule: save(verdict, out) for verdict in wrong}
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json(
+            {
+                "rules": [v.record() for v in verdicts],
+                "seconds": seconds,
+                "files": {k: str(p) for k, p in files.items()},
+            }
+        )
+    else:
+        for verdict in wrong:
+            write(detail(verdict, files[verdict.rule], paths) + "\n")
+        write(summary(verdicts, seconds, verbose or len(verdicts) <= 60))
+    bad = [verdict for verdict in verdicts if verdict.result != "ok"]
+    if bad:
+        vacuous = len(bad) - len(wrong)
+        raise DplcError(f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject")
+
+
+def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: Sequence[str]) -> list[Rule]:
+    """The rules that were asked for. Raises UsageError with the closest name."""
+    files = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
+    chosen = [rule for rule in rules.rules.values() if not files or rule.span.source.name in files]
+    for name in names:
+        if not any(_called(rule, name) for rule in rules.rules.values()):
+            raise UsageError(f"there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
+    if names:
+        chosen = [rule for rule in rules.rules.values() if any(_called(rule, name) for name in names)]
+    if levels:
+        chosen = [rule for rule in chosen if rule.level in levels]
+    if not chosen:
+        raise UsageError("no rule is left to check")
+    return chosen
+
+
+def _called(rule: Rule, name: str) -> bool:
+    return name in (rule.name, rule.family, rule.file)
+
+
+def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:
+    """One rule on the subject in a file."""
+    if len(chosen) != 1:
+        raise UsageError("--subject needs one rule: --rule NAME")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    try:
+        outcome = check_subject(rules, chosen[0], text, str(path), pinned_in(text))
+    except Wrong as wrong:
+        for line in wrong.details:
+            write(line + "\n")
+        raise DplcError(f"rule `{chosen[0].name}` is wrong: {wrong.problem}", chosen[0].span) from None
+    if not outcome.valid:
+        raise DplcError(f"{path}: the program has no single meaning to compare with")
+    write(f"rule {chosen[0].name}: {outcome.firings} firings compared, nothing wrong\n")
+
+
+def save(verdict: Verdict, folder: Path) -> Path:
+    """The file with a counterexample."""
+    path = folder / f"{verdict.rule}.ir"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(counterexample_text(verdict), encoding="utf-8")
+    except OSError as error:
+        raise DplcError(f"cannot write {path}: {error.strerror}") from None
+    return path
+
+
+def _tell_survey(found: list[Survey], as_json: bool) -> None:
+    if as_json:
+        print_json([one.record() for one in found])
+    else:
+        write(survey_text(found))
+
+
+class _Progress:
+    """A bar on a terminal; nothing in a pipe."""
+
+    def __init__(self, total: int):
+        self.bar = self.task = None
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.bar.start()
+        self.task = self.bar.add_task("checking", total=total)
+
+    def step(self, name: str) -> None:
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, advance=1, description=name)
+
+    def tell(self, text: str) -> None:
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, description=text)
+        else:
+            print_note(text)
+
+    def done(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()

@@ -1,0 +1,100 @@
+"""Compiling a whole suite cold, timed; and what is known of its kernels before anything runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ..compiler import Compilation, compile_captured
+from ..front.capture import capture
+from ..model.census import buffer_bytes, census
+from ..model.predict import predict
+from ..toolchain import Toolchain
+from .records import CaseRecord, KernelRecord
+from .subject import Subject
+
+
+@dataclass
+class Compiled:
+    """A case on its way: what was compiled (None: the record says why not), and what is known so far."""
+
+    subject: Subject
+    compilation: Compilation | None
+    record: CaseRecord
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of compiling a suite: by the clock, of the processor; and milliseconds of loading and compiling rules."""
+
+    wall: float
+    cpu: float
+    rules_ms: float
+
+
+def import_everything() -> None:
+    """What torch.export imports when it is first called is no part of a compile."""
+    capture(lambda x: torch.relu(x), [torch.empty(8)])
+
+
+def compile_all(
+    subjects: Sequence[Subject], rules: Callable[[], Toolchain], target: Target, say: Callable[[str], None]
+) -> tuple[list[Compiled], Times]:
+    """Every case, one after the other. A case that cannot be compiled is recorded and does not stop the others."""
+    import_everything()
+    wall, cpu = time.perf_counter(), time.process_time()
+    tools = rules()
+    loaded = time.perf_counter() - wall
+    compiled = []
+    for subject in subjects:
+        say(f"compiling {subject.case.name}")
+        compiled.append(_compile(subject, tools, target))
+    times = Times(time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3)
+    for one in compiled:
+        describe(one, target)
+    return compiled, times
+
+
+def _compile(subject: Subject, tools: Toolchain, target: Target) -> Compiled:
+    case = subject.case
+    record = CaseRecord(
+        name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
+    )
+    start = time.perf_counter()
+    try:
+        captured = subject.capture()
+        capture_ms = (time.perf_counter() - start) * 1e3
+        compilation = compile_captured(captured, tools, target, None, capture_ms)
+    except DplcError as error:
+        record.error = error.render()
+        return Compiled(subject, None, record)
+    record.compile_ms = (time.perf_counter() - start) * 1e3
+    record.stages = compilation.timings
+    return Compiled(subject, compilation, record)
+
+
+def describe(compiled: Compiled, target: Target, registers: dict[str, int] | None = None) -> None:
+    """Fill in what the launch plan and the model say. registers: {kernel text: registers of a thread}, where known."""
+    compilation, record = compiled.compilation, compiled.record
+    if compilation is None:
+        return
+    program = compilation.program
+    kernels = []
+    for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
+        prediction = predict(census(kernel, (registers or {}).get(text.text)), target)
+        kernels.append(
+            KernelRecord(
+                name=text.name, grid=text.grid, block=text.block, smem=text.smem, hbm_bytes=buffer_bytes(kernel),
+                predicted_us=prediction.seconds * 1e6, predicted_bound=prediction.binding,
+                waves=prediction.waves, resident=prediction.resident,
+            )
+        )  # fmt: skip
+    record.kernels = kernels
+    record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
+    record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
+    record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
