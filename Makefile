@@ -49,7 +49,7 @@ bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/rewrites.py
 
 goldens: $(READY) ## rewrite the golden files; read the diff before you commit it
-	@DPLC_UPDATE_GOLDENS=1 $(BIN)/python -m pytest tests -k golden
+	@DPLC_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests -k golden
 
 dist: $(READY) ## wheel and sdist
 	@$(BIN)/python -m build

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var, free_names, linear
@@ -131,6 +132,27 @@ def row_coalesced(site: Any, body: Block, team: Any) -> bool:
                 near = terms.get(loop) == 1
                 good, bad = good + size * near, bad + size * (not near)
     return good >= bad
+
+
+@fact("one_run(run, name, name, int) -> bool", TILE)
+def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+    """Whether i and j stand in addresses only, and there as `c*(i*extent + j)`."""
+    known = {i.name, j.name}
+    for stmt in accesses(body):
+        terms, _ = linear(_flat(site, stmt))
+        if terms.get(i, 0) != extent * terms.get(j, 0):
+            return False
+        if any(known & free_names(atom) for atom in terms if atom is not i and atom is not j):
+            return False
+    return known.isdisjoint(free_names(tuple(_values(body))))
+
+
+def _values(body: Block) -> Iterator[Any]:
+    """What a run computes and tests, but for the places of its accesses."""
+    for stmt in body:
+        skipped = ("idx",) if isinstance(stmt, Load | Store) else ()
+        yield from (getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr" and f.name not in skipped)
+        yield from _values(getattr(stmt, "body", ()))
 
 
 @fact("strided(run, name, name, int) -> bool", TILE)

@@ -11,7 +11,7 @@ import pytest
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.emulator.kernels import KernelRun, check, run
 from dplc.codegen.emulator.runtime import EmulatorError
-from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
+from dplc.codegen.kernel import Box, Buffer, CudaKernel, KernelParam, Program
 
 MakeKernel = Callable[..., CudaKernel]
 
@@ -124,6 +124,65 @@ def test_errors(make_kernel: MakeKernel, error: str) -> None:
     body, message = ERRORS[error]
     with pytest.raises(EmulatorError, match=message):
         checked(make_kernel, body)
+
+
+# Thread 0 copies x, in a box, to the first 256 bytes; an mbarrier is behind them.
+BOX_HEAD = """DPLC_DYN_SMEM(float, s); const int t = threadIdx.x; const uint32_t a = smem_addr(s), b = a + 512, mine = a + t * 4;
+if (t == 0) { mbarrier_init(b, 1); mbarrier_fence(); }
+block_sync();
+"""
+ISSUE = "if (t == 0) { mbarrier_expect(b, 256); copy_box_1d(a, m, b, 0); }\n"
+BOX_ERRORS = {
+    "no wait": (ISSUE + "stg32(y + t, lds32(mine));", r"reads byte 0 of .*, to which thread 0 copies asynchronously \(line 5\)"),
+    "a wait for the phase before": (ISSUE + "mbarrier_wait(b, 1);\nstg32(y + t, lds32(mine));", r"copies asynchronously .* has not waited"),
+    "one thread waits, the others have no barrier": (
+        ISSUE + "if (t == 0) mbarrier_wait(b, 0);\nwarp_sync();\nstg32(y + t, lds32(mine));",
+        r"race: reads|copies asynchronously",
+    ),
+    "a slot used again without a barrier": (
+        ISSUE + "mbarrier_wait(b, 0); stg32(y + t, lds32(mine));\n" + ISSUE + "mbarrier_wait(b, 1);",
+        r"race: copies a box to byte \d+ of shared memory, which thread \d+ reads|copies asynchronously",
+    ),
+    "a box on top of a box": (ISSUE.replace("}", "copy_box_1d(a, m, b, 0); }"), r"copies a box to byte 0 .* to which thread 0 copies"),
+    "too few bytes announced": (ISSUE.replace("256", "240") + "mbarrier_wait(b, 0);", r"deadlock: .* lacks 0 arrivals and -16 of 240 bytes"),
+    "too many bytes announced": (ISSUE.replace("256", "272") + "mbarrier_wait(b, 0);", r"lacks 0 arrivals and 16 of 272 bytes"),
+    "no arrival": ("if (t == 0) copy_box_1d(a, m, b, 0);\nmbarrier_wait(b, 0);", r"deadlock: .* lacks 1 arrivals"),
+    "two arrivals": ("mbarrier_expect(b, 4);", r"one arrival too many in phase 0"),
+    "no such mbarrier": (ISSUE + "mbarrier_wait(b + 8, 0);", r"no mbarrier has been initialised at byte 520"),
+    "an mbarrier without its barrier": ("if (t == 9) mbarrier_init(b + 8, 1);\nmbarrier_wait(b + 8, 1);", r"no mbarrier has been|race: reads byte 520"),
+    "no fence": ("if (t == 0) { mbarrier_init(b + 8, 1); copy_box_1d(a, m, b + 8, 0); }", r"no mbarrier_fence"),
+    "misaligned": (ISSUE.replace("(a,", "(a + 64,"), r"misaligned 128-byte access, at byte 64 of shared memory"),
+    "beyond shared memory": (ISSUE.replace("(a,", "(a + 384,"), r"box out of bounds, at byte 384"),
+    "in flight at the end": (ISSUE, r"ends with boxes in flight to byte 0"),
+}  # fmt: skip
+BOX_FINE = {
+    "each waits": ISSUE + "mbarrier_wait(b, 0); stg32(y + t, lds32(a + (63 - t) * 4));",
+    "one waits, a barrier for the others": ISSUE + "if (t == 9) mbarrier_wait(b, 0);\nblock_sync(); stg32(y + t, lds32(mine));",
+    "a slot used again": ISSUE + "mbarrier_wait(b, 0); const float v = lds32(mine); block_sync();\n" + ISSUE
+    + "mbarrier_wait(b, 1); stg32(y + t, lds32(mine) + v);",
+}  # fmt: skip
+
+
+def boxed(body: str, order: int) -> KernelRun:
+    box = KernelParam("m", "f32", (64,), "tensor_map", Box("x", (64,)))
+    declarations = ", ".join(param.declaration for param in (X, Y, box))
+    text = f'extern "C" __global__ void test({declarations}) {{\n{BOX_HEAD}{body}\n}}\n'
+    return check(CudaKernel("test", text, (1, 1, 1), 64, 528, (X, Y, box)), {"x": uniform(64)}, order=order)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("error", BOX_ERRORS)
+def test_errors_with_boxes(error: str, order: int) -> None:
+    body, message = BOX_ERRORS[error]
+    with pytest.raises(EmulatorError, match=message):
+        boxed(body, order)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("case", BOX_FINE)
+def test_no_false_alarms_with_boxes(case: str, order: int) -> None:
+    (site,) = {site.cost for site in boxed(BOX_FINE[case], order).sites if site.access == "box copy" and site.requests == 1}
+    assert site == 8
 
 
 FINE = {

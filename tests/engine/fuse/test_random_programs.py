@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import numpy as np
@@ -41,11 +40,12 @@ def test_kernels_mean_what_the_program_means(seed: int, tile: int | None) -> Non
     check(seed, tile)
 
 
-@pytest.mark.parametrize("first", range(0, 5000, 500))
+FIRSTS = [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(500, 5000, 500))]
+
+
+@pytest.mark.parametrize("first", FIRSTS)
 def test_five_thousand_programs(first: int) -> None:
-    """The same ones every time; the first five hundred always, all of them with DPLC_LONG."""
-    if first and "DPLC_LONG" not in os.environ:
-        pytest.skip("set DPLC_LONG")
+    """The same ones every time; the first five hundred always, all of them with `make test-slow`."""
     for seed in range(first, first + 500):
         check(seed, TILES[seed % len(TILES)])
 
