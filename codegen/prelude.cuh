@@ -272,19 +272,20 @@ DPLC_FN void mbarrier_wait(uint32_t a, int parity) {
   } while (!done);
 }
 
-#define DPLC_COPY_BOX(name, rank, parameters, places, ...)                                                                \
-  DPLC_FN void name(uint32_t s, const TensorMap& map, uint32_t barrier, parameters) {                           \
-    asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.mbarrier::complete_tx::bytes "               \
-                 "[%0], [%1, {" places "}], [%2];"                                                                  \
-                 : : "r"(s), "l"(&map), "r"(barrier), __VA_ARGS__ : "memory");                                      \
+#define DPLC_COPY_BOX(name, rank, parameters, places, ...)                                                    \
+  DPLC_FN void name(uint32_t s, const TensorMap& map, uint32_t barrier, parameters) {                         \
+    asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.mbarrier::complete_tx::bytes "         \
+                 "[%0], [%1, {" places "}], [%2];"                                                            \
+                 : : "r"(s), "l"(&map), "r"(barrier), __VA_ARGS__ : "memory");                                \
   }
 #define DPLC_PLACES(...) __VA_ARGS__
 DPLC_COPY_BOX(copy_box_1d, "1d", int x, "%3", "r"(x))
 DPLC_COPY_BOX(copy_box_2d, "2d", DPLC_PLACES(int x, int y), "%3,%4", "r"(x), "r"(y))
 DPLC_COPY_BOX(copy_box_3d, "3d", DPLC_PLACES(int x, int y, int z), "%3,%4,%5", "r"(x), "r"(y), "r"(z))
-DPLC_COPY_BOX(copy_box_4d, "4d", DPLC_PLACES(int x, int y, int z, int u), "%3,%4,%5,%6", "r"(x), "r"(y), "r"(z), "r"(u))
-DPLC_COPY_BOX(copy_box_5d, "5d", DPLC_PLACES(int x, int y, int z, int u, int v), "%3,%4,%5,%6,%7", "r"(x), "r"(y), "r"(z), "r"(u),
-              "r"(v))
+DPLC_COPY_BOX(copy_box_4d, "4d", DPLC_PLACES(int x, int y, int z, int u), "%3,%4,%5,%6", "r"(x), "r"(y), "r"(z),
+              "r"(u))
+DPLC_COPY_BOX(copy_box_5d, "5d", DPLC_PLACES(int x, int y, int z, int u, int v), "%3,%4,%5,%6,%7", "r"(x), "r"(y),
+              "r"(z), "r"(u), "r"(v))
 #undef DPLC_PLACES
 #undef DPLC_COPY_BOX
 

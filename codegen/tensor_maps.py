@@ -53,7 +53,9 @@ def _encoder() -> ctypes._NamedFuncPointer:
     try:
         function = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
     except (OSError, AttributeError) as error:
-        raise TensorMapError("this driver cannot encode tensor maps", notes=(str(error),), hint="use via=ASYNC") from error
+        raise TensorMapError(
+            "this driver cannot encode tensor maps", notes=(str(error),), hint="use via=ASYNC"
+        ) from error
     integer, pointer = ctypes.c_uint32, ctypes.c_void_p
     function.argtypes = [
         pointer, ctypes.c_int, integer, pointer, pointer, pointer, pointer, pointer, *[ctypes.c_int] * 4,

@@ -20,6 +20,7 @@ from .front.capture import Capture, check_extents
 from .front.constants import fold
 from .front.lower import lower
 from .fuse.kernels import Plan, compile_graph
+from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
 from .match.terms import Evidence, rewrite_graph
 from .match.trace import Trace
@@ -108,8 +109,9 @@ def cut_into_kernels(
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):
         evidence = Evidence() if trace is not None else None
-        graph = rewrite_graph(lowered.graph, tools.algebra, target, evidence, lowered.origins)
-        trace_algebra(trace, evidence, lowered.graph, graph)
+        settled = settle_renamings(lowered.graph, lowered.origins)
+        graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
+        trace_algebra(trace, evidence, settled, graph)
     with watch.stage("fusion"):
         results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
         plan = compile_graph(graph, tools.fusion, target, lowered.origins, results)

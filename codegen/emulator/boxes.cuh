@@ -35,7 +35,7 @@ struct Mbarrier {
 unsigned box_bytes(const TensorMap& map);
 // Copies a box. `window` is where shared memory starts: a swizzle takes the row from the address.
 void land_box(const PendingBox& box, char* window);
-// Calls visit(first byte in global memory, bytes) for every piece of a row of the box that lies in the tensor.
+// Calls visit(row of the box, byte in that row, where it comes from, bytes) for each row that meets the tensor.
 template <class Visit> void each_row(const TensorMap& map, const int* at, Visit visit) {
   unsigned rows = 1;
   for (int dim = 1; dim < map.rank; ++dim) rows *= map.box[dim];
@@ -50,7 +50,7 @@ template <class Visit> void each_row(const TensorMap& map, const int* at, Visit 
       from += place * static_cast<int64_t>(map.strides[dim]);
     }
     const int64_t first = at[0] < 0 ? -int64_t{at[0]} : 0, all = map.box[0];
-    const int64_t last = static_cast<int64_t>(map.extents[0]) - at[0] < all ? static_cast<int64_t>(map.extents[0]) - at[0] : all;
+    const int64_t left = static_cast<int64_t>(map.extents[0]) - at[0], last = left < all ? left : all;
     if (inside && first < last)
       visit(row, static_cast<unsigned>(first) * map.item_bytes, from + (at[0] + first) * map.item_bytes,
             static_cast<unsigned>(last - first) * map.item_bytes);

@@ -18,7 +18,7 @@ from ...ir.diagnostic import UsageError
 from ..kernel import CudaKernel, KernelParam
 from .executor import EmulatorExecutor
 from .kernels import LoadedKernels, load
-from .runtime import DeviceBuffer, EmulatorError, LaunchOptions, Site
+from .runtime import DeviceBuffer, EmulatorError, Site
 
 DEFAULT_BLOCKS = ("first", "last", "ragged")
 SMALL = 4096  # CUDA threads of a grid that is checked whole unless blocks are asked for

@@ -209,7 +209,9 @@ DPLC_FN void mbarrier_init(uint32_t a, int arrivals DPLC_SITE) {
   dplc_mbarrier_init(dplc_shared(a), static_cast<unsigned>(arrivals), DPLC_LINE);
 }
 DPLC_FN void mbarrier_fence() { dplc_mbarrier_fence(); }
-DPLC_FN void mbarrier_expect(uint32_t a, int bytes DPLC_SITE) { dplc_mbarrier_expect(dplc_shared(a), bytes, DPLC_LINE); }
+DPLC_FN void mbarrier_expect(uint32_t a, int bytes DPLC_SITE) {
+  dplc_mbarrier_expect(dplc_shared(a), bytes, DPLC_LINE);
+}
 DPLC_FN void mbarrier_wait(uint32_t a, int parity DPLC_SITE) { dplc_mbarrier_wait(dplc_shared(a), parity, DPLC_LINE); }
 
 #define DPLC_COPY_BOX(name, rank, parameters, ...)                                                                   \

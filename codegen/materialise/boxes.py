@@ -1,9 +1,9 @@
 """Copies by TMA: tensor maps, mbarriers, and which of their phases a Wait waits for.
 
 Thread 0 issues a run of neighbouring copies as one group: it announces their bytes at an mbarrier, then copies boxes.
-Group g uses mbarrier g % R, in the phase of parity g // R % 2. Between the wait for group g and group g + R every thread
-has passed a barrier of the block: R groups fill every slot of every slab, and a slot is used again only behind one. So
-no phase can end twice before a slow thread has looked.
+Group g uses mbarrier g % R, in the phase of parity g // R % 2. Between the wait for group g and group g + R every
+thread has passed a barrier of the block: R + 1 groups use some slot twice, and a slot is used again only behind one.
+So no phase can end twice before a slow thread has looked.
 
 A box ends where a slab stops being one: axes to the left of the longest run of source dimensions in order, each with
 stride 1, are loops over boxes.
@@ -12,11 +12,11 @@ stride 1, are loops over boxes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, Call, Var, add, floordiv, modulo, multiply, subtract
+from ...ir.facts.structure import summary
 from ...ir.kernel import (
     SHARED,
     Address,
@@ -34,7 +34,7 @@ from ...ir.kernel import (
     WaitPhase,
 )  # fmt: skip
 from ...ir.loop import For
-from ...ir.node import Expr
+from ...ir.node import Expr, nodes
 from ...ir.program import Block, Stmt
 from ...ir.tile import Stage, Wait
 from .addresses import resolve
@@ -71,10 +71,9 @@ def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
     if not runs:
         return
     lengths = {length for length, _ in runs}
-    waits = list(_statements(low.kernel.body, Wait))
-    plain = all(stage.when is True for stage in _statements(low.kernel.body, Stage))
+    plain = all(stage.when is True for stage in summary(low.kernel.body).stages)
     group = next(iter(lengths)) if len(lengths) == 1 and plain and not mixed else 1
-    if any(wait.keep % group for wait in waits):
+    if any(wait.keep % group for wait in nodes(low.kernel.body, Wait)):
         group = 1
     slots = sum(stage.depth for stage in low.stages.values() if stage.via == "TMA")
     first: dict[Key, int] = {}
@@ -131,7 +130,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
 
 
 def slab_bytes(low: Lowering, stage: Stage) -> int:
-    return element_bytes(low, stage) * math.prod(axis.extent for axis in stage.slab)
+    return element_bytes(low, stage) * math.prod(int(axis.extent) for axis in stage.slab)
 
 
 def _copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
@@ -243,10 +242,3 @@ def _count_in_loop(stmt: For, path: Path, live: int | None, boxes: Boxes) -> int
         return after
     _count_waits(stmt.body, path, None, boxes)
     return None
-
-
-def _statements(block: Block, kind: type[Stage] | type[Wait]) -> Iterator[Stage | Wait]:
-    for stmt in block:
-        if isinstance(stmt, kind):
-            yield stmt
-        yield from _statements(getattr(stmt, "body", ()), kind)

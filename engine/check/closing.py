@@ -1,7 +1,7 @@
 """Fragments to whole programs: the statements of an example or of a pattern become kernels that run.
 
-Names that nothing defines become threads or inputs, buffers get the shapes that their indices need, and what is computed
-and never read is stored, so that its meaning shows.
+Names that nothing defines become threads or inputs, buffers get the shapes that their indices need, and what is
+computed and never read is stored, so that its meaning shows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
 from ...ir.tile import Combine, Stage, Sync, Tile, Wait
+from ..match.wellformed import wellformed
 from .extents import Needs, needs
 
 Program = tuple[Kernel, ...]
@@ -23,22 +24,24 @@ THREADS = 4  # of a name that nothing defines
 COOPERATIVE = (Stage, Sync, Wait, Combine)
 
 
-def closed(program: Program, tiled: bool = True) -> Program:
+def closed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
     """Whole kernels. tiled: a fragment stands in a Tile if it has an index that nothing defines.
 
     Raises DplcError for a program that stores nothing, or what `needs` raises.
     """
-    whole = tuple(_closed(kernel, tiled) for kernel in program)
+    whole = tuple(_closed(kernel, tiled, deep) for kernel in program)
     if any(not kernel.outs for kernel in whole):
         raise DplcError("nothing is computed")
     for kernel in whole:
         scoped(kernel)
+        if (problem := wellformed(kernel)) is not None:
+            raise DplcError(problem)
     return whole
 
 
-def _closed(kernel: Kernel, tiled: bool) -> Kernel:
+def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
     kernel = _framed(kernel, tiled)
-    kernel = replace(kernel, body=observed(kernel))
+    kernel = replace(kernel, body=observed(kernel, deep))
     return sized(kernel, needs(kernel.body))
 
 
@@ -123,7 +126,7 @@ def _index_names(body: Block) -> set[str]:
             found |= free_names((statement.start, statement.stop))
         elif isinstance(statement, If):
             found |= free_names(statement.cond)
-        else:
+        elif isinstance(statement, Combine):
             found |= free_names(statement.over)
     return found
 
@@ -156,31 +159,38 @@ def _extent(body: Block, name: str) -> int:
 # ---- what is computed shows
 
 
-def observed(kernel: Kernel) -> Block:
-    """The body with a store for every value and accumulator that is never read."""
+def observed(kernel: Kernel, deep: bool = False) -> Block:
+    """The body with a store for every value and accumulator that is never read.
+
+    An accumulator is stored behind the loops that accumulate; deep: in the innermost block that mentions it, so that it
+    starts anew there.
+    """
     read = _read(kernel.body)
     starts = accumulator_scopes(kernel)
 
-    def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], storing: bool) -> Block:
+    def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], turning: bool) -> tuple[Block, list[str]]:
+        """The block, and the accumulators that are still to be stored. turning: inside of an ordered loop."""
         out: list[Any] = []
+        waiting = [start.acc for start in starts.get(path, ())]
         for position, statement in enumerate(body):
-            inner = (*path, position)
-            if isinstance(statement, Tile):
-                names = tuple(axis.name for axis in statement.axes)
-                statement = replace(statement, body=block(statement.body, inner, (*around, *names), storing))
-            elif isinstance(statement, For):
-                free = storing and statement.role != "reduce"
-                statement = replace(statement, body=block(statement.body, inner, (*around, statement.var), free))
-            elif isinstance(statement, If):
-                statement = replace(statement, body=block(statement.body, inner, around, storing))
+            if isinstance(statement, Tile | For | If):
+                names, inner = around, turning
+                if isinstance(statement, Tile):
+                    names = (*around, *(axis.name for axis in statement.axes))
+                elif isinstance(statement, For):
+                    names = (*around, statement.var)
+                    inner = turning or (statement.role != "free" and (statement.role == "reduce" or not deep))
+                made, more = block(statement.body, (*path, position), names, inner)
+                statement = replace(statement, body=made)
+                waiting += more
             out.append(statement)
-        shown = [start.acc for start in starts.get(path, ())]
-        shown += [x.dst for x in body if isinstance(x, Let | Load)]
-        if storing and not (len(body) == 1 and isinstance(body[0], Tile)):
-            out += [_shown(name, around) for name in dict.fromkeys(shown) if name not in read]
-        return tuple(out)
+        if turning or (len(body) == 1 and isinstance(body[0], Tile)):
+            return tuple(out), waiting
+        shown = waiting + [x.dst for x in body if isinstance(x, Let | Load)]
+        out += [_shown(name, around) for name in dict.fromkeys(shown) if name not in read]
+        return tuple(out), []
 
-    return block(kernel.body, (), (), True)
+    return block(kernel.body, (), (), False)[0]
 
 
 def _shown(name: str, around: tuple[str, ...]) -> Store:
@@ -208,7 +218,8 @@ def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
     declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
     stored = {store.buf for store in nodes(kernel.body, Store)}
     indexing = _indexing(kernel.body)
-    ins, outs = [], []
+    ins: list[Param] = []
+    outs: list[Param] = []
     for name in dict.fromkeys((*declared, *needed.hard, *needed.soft)):
         hard, soft = needed.hard.get(name), needed.soft.get(name)
         param = declared.get(name)

@@ -201,9 +201,10 @@ def doubled(kernel: Kernel, dice: Dice) -> Kernel:
 def extended(kernel: Kernel, dice: Dice) -> Kernel:
     """One more statement before or behind another one."""
     number = dice.number(0, 3)
-    buffers = [load for load in nodes(kernel.body, Load)] or [None]
-    load: Any = dice.pick(buffers)
-    values = [x.dst for x in nodes(kernel.body, Load, Let)] or ["more"]
+    buffers: list[Any] = list(nodes(kernel.body, Load)) or [None]
+    load = dice.pick(buffers)
+    known: list[Any] = list(nodes(kernel.body, Load, Let))
+    values = [x.dst for x in known] or ["more"]
     more: Block
     if number == 0:
         more = (Accumulate("extra", "add", Var(dice.pick(values))),)

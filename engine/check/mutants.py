@@ -10,15 +10,13 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ...ir.text import syntax as s
 from ..match.whynot import written
-from ..rw.check import check_rule as check_statically
-from ..rw.finding import ERROR
 from ..rw.rule import Rule, RuleFile, RuleSet
 from .run import Checkers, Options, check_rule, users_of
 
 
 @dataclass(frozen=True)
 class Result:
-    """One mutant. how: wrong, vacuous, refused (the rule checks do not load it), or survives."""
+    """One mutant. how: wrong, vacuous, refused (it does not compile), or survives. Examples' results do not count."""
 
     what: str
     how: str
@@ -49,24 +47,24 @@ def survey(rules: RuleSet, rule: Rule, options: Options, heard: Callable[[str], 
     """Every mutant of a rule, checked. A local rule is checked by a rule that uses it."""
     results = []
     quick = dataclasses.replace(options, shrink=False)
+    known = Checkers(rules)
+    list(known.borrowed(rule, 0))
     for what, broken in mutants(rule):
         changed = replaced(rules, broken)
-        result = _judged(changed, broken, what, quick)
+        result = _judged(Checkers(changed, known), broken, what, quick)
         heard(f"{rule.name}: {what}: {result.how}")
         results.append(result)
     return Survey(rule.name, tuple(results))
 
 
-def _judged(rules: RuleSet, broken: Rule, what: str, options: Options) -> Result:
+def _judged(checkers: Checkers, broken: Rule, what: str, options: Options) -> Result:
+    rules = checkers.rules
     tried = [broken]
     if "local" in broken.attributes:
         tried = [rule for rule in rules.rules.values() if broken.name in users_of(rule)]
     try:
-        refused = [finding for finding in check_statically(broken, rules) if finding.severity == ERROR]
-        if refused:
-            return Result(what, "refused", refused[0].what)
         for rule in tried:
-            verdict = check_rule(rule, Checkers(rules), options)
+            verdict = check_rule(rule, checkers, options)
             if verdict.wrong is not None:
                 return Result(what, "wrong", verdict.wrong.problem)
             if not verdict.firings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ class Subject:
     value: Any = field(compare=False, repr=False)
     origin: str = ""
     pinned: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def seed(self) -> int:
+        """What decides its inputs: the text, so that a file gives the same ones."""
+        return zlib.crc32(self.text.encode())
 
 
 class Wrong(Exception):

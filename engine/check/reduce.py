@@ -10,6 +10,7 @@ from ...ir.loop import For, If
 from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.tile import Tile
+from ..match.wellformed import wellformed
 from .closing import observed, scoped, sized
 from .disturb import _extents as extents_of
 from .disturb import renumbered
@@ -37,6 +38,8 @@ def _fitted(kernel: Kernel, before: Kernel) -> Kernel:
     """The kernel with buffers as its body needs them; what nobody mentions any more is gone."""
     whole = sized(replace(kernel, body=observed(kernel)), needs(kernel.body), needs(before.body))
     scoped(whole)
+    if wellformed(whole) is not None:
+        raise ValueError("not well formed")
     used = {getattr(x, field) for x in nodes(whole.body, *_ACCESSES) for field in ("buf", "src") if hasattr(x, field)}
     ins = tuple(p for p in whole.ins if p.name in used)
     return replace(whole, ins=ins, outs=tuple(p for p in whole.outs if p.name in used))

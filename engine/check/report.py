@@ -18,7 +18,7 @@ def counterexample_text(verdict: Verdict) -> str:
     assert verdict.wrong is not None
     subject = verdict.wrong.subject
     lines = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
-    if subject.pinned:
+    if subject.pinned and subject.level == "tensor":
         lines.append(PINNED + json.dumps(subject.pinned))
     head, _, rest = subject.text.partition("\n")  # the level comes first
     return "\n".join([head, *lines, rest])

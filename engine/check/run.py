@@ -34,20 +34,21 @@ class Options:
 
 
 class Checkers:
-    """The checkers of one rule set, each made when first needed."""
+    """The checkers of one rule set, each made when first needed. like: whose subjects and meanings are known."""
 
-    def __init__(self, rules: RuleSet):
+    def __init__(self, rules: RuleSet, like: Checkers | None = None):
         load_facts()
         self.rules = rules
         self._made: dict[str, Any] = {}
-        self._borrowed: list[Subject] | None = None
+        self._borrowed: list[Subject] | None = like._borrowed if like else None
+        self._baselines: dict[Any, Any] = like._baselines if like else {}
 
     def of(self, level: str) -> Any:
         """The checker of a level, None for a level without a meaning here (kernel)."""
         kind = "statements" if level in STATEMENTS else level
         if kind not in self._made:
             if kind == "statements":
-                self._made[kind] = StatementChecker(self.rules)
+                self._made[kind] = StatementChecker(self.rules, self._baselines)
             elif kind == "tensor":
                 self._made[kind] = TermChecker(self.rules)
             elif kind == "torch":

@@ -1,7 +1,7 @@
 """Drawing subjects with Hypothesis, and making the first wrong one small.
 
-Hypothesis draws, varies what it drew and shrinks by choosing simpler values; what is left is made smaller piece by piece
-(a statement less, a smaller extent) for as long as the rule is still wrong on it.
+Hypothesis draws, varies what it drew and shrinks by choosing simpler values; what is left is made smaller piece by
+piece (a statement less, a smaller extent) for as long as the rule is still wrong on it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...ir.diagnostic import DplcError
 from .outcome import Subject, Wrong
 
 T = TypeVar("T")
-SHRINKING = 8.0  # seconds for one counterexample
+SHRINKING = 4.0  # seconds for one counterexample
 TRIES = 600
 
 
@@ -48,7 +48,7 @@ def available() -> None:
 def search(
     draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], examples: int, seed: int
 ) -> Wrong | None:
-    """Draw subjects and check them; the simplest counterexample that was found, or None. The seed decides everything."""
+    """Draw subjects and check them; the simplest counterexample that was found, or None. The seed decides."""
     import hypothesis
     from hypothesis import strategies
 
@@ -86,7 +86,7 @@ def search(
 
 
 def smaller(
-    wrong: Wrong, candidates: Callable[[Subject], Iterable[Subject]], check: Callable[[Subject], None]
+    wrong: Wrong, candidates: Callable[[Subject], Iterable[Subject]], check: Callable[[Subject], object]
 ) -> Wrong:
     """The same rule wrong on a smaller subject. candidates: subjects that are a little smaller, the smallest first."""
     until = time.monotonic() + SHRINKING

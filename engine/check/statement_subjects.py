@@ -1,12 +1,12 @@
-"""Loop and Tile IR programs that a statement rule should reach: its own pattern, with values put in for its variables.
+"""Loop and Tile IR programs that a statement rule should reach: its own pattern, values put in for its variables.
 
-Written as text, read by the parser; `closing` makes it whole. What a run `xs..` stands for is drawn from what bodies are
-made of: loads over what is in scope, products, sums, stores, reads of the slabs around.
+Written as text, read by the parser; `closing` makes it whole. What a run `xs..` stands for is drawn from what bodies
+are made of: loads over what is in scope, products, sums, stores, reads of the slabs around.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ir.diagnostic import DplcError, Source
@@ -25,7 +25,7 @@ ROLES = ("THREAD", "BLOCK", "REG")
 
 @dataclass
 class Scope:
-    """What a place of the program can use. extents: of loops and axes, by name; storing: whether stores may stand here."""
+    """What a place of the program can use. extents: of loops and axes; storing: whether stores may stand here."""
 
     extents: dict[str, int] = field(default_factory=dict)
     parallel: list[str] = field(default_factory=list)
@@ -53,8 +53,13 @@ class Instance:
     def __init__(self, rule: Rule, dice: Dice):
         self.rule, self.dice = rule, dice
         self.values: dict[str, Any] = {}  # extents, roles, functions, runs of text by variable
-        self.slabs: list[Slab] = []
+        self.slabs: list[Slab] = []  # not read yet
+        self.every: list[Slab] = []
         self.count = 0
+        waits = "Wait(" in "".join(
+            rule.span.source.line(n) for n in range(rule.span.line, rule.match[-1].span.end_line + 1)
+        )
+        self.transports = ("SYNC", "ASYNC") if waits else ("SYNC",)
 
     def program(self) -> tuple[Kernel, ...]:
         """The kernel, its buffers still undeclared. Raises DplcError where the pattern is beyond this generator."""
@@ -65,7 +70,10 @@ class Instance:
         tiled = any(isinstance(x, s.Statement) and getattr(x.call, "fn", "") == "Tile" for x in statements)
         if not tiled and self.rule.level == "tile":
             head = self._frame(scope)
-            inner = self.block(statements, scope) + self._after(scope)
+            inner = self.block(statements, scope)
+            if self.dice.often(30):  # the pattern as a whole comes again
+                inner = [f"for again in 0..{self.dice.number(2, 3)} serial:", *_indented(inner)]
+            inner += self._after(scope)
             lines = [head, *_indented(inner)]
         else:
             lines = self.block(statements, scope)
@@ -87,7 +95,12 @@ class Instance:
         return f"Tile({axes}):"
 
     def _after(self, scope: Scope) -> list[str]:
-        return self.run(scope) if self.dice.often(30) else []
+        """Statements behind the pattern; what it copied is read once more now and then."""
+        lines = self.run(scope) if self.dice.often(30) else []
+        if self.every and self.dice.often(40):
+            slab = self.dice.pick(self.every)
+            lines += self.read(replace(slab, slot="0"), scope)
+        return lines
 
     # ---- the pattern
     def block(self, statements: tuple[s.Syntax, ...], scope: Scope) -> list[str]:
@@ -203,7 +216,7 @@ class Instance:
         if call.fn in ("Sync", "Wait"):
             return [f"{call.fn}()"]
         if call.fn == "Combine":
-            names = [name for name in scope.parallel] or ["t"]
+            names = list(scope.parallel) or ["t"]
             self.count += 1
             return [
                 f"sum{self.count} <- add(sum{self.count}, 1.0)",
@@ -216,9 +229,7 @@ class Instance:
         given = {item.name: item.value for item in call.items if isinstance(item, s.Keyword)}
         depth = self._field(given.get("depth"), (1, 2, 3))
         via = given.get("via")
-        name = (
-            via.text if isinstance(via, s.NameOf) and via.text in CLOSED["Via"] else self.dice.pick(("SYNC", "ASYNC"))
-        )
+        name = via.text if isinstance(via, s.NameOf) and via.text in CLOSED["Via"] else self.dice.pick(self.transports)
         axes = given.get("slab")
         count = len(axes.items) if isinstance(axes, s.Group) else self.dice.number(1, 2)
         extents = tuple(self.dice.pick((4, 8, 16, 32, 5)) for _ in range(count))
@@ -228,6 +239,7 @@ class Instance:
         if depth > 1 and loop:
             slab.slot = f"{loop} % {depth}"
         self.slabs.append(slab)
+        self.every.append(slab)
         origin = ", ".join(f"{loop}*{n}" if loop and d == len(extents) - 1 else "0" for d, n in enumerate(extents))
         labels = ", ".join(f"{'xyz'[d]}:{n}@{d}" for d, n in enumerate(extents))
         more = f", depth={depth}, slot={slab.slot}" if depth > 1 else ""
@@ -250,7 +262,8 @@ class Instance:
             access = self.values.setdefault(f"@{key}", f"{key}[{self.index(scope)}]")
             guard = ""
             if value.condition is not None:
-                guard = f" if {self.condition(value.condition, scope)} else {constant_of(value.other) if value.other and constant_of(value.other) is not None else 0.0}"
+                other = None if value.other is None else constant_of(value.other)
+                guard = f" if {self.condition(value.condition, scope)} else {0.0 if other is None else other}"
             return [f"{target} = load {access}{guard}"]
         if isinstance(value, s.Apply) and value.fn in ("Stage",):
             return [self.stage(value, scope)]

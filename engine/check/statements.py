@@ -10,11 +10,12 @@ from ...codegen.target import Target
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.text import syntax as s
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ..match.compiled import CompiledRule, Match
 from ..match.driver import Engine
-from ..match.examples import read_subject
+from ..match.examples import arguments, read_subject
 from ..match.wellformed import wellformed
 from ..match.whynot import Evidence, show
 from ..rw.rule import Rule, RuleSet
@@ -30,6 +31,7 @@ Program = tuple[Kernel, ...]
 LEVELS = ("module", "loop", "tile")
 FIRINGS = 6  # compared per subject; parameters and sites are spread over them
 SEEN = 400  # ways to fire that are looked at
+ORDERS = 3  # thread orders that a result is compared under
 MACHINES = ("h200", "sm_80")
 ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 
@@ -57,13 +59,13 @@ class _Counted:
 
 
 class StatementChecker:
-    """Checks the rules of one rule set on whole kernels. thorough: thread orders that results are compared under."""
+    """Checks the rules of one rule set on whole kernels. known: what programs mean, from earlier; added to."""
 
-    def __init__(self, rules: RuleSet, orders: int = 3, engine: CountingEngine | None = None):
-        self.rules, self.orders = rules, range(orders)
-        self.engine = engine or CountingEngine(rules)
+    def __init__(self, rules: RuleSet, known: dict[Any, Any] | None = None):
+        self.rules, self.orders = rules, range(ORDERS)
+        self.engine = CountingEngine(rules)
         self._neighbours: dict[str, tuple[Rule, ...]] = {}
-        self._baselines: dict[Program, Any] = {}
+        self._baselines: dict[Program, Any] = {} if known is None else known
 
     # ---- subjects
     def subject(self, program: Program, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
@@ -80,23 +82,23 @@ class StatementChecker:
             for example in rule.examples if rule.level in LEVELS else ():
                 for block in (example.before, example.gives):
                     if isinstance(block, tuple):
-                        yield from self._example(rule, example.title, block)
+                        yield from self._example(rule, example, block)
 
-    def _example(self, rule: Rule, title: str, block: Any) -> Iterator[Subject]:
+    def _example(self, rule: Rule, example: s.Example, block: Any) -> Iterator[Subject]:
         try:
             whole = closed(read_subject(block), rule.level == "tile")
         except (DplcError, TooLarge, ValueError, TypeError, IndexError, KeyError):
             return
         if runnable(whole):
-            yield self.subject(whole, f'example "{title}" of `{rule.name}`')
+            yield self.subject(whole, f'example "{example.title}" of `{rule.name}`', arguments(example, rule))
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """Near an example, or a program made from the rule's pattern."""
         try:
             if own and dice.often(50):
                 base = dice.pick(own)
-                return self.subject(disturbed(base.value, dice), f"near {base.origin}")
-            made = closed(Instance(rule, dice).program(), rule.level == "tile")
+                return self.subject(disturbed(base.value, dice), f"near {base.origin}", base.pinned)
+            made = closed(Instance(rule, dice).program(), rule.level == "tile", dice.often(20))
             if dice.often(30):
                 made = disturbed(made, dice)
             return self.subject(made, f"the pattern of `{rule.name}`") if runnable(made) else None
@@ -125,15 +127,15 @@ class StatementChecker:
             machine_target = target_named(machine)
             try:
                 program = subject.value if canonical else self.engine.normal(subject.value, machine_target)
-                found = self._ways(compiled, program, machine_target, outcome)
+                found = self._ways(compiled, program, machine_target, subject.pinned, outcome)
             except ERRORS as error:
-                if self._baseline(subject.value) is None:
+                if self._baseline(subject) is None:
                     outcome.valid = False
                     return outcome
                 raise Wrong(subject, f"matching raises {_said(error)}") from error
             if not found:
                 continue
-            start = self._baseline(subject.value)
+            start = self._baseline(subject)
             if start is None:
                 outcome.valid = False
                 return outcome
@@ -144,16 +146,20 @@ class StatementChecker:
             return outcome
         return outcome
 
-    def _baseline(self, program: Program) -> Any:
-        if program not in self._baselines:
-            self._baselines[program] = baseline(program, self.orders[:2])
-        return self._baselines[program]
+    def _baseline(self, subject: Subject) -> Any:
+        if subject.value not in self._baselines:
+            self._baselines[subject.value] = baseline(subject.value, self.orders[:2], subject.seed)
+        return self._baselines[subject.value]
 
-    def _ways(self, rule: CompiledRule, program: Program, machine: Target, outcome: Outcome) -> list[Match]:
+    def _ways(
+        self, rule: CompiledRule, program: Program, machine: Target, given: dict[str, Any], outcome: Outcome
+    ) -> list[Match]:
         """Some of the ways to fire, every value of every parameter among them as far as they go."""
         evidence = Evidence()
         every = list(itertools.islice(rule.matches(program, range(len(program)), machine, {}, None, True), SEEN))
-        list(itertools.islice(rule.matches(program, range(len(program)), machine, {}, evidence, False), SEEN))
+        pinned = {name: value for name, value in given.items() if name in rule.parameters}
+        for known in ({}, pinned) if pinned else ({},):
+            list(itertools.islice(rule.matches(program, range(len(program)), machine, known, evidence, False), SEEN))
         for refusal in evidence.refusals:
             outcome.refusals.update(g.reason for g in rule.rule.guards if f'"{g.reason}"' in refusal.text())
         if len(every) <= FIRINGS:
@@ -180,7 +186,8 @@ class StatementChecker:
             raise Wrong(subject, f"{_said(error)} ({where})", getattr(error, "notes", ())) from error
         if made == program:
             return
-        self._same(subject, made, inputs, wanted, where, program)
+        if not self._same(subject, made, inputs, wanted, where, program):
+            return
         outcome.firings += 1
         outcome.parameters |= texts
         outcome.locals.update(n for n, count in self.engine.used.items() if count > before.get(n, 0))
@@ -193,21 +200,21 @@ class StatementChecker:
 
     def _same(
         self, subject: Subject, made: Program, inputs: Any, wanted: Meaning, where: str, program: Program
-    ) -> None:
-        """Raises Wrong if a program does not mean what its subject means."""
+    ) -> bool:
+        """Raises Wrong if a program does not mean what its subject means; False if it is too large to run."""
         try:
             problem = compare(made, inputs, wanted, self.orders)
         except TooLarge:
-            return
+            return False
         except ERRORS as error:
             problem = _said(error)
         text = print_program(made, "tile")
         if problem is None and read_program(text)[1] != made:
             problem = "the result does not read back as it was printed"
         if problem is None:
-            return
+            return True
         if program is not subject.value and compare(program, inputs, wanted, self.orders) is not None:
-            return  # a canonical rule broke it before: its own check says so
+            return False  # a canonical rule broke it before: its own check says so
         raise Wrong(subject, f"{problem} ({where})", ("it becomes", *text.splitlines()))
 
     def _ends(self, rule: Rule, program: Program, machine: Target, known: Any) -> None:

@@ -49,7 +49,7 @@ class Instance:
         if self.dice.often(25):
             outs.append(Elementwise("copy", (self.leaf("f32"),)))
         named = tuple(Output(f"out{n}", axes(value), value) for n, value in enumerate(dict.fromkeys(outs)))
-        return TensorGraph("g", tuple(self.ins), named)
+        return TensorGraph(f"g{self.dice.number(0, 99)}", tuple(self.ins), named)  # the name decides the inputs too
 
     def _roots(self) -> tuple[str, ...]:
         if self.rule.rewrite and _grouped(self.rule):
@@ -153,7 +153,7 @@ class Instance:
 
     # ---- leaves
     def leaf(self, kind: str) -> Term:
-        """An input over some axes; a number, a value computed from inputs, or an input of another dtype now and then."""
+        """An input over some axes; a number, a computed value, or an input of another dtype now and then."""
         choice = self.dice.number(0, 9)
         if choice > 7 and not self.fusion and kind != "b8":
             return compose.const(self.dice.pick(NUMBERS), kind)

@@ -27,6 +27,7 @@ from .outcome import Dice, Outcome, Subject, Wrong
 from .term_subjects import Instance
 
 LEVELS = ("tensor",)
+ERRORS = (DplcError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 HEADER = "## level: tensor\n"
 
 
@@ -71,11 +72,11 @@ class TermChecker:
     def check(self, rule: Rule, subject: Subject) -> Outcome:
         """Raises Wrong."""
         outcome = Outcome()
-        data = [inputs_of(subject.value, flavour) for flavour in FLAVOURS]
+        data = [inputs_of(subject.value, flavour, subject.seed) for flavour in FLAVOURS]
         try:
             verify(subject.value)
             wanted = [meaning.run(subject.value, given) for given in data]
-        except (DplcError, ValueError, TypeError, ArithmeticError, LookupError):
+        except ERRORS:
             outcome.valid = False
             return outcome
         known = list(zip(FLAVOURS, data, wanted, strict=True))
@@ -98,8 +99,9 @@ class TermChecker:
         try:
             made = rewrite_graph(graph, rules, None, evidence, weights=weights)
             again = rewrite_graph(made, rules, None, None, weights=weights)
-        except (DplcError, ValueError, TypeError, LookupError, ArithmeticError) as error:
-            raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+        except ERRORS as error:
+            said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+            raise Wrong(subject, said) from error
         outcome.refusals.update(refusal.because for refusal in evidence.refusals)
         if not evidence.firings:
             return
@@ -110,8 +112,9 @@ class TermChecker:
                 continue
             try:
                 got = meaning.run(made, data)
-            except DplcError as error:
-                raise Wrong(subject, error.what, _becomes(made)) from error
+            except ERRORS as error:
+                said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+                raise Wrong(subject, f"its result has no meaning: {said}", _becomes(made)) from error
             tolerance = 1e-9 if "approx" in rule.attributes else 1e-12
             problem = _difference(
                 made, wanted, got, tolerance, exact=flavour == "whole" and "approx" not in rule.attributes
@@ -145,10 +148,9 @@ class TermChecker:
             try:
                 made = compile_graph(graph, self._fusion(beside, limits), machine).kernels
                 without = compile_graph(graph, self._fusion(less, limits), machine).kernels
-            except DplcError as error:
-                raise Wrong(subject, error.what, error.notes) from error
-            except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-                raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+            except ERRORS as error:
+                said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+                raise Wrong(subject, said, getattr(error, "notes", ())) from error
             if made == without:
                 continue
             for flavour, data, wanted in known:
@@ -190,16 +192,21 @@ class TermChecker:
         return self.subject(lean, subject.origin, subject.pinned)
 
 
-FLAVOURS = ("whole", "real", "special")
+FLAVOURS = ("whole", "real", "signed", "normal", "special")
 
 
-def inputs_of(graph: TensorGraph, flavour: str) -> dict[str, Any]:
-    """whole: small numbers, so that sums are exact; real: positive fractions; special: infinities and nan among them."""
-    data = {}
+def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
+    """whole: small numbers, so that sums are exact; real: positive fractions; special: infinities and nan among them;
+    signed, normal: normally distributed."""
+    data: dict[str, Any] = {}
     for x in graph.ins:
         param = Param(x.name, x.dtype, tuple(axis.extent for axis in x.axes))
-        values = array(param, 1)
+        values = array(param, seed)
         if flavour != "whole" and x.dtype in ("f32", "f16", "bf16"):
+            if flavour in ("signed", "normal"):
+                dice = np.random.default_rng([seed, len(data), FLAVOURS.index(flavour)])
+                data[x.name] = dice.standard_normal(values.shape)
+                continue
             values = np.abs(values) / 3.7 + 0.01
             if flavour == "special" and values.size:
                 flat = values.reshape(-1)

@@ -95,7 +95,7 @@ class TorchChecker:
             return outcome
         if not fired:
             return outcome
-        wanted = self.wanted(graph)
+        wanted = self.wanted(subject)
         if wanted is None:
             outcome.valid = False
             return outcome
@@ -115,10 +115,11 @@ class TorchChecker:
         self._overlaps(compiled, graph, outcome)
         return outcome
 
-    def wanted(self, graph: TorchGraph) -> Any:
+    def wanted(self, subject: Subject) -> Any:
         """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
+        graph = subject.value
         if graph not in self._wanted:
-            self._wanted[graph] = _run(graph, False) or _run(graph, True)
+            self._wanted[graph] = _run(graph, subject.seed, False) or _run(graph, subject.seed, True)
         return self._wanted[graph]
 
     def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
@@ -176,8 +177,8 @@ class TorchChecker:
                         continue
 
 
-def _run(graph: TorchGraph, unit: bool) -> Any:
-    tensors = {param.name: sample(param, 1, limit_of(graph), unit) for param in graph.ins}
+def _run(graph: TorchGraph, seed: int, unit: bool) -> Any:
+    tensors = {param.name: sample(param, seed, limit_of(graph), unit) for param in graph.ins}
     try:
         first, second = torch_meaning.run(graph, tensors), torch_meaning.run(graph, tensors)
     except Exception:  # torch raises whatever it likes

@@ -8,7 +8,7 @@ from ...ir.expr import Var
 from ...ir.interp.torch import argument, call
 from ...ir.node import replace
 from ...ir.program import Param, TensorType
-from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads
+from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads, resolve
 from ...ir.torch import TorchGraph, TorchOp
 from .outcome import Dice
 
@@ -212,8 +212,8 @@ def other_value(field: Argument, old: Any, dice: Dice) -> Any:
 
 
 TEXTS = {
-    "approximate": ("none", "tanh"), "rounding_mode": ("floor", "trunc"), "mode": ("constant", "reflect", "replicate", "circular"),
-    "indexing": ("ij", "xy"), "reduce": ("sum", "mean", "amax", "amin", "prod"), "padding": ("same", "valid"),
+    "approximate": ("none", "tanh"), "rounding_mode": ("floor", "trunc"),
+    "mode": ("constant", "reflect", "replicate", "circular"), "indexing": ("ij", "xy"), "reduce": ("sum", "mean", "amax", "amin", "prod"), "padding": ("same", "valid"),
 }  # fmt: skip
 
 CHANGES = (
@@ -265,7 +265,19 @@ def with_op(graph: TorchGraph, old: str, new: str) -> TorchGraph:
     """The program with one op in the place of another: of another member of a family. Raises NoSubject."""
     body = []
     for statement in graph.body:
-        if statement.op == old and not any(accepts(o, dict(statement.args)) for o in overloads(new)):
-            raise NoSubject("the fields do not fit")
-        body.append(replace(statement, op=new) if statement.op == old else statement)
+        body.append(_as_op(statement, new) if statement.op == old else statement)
     return retyped(TorchGraph(graph.name, graph.ins, graph.outs, tuple(body)))
+
+
+def _as_op(statement: TorchOp, new: str) -> TorchOp:
+    """The statement as another op: with the same fields, or with the fields that stand at the same places."""
+    own = resolve(statement.op, statement.args)
+    places = {a.name: n for n, a in enumerate(own.arguments)} if own else {}
+    for overload in overloads(new):
+        if accepts(overload, dict(statement.args)):
+            return replace(statement, op=new)
+        if all(name in places and places[name] < len(overload.arguments) for name, _ in statement.args):
+            args = tuple((overload.arguments[places[name]].name, value) for name, value in statement.args)
+            if accepts(overload, dict(args)):
+                return replace(statement, op=new, args=args)
+    raise NoSubject("the fields do not fit")

@@ -21,6 +21,7 @@ from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..compiler import Stopwatch, cut_into_kernels
 from ..front.lower import lower_graph
+from ..fuse.renaming import settle_renamings
 from ..match.passes import names_of, run_pipeline
 from ..match.passes import only as only_steps
 from ..match.terms import Evidence, TermRules, mentions_mat, rewrite_graph
@@ -175,7 +176,7 @@ def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str
     if isinstance(graph, TorchGraph):
         lowered = lower_graph(graph, tools.torch, trace=trace is not None)
         trace_lowering(trace, lowered)
-        graph = lowered.graph
+        graph = settle_renamings(lowered.graph)
     algebra = tools.algebra
     if only:
         wanted = {rule.name for name in only for rule in rules_named(tools, name)}

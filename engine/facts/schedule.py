@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var, free_names, linear
@@ -110,8 +111,10 @@ def _is_word(site: Any, stmt: Any) -> bool:
 
 @fact("runs_along(run, name) -> bool", TILE)
 def runs_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether some access goes to the next element as the axis goes on."""
-    return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in accesses(body))
+    """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on."""
+    found = summary(body)
+    repeated = chain.from_iterable(summary(loop.body).loads for loop in found.loops)
+    return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in (*found.stores, *repeated))
 
 
 @fact("stored_along(run, name) -> bool", TILE)
@@ -205,4 +208,4 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int) -> int:
     shape = squarest(site, area, rows, columns)
     tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
     turns = -(-tiles // site.target.multiprocessors) * site.target.multiprocessors
-    return 1000 * batch * rows * columns // (turns * shape.rows * shape.columns)
+    return 1000 * batch * rows * columns // (turns * shape.rows * shape.columns)  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ from ...ir.facts.structure import (
     uses,
     variation,
 )
+from ...ir.facts.types import block_dtypes
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
@@ -284,3 +285,18 @@ def depth(site: Any, value: Any) -> int:
     body = site.kernel.body
     turning = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
     return len(variation(value, body) & turning)
+
+
+@fact("crossing(run, run) -> [name]", TILE)
+def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
+    """The values and accumulators that a run makes and a later one uses."""
+    made = [defines(stmt) or "" for stmt in first] + [stmt.acc for stmt in summary(first).sums]
+    used = uses(later)
+    return tuple(dict.fromkeys(Var(name) for name in made if name in used))
+
+
+@fact("float_values([name], run, [any]) -> bool", TILE)
+def float_values(site: Any, names: Any, body: Block, params: Any) -> bool:
+    """Whether some values that a run makes from the buffers of a kernel are f32."""
+    known = block_dtypes(params, body)
+    return all(known.get(name.name) == "f32" for name in names)

@@ -2,7 +2,8 @@
 
 All threads of the middle block are followed at once, every statement once, weighted with how often it runs; addresses
 are those of the first turn of every loop, guards are asked at every turn. So counts are exact where they depend neither
-on data nor on the block. The emulator's counters of checked mode, which follow every access of a real run, are the test of this.
+on data nor on the block. The emulator's counters of checked mode, which follow every access of a real run, are the
+test of this.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class _Counter:
         self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
         self.bases[SHARED] = (SHARED, 0)
         self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
-        self.turns: tuple[str, Any] | None = None  # the variable of the innermost loop, its values at all turns
+        self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
         self.scope, self.work = Scope(), Work()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
@@ -123,8 +124,10 @@ class _Counter:
     def statement(self, statement: Stmt, times: float, mask: Any) -> None:
         if isinstance(statement, Replicate):
             self.env[statement.var] = 0
+            outside, self.turns = self.turns, {**self.turns, statement.var: np.arange(statement.extent)}
             with self.scope.replicated(statement.var, statement.extent):
                 self.block(statement.body, times * statement.extent, mask)
+            self.turns = outside
         elif isinstance(statement, Loop):
             self.loop(statement, times, mask)
         elif isinstance(statement, Branch):
@@ -143,7 +146,7 @@ class _Counter:
             each = np.broadcast_to(np.maximum(-((start - stop) // step), 0), mask.shape)
             turns = int(each[mask].max(initial=0))
             self.env[loop.var] = start
-            self.turns = (loop.var, np.arange(turns)[:, None, None] * step + start)
+            self.turns = {loop.var: np.arange(turns) * step + np.min(start)}
         self.issue(LOOP_OVERHEAD, times * turns, mask)
         with self.scope.straight_line():
             self.block(loop.body, times * turns, mask)
@@ -223,22 +226,24 @@ class _Counter:
             return None
 
     def where(self, condition: Any, mask: Any) -> tuple[Any, float]:
-        """The threads for which a condition holds at some turn of the innermost loop, and the share of the turns at which
-        it does for any; all of them where that depends on data."""
+        """The threads for which a condition holds at some turn, and the share of the turns at which it does for any.
+
+        Turns are those of the innermost loop and of what is replicated. All threads where data decides.
+        """
         if condition is True:
             return mask, 1.0
-        if self.turns is None or self.turns[0] not in free_names(condition):
-            holds = self.value(condition)
-            return (mask, 1.0) if holds is None else (mask & np.asarray(holds, bool), 1.0)
-        variable, values = self.turns
-        first = self.env[variable]
-        self.env[variable] = values
+        free = free_names(condition)
+        asked = {name: values for name, values in self.turns.items() if name in free}
+        first = {name: self.env[name] for name in asked}
+        for place, (name, values) in enumerate(asked.items()):
+            self.env[name] = values.reshape(-1, *[1] * (len(asked) - 1 - place), 1, 1)
         holds = self.value(condition)
-        self.env[variable] = first
-        if holds is None or not len(values):
+        self.env.update(first)
+        if holds is None:
             return mask, 1.0
-        each = np.broadcast_to(holds, (len(values), *mask.shape)) & mask
-        return each.any(axis=0), float(each.any(axis=(1, 2)).mean())
+        each = mask & np.asarray(holds, bool)
+        turns = each.reshape(-1, *mask.shape)
+        return turns.any(axis=0), float(turns.any(axis=(1, 2)).mean()) if asked else 1.0
 
     # ---- instructions
 

@@ -11,7 +11,6 @@ are not modelled. Made for ranking variants of one kernel and for seeing what bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...codegen.target import Target
@@ -87,8 +86,3 @@ def wave(launch: Census, target: Target, blocks: int) -> dict[str, float]:
         "issue": each * max(issue, pipes) * cycle,
         "tensor": each * launch.tensor * target.multiprocessors / target.tensor_flops_per_second,
     }
-
-
-def predict_program(launches: Iterable[Census], target: Target) -> float:
-    """Seconds of a sequence of launches, predicted: one after the other."""
-    return sum(predict(launch, target).seconds for launch in launches)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import os
 import platform
 from collections.abc import Callable
@@ -47,7 +46,6 @@ def bench(
 ) -> BenchRecord:
     """Compile the cases cold, assemble, run and measure them as wished. Raises DplcError where no case is to blame."""
     compiled, times = compile_all([subject_of(suite, case) for case in cases], rules, target, say)
-    gc.freeze()  # what was compiled stays; runs make garbage of their own
     if wishes.assemble and assembler():
         assemble_all(compiled, target, say)
     if wishes.run:

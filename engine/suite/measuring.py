@@ -100,7 +100,7 @@ def measure_case(compiled: Compiled) -> None:
 def measured(compiled: Compiled, tensors: dict[str, Any], callee: Callee, clock: Clock) -> MeasuredRecord:
     """Correctness first, then times. tensors: the inputs where the callee's device finds them."""
     assert compiled.compilation is not None
-    record = MeasuredRecord(device=_device_name(), l2=COLD)
+    record = MeasuredRecord(device=_device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
     captured, function, inputs = compiled.compilation.captured, compiled.subject.function, tuple(tensors.values())
     named = dict(zip(captured.inputs, inputs, strict=True))
     constants = {name: tensor.to(inputs[0].device) for name, tensor in captured.tensors.items() if name not in named}

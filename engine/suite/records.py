@@ -61,10 +61,14 @@ class TimingRecord(msgspec.Struct, kw_only=True):
 
 
 class MeasuredRecord(msgspec.Struct, kw_only=True):
-    """A case on a GPU. Times are there only where the result was right. wrong: why there are none."""
+    """A case on a GPU. Times are there only where the result was right. wrong: why there are none.
+
+    l2: its state before every run. float32: torch's precision of matmuls, for eager and torch.compile.
+    """
 
     device: str
     l2: str
+    float32: str
     relative_error: float | None = None
     dplc: TimingRecord | None = None
     eager: TimingRecord | None = None

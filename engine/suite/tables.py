@@ -60,12 +60,13 @@ MEASURED: tuple[Column, ...] = tuple(
 )
 
 LEGEND = (
-    "compile ms: cold, capture included, in one process. HBM ratio: the buffers of all kernels over inputs and outputs, "
-    "each once. sector eff.: least sectors of global memory over sectors, wavefronts: of shared memory over the least; "
-    "both counted by the emulator in the first and the last block of every kernel, the worst kernel shown. FFMA: share "
-    "of the hot loop of the longest kernel, in SASS. predicted us: by the analytic model for the target, from published "
-    "peaks, not calibrated, never measured. error: of a run on the emulator against float64, over the largest value; "
-    "* of some blocks."
+    "compile ms: cold, capture included, in one process. "
+    "HBM ratio: the buffers of all kernels over inputs and outputs, each once. "
+    "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; "
+    "both counted by the emulator in the first and the last block of every kernel, the worst kernel shown. "
+    "FFMA: share of the hot loop of the longest kernel, in SASS. "
+    "predicted us: by the analytic model for the target, from published peaks, not calibrated, never measured. "
+    "error: of a run on the emulator against float64, over the largest value; * of some blocks."
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..expr import Binary, Call, Not, Var
 from ..functions import promote, result_dtype
 from ..loop import Accumulate, For, Let, Load
 from ..node import memoised, nodes
-from ..program import Kernel
+from ..program import Block, Kernel, Param
 from ..tile import Stage, Tile
 
 INDEX = "i64"
@@ -17,11 +18,16 @@ INDEX = "i64"
 @memoised
 def value_dtypes(kernel: Kernel) -> dict[str, str]:
     """The dtype of every value, accumulator, axis and loop variable."""
-    buffers = {param.name: param.dtype for param in (*kernel.ins, *kernel.outs)}
-    for stage in nodes(kernel.body, Stage):
+    return block_dtypes((*kernel.ins, *kernel.outs), kernel.body)
+
+
+def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
+    """The same of a block that reads some buffers; a name that it does not define counts as an index."""
+    buffers = {param.name: param.dtype for param in params}
+    for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]
     known: dict[str, str] = {}
-    for stmt in nodes(kernel.body, Tile, For, Load, Let, Accumulate):
+    for stmt in nodes(block, Tile, For, Load, Let, Accumulate):
         if isinstance(stmt, Tile):
             known.update((axis.name, INDEX) for axis in stmt.axes)
         elif isinstance(stmt, For):

@@ -13,25 +13,19 @@ from dplc.codegen.kernel import CudaKernel
 from dplc.ir.diagnostic import UsageError
 
 RACY = """
-override rule stage_inputs(which: set in subsets(shared) = shared) on tile
+@repeat
+override rule async_copy on tile
 match
-    Tile(axes..):
-        inside site:
-            for ko in 0..KO serial:
-                body..
-let shared = [f for f in footprints(body, axes) if f.reuse and f.bytes <= target.slab]
-where size(shared) > 0                           because "no input of a chunk is shared by its threads and fits in a slab"
-where not staged(body)                           because "already staged"
+    for k in 0..K serial:
+        stages: Stage(depth=N, via=SYNC)+
+        Sync()
+        rest..
+where N >= 2                                     because "single-buffered: nothing to overlap"
 rewrite
-    Tile(axes..):
-        inside site:
-            for ko in 0..KO serial:
-                each f in which:
-                    f.smem = Stage(f.buf, origin=f.origin, slab=f.slab)
-                body.. with load f.buf[i..] => load f.smem[local(i, f)..] for f in which
-                Sync()
-without double_buffer
-without pipeline_predicated
+    for k in 0..K serial:
+        stages.. with via=ASYNC
+        Sync()
+        rest..
 """
 
 
@@ -58,13 +52,13 @@ def test_a_large_grid_is_checked_where_blocks_differ(ok: Command) -> None:
     assert "blocks 0, 3 of " in ok("run", "--check", "--blocks", "0,3", "-c", "torch.relu(torch.randn(4000, 300))").out
 
 
-def test_a_race_is_found_and_quoted(command: Command, tmp_path: Path) -> None:
+def test_a_race_is_found_and_quoted(dplc: Command, tmp_path: Path) -> None:
     rules = tmp_path / "racy.rw"
     rules.write_text(RACY)
-    done = command("run", "--check", "-c", "torch.randn(16, 64) @ torch.randn(64, 16)", "--rules", str(rules))
+    done = dplc("run", "--check", "-c", "torch.randn(64, 64) @ torch.randn(64, 64)", "--rules", str(rules))
     assert done.code == 1
     assert "FOUND kernel `matmul`, block (" in done.out
-    assert "    line " in done.out.replace("  line", "    line")
+    assert "copies asynchronously" in done.out and ": cp_async16(" in done.out
     assert "checked mode found" in done.err
 
 
@@ -85,8 +79,8 @@ def test_boxes(ok: Command) -> None:
         (("--check", "--blocks", "middle"), "no blocks are called `middle`"),
     ],
 )
-def test_wrong_usage(command: Command, options: tuple[str, ...], why: str) -> None:
-    done = command("run", "-c", SOFTMAX, *options)
+def test_wrong_usage(dplc: Command, options: tuple[str, ...], why: str) -> None:
+    done = dplc("run", "-c", SOFTMAX, *options)
     assert done.code == 2 and why in done.err
 
 

@@ -84,20 +84,20 @@ def test_the_rule_for_users_fires_and_changes_the_kernel(capsys: pytest.CaptureF
 
     x = torch.randn(64, 512)
     without, with_rule = (dplc.compile(f, (x,), rules=given, device="emulator") for given in (None, rules))
-    assert without.cuda.count("exp2_approx(") == 2
-    assert with_rule.cuda.count("exp2_approx(") == 1
+    assert without.cuda.count("exp2_approx(") == 2 * with_rule.cuda.count("exp2_approx(") > 0
     torch.testing.assert_close(with_rule(x), f(x), rtol=1e-5, atol=1e-6)
 
 
 def commands() -> list[str]:
-    """The dplc lines of the shell blocks of the README."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("dplc ")]
+    """The dplc lines of the shell blocks of the READMEs."""
+    texts = [(ROOT / name).read_text() for name in ("README.md", "examples/README.md")]
+    blocks = [block for text in texts for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    return [line for block in blocks for line in block.splitlines() if line.startswith("dplc ")]
 
 
 @pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_readme(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_of_a_readme(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     words = shlex.split(line, comments=True)[1:]
     expression = "torch.relu(torch.randn(16, 64) @ torch.randn(64, 16))"
     words = [expression if word == "..." else str(RULES[0]) if word == "my_rules.rw" else word for word in words]
@@ -109,7 +109,7 @@ def test_a_command_of_the_readme(line: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_readme_has_commands() -> None:
-    assert len(commands()) >= 8
+    assert len(commands()) >= 10
 
 
 def test_the_python_of_the_readme() -> None:

@@ -240,7 +240,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   };
   const unsigned item = bytes.at(type), span = swizzle == CU_TENSOR_MAP_SWIZZLE_NONE ? 0 : 16u << swizzle;
   const unsigned row = box[0] * item;
-  if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(base) % 16 != 0 || row % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (rank < 1 || rank > 5 || row % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (reinterpret_cast<uintptr_t>(base) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || (span != 0 && row > span)) return CUDA_ERROR_INVALID_VALUE;
   dplc::TensorMap made{};
   made.base = static_cast<const char*>(base);

@@ -119,7 +119,7 @@ def test_the_census_agrees_with_the_counters(name: str) -> None:
 def test_the_multiplications_of_a_matmul_are_all_counted_once() -> None:
     compilation = compiled(lambda x, w: x @ w, (128, 256), (256, 128))
     first = census(compilation.kernels[0])
-    assert first.fma * 32 * first.blocks == pytest.approx(128 * 128 * 256, rel=0.01)
+    assert 1 <= first.fma * 32 * first.blocks / (128 * 128 * 256) < 1.1  # slices of K are added up at the end
     assert 1 < first.issued / first.fma < 1.5
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import TINY
+from tiny_suite import TINY
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
@@ -79,8 +80,10 @@ def test_a_wrong_kernel_is_seen(tiny: Path) -> None:
     from dplc.engine.suite.emulating import run_case
 
     (one,) = compiled(tiny, "norm")
-    subject = one.subject
-    object.__setattr__(subject, "inputs", lambda: {"x": torch.full((16, 256), 1e30), "w": torch.ones(256)})
+    assert one.compilation is not None
+    (kernel,) = one.compilation.program.kernels
+    broken = replace(kernel, text=kernel.text.replace("rsqrt_approx(", "1.001f * rsqrt_approx("))
+    one.compilation.program = replace(one.compilation.program, kernels=(broken,))
     run_case(one)
     run = one.record.run
     assert run is not None and not run.ok

@@ -123,7 +123,11 @@ def test_kinds_of_copies_mix(check, one: str, two: str, depth: int) -> None:
         "swizzle_one": ", swizzle=64" if one == "TMA" else "",
         "swizzle_two": ", swizzle=128" if two == "TMA" else "",
     }
-    check(RING.format(depth=depth, one=one, two=two, wait="Wait()", **swizzles), x=uniform(30, 96), w=uniform(96, 64, seed=1))
+    check(
+        RING.format(depth=depth, one=one, two=two, wait="Wait()", **swizzles),
+        x=uniform(30, 96),
+        w=uniform(96, 64, seed=1),
+    )
 
 
 # The first turn waits for nothing, later ones for one group: a loop counts.
@@ -180,7 +184,9 @@ kernel spans(x: f32[{rows}, 64]) -> y: f32[64, {rows}]:
 """
 
 
-@pytest.mark.parametrize(("rows", "width", "swizzle"), [(16, 32, 128), (15, 32, 128), (16, 16, 64), (8, 8, 32), (16, 32, 0)])
+@pytest.mark.parametrize(
+    ("rows", "width", "swizzle"), [(16, 32, 128), (15, 32, 128), (16, 16, 64), (8, 8, 32), (16, 32, 0)]
+)
 def test_rows_in_spans(check, rows: int, width: int, swizzle: int) -> None:
     """split_inner_for_swizzle: one box a span."""
     field = f", swizzle={swizzle}" if swizzle else ""

@@ -18,7 +18,6 @@ from dplc.ir.text.read import read_program
 from dplc.ir.verify import loop as verify_loop
 from dplc.ir.verify import tile as verify_tile
 
-
 SMALL = replace(MACHINE, multiprocessors=1)
 
 

@@ -1,0 +1,61 @@
+"""Renamings at the leaves: the same values, the same text twice, and rules that see through."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from random_programs import data_for, program
+
+from dplc.engine.fuse.renaming import settle_renamings
+from dplc.ir.compose import remap
+from dplc.ir.expr import Axis
+from dplc.ir.interp.tensor import run
+from dplc.ir.tensor import Elementwise, Input, Output, Reduce, TensorGraph
+from dplc.ir.text.tensor import print_graph
+from dplc.ir.verify.tensor import verify
+
+I, J, K = Axis("i", 4), Axis("j", 4), Axis("k", 4)
+
+
+def graph_of(value: object, *ins: Input) -> TensorGraph:
+    return TensorGraph("main", ins, (Output("out", (I,), value),))  # type: ignore[arg-type]
+
+
+def test_a_value_with_one_reader_takes_its_names() -> None:
+    x, y = Input("x", (I,)), Input("y", (J,))
+    exp_y = Elementwise("exp", (y,))
+    settled = settle_renamings(graph_of(Elementwise("multiply", (Elementwise("exp", (x,)), remap(exp_y, {J: I}))), x, y))
+    exp_own = Elementwise("exp", (Input("y", (I,)),))
+    assert settled.outs[0].value is Elementwise("multiply", (Elementwise("exp", (x,)), exp_own))
+
+
+def test_a_value_with_two_readers_keeps_its_own() -> None:
+    x, y = Input("x", (I,)), Input("y", (J,))
+    exp_y = Elementwise("exp", (y,))
+    total = Reduce("add", (J,), exp_y)
+    value = Elementwise("add", (Elementwise("multiply", (x, remap(exp_y, {J: I}))), total))
+    graph = graph_of(value, x, y)
+    assert settle_renamings(graph) is graph
+
+
+def test_a_reduction_does_not_capture() -> None:
+    x = Input("x", (J, I))
+    y = Input("y", (I,))
+    total = Reduce("add", (I,), x)  # of j
+    graph = graph_of(Elementwise("add", (y, remap(total, {J: I}))), x, y)
+    settled = settle_renamings(graph)
+    values = {"x": np.arange(16.0).reshape(4, 4), "y": np.arange(4.0)}
+    assert np.array_equal(run(settled, values)[0], values["x"].sum(1) + values["y"])
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_programs_keep_their_meaning(seed: int) -> None:
+    graph = program(random.Random(seed))
+    inputs = data_for(graph, seed)
+    settled = settle_renamings(graph)
+    verify(settled)
+    assert print_graph(settled) == print_graph(settle_renamings(graph))
+    for before, after in zip(run(graph, inputs), run(settled, inputs), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-12, equal_nan=True)

@@ -1,0 +1,61 @@
+"""Running schedules in the emulator's checked mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dplc.codegen.arrays import as_numpy
+from dplc.codegen.cuda import generate
+from dplc.codegen.emulator.kernels import check
+from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.target import Target
+from dplc.ir.diagnostic import DplcError
+from dplc.ir.program import Kernel
+
+GATE = 1e-5  # max|y - reference| / max|reference|
+
+
+def fault(
+    program: tuple[Kernel, ...], inputs: dict[str, Any], wanted: dict[str, Any], machine: Target,
+    orders: Iterable[int] = (0, 1, 2),
+) -> str | None:  # fmt: skip
+    """What lowering, checked mode or the comparison with the meaning says against a schedule; None if nothing does."""
+    try:
+        kernels = [generate(kernel, machine) for kernel in program]
+        for order in orders:
+            memory = dict(inputs)
+            for unit, kernel in zip(program, kernels, strict=True):
+                memory |= launched(unit, kernel, memory, order)
+            wrong = [name for name, value in wanted.items() if not same(memory[name], value)]
+            if wrong:
+                return f"{', '.join(wrong)} has wrong values, threads in order {order}"
+    except DplcError as error:
+        return str(error.what)
+    return None
+
+
+def launched(unit: Kernel, kernel: CudaKernel, memory: dict[str, Any], order: int) -> dict[str, Any]:
+    """What a launch in checked mode leaves, by the names of the program."""
+    names = [param.name for param in (*unit.ins, *unit.outs)]
+    pointers = [param for param in kernel.params if param.role != "tensor_map"]
+    given = {}
+    for param, name in zip(pointers, names, strict=True):
+        if param.role == "in":
+            kind = np.dtype({"f32": "float32", "b8": "bool", "i32": "int32", "i64": "int64"}[param.dtype])
+            given[param.name] = as_numpy(param, np.asarray(memory[name]).astype(kind))
+    made = check(kernel, given, order=order).outputs
+    return {name: made[p.name] for p, name in zip(pointers, names, strict=True) if p.role == "out"}
+
+
+def same(got: Any, want: Any) -> bool:
+    """Equal: exactly, or for floats within the gate, with NaN and infinities in the same places."""
+    if got.dtype.kind != "f":
+        return np.array_equal(got, want)
+    finite = np.isfinite(want)
+    if not np.array_equal(np.where(finite, 0, got), np.where(finite, 0, want), equal_nan=True):
+        return False
+    largest = np.abs(want[finite]).max(initial=0) or 1.0
+    return bool(np.abs(got[finite] - want[finite]).max(initial=0) <= GATE * largest)

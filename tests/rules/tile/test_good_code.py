@@ -1,0 +1,149 @@
+"""What the default schedules make of large kernels, as the assembler sees it; nothing here is picked by hand.
+
+The wanted figures are of the target texts in LOWERING.md. A share is the part of the hot loop that does the arithmetic.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.emulator import kernels as emulator
+from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
+from dplc.codegen.target import target
+from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.front.text import capture_text
+from dplc.engine.toolchain import toolchain
+
+HOPPER = "h200"
+ARCHITECTURES = ("a100", "h200", "rtx5090")
+
+NN = "torch.randn(512, 2048) @ torch.randn(2048, 2048)"
+NT = "F.linear(torch.randn(512, 2048), torch.randn(2048, 2048))"
+LARGE = "torch.randn(4096, 4096) @ torch.randn(4096, 4096)"
+RAGGED = "torch.relu(torch.randn(500, 2000) @ torch.randn(2000, 1000) + torch.randn(1000))"
+SKINNY = "torch.randn(32, 3584) @ torch.randn(3584, 512)"
+ATTENTION = "F.scaled_dot_product_attention(*(torch.randn(1, 32, 1024, 64) for _ in 'qkv'), is_causal=True)"
+ROWS = {
+    "F.rms_norm(torch.randn(512, 2048), (2048,), torch.randn(2048))": 88,
+    "torch.softmax(torch.randn(4096, 32), -1)": 56,
+    "torch.softmax(torch.randn(4096, 512), -1)": 136,
+    "torch.softmax(torch.randn(256, 16384), -1)": 272,
+    "F.silu(torch.randn(512, 8192)) * torch.randn(512, 8192)": 80,
+}
+
+assembled = pytest.mark.skipif(
+    not ((find_nvrtc() or find_program("nvcc")) and find_nvdisasm()),
+    reason="needs NVRTC or nvcc, and nvdisasm (pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm)",
+)
+
+
+class Made(NamedTuple):
+    """A kernel with what the assembler made of it."""
+
+    grid: int
+    threads: int
+    registers: int
+    spills: int
+    listing: Listing
+
+
+@cache
+def compiled(text: str, device: str = HOPPER) -> Compilation:
+    return compile_captured(capture_text(text), toolchain(), target(device))
+
+
+@cache
+def kernels(text: str, device: str = HOPPER) -> tuple[Made, ...]:
+    made = compiled(text, device).cuda_kernels
+    assembly = assemble(device_text(made), target(device).arch)
+    listings = disassemble(assembly.cubin)
+    found = []
+    for kernel in made:
+        resources = assembly.kernels[kernel.name]
+        spills = resources.spill_stores + resources.spill_loads
+        grid = int(np.prod(kernel.grid))
+        found.append(Made(grid, kernel.block, resources.registers, spills, listings[kernel.name]))
+    return tuple(found)
+
+
+@assembled
+@pytest.mark.parametrize(
+    ("text", "share", "blocks"),
+    [(NN, 0.90, 128), (NT, 0.90, 128), (LARGE, 0.90, 1024), (RAGGED, 0.88, 128), (SKINNY, 0.86, 128)],
+    ids=["nn", "nt", "large", "ragged", "skinny"],
+)
+def test_matmuls(text: str, share: float, blocks: int) -> None:
+    made = kernels(text)[0]
+    assert made.listing.share("FFMA") >= share
+    assert made.grid == blocks
+    assert made.spills == 0
+    assert {"LDGSTS.128", "LDS.128", "STG.128"} <= set(made.listing.widths())
+
+
+@assembled
+@pytest.mark.parametrize("device", ARCHITECTURES)
+@pytest.mark.parametrize("text", [NN, NT], ids=["nn", "nt"])
+def test_no_spills_anywhere(text: str, device: str) -> None:
+    assert [made.spills for made in kernels(text, device)] == [0]
+
+
+@assembled
+@pytest.mark.parametrize("text", ROWS)
+def test_rows_are_short(text: str) -> None:
+    (made,) = kernels(text)
+    assert len(made.listing.opcodes) <= ROWS[text] * 4 / 3
+    assert {"LDG.128", "STG.128"} <= set(made.listing.widths())
+    assert made.spills == 0
+
+
+@assembled
+def test_attention_multiplies_matrices() -> None:
+    scores, rows, values = kernels(ATTENTION)
+    assert scores.listing.share("FFMA") >= 0.90
+    assert not rows.listing.has_loop
+    assert values.listing.share("FFMA") >= 0.6
+    assert scores.spills == rows.spills == values.spills == 0
+
+
+def test_a_row_is_read_once() -> None:
+    for text in ROWS:
+        (kernel,) = compiled(text).tile
+        loads = str(compiled(text).ir("tile")).count("= load ")
+        assert loads == len(kernel.ins)
+
+
+def test_ragged_rows_are_vectors() -> None:
+    for text in (
+        "torch.softmax(torch.randn(512, 1000), -1)",
+        "F.silu(torch.randn(512, 1100)) * torch.randn(512, 1100)",
+    ):
+        assert "ldg128" in compiled(text).cuda
+
+
+def test_skinny_matmuls_split_k() -> None:
+    for rows in (2, 16, 32, 64):
+        made = compiled(f"torch.randn({rows}, 2048) @ torch.randn(2048, 2048)").cuda_kernels
+        assert len(made) == 2
+        assert np.prod(made[0].grid) >= 64
+
+
+@pytest.mark.parametrize("text", [NN, NT], ids=["nn", "nt"])
+def test_no_bank_conflicts(text: str) -> None:
+    """All but the trips of the loop is as in the large one."""
+    short = text.replace("(512, 2048)", "(512, 64)")
+    short = short.replace("(2048, 2048)", "(64, 2048)" if "@" in text else "(2048, 64)")
+    (kernel,) = compiled(short).cuda_kernels
+    dice = np.random.default_rng(0)
+    arrays = {p.name: dice.standard_normal(p.shape).astype(np.float32) for p in kernel.params if p.role == "in"}
+    last = int(np.prod(kernel.grid)) - 1
+    sites = emulator.check(kernel, arrays, blocks=[last]).sites
+    shared = [site for site in sites if site.unit == "wavefronts"]
+    assert shared
+    assert sum(site.cost for site in shared) == sum(site.ideal for site in shared)
