@@ -8,7 +8,7 @@ TORCH  ?= torch>=2.11,<2.14
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types check-rules bench goldens dist clean
+.PHONY: help demo test test-slow lint types check-rules check-schedules bench goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ types: $(READY) ## mypy, strict
 
 check-rules: $(READY) ## static checks and examples of every built-in rule
 	@$(BIN)/dplc rules test
+
+check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (an hour or so)
+	@$(BIN)/python examples/benches/check_schedules.py
 
 bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py

@@ -18,9 +18,9 @@ class Target:
     """A device. Sizes in bytes, bandwidth in bytes per second, rates per second.
 
     arch: the name for the assembler (`sm_90a`); sm: 80, 90, 120; smem: shared memory a block may use; slab: the largest
-    piece of it that one staged operand should take; recompute: how often a value may be computed again rather than stored.
-    Of one multiprocessor: threads, registers, blocks that it holds; schedulers, each of which issues one instruction of a
-    warp per clock; fp32_per_clock, special_per_clock: lanes of the pipes; shared_bytes_per_clock.
+    piece of it that one staged operand should take; recompute: how often a value may be computed again rather than
+    stored. Of one multiprocessor: threads, registers, blocks that it holds; schedulers, each of which issues one
+    instruction of a warp per clock; fp32_per_clock, special_per_clock: lanes of the pipes; shared_bytes_per_clock.
     tensor_flops_per_second: dense, 16 bit; memory_latency_seconds, launch_seconds: typical, not measured.
     """
 
@@ -75,5 +75,9 @@ def target(name: str | None = None) -> Target:
     if device not in devices():
         options = (*_BY_ARCH, *devices())
         note = "an architecture" if re.fullmatch(r"sm_\d+[a-z]?", wanted) else "a target"
-        raise UsageError(f"`{name}` is not {note} that dplc knows", notes=(f"known: {', '.join(options)}",), hint=did_you_mean(wanted, options))
+        raise UsageError(
+            f"`{name}` is not {note} that dplc knows",
+            notes=(f"known: {', '.join(options)}",),
+            hint=did_you_mean(wanted, options),
+        )
     return load_device(device)

@@ -1,8 +1,8 @@
 """Index and scalar expressions, canonical by construction.
 
-An expression is an `int`, `float`, `bool` or one of the nodes below. The constructors (`add`, `multiply`, `floordiv`, ...)
-keep sums in linear normal form (terms in order of first occurrence, positive ones first, constant last), fold constants,
-and split `(c*n*x + r) // c` and `% c` exactly. Parsing and rewriting use the same constructors, hence
+An expression is an `int`, `float`, `bool` or one of the nodes below. The constructors (`add`, `multiply`, `floordiv`,
+...) keep sums in linear normal form (terms in order of first occurrence, positive ones first, constant last), fold
+constants, and split `(c*n*x + r) // c` and `% c` exactly. Parsing and rewriting use the same constructors, hence
 `parse(print(e)) == e`.
 
 `Sum`, `Binary` are never built directly outside of this file.
@@ -27,7 +27,9 @@ class Var(Node):
 
 
 class Axis(Node):
-    """A named axis. On Tensor IR (role none) also a leaf of index expressions; in a Tile it has a role, in a Stage a dim."""
+    """A named axis. On Tensor IR (role none) also a leaf of index expressions; in a Tile it has a role, in a Stage a
+    dim.
+    """
 
     name: Name
     extent: Expr = 1
@@ -260,7 +262,6 @@ def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """e with `change` applied to its direct operands, canonical again."""
     kind = e.__class__
     if kind is Sum:
-        result: Expr = e.constant
         terms: dict[Any, int] = {}
         constant = e.constant
         for atom, n in e.terms:
@@ -268,8 +269,7 @@ def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
             constant += extra * n
             for inner, k in more.items():
                 terms[inner] = terms.get(inner, 0) + k * n
-        result = from_linear(terms, constant)
-        return result
+        return from_linear(terms, constant)
     if kind is Binary:
         a, b = change(e.a), change(e.b)
         return e if a is e.a and b is e.b else binary(e.op, a, b)

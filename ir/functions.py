@@ -34,7 +34,14 @@ def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-np.asarray(x, float)))
 
 
-DTYPES: dict[str, type] = {"b8": np.bool_, "i32": np.int32, "i64": np.int64, "f16": np.float16, "bf16": np.float32, "f32": np.float32}
+DTYPES: dict[str, type] = {
+    "b8": np.bool_,
+    "i32": np.int32,
+    "i64": np.int64,
+    "f16": np.float16,
+    "bf16": np.float32,
+    "f32": np.float32,
+}
 _RANK = ("b8", "i32", "i64", "f16", "bf16", "f32")
 
 _TABLE = (

@@ -11,7 +11,9 @@ from .program import Block, Stmt
 
 
 class For(Stmt):
-    """`for var in start..stop [by step] role [unroll=n]:` role is free (independent), reduce (only accumulates) or serial."""
+    """`for var in start..stop [by step] role [unroll=n]:` role is free (independent), reduce (only accumulates) or
+    serial.
+    """
 
     var: Name
     start: Expr
@@ -40,7 +42,9 @@ class Load(Stmt):
 
 
 class Let(Stmt):
-    """`dst = val`: a scalar function of values (`add(a, b)`), a constant, or index arithmetic made a value (`i + 1`)."""
+    """`dst = val`: a scalar function of values (`add(a, b)`), a constant, or index arithmetic made a value (`i +
+    1`).
+    """
 
     dst: Name
     val: Expr

@@ -110,7 +110,9 @@ _NUMERIC = frozenset(("Expr", "Num", "Value", "Over"))
 
 
 def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
-    """`__new__(cls, a, b=default)`, written out once per class as dataclasses do: it is the hottest function we have."""
+    """`__new__(cls, a, b=default)`, written out once per class as dataclasses do: it is the hottest function we
+    have.
+    """
     scope: dict[str, Any] = {"odd": _ODD, "one": _key, "all_": _keys, "make": _make, "table": {}}
     parameters, keys = [], []
     for index, field in enumerate(fields):

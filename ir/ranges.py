@@ -67,8 +67,7 @@ def decide(condition: Expr, ranges: Ranges) -> bool | None:
 
 def _compare_zero(op: str, low: int, high: int) -> bool | None:
     if op in (">", "<="):
-        inner = _compare_zero("<" if op == ">" else ">=", -high, -low)
-        return inner
+        return _compare_zero("<" if op == ">" else ">=", -high, -low)
     if op == "<":
         return True if high < 0 else False if low >= 0 else None
     if op == ">=":
@@ -78,7 +77,9 @@ def _compare_zero(op: str, low: int, high: int) -> bool | None:
 
 
 def simplify(e: Expr, ranges: Ranges) -> Expr:
-    """e with every `//` and `%` that the ranges decide taken away; multiples of the divisor come out even inside sums."""
+    """e with every `//` and `%` that the ranges decide taken away; multiples of the divisor come out even inside
+    sums.
+    """
     kind = e.__class__
     if kind is Var or kind is Axis or not isinstance(e, Node):
         return e
@@ -111,7 +112,7 @@ def _simplify_division(e: Any, ranges: Ranges) -> Expr:
     whole = {atom: k // n for atom, k in terms.items() if k % n == 0}
     rest = from_linear({atom: k for atom, k in terms.items() if k % n}, constant % n)
     low, high = interval(rest, ranges)
-    if 0 <= low and high < n:
+    if low >= 0 and high < n:
         return simplify(from_linear(whole, constant // n), ranges) if e.op == "//" else rest
     inner = e.a
     if inner.__class__ is Binary and inner.op == e.op and is_int(inner.b):

@@ -1,7 +1,7 @@
 """Substitution of names by expressions in expressions and statements, capture-avoiding; and of affine forms.
 
-What a field means to substitution is its sort: `Expr` is rewritten, a `Name` is renamed when its image is a name, `over`
-(a list of axes) becomes the names of the images, labels of a Stage are its own and stay.
+What a field means to substitution is its sort: `Expr` is rewritten, a `Name` is renamed when its image is a name,
+`over` (a list of axes) becomes the names of the images, labels of a Stage are its own and stay.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Mapping = dict[str, Expr]
 
 
 def substitute(value: Any, mapping: Mapping) -> Any:
-    """value (an expression, a statement or a tuple) with free names replaced. A loop that binds a name shields it, unless
-    the image is itself a name: then binder and uses are renamed together."""
+    """value (an expression, a statement or a tuple) with free names replaced. A loop that binds a name shields it,
+    unless the image is itself a name: then binder and uses are renamed together."""
     if not mapping:
         return value
     if value.__class__ is tuple:
@@ -109,7 +109,10 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
         if not isinstance(e, Node):
             return e
         labels = getattr(type(e), "labels", ())
-        parts = [getattr(e, f.name) if f.name in labels or f.sort == "Over" else change(getattr(e, f.name)) for f in type(e).fields]
+        parts = [
+            getattr(e, f.name) if f.name in labels or f.sort == "Over" else change(getattr(e, f.name))
+            for f in type(e).fields
+        ]
         return type(e)(*parts)
 
     return change(value)

@@ -1,8 +1,8 @@
 """Tensor IR: values over named axes. Three primitives (Elementwise, Reduce, index maps), cases, and `mat`.
 
-A program is a DAG of interned terms. Elementwise combines its operands by axis *name*; Reduce names the axes it folds; an
-index map says where each axis of the stored operand is read (`w[j, k]`, `q[h // 4, i, d]`, `table[ids[i], d]`). Dimensions
-of size 1 do not exist here: the launch plan keeps torch's shapes.
+A program is a DAG of interned terms. Elementwise combines its operands by axis *name*; Reduce names the axes it
+folds; an index map says where each axis of the stored operand is read (`w[j, k]`, `q[h // 4, i, d]`, `table[ids[i],
+d]`). Dimensions of size 1 do not exist here: the launch plan keeps torch's shapes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Remap(Term):
 
 
 class Case(Term):
-    """a where cond holds, else b. An operand is only read where its side is taken, so it may be shorter than the axis."""
+    """a where cond holds, else b. An operand is only read where its side is taken, so it may be shorter than the
+    axis.
+    """
 
     cond: Expr
     a: Term

@@ -30,9 +30,10 @@ class Tile(Stmt):
 class Stage(Stmt):
     """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared slab `dst`.
 
-    Cells outside of src become zero. Axis names of the slab are labels local to the Stage. via: SYNC, ASYNC (cp.async) or
-    TMA. pad: unused words per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk is flipped by the
-    named bit of the row; lanes: threads that copy a row (0: as many as fit); when: a predicate for the whole copy.
+    Cells outside of src become zero. Axis names of the slab are labels local to the Stage. via: SYNC, ASYNC
+    (cp.async) or TMA. pad: unused words per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte
+    chunk is flipped by the named bit of the row; lanes: threads that copy a row (0: as many as fit); when: a
+    predicate for the whole copy.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("src",)

@@ -82,7 +82,7 @@ class Verdict:
     guards: tuple[str, ...] = ()
     wrong: Wrong | None = None
     through: str | None = None  # for a @local rule: the rule that it fired through
-    notes: list[str] = field(default_factory=list)
+    unchecked: bool = False
 
     def add(self, outcome: Outcome) -> None:
         """Count one subject."""
@@ -97,9 +97,11 @@ class Verdict:
 
     @property
     def result(self) -> str:
-        """ok, wrong or vacuous."""
+        """ok, wrong, vacuous, or unchecked where programs of the level have no meaning here."""
         if self.wrong is not None:
             return "wrong"
+        if self.unchecked:
+            return "unchecked"
         return "ok" if self.firings or self.through else "vacuous"
 
     @property
@@ -113,7 +115,7 @@ class Verdict:
             "rule": self.rule, "level": self.level, "location": self.location, "result": self.result,
             "subjects": self.subjects, "discarded": self.discarded, "reached": self.reached, "firings": self.firings,
             "parameters": sorted(self.parameters), "guards": len(self.guards), "untested_guards": list(self.untested),
-            "overlaps": dict(self.overlaps), "notes": self.notes, "seconds": round(self.seconds, 3),
+            "overlaps": dict(self.overlaps), "seconds": round(self.seconds, 3),
         }  # fmt: skip
         if self.through:
             found["through"] = self.through

@@ -288,7 +288,7 @@ class Instance:
         """Statements that may stand here. spare: often none at all."""
         if spare and not self.dice.often(35):
             return []
-        kind = self.dice.number(0, 4)
+        kind = self.dice.number(0, 5)
         waiting, self.slabs = self.slabs, []
         lines = [line for slab in waiting for line in self.read(slab, scope)]
         if waiting and kind < 3:
@@ -301,7 +301,16 @@ class Instance:
             return [*lines, *self.pointwise(scope)]
         if kind == 3 and len(scope.parallel) > 1:
             return [*lines, *self.product(scope), *(self.pointwise(scope) if scope.storing else [])]
+        if kind == 5 and scope.storing:
+            return [*lines, *self.row(scope)]
         return [*lines, *self.total(scope)]
+
+    def row(self, scope: Scope) -> list[str]:
+        """A free loop over a row, as long as a loop of the pattern."""
+        known = [value for value in self.values.values() if isinstance(value, int) and value > 1]
+        name, extent = self.fresh("l"), self.dice.pick([*known, 8, 5])
+        inner = scope.inner(name, extent, "free")
+        return [f"for {name} in 0..{extent} free:", *_indented(self.pointwise(inner))]
 
     def fresh(self, hint: str) -> str:
         self.count += 1

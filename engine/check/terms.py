@@ -171,9 +171,10 @@ class TermChecker:
         text = [line for kernel in kernels for line in print_unit(kernel).splitlines()]
         try:
             memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
-        except DplcError as error:
-            raise Wrong(subject, error.what, ("its kernels", *text)) from error
-        got = [memory[out.name].reshape(value.shape) for out, value in zip(subject.value.outs, wanted, strict=True)]
+            got = [memory[out.name].reshape(value.shape) for out, value in zip(subject.value.outs, wanted, strict=True)]
+        except ERRORS as error:
+            said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+            raise Wrong(subject, said, ("its kernels", *text)) from error
         problem = _difference(subject.value, wanted, got, 1e-9)
         if problem:
             raise Wrong(subject, f"{problem} ({flavour} inputs)", ("its kernels", *text))

@@ -212,9 +212,13 @@ def other_value(field: Argument, old: Any, dice: Dice) -> Any:
 
 
 TEXTS = {
-    "approximate": ("none", "tanh"), "rounding_mode": ("floor", "trunc"),
-    "mode": ("constant", "reflect", "replicate", "circular"), "indexing": ("ij", "xy"), "reduce": ("sum", "mean", "amax", "amin", "prod"), "padding": ("same", "valid"),
-}  # fmt: skip
+    "approximate": ("none", "tanh"),
+    "rounding_mode": ("floor", "trunc"),
+    "mode": ("constant", "reflect", "replicate", "circular"),
+    "indexing": ("ij", "xy"),
+    "reduce": ("sum", "mean", "amax", "amin", "prod"),
+    "padding": ("same", "valid"),
+}
 
 CHANGES = (
     other_extent, other_extent, one_extent, one_rank, all_ranks, other_field, other_field, other_dtype,

@@ -14,7 +14,7 @@ from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..check.mutants import Survey, survey
 from ..check.outcome import Verdict, Wrong
 from ..check.report import counterexample_text, detail, pinned_in, summary, survey_text
-from ..check.run import Options, check_rules, check_subject
+from ..check.run import Options, check_rules, check_subject, failed
 from ..rw.check import load_facts
 from ..rw.rule import Rule, RuleSet, load
 from .show import print_json, print_note, write
@@ -55,7 +55,7 @@ def check(
         for verdict in wrong:
             write(detail(verdict, files[verdict.rule], paths) + "\n")
         write(summary(verdicts, seconds, verbose or len(verdicts) <= 60))
-    bad = [verdict for verdict in verdicts if verdict.result != "ok"]
+    bad = failed(verdicts)
     if bad:
         vacuous = len(bad) - len(wrong)
         raise DplcError(f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject")

@@ -1,9 +1,9 @@
 """Renamings pushed to the leaves, before any rule looks.
 
 Where two values meet, one of them may be read under other axis names: `multiply(exp_1[j], exp_2)`. A renaming costs
-nothing, but it stands between an operation and its operand, and a rule that says `multiply(exp(x), exp(y))` would not see
-through it. So a value that nobody else reads takes the names of its reader, down to what is stored. A value with several
-readers keeps its own: pushing would compute it once for each.
+nothing, but it stands between an operation and its operand, and a rule that says `multiply(exp(x), exp(y))` would not
+see through it. So a value that nobody else reads takes the names of its reader, down to what is stored. A value with
+several readers keeps its own: pushing would compute it once for each.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Settling:
     def _renaming(self, term: Any, outer: Renaming) -> Renaming:
         """The map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
         mapping = dict(term.map)
-        out = {a: outer.get(mapping.get(a, a), mapping.get(a, a)) for a in axes(term.x)}
+        out: dict[Axis, Any] = {a: outer.get(mapping.get(a, a), mapping.get(a, a)) for a in axes(term.x)}
         return {a: e for a, e in out.items() if e is not a} if all(map(same_extent, out, out.values())) else {}
 
     def _absorbs(self, term: Any, renaming: Renaming) -> bool:

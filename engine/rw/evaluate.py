@@ -3,8 +3,9 @@
 Values are numbers, booleans, text, None, tuples, sets, names as `Var`, expressions and statements of the IRs, and the
 records that facts return. An environment is a dictionary from names to values; "@site" holds the site that facts see.
 
-Arithmetic is `ir.expr`'s, so `ko*BK + k` with bound `ko`, `k` is an index expression. Comparisons are Python's in guards
-(`==` is identity for nodes); with `symbolic` (templates) a comparison of index expressions is an index expression.
+Arithmetic is `ir.expr`'s, so `ko*BK + k` with bound `ko`, `k` is an index expression. Comparisons are Python's in
+guards (`==` is identity for nodes); with `symbolic` (templates) a comparison of index expressions is an index
+expression.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Undecided(Exception):
 
 
 class Expressions:
-    """Compiles expressions for one level. Subclasses add meaning (brackets, terms) by overriding `subscript` or `apply`."""
+    """Compiles expressions for one level. Subclasses add meaning (brackets, terms) by overriding `subscript` or
+    `apply`.
+    """
 
     def __init__(self, level: str, symbolic: bool = False):
         self.level, self.symbolic = level, symbolic
@@ -152,7 +155,11 @@ class Expressions:
 
     # ---- collections
     def _group(self, node: s.Group) -> Closure:
-        if node.bracket == "(" and len(node.items) == 1 and not isinstance(node.items[0], (s.Run, s.AxisItem, s.Keyword)):
+        if (
+            node.bracket == "("
+            and len(node.items) == 1
+            and not isinstance(node.items[0], (s.Run, s.AxisItem, s.Keyword))
+        ):
             return self.compile(node.items[0])
         items = self.compile_all(node.items)
         return items if node.bracket != "{" else lambda env: tuple(dict.fromkeys(items(env)))
@@ -187,7 +194,9 @@ class Expressions:
             owner = base(env)
             if not hasattr(owner, field):
                 options = [f.name for f in getattr(type(owner), "fields", ())]
-                raise DplcError(f"`{type(owner).__name__}` has no field `{field}`", node.span, (), did_you_mean(field, options))
+                raise DplcError(
+                    f"`{type(owner).__name__}` has no field `{field}`", node.span, (), did_you_mean(field, options)
+                )
             value = getattr(owner, field)
             return e.Var(value) if value.__class__ is str else value
 
@@ -215,7 +224,9 @@ class Expressions:
         def call(env: Environment) -> Any:
             fn = env[name].name if name in env else name
             if fn not in FUNCTIONS:
-                raise DplcError(f"unknown fact or function `{fn}`", node.span, (), did_you_mean(fn, (*self.facts, *FUNCTIONS)))
+                raise DplcError(
+                    f"unknown fact or function `{fn}`", node.span, (), did_you_mean(fn, (*self.facts, *FUNCTIONS))
+                )
             return e.Call(fn, arguments(env))
 
         return call

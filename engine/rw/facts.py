@@ -3,9 +3,10 @@
     @fact("ceildiv(int, int) -> int")
     def ceildiv(site, a, b): ...
 
-A fact gets the site first, then the arguments. It returns numbers, booleans, names, expressions, axes, captured statements
-or records, never a statement that it built (tests run every fact under a guard that checks this). Sorts in signatures:
-int num bool name expr axis stmt text any, `[x]` a list, `x*` any number of further arguments, `?` behind an optional one.
+A fact gets the site first, then the arguments. It returns numbers, booleans, names, expressions, axes, captured
+statements or records, never a statement that it built (tests run every fact under a guard that checks this). Sorts in
+signatures: int num bool name expr axis stmt text any, `[x]` a list, `x*` any number of further arguments, `?` behind
+an optional one.
 """
 
 from __future__ import annotations
@@ -41,17 +42,23 @@ class Fact:
 FACTS: dict[tuple[str, str], Fact] = {}  # (level, name): a fact may mean different things on different levels
 
 
-def fact(signature: str, levels: str = "torch tensor module loop tile kernel") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def fact(
+    signature: str, levels: str = "torch tensor module loop tile kernel"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function under a signature, for some levels."""
     match = re.fullmatch(r"(\w+)\(([^)]*)\) -> (.+)", signature)
     assert match, signature
     arguments = tuple(part.strip() for part in match[2].split(",") if part.strip())
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), (function.__doc__ or "").strip())
+        entry = Fact(
+            match[1], arguments, match[3], function, frozenset(levels.split()), (function.__doc__ or "").strip()
+        )
         for level in entry.levels:
             earlier = FACTS.setdefault((level, entry.name), entry)
-            assert earlier is entry, f"fact `{entry.name}` on {level}: {function.__module__} and {earlier.ask.__module__}"
+            assert earlier is entry, (
+                f"fact `{entry.name}` on {level}: {function.__module__} and {earlier.ask.__module__}"
+            )
         return function
 
     return register

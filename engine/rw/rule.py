@@ -1,6 +1,7 @@
 """Rules and rule sets: what a `.rw` file declares, families written out, users' files laid over ours.
 
-A file is a pass. Rules stay syntax until a matcher of their level compiles them; nothing in a rule file is ever executed.
+A file is a pass. Rules stay syntax until a matcher of their level compiles them; nothing in a rule file is ever
+executed.
 """
 
 from __future__ import annotations
@@ -89,11 +90,17 @@ class RuleSet:
         earlier = self.rules.get(rule.name)
         if rule.override and earlier is None:
             raise DplcError(
-                f"`override rule {rule.name}`, but there is no rule `{rule.name}`", rule.span, (), did_you_mean(rule.name, self.rules)
+                f"`override rule {rule.name}`, but there is no rule `{rule.name}`",
+                rule.span,
+                (),
+                did_you_mean(rule.name, self.rules),
             )
         if earlier is not None and not rule.override:
             raise DplcError(
-                f"rule `{rule.name}` is declared twice", rule.span, (f"first at {earlier.location}",), f"write `override rule {rule.name}` to replace it"
+                f"rule `{rule.name}` is declared twice",
+                rule.span,
+                (f"first at {earlier.location}",),
+                f"write `override rule {rule.name}` to replace it",
             )
         if earlier is not None:  # the replacement stands in the pass of what it replaces
             rule = dataclasses.replace(rule, file=earlier.file)
@@ -129,7 +136,11 @@ def rename(node: Any, names: dict[str, Any]) -> Any:
         return tuple(rename(item, names) for item in node)
     if isinstance(node, s.NameOf) and node.text in names:
         value = names[node.text]
-        return dataclasses.replace(node, text=value) if isinstance(value, str) else dataclasses.replace(value, span=node.span)
+        return (
+            dataclasses.replace(node, text=value)
+            if isinstance(value, str)
+            else dataclasses.replace(value, span=node.span)
+        )
     if not isinstance(node, s.Syntax):
         return names[node] if isinstance(node, str) and isinstance(names.get(node), str) else node
     changes = {
@@ -152,13 +163,22 @@ def _members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
     for row in declared.rows:
         cells = row.items if isinstance(row, s.Group) else (row,)
         if len(cells) != len(declared.parameters):
-            raise DplcError(f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values", row.span)
+            raise DplcError(
+                f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values",
+                row.span,
+            )
         names: dict[str, Any] = {
-            p.name: cell.text if isinstance(cell, s.NameOf) else cell for p, cell in zip(declared.parameters, cells, strict=True)
+            p.name: cell.text if isinstance(cell, s.NameOf) else cell
+            for p, cell in zip(declared.parameters, cells, strict=True)
         }
         first = cells[0].text if isinstance(cells[0], s.NameOf) else str(getattr(cells[0], "value", "row"))
         clauses = rename(declared.clauses, names)
-        yield dataclasses.replace(declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(), clauses=clauses), declared.name
+        yield (
+            dataclasses.replace(
+                declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(), clauses=clauses
+            ),
+            declared.name,
+        )
 
 
 def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
@@ -170,14 +190,22 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
             raise DplcError(f"rule `{declared.name}` {problem}", declared.span)
     if declared.level not in LEVELS:
         raise DplcError(
-            f"rule `{declared.name}`: unknown level `{declared.level}`", declared.span, (f"levels are {', '.join(LEVELS)}",), did_you_mean(declared.level, LEVELS)
+            f"rule `{declared.name}`: unknown level `{declared.level}`",
+            declared.span,
+            (f"levels are {', '.join(LEVELS)}",),
+            did_you_mean(declared.level, LEVELS),
         )
     for attribute in declared.attributes:
         if attribute not in ATTRIBUTES:
-            raise DplcError(f"rule `{declared.name}`: unknown attribute `@{attribute}`", declared.span, (), did_you_mean(attribute, ATTRIBUTES))
+            raise DplcError(
+                f"rule `{declared.name}`: unknown attribute `@{attribute}`",
+                declared.span,
+                (),
+                did_you_mean(attribute, ATTRIBUTES),
+            )
     return Rule(
-        declared.name, declared.level, stem, declared.span, declared.docs, frozenset(declared.attributes), declared.parameters,
-        matches[0].body,
+        declared.name, declared.level, stem, declared.span, declared.docs, frozenset(declared.attributes),
+        declared.parameters, matches[0].body,
         tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
         rewrites[0].body,
         tuple(c for c in declared.clauses if isinstance(c, s.Example)),
@@ -198,7 +226,9 @@ def read_rules(source: Source, parse: Callable[[Source], tuple[s.Syntax, ...]] =
         elif isinstance(declaration, s.Without):
             without.append(declaration)
         else:
-            raise DplcError("a program in a rule file: rule files hold rules, pipelines and `without`", declaration.span)
+            raise DplcError(
+                "a program in a rule file: rule files hold rules, pipelines and `without`", declaration.span
+            )
     return RuleFile(source, stem, tuple(rules), tuple(pipelines), tuple(without))
 
 

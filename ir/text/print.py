@@ -16,7 +16,15 @@ from ..torch import TorchGraph, TorchOp
 INDENT = "    "
 # Binding strength, loosest first.
 _OR, _AND, _NOT, _COMPARE, _SUM, _TERM, _UNARY, _ATOM = range(1, 9)
-_STRENGTH = {"or": _OR, "and": _AND, **dict.fromkeys(e.COMPARISONS, _COMPARE), "*": _TERM, "//": _TERM, "%": _TERM, "^": _TERM}
+_STRENGTH = {
+    "or": _OR,
+    "and": _AND,
+    **dict.fromkeys(e.COMPARISONS, _COMPARE),
+    "*": _TERM,
+    "//": _TERM,
+    "%": _TERM,
+    "^": _TERM,
+}
 
 
 def print_expr(value: Expr, strength: int = 0) -> str:
@@ -157,7 +165,9 @@ def print_block(block: tuple[Any, ...], depth: int = 0) -> str:
 def print_unit(unit: Node) -> str:
     """A kernel or a graph, without a newline at the end."""
     if isinstance(unit, Kernel):
-        head = f"kernel {unit.name}({', '.join(map(print_value, unit.ins))}) -> {', '.join(map(print_value, unit.outs))}:"
+        head = (
+            f"kernel {unit.name}({', '.join(map(print_value, unit.ins))}) -> {', '.join(map(print_value, unit.outs))}:"
+        )
         return f"{head}\n{print_block(unit.body, 1)}"
     if isinstance(unit, TensorGraph):
         from .tensor import print_graph
@@ -177,4 +187,4 @@ def print_program(units: tuple[Node, ...] | Node, level: str | None = None) -> s
     return header + "\n\n".join(map(print_unit, listed)) + "\n"
 
 
-__all__ = ["print_block", "print_expr", "print_program", "print_statement", "print_unit", "print_value", "TorchOp"]
+__all__ = ["TorchOp", "print_block", "print_expr", "print_program", "print_statement", "print_unit", "print_value"]

@@ -158,7 +158,9 @@ def read_fields(cls: type[Node], call: s.Apply) -> dict[str, Any]:
         if isinstance(item, s.Keyword):
             field = cls.by_name.get(item.name)
             if field is None or item.name in ("dst", "body"):
-                raise DplcError(f"`{cls.__name__}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, cls.by_name))
+                raise DplcError(
+                    f"`{cls.__name__}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, cls.by_name)
+                )
             values[item.name] = read_field(field, item.value)
         elif positional and cls.by_name[positional[0]].many:
             loose.append(item)
@@ -215,7 +217,9 @@ def _read_axis(value: s.Syntax) -> e.Axis:
     if value.role is not None:
         _check_closed("Role", value.role, value)
     dim = None if value.dim is None else read_expr(value.dim)
-    return e.Axis(value.name, read_expr(value.extent), value.role, dim, 1 if value.stride is None else read_expr(value.stride))
+    return e.Axis(
+        value.name, read_expr(value.extent), value.role, dim, 1 if value.stride is None else read_expr(value.stride)
+    )
 
 
 def read_expr(value: s.Syntax) -> Any:
@@ -239,7 +243,9 @@ def read_expr(value: s.Syntax) -> Any:
         if value.fn not in FUNCTIONS:
             raise DplcError(f"unknown function `{value.fn}`", value.span, (), did_you_mean(value.fn, FUNCTIONS))
         if len(value.items) != FUNCTIONS[value.fn].arity:
-            raise DplcError(f"`{value.fn}` takes {FUNCTIONS[value.fn].arity} arguments, not {len(value.items)}", value.span)
+            raise DplcError(
+                f"`{value.fn}` takes {FUNCTIONS[value.fn].arity} arguments, not {len(value.items)}", value.span
+            )
         return e.Call(value.fn, tuple(map(read_expr, value.items)))
     if isinstance(value, s.Group) and value.bracket == "(" and len(value.items) == 1:
         return read_expr(value.items[0])
@@ -260,9 +266,15 @@ def _check_closed(sort: str, name: str, place: s.Syntax) -> None:
 
 
 def dangling(kernel: Kernel) -> tuple[str, ...]:
-    """Names of values that are used without being defined anywhere in the kernel (a quick check for hand-written text)."""
-    bound = {x.var for x in walk(kernel) if isinstance(x, loop.For)} | {a.name for x in walk(kernel) if isinstance(x, tile.Tile) for a in x.axes}
-    bound |= {x.dst for x in walk(kernel) if hasattr(x, "dst")} | {x.acc for x in walk(kernel) if isinstance(x, loop.Accumulate)}
+    """Names of values that are used without being defined anywhere in the kernel (a quick check for hand-written
+    text).
+    """
+    bound = {x.var for x in walk(kernel) if isinstance(x, loop.For)} | {
+        a.name for x in walk(kernel) if isinstance(x, tile.Tile) for a in x.axes
+    }
+    bound |= {x.dst for x in walk(kernel) if hasattr(x, "dst")} | {
+        x.acc for x in walk(kernel) if isinstance(x, loop.Accumulate)
+    }
     used = {x.name for x in walk(kernel.body) if isinstance(x, e.Var)}
     labels = {a.name for x in walk(kernel) if isinstance(x, tile.Stage) for a in x.slab}
     return tuple(sorted(used - bound - labels))

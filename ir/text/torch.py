@@ -101,7 +101,9 @@ def read_torch_graph(unit: s.Unit) -> TorchGraph:
     outs = read_params(unit.outs)
     for out, item in zip(outs, unit.outs, strict=True):
         if out.name not in types:
-            raise DplcError(f"the graph returns `{out.name}`, which nothing defines", item.span, (), did_you_mean(out.name, types))
+            raise DplcError(
+                f"the graph returns `{out.name}`, which nothing defines", item.span, (), did_you_mean(out.name, types)
+            )
     return TorchGraph(unit.name, ins, outs, tuple(body))
 
 
@@ -143,5 +145,3 @@ def _read_value(value: s.Syntax) -> Any:
     if isinstance(value, s.NameOf) and value.text in CONSTANTS:
         return CONSTANTS[value.text]
     return read_expr(value)
-
-

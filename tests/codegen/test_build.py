@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from dplc.codegen import build, compiler
 from dplc.codegen.build import BuildError, assemble, build_device, build_host, device_text, host_text
 from dplc.codegen.cache import cached, digest

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.emulator.kernels import KernelRun, check, run
 from dplc.codegen.emulator.runtime import EmulatorError

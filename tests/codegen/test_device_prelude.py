@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+
 from dplc.codegen import build
 from dplc.codegen.build import assemble, build_host, device_text, host_text
 from dplc.codegen.compiler import find_program

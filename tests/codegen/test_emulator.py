@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from dplc.codegen.emulator.kernels import run, run_with
 from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions
 from dplc.codegen.kernel import CudaKernel, KernelParam

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 
 X = Buffer("x", "f32", (8, 256))

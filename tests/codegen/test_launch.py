@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+
 from dplc.codegen.arrays import LaunchError
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaExecutor, DeviceError, EmulatorExecutor, executor

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+
 from dplc.codegen.emulator.kernels import run
 from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
 

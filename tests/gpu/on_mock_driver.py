@@ -14,9 +14,10 @@ import traceback
 
 import numpy as np
 import torch
+
 from dplc.codegen.build import build_host, host_text
-from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.cuda import generate
+from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaExecutor, DeviceError
 from dplc.codegen.target import target
 from dplc.ir.text.read import read_program

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from dplc.codegen.build import HEADERS, build_runtime
 from dplc.codegen.cache import cached
 from dplc.codegen.compiler import find_program, program_identity, run_compiler

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from dplc.ir import expr as e
 from dplc.ir.ranges import decide, interval, simplify
 from dplc.ir.substitute import substitute, substitute_affine

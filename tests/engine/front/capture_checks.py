@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+
 from dplc.engine.front.capture import Capture
 from dplc.engine.front.constants import fold
 from dplc.ir import schemas
 from dplc.ir.expr import free_names
 from dplc.ir.interp.torch import run
-from torch.utils import _pytree as pytree
 
 
 def assert_same(got: Any, want: Any, tolerance: float = 1e-5) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn as nn
 from capture_checks import caret
+
 from dplc.engine.front.capture import capture, unsupported
 from dplc.engine.front.text import capture_text
 from dplc.ir.diagnostic import DplcError

@@ -11,6 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from capture_checks import assert_means, assert_same, assert_well_formed, ops
+
 from dplc.engine.front.capture import capture
 from dplc.engine.front.constants import fold
 from dplc.ir.diagnostic import DplcError, Span

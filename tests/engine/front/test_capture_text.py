@@ -10,6 +10,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from capture_checks import assert_means, assert_same, assert_well_formed, ops
+
 from dplc.engine.front.capture import Capture
 from dplc.engine.front.text import capture_text
 from dplc.ir.diagnostic import Span

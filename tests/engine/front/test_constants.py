@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from capture_checks import assert_means, ops
+
 from dplc.engine.front import constants
 from dplc.engine.front.capture import capture
 from dplc.engine.front.constants import fold

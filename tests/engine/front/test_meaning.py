@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+
 from dplc.engine.front.text import capture_text
 from dplc.ir.expr import Var
 from dplc.ir.interp.torch import run

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from dplc.engine.front.schemas import generate, render
 from dplc.ir import schemas
 from dplc.ir.expr import Var

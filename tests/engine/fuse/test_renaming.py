@@ -16,35 +16,37 @@ from dplc.ir.tensor import Elementwise, Input, Output, Reduce, TensorGraph
 from dplc.ir.text.tensor import print_graph
 from dplc.ir.verify.tensor import verify
 
-I, J, K = Axis("i", 4), Axis("j", 4), Axis("k", 4)
+ROW, COLUMN = Axis("i", 4), Axis("j", 4)
 
 
 def graph_of(value: object, *ins: Input) -> TensorGraph:
-    return TensorGraph("main", ins, (Output("out", (I,), value),))  # type: ignore[arg-type]
+    return TensorGraph("main", ins, (Output("out", (ROW,), value),))  # type: ignore[arg-type]
 
 
 def test_a_value_with_one_reader_takes_its_names() -> None:
-    x, y = Input("x", (I,)), Input("y", (J,))
+    x, y = Input("x", (ROW,)), Input("y", (COLUMN,))
     exp_y = Elementwise("exp", (y,))
-    settled = settle_renamings(graph_of(Elementwise("multiply", (Elementwise("exp", (x,)), remap(exp_y, {J: I}))), x, y))
-    exp_own = Elementwise("exp", (Input("y", (I,)),))
+    settled = settle_renamings(
+        graph_of(Elementwise("multiply", (Elementwise("exp", (x,)), remap(exp_y, {COLUMN: ROW}))), x, y)
+    )
+    exp_own = Elementwise("exp", (Input("y", (ROW,)),))
     assert settled.outs[0].value is Elementwise("multiply", (Elementwise("exp", (x,)), exp_own))
 
 
 def test_a_value_with_two_readers_keeps_its_own() -> None:
-    x, y = Input("x", (I,)), Input("y", (J,))
+    x, y = Input("x", (ROW,)), Input("y", (COLUMN,))
     exp_y = Elementwise("exp", (y,))
-    total = Reduce("add", (J,), exp_y)
-    value = Elementwise("add", (Elementwise("multiply", (x, remap(exp_y, {J: I}))), total))
+    total = Reduce("add", (COLUMN,), exp_y)
+    value = Elementwise("add", (Elementwise("multiply", (x, remap(exp_y, {COLUMN: ROW}))), total))
     graph = graph_of(value, x, y)
     assert settle_renamings(graph) is graph
 
 
 def test_a_reduction_does_not_capture() -> None:
-    x = Input("x", (J, I))
-    y = Input("y", (I,))
-    total = Reduce("add", (I,), x)  # of j
-    graph = graph_of(Elementwise("add", (y, remap(total, {J: I}))), x, y)
+    x = Input("x", (COLUMN, ROW))
+    y = Input("y", (ROW,))
+    total = Reduce("add", (ROW,), x)  # of j
+    graph = graph_of(Elementwise("add", (y, remap(total, {COLUMN: ROW}))), x, y)
     settled = settle_renamings(graph)
     values = {"x": np.arange(16.0).reshape(4, 4), "y": np.arange(4.0)}
     assert np.array_equal(run(settled, values)[0], values["x"].sum(1) + values["y"])

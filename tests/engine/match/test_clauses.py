@@ -1,10 +1,11 @@
 """LANGUAGE sections 6 and 10: guards, parameters, choices, and the reasons of a refusal."""
 
 import pytest
+from trial import TARGET, block, engine, fire, plain, refusal, text
+
 from dplc.engine.match.choices import choices, find
 from dplc.engine.rw.facts import FACTS, fact
 from dplc.ir.diagnostic import DplcError
-from trial import TARGET, block, engine, fire, plain, refusal, text
 
 ASKED: list[str] = []
 

@@ -1,11 +1,12 @@
 """LANGUAGE section 7: passes, order, fixpoints, and what a trace shows."""
 
 import pytest
+from trial import TARGET, block, engine, fire, plain, text
+
 from dplc.engine.match.passes import only, run_pipeline
 from dplc.engine.match.trace import Firing, Skip, Text, Trace
 from dplc.engine.rw.pipeline import PassStep
 from dplc.ir.diagnostic import DplcError
-from trial import TARGET, block, engine, fire, plain, text
 
 BUMP = """
 rule bump(U: int in {2, 3} = 2) on tile

@@ -1,8 +1,9 @@
 """LANGUAGE section 11: inline examples run through the same engine."""
 
+from trial import engine
+
 from dplc.engine.match import examples
 from dplc.engine.match.examples import Failure, run_examples
-from trial import engine
 
 RULE = """
 rule unroll(U: int in {2, 4} = 2) on tile

@@ -4,10 +4,11 @@ import builtins
 import re
 
 import pytest
+from trial import TARGET, block, engine, refusal
+
 from dplc.engine.match.driver import Engine
 from dplc.engine.rw.rule import RuleSet, read_rules
 from dplc.ir.diagnostic import DplcError, Source
-from trial import TARGET, block, engine, refusal
 
 NAMES = ["__import__", "exec", "eval", "env", "near", "block", "start", "result", "c0", "v1", "same", "Var", "lambda",
          "class", "None", "True", "holes", "UNBOUND", "return", "__builtins__", "__class__"]  # fmt: skip

@@ -1,10 +1,11 @@
 """LANGUAGE section 4: what a pattern matches, and in which order."""
 
 import pytest
+from trial import fire, matches, plain
+
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.text.print import print_block, print_expr
-from trial import fire, matches, plain
 
 LOADS = """
 a = load A[i, k]

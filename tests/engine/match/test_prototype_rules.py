@@ -4,6 +4,8 @@ from pathlib import Path
 
 import prototype_facts
 import pytest
+from trial import TARGET, block, plain, text
+
 from dplc.engine.match.choices import choices
 from dplc.engine.match.driver import Engine
 from dplc.engine.match.examples import run_examples
@@ -14,7 +16,6 @@ from dplc.engine.rw.rule import RuleSet, read_rules
 from dplc.ir.diagnostic import Source
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
-from trial import TARGET, block, plain, text
 
 FILE = Path(__file__).with_name("prototype.rw")
 

@@ -1,13 +1,14 @@
 """LANGUAGE section 5: what a template builds."""
 
 import pytest
+from trial import block, engine, fire, indent, plain, text
+
 from dplc.engine.match.names import fresh
 from dplc.engine.rw.facts import FACTS, fact
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.loop import Accumulate
 from dplc.ir.node import nodes
-from trial import block, engine, fire, indent, plain, text
 
 
 @pytest.fixture(autouse=True)

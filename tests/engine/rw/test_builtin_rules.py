@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from dplc.engine.rw import check as checks
 from dplc.engine.rw.facts import FACTS
 from dplc.engine.rw.finding import Finding

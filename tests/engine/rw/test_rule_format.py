@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from broken_rules import HOIST, LINEAR, RING
+
 from dplc.engine.rw.format import expression, format_file, format_rule
 from dplc.engine.rw.rule import BUILT_IN, Rule, read_rules, rename
 from dplc.ir.diagnostic import Source

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from broken_rules import HOIST, LINEAR, RING
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from dplc.engine.rw.check import check
 from dplc.engine.rw.format import format_file, format_rule
 from dplc.engine.rw.pipeline import pipelines
@@ -17,8 +20,6 @@ from dplc.engine.rw.rule import BUILT_IN, RuleSet, read_rules
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text import syntax as s
 from dplc.ir.text.parse import parse
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 SEEDS = [RING, LINEAR, HOIST, *(path.read_text() for path in sorted(BUILT_IN.rglob("*.rw")))]
 TOKEN = re.compile(r"\w+|\n[ ]*|\s+|\.\.|:=|=>|<-|->|//|[^\w\s]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from dplc.engine.rw.pipeline import describe, pipelines
 from dplc.engine.rw.rule import RuleFile, RuleSet, read_rules
 from dplc.ir.diagnostic import DplcError, Source
