@@ -41,7 +41,9 @@ def check_case(path: Path, case: Case, points: int, seed: int, machine: str) -> 
     tools, chosen = toolchain(), target(machine)
     found = []
     for number in range(points * DRAWN):
-        point = check_point(captured, tools, chosen, zlib.crc32(f"{case.operation} {case.sizes} {seed} {number}".encode()))
+        point = check_point(
+            captured, tools, chosen, zlib.crc32(f"{case.operation} {case.sizes} {seed} {number}".encode())
+        )
         found.append(point)
         if sum(point.refused is None for point in found) == points:
             break
@@ -66,7 +68,10 @@ def main() -> int:
     suite = read_suite(options.suite)
     wanted = {case.name for case in suite.select(options.only)}
     cases = [case for case in reduced(suite) if case.name in wanted]
-    print(f"{len(cases)} different shapes at reduced extents, {options.points} points each, seed {options.seed}", flush=True)
+    print(
+        f"{len(cases)} different shapes at reduced extents, {options.points} points each, seed {options.seed}",
+        flush=True,
+    )
     records = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         jobs = [pool.submit(check_case, options.suite, c, options.points, options.seed, options.target) for c in cases]
@@ -82,7 +87,9 @@ def main() -> int:
             for fault in record["faults"]:
                 print(f"  seed {fault['seed']}: {fault['fault']}\n    " + "\n    ".join(fault["choices"]), flush=True)
     if options.json is not None:
-        options.json.write_text(json.dumps({"points": options.points, "seed": options.seed, "cases": records}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"points": options.points, "seed": options.seed, "cases": records}, indent=1) + "\n"
+        )
     return int(any(record["faults"] or record["checked"] < options.points for record in records))
 
 
