@@ -19,7 +19,7 @@ from ..match.examples import arguments, read_subject
 from ..match.wellformed import wellformed
 from ..match.whynot import Evidence, show
 from ..rw.rule import Rule, RuleSet
-from .closing import closed, runnable
+from .closing import closed, runnable, scoped
 from .disturb import disturbed
 from .extents import TooLarge
 from .meaning import Meaning, baseline, compare
@@ -203,6 +203,8 @@ class StatementChecker:
     ) -> bool:
         """Raises Wrong if a program does not mean what its subject means; False if it is too large to run."""
         try:
+            for kernel in made:
+                scoped(kernel)
             problem = compare(made, inputs, wanted, self.orders)
         except TooLarge:
             return False

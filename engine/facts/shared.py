@@ -71,8 +71,9 @@ def fitting(site: Any, feet: Any, room: int) -> tuple[Footprint, ...]:
 
 @fact("box_ok([stmt]) -> bool", TILE)
 def box_ok(site: Any, copies: Any) -> bool:
-    """Whether TMA can copy all of some Stages."""
-    return all(staging.is_box(stage, params(site.kernel)[stage.src].shape) for stage in copies)
+    """Whether TMA can copy all of some Stages, of words of 4 bytes as the swizzles count them."""
+    boxes = all(staging.is_box(stage, params(site.kernel)[stage.src].shape) for stage in copies)
+    return boxes and copies_words(site, copies)
 
 
 @fact("copies_words([stmt]) -> bool", TILE)

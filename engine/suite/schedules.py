@@ -136,4 +136,4 @@ def _steps(tools: Toolchain, by_tma: bool) -> Iterator[PassStep]:
 
 
 def _too_large(tile: Tile) -> bool:
-    return math.prod(axis.extent for axis in tile.axes if axis.role != "BLOCK") > LARGEST
+    return math.prod(int(axis.extent) for axis in tile.axes if axis.role != "BLOCK") > LARGEST

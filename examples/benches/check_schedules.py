@@ -1,6 +1,7 @@
 """Random schedules of every shape of a suite, at reduced extents, whole in checked mode and against float64.
 
-    python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only PATTERN] [--target NAME] [--json FILE]
+    python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only PATTERN]
+                                               [--target NAME] [--json FILE]
 
 A point that cannot be launched (too many threads, too much shared memory) is drawn again. Exit code 1 for any fault.
 """
@@ -78,12 +79,8 @@ def main() -> int:
         for job in jobs:
             record = job.result()
             records.append(record)
-            print(
-                "{case:36} {checked:3} checked ({different} different), {refused:3} refused, {0} faults, {seconds} s".format(
-                    len(record["faults"]), **record
-                ),
-                flush=True,
-            )
+            counts = f"{record['checked']:3} checked ({record['different']} different), {record['refused']:3} refused"
+            print(f"{record['case']:36} {counts}, {len(record['faults'])} faults, {record['seconds']} s", flush=True)
             for fault in record["faults"]:
                 print(f"  seed {fault['seed']}: {fault['fault']}\n    " + "\n    ".join(fault["choices"]), flush=True)
     if options.json is not None:

@@ -76,7 +76,7 @@ def is_box(stage: Stage, source: tuple[int, ...]) -> bool:
     """Whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
     inner, dims = stage.slab[-1], [axis.dim or 0 for axis in stage.slab]
     aligned = inner.dim == len(source) - 1 and inner.extent % CHUNK_WORDS == 0 and source[-1] % CHUNK_WORDS == 0
-    return aligned and len(dims) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.slab)
+    return aligned and len(source) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.slab)
 
 
 def spread_lanes(kernel: Kernel, stage: Stage) -> int:
