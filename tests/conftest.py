@@ -17,4 +17,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_configure() -> None:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; torch's own threads would fight over the cores
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # tests run side by side; torch's own threads would fight over the cores

@@ -144,7 +144,11 @@ def print_statement(stmt: Any, depth: int = 0) -> str:
     elif kind is If:
         head = f"if {print_expr(stmt.cond)}"
     elif kind is Load:
-        guard = "" if stmt.when is True and stmt.other == 0 else f" if {print_expr(stmt.when, _OR)} else {print_expr(stmt.other)}"
+        guard = (
+            ""
+            if stmt.when is True and stmt.other == 0
+            else f" if {print_expr(stmt.when, _OR)} else {print_expr(stmt.other)}"
+        )
         return f"{lead}{stmt.dst} = load {stmt.buf}[{index}]{guard}"
     elif kind is Let:
         return f"{lead}{stmt.dst} = {print_value(stmt.val)}"

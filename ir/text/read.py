@@ -140,12 +140,17 @@ def read_op(call: s.Apply, dst: str | None, body: tuple[s.Syntax, ...] | None) -
     classes = statement_classes()
     if call.fn not in classes:
         raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, classes))
-    values = read_fields(classes[call.fn], call)
+    cls = classes[call.fn]
+    values = read_fields(cls, call)
     if dst is not None:
+        if "dst" not in cls.by_name:
+            raise DplcError(f"`{call.fn}` gives no value", call.span)
         values["dst"] = dst
     if body is not None:
+        if "body" not in cls.by_name:
+            raise DplcError(f"`{call.fn}` has no block", call.span)
         values["body"] = read_block(body)
-    statement: Stmt = construct(classes[call.fn], values, call)
+    statement: Stmt = construct(cls, values, call)
     return statement
 
 

@@ -12,7 +12,11 @@ from dplc.engine.front.text import capture_text
 from dplc.engine.reference import accepted, errors, run_reference
 from dplc.engine.toolchain import toolchain
 
-CASES = [pytest.param(text, id=f"{group}-{place}") for group, texts in EXPRESSIONS.items() for place, text in enumerate(texts)]
+CASES = [
+    pytest.param(text, id=f"{group}-{place}")
+    for group, texts in EXPRESSIONS.items()
+    for place, text in enumerate(texts)
+]
 
 
 @pytest.mark.parametrize("text", CASES)

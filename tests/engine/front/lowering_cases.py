@@ -1,4 +1,3 @@
-
 """Expressions in the vocabulary that dplc supports, over shapes with primes, ones and ragged tails."""
 
 from __future__ import annotations
