@@ -6,6 +6,7 @@ have names. A number stays a number until it meets a term, whose dtype it takes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from ....ir import compose
@@ -17,15 +18,15 @@ from .firing import Firing
 from .values import Entry, Refusal, View
 
 
-class Part:
+class Part(ABC):
     """A piece of a template."""
 
-    def scan(self, firing: Firing) -> None:
+    def scan(self, firing: Firing) -> None:  # noqa: B027  (most parts have no brackets to place)
         """Place the brackets in it."""
 
+    @abstractmethod
     def build(self, firing: Firing) -> Any:
         """Its term, or a number."""
-        raise NotImplementedError
 
 
 class Value(Part):
