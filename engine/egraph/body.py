@@ -23,6 +23,7 @@ class Body:
     def __init__(self, graph: EGraph, leaves: Container[int]):
         self.graph, self.leaves = graph, leaves
         self.items = [DTYPES[name].item_bytes for name in graph.dtype]  # type: ignore[index]
+        self.products: dict[int, int] = {}
         self.sizes = [graph.problem.size(mask) * item for mask, item in zip(graph.mask, self.items, strict=True)]
 
     def outline(
@@ -35,7 +36,9 @@ class Body:
         self.extents = self.graph.problem.extents
         self.used: set[tuple[int, int]] = set()
         stores = tuple(self.visit(root, (), True) for root in roots)
-        return Outline(tuple(self.steps), stores, self.extents), frozenset(self.used)
+        own = self.extents is self.graph.problem.extents
+        sizes = self.products if own else dict(self.products)
+        return Outline(tuple(self.steps), stores, self.extents, sizes), frozenset(self.used)
 
     # ---- masks under other axes
     def mask(self, mask: int, under: Under) -> int:

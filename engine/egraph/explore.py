@@ -26,6 +26,7 @@ from .permissions import Permissions
 from .problem import Problem, Reader, TooLarge
 from .rebuild import Prepared, Rebuilder, Rebuilt
 from .regions import Cutting, Region
+from .trial import Trial
 from .saturate import Budget, available, saturate
 from .search import Effort, Search
 from .solution import Evaluation, Extraction
@@ -127,7 +128,10 @@ class Exploration:
         search = Search(extraction, self.options.effort)
         rules = search.as_written(self._rule_stores(problem, graph.of))
         greedy = min(search.greedy(), rules, key=lambda e: e.score)
-        return Solved(search, search.explore(greedy), rules)
+        found = search.explore(greedy)
+        trial = Trial(problem, search, self.plan, self.lowering)
+        found = trial.settled([*found, greedy, rules])
+        return Solved(search, found, rules)
 
     def _rule_stores(self, problem: Problem, of: Sequence[int]) -> set[int]:
         return {of[place] for place, term in enumerate(problem.terms) if term in self.rule_order.stored}

@@ -54,6 +54,12 @@ class Lowering:
         seconds = sum(predict(census(launch), self.target).seconds for launch in launches)
         return Told(seconds, float(sum(map(buffer_bytes, launches))), len(launches), "", name)
 
+    def stores(self, plan: Plan, values: frozenset[Any]) -> Told:
+        """The kernels of a program that store some values."""
+        told = [self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored)]
+        problem = next((each.problem for each in told if each.problem), "")
+        return Told(sum(t.seconds for t in told), sum(t.bytes for t in told), sum(t.kernels for t in told), problem)
+
     def program(self, plan: Plan) -> Told:
         told = [self.kernel(kernel) for kernel in plan.kernels]
         problem = next((each.problem for each in told if each.problem), "")

@@ -67,7 +67,7 @@ class Cutting:
         """Values that meet something that a contraction made of them."""
         flow = self.flow
         for value in flow.order:
-            if is_leaf(value) or len(flow.readers[value]) < 2 or flow.elements(flow.mask[value]) < TILE:
+            if is_leaf(value) or len(flow.readers[value]) < 2:
                 continue
             plain, deep = {value}, set()
             for term in flow.order[flow.position[value] + 1 :][: 4 * self.largest]:
@@ -78,7 +78,7 @@ class Cutting:
                             yield value
                             break
                     deep.add(term)
-                elif any(x in plain for x in below) and term.__class__ in (Elementwise, Remap, Reduce, Case):
+                elif any(x in plain for x in below) and flow.mask[term] == flow.mask[value]:
                     plain.add(term)
 
     def _factor(self, term: Any) -> bool:

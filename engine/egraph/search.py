@@ -23,10 +23,16 @@ ALIKE = 4  # solutions of one signature in the beam
 
 @dataclass(frozen=True)
 class Effort:
-    """How long the search may take: seconds, and how wide the beam is."""
+    """How long a search may take: kernels that are priced, so that the answer does not depend on the machine's load.
 
-    seconds: float = 0.2
+    seconds: where it stops all the same. width: of the beam. lowerings: kernels of a region that are lowered to see
+    what they really take.
+    """
+
+    kernels: int = 500
+    seconds: float = 5.0
     width: int = 12
+    lowerings: int = 16
 
 
 class Search:
@@ -36,6 +42,7 @@ class Search:
         self.extraction, self.effort = extraction, effort or Effort()
         self.graph = extraction.graph
         self.deadline = math.inf
+        self.limit = math.inf
         self.timed_out = False
 
     # ---- the program as written
@@ -113,6 +120,7 @@ class Search:
     def explore(self, start: Evaluation) -> list[Evaluation]:
         """Different solutions, best first, from a first one."""
         self.deadline = time.perf_counter() + self.effort.seconds
+        self.limit = self.extraction.evaluated + self.effort.kernels
         self.timed_out = False
         beam, done, seen = [start], set(), set()
         stale = 0
@@ -133,7 +141,7 @@ class Search:
             beam = self._different(beam)
             if progress:
                 stale = 0
-        self.timed_out, self.deadline = self.late(), math.inf
+        self.timed_out, self.deadline, self.limit = self.late(), math.inf, math.inf
         return beam
 
     def _neighbours(self, here: Evaluation, best: float, seen: set[object]) -> Iterable[Evaluation]:
@@ -199,4 +207,4 @@ class Search:
         return kept[:64]
 
     def late(self) -> bool:
-        return time.perf_counter() > self.deadline
+        return self.extraction.evaluated > self.limit or time.perf_counter() > self.deadline

@@ -16,7 +16,6 @@ from ..model.outline import Price, impossible, price
 from .body import Body
 from .graph import EGraph
 from .permissions import Permissions
-from .problem import bits
 
 Group = tuple[int, ...]  # classes that one kernel stores
 VIEWS = ("Map",)
@@ -62,6 +61,7 @@ class Extraction:
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
         self.corrections: dict[Any, Price] = {}
+        self.evaluated = 0  # kernels looked at: what a search spends
 
     # ---- spellings
     def space(self, cls_node: Any) -> int:
@@ -169,6 +169,7 @@ class Extraction:
 
     # ---- prices
     def kernel(self, group: Group, solution: Solution) -> Kernel:
+        self.evaluated += 1
         outline, used = self.memory.outline(group, solution.choice, solution.stored)
         key = (used, group)
         found = self.corrections.get(key) or self.prices.get(key)
@@ -223,9 +224,6 @@ class Extraction:
                 return False
             done.update(ready)
         return True
-
-    def size_of(self, mask: int) -> int:
-        return sum(1 for _ in bits(mask))
 
 
 _APART = impossible("their loops differ")

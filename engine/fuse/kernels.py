@@ -38,6 +38,7 @@ class Plan:
     outputs: tuple[Param, ...]
     temporaries: tuple[Param, ...]
     results: tuple[TensorType, ...]
+    stores: tuple[tuple[Any, ...], ...] = field(default=(), compare=False, repr=False)  # the values of each kernel
     why: tuple[Stored, ...] = field(default=(), compare=False, repr=False)
     decisions: Decisions | None = field(default=None, compare=False, repr=False)
 
@@ -65,6 +66,7 @@ class Kernels:
         self.buffers: dict[Any, Buffer] = {x: input_buffer(x) for x in graph.ins}
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.entries: list[Entry] = []
+        self.stores: tuple[tuple[Any, ...], ...] = ()
         self.refusals: list[tuple[Rule, s.Guard, Any, Any]] = []
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
@@ -84,7 +86,9 @@ class Kernels:
                 Entry(out.value, Remap(out.value, ()), result_buffer(out.name, out.value, out.axes), copy=True)
             )
         self._place = {entry.value: place for place, entry in enumerate(self.entries) if not entry.copy}
-        return [self._lift(group) for group in self._groups()]
+        groups = self._groups()
+        self.stores = tuple(tuple(entry.value for entry in group) for group in groups)
+        return [self._lift(group) for group in groups]
 
     # ---- layouts
     def _enter(self, term: Any, out: Any) -> None:
@@ -142,7 +146,8 @@ class Kernels:
             members = [self.entries[place] for place in sorted(self._place[value] for value in values)]
             alike = [e for e in members if self.extents(e.value) is not None]
             alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
-            of.update((entry.value, alike) for entry in alike)
+            if not any(self._views(entry, alike) for entry in alike):
+                of.update((entry.value, alike) for entry in alike)
         waiting: list[list[Entry]] = []
         for entry in self.entries:
             group = [entry] if entry.copy else of.get(entry.value, [entry])
@@ -160,6 +165,14 @@ class Kernels:
             ordered.append(ready)
             written.update(entry.value for entry in ready if not entry.copy)
         return ordered
+
+    def _views(self, entry: Entry, group: list[Entry]) -> bool:
+        """Whether a value reads another one of its kernel at other places than its own."""
+        mine = {other.value for other in group if other is not entry}
+        order = topological([entry.root], self._below(entry.root))
+        return any(term.__class__ is Remap and not mine.isdisjoint(operands(term)) for term in order) or any(
+            other.buffer.loops != entry.buffer.loops for other in group if other.value in self.leaves(entry.value)
+        )
 
     def _needs(self, group: list[Entry]) -> set[Any]:
         """The stored values that a kernel reads."""
@@ -290,4 +303,5 @@ def plan(
         else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
     )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
-    return Plan(graph.name, kernels, inputs, outs, temporaries, types, tuple(decisions.why.values()), decisions)
+    why = tuple(decisions.why.values())
+    return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions)

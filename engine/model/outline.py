@@ -58,6 +58,7 @@ class Outline:
     steps: tuple[Step, ...]
     stores: tuple[int, ...]
     extents: dict[int, int] = field(hash=False)
+    sizes: dict[int, int] = field(default_factory=dict, hash=False, repr=False)  # remembered products of extents
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,13 @@ class Pricing:
         for mask in self.space:
             everything |= mask
         self.grid = everything & ~self.folded
-        self.products = {}
+        self.products: dict[int, int] = {}
         for n in self.folds:
             product = self._contracted(n)
             if product is not None:
                 self.products[n] = product
+        self.stored = sum(self.size(self.steps[n].axes) * self.steps[n].item for n in outline.stores)
+        self._totals: dict[bool, dict[int, Load]] = {}
 
     def _space(self, step: Step) -> int:
         mask = step.axes | step.over
@@ -131,7 +134,11 @@ class Pricing:
         return step.reads[0] if step.axes & ~a and step.axes & ~b else None
 
     def size(self, mask: int) -> int:
-        return math.prod(self.outline.extents[bit] for bit in bits(mask))
+        sizes = self.outline.sizes
+        found = sizes.get(mask)
+        if found is None:
+            found = sizes[mask] = math.prod(self.outline.extents[bit] for bit in bits(mask))
+        return found
 
     # ---- one loop nest?
 
@@ -254,12 +261,21 @@ class Pricing:
         counts = self._blocks(tile)
         flat = not self.folded
         blocks = max(1, -(-self.size(self.grid) // FLAT)) if flat else math.prod(counts.values()) * split
-        again = {n: 1 if resident else times for n, times in self.times.items()}
-        fill, dram = self._traffic(tile, counts, blocks, again, flat, split)
-        issued, fma, special, tensor, wavefronts = self._work(tile, counts, again, blocks, flat)
+        fill = issued = fma = special = tensor = products = 0.0
+        for missing, load in self._loads(resident).items():
+            repeats = 1 if flat else math.prod(counts[bit] for bit in bits(missing))
+            fill += load.fill * repeats
+            issued, fma, special = issued + load.issued * repeats, fma + load.fma * repeats, special + load.special * repeats
+            tensor, products = tensor + load.tensor * repeats, products + load.products * repeats
+        stored = self.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
+        dram = stored + self._from_memory(tile, resident, min(blocks, self.target.multiprocessors))
+        sectors = (fill + stored) / blocks / SECTOR
+        warps = blocks * LANES
+        area = math.prod(tile.values()) if tile else 1
+        wavefronts = products / warps / max(1.0, math.sqrt(area / THREADS))
         census = Census(
-            blocks, THREADS, int(min(self._shared(tile, resident), self.target.smem)), dram, fill / SECTOR,
-            fill / SECTOR, wavefronts, wavefronts, issued, fma, special, tensor,
+            blocks, THREADS, int(min(self._shared(tile, resident), self.target.smem)), dram, sectors, sectors,
+            wavefronts, wavefronts, issued / warps, fma / warps, special / warps, tensor / blocks,
         )  # fmt: skip
         told = predict(census, self.target)
         more = self.target.launch_seconds + 2 * self.target.memory_latency_seconds if split > 1 else 0.0
@@ -267,47 +283,55 @@ class Pricing:
         score = told.seconds + more + SLACK * sum(told.bounds.values())
         return Price(told.seconds + more, score, dram, kind, "", tuple(sorted(tile.items())))
 
-    def _traffic(
-        self, tile: dict[int, int], counts: dict[int, int], blocks: int, again: dict[int, int], flat: bool, split: int
-    ) -> tuple[float, float]:
-        """Bytes that a block asks of L2, and bytes that come from memory in all."""
-        asked, once = 0.0, {}
+    def _from_memory(self, tile: dict[int, int], resident: bool, running: int) -> float:
+        """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""
+        once: dict[int, float] = {}
         for n, step in enumerate(self.steps):
             if not step.is_load or not step.item:
                 continue
-            size = self.size(step.axes) * step.item
-            repeats = 1 if flat else math.prod(counts[bit] for bit in bits(self.grid & ~step.axes))
-            asked += size * repeats * again.get(n, 1)
-            sweeps = again.get(n, 1)
-            live = self._part(step.axes, tile, True) * step.item * min(blocks, self.target.multiprocessors)
-            if sweeps > 1 and live <= self.target.l2_bytes / 2:
+            sweeps = 1 if resident else self.times.get(n, 1)
+            if sweeps > 1 and self._part(step.axes, tile, True) * step.item * running <= self.target.l2_bytes / 2:
                 sweeps = 1
-            once[step.buffer] = max(once.get(step.buffer, 0.0), min(size, step.whole) * sweeps)
-        stored = sum(self.size(self.steps[n].axes) * self.steps[n].item for n in self.outline.stores)
-        partial = 8.0 * stored if split > 1 else 0.0
-        return (asked + stored + partial) / blocks, sum(once.values()) + stored + partial
+            size = min(self.size(step.axes) * step.item, step.whole) * sweeps
+            once[step.buffer] = max(once.get(step.buffer, 0.0), size)
+        return sum(once.values())
 
-    def _work(
-        self, tile: dict[int, int], counts: dict[int, int], again: dict[int, int], blocks: int, flat: bool
-    ) -> tuple[float, float, float, float, float]:
-        """Of one block: instructions of warps (all, fp32, special), tensor operations, wavefronts of shared memory."""
-        issued = fma = special = tensor = wavefronts = 0.0
-        inside = set(self.products.values())
-        area = math.prod(tile.values()) if tile else 1
-        reuse = max(1.0, math.sqrt(area / THREADS))
+    def _loads(self, resident: bool) -> dict[int, Load]:
+        """What is done in all, by the axes of the grid whose blocks repeat it."""
+        known = self._totals.get(resident)
+        if known is not None:
+            return known
+        totals = self._totals[resident] = {}
+        inside = set(self.products.values()) - self.products.keys()
         for n, step in enumerate(self.steps):
-            if n in inside and n not in self.products:
+            if n in inside:
                 continue
             space = self.space[n]
-            repeats = 1 if flat else math.prod(counts[bit] for bit in bits(self.grid & ~space))
-            amount = self.size(space) * repeats * again.get(n, 1) / blocks / LANES
+            times = self.size(space) * (1 if resident else self.times.get(n, 1))
+            load = totals.setdefault(self.grid & ~space, Load())
+            if step.is_load:
+                load.fill += times * step.item
+                load.issued += 0.5 * times * bool(step.item)
+                continue
             if n in self.products and step.half:
-                tensor += 2 * amount * LANES
+                load.tensor += 2 * times
                 continue
             cost, unit = (3, 1) if step.fn.startswith("online") else COSTS.get(step.fn, (1, 0))
-            issued += amount * (0.5 if step.is_load else cost)
-            special += amount * unit
+            load.issued += times * cost
+            load.special += times * unit
             if n in self.products:
-                fma += amount
-                wavefronts += amount / reuse
-        return issued, fma, special, tensor, wavefronts
+                load.fma += times
+                load.products += times
+        return totals
+
+
+@dataclass
+class Load:
+    """Work that so many blocks repeat: bytes asked of L2, instructions of threads, operations of tensor cores."""
+
+    fill: float = 0.0
+    issued: float = 0.0
+    fma: float = 0.0
+    special: float = 0.0
+    tensor: float = 0.0
+    products: float = 0.0
