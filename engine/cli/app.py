@@ -48,6 +48,9 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
 ]
+Explored = Annotated[
+    bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
@@ -84,11 +87,14 @@ def compile_command(
     rules: RuleFiles = None,
     settings: Settings = None,
     seed: Seed = 0,
+    explore: Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage."""
     from . import commands
 
-    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed)
+    commands.compile_expression(
+        _text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, explore
+    )
 
 
 @app.command("run")
@@ -116,6 +122,7 @@ def run_command(
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
     ] = None,
+    explore: Explored = False,
 ) -> None:
     """Compile an expression, run it, and compare the result with float64."""
     from . import checking, commands
@@ -127,7 +134,43 @@ def run_command(
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(_text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose)
+    commands.run_expression(
+        _text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose, explore
+    )
+
+
+@app.command("fuse")
+def fuse_command(
+    expression: Expression = None,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
+    ] = False,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many candidates to show.")] = 4,
+    exact: Annotated[bool, typer.Option("--exact", help="Only rules that change no bit of the result.")] = False,
+    candidate: Annotated[
+        int | None, typer.Option("--candidate", min=1, metavar="N", help="For --ir and --run: which one (default 1).")
+    ] = None,
+    ir: Annotated[
+        str | None, typer.Option("--ir", metavar="STAGE", help="Print a candidate at a stage instead of the table.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run a candidate and compare it with float64.")] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="With --run: cuda, emulator or reference.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
+    ] = None,
+    target: TargetName = None,
+    as_json: Json = False,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+) -> None:
+    """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
+    from . import fuse_command as command
+
+    wanted = command.Wanted(explore, top, exact, candidate, ir, run, device, as_json, html)
+    command.fuse_expression(_text(expression), wanted, target, rules or [], settings or [], seed)
 
 
 @app.command("rewrite")

@@ -10,21 +10,23 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...codegen.target import Target
-from ...ir.tensor import Input, Named, Output, TensorGraph, Term, inputs, postorder
+from ...ir.tensor import Input, Named, Output, TensorGraph, Term, postorder
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import Decisions, Fusion
 from ..fuse.kernels import Plan, plan
 from ..fuse.rules import FusionRules
+from .candidate import Candidate, Prepared
+from .credit import needed_rules
 from .export import Exported
 from .graph import as_written
 from .lowered import Lowering
 from .permissions import Permissions
 from .problem import Problem, Reader, TooLarge
-from .rebuild import Prepared, Rebuilder, Rebuilt
+from .rebuild import Rebuilder, Rebuilt
 from .regions import Cutting, Region
 from .trial import Trial
 from .saturate import Budget, available, saturate
@@ -34,36 +36,19 @@ from .solution import Evaluation, Extraction
 HINT = 'fusion explores with egglog, which is not here: pip install "dplc[explore]"'
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A way to compute a program. graph: its spelling; stored, groups: its cuts; prepared: weights computed at load time.
-
-    kernels, bytes: launches and what they move; predicted_us: by the model, of the kernels that the lowering makes
-    where `lowered`, else of their outlines. rules: those without which it would not be there. problem: why it cannot be
-    lowered ("" where it can).
-    """
-
-    label: str
-    graph: TensorGraph
-    decisions: Decisions
-    prepared: tuple[Prepared, ...]
-    kernels: int
-    bytes: float
-    predicted_us: float
-    rules: tuple[str, ...] = ()
-    lowered: bool = False
-    problem: str = ""
-    origins: Mapping[Any, str] = field(default_factory=dict, repr=False, compare=False)
-    signature: Any = field(default=None, repr=False, compare=False)
-
-
 @dataclass
 class Solved:
     """A distinct region: its search, and its solutions, best first."""
 
     search: Search
     found: list[Evaluation]
-    greedy: Evaluation
+    credits: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def credit(self, rank: int, exported: Exported, budget: Budget) -> tuple[str, ...]:
+        """The rules that a solution needs."""
+        if rank not in self.credits:
+            self.credits[rank] = needed_rules(self.search.extraction, self.found[rank].solution, exported, budget)
+        return self.credits[rank]
 
 
 @dataclass(frozen=True)
@@ -131,10 +116,20 @@ class Exploration:
         found = search.explore(greedy)
         trial = Trial(problem, search, self.plan, self.lowering)
         found = trial.settled([*found, greedy, rules])
-        return Solved(search, found, rules)
+        return Solved(search, found)
 
     def _rule_stores(self, problem: Problem, of: Sequence[int]) -> set[int]:
         return {of[place] for place, term in enumerate(problem.terms) if term in self.rule_order.stored}
+
+    def explained(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates with the rules without which they would not be there."""
+        return [replace(c, rules=self._rules(c)) for c in candidates]
+
+    def _rules(self, candidate: Candidate) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        for (_, solved), rank in zip(self.problems, candidate.ranks, strict=False):
+            found.update(dict.fromkeys(solved.credit(rank, self.exported, self.options.budget)))
+        return tuple(found)
 
     # ---- candidates
 
@@ -143,14 +138,16 @@ class Exploration:
         found = [self.by_rules()]
         seen = {found[0].signature}
         for choice in itertools.islice(self._choices(), 4 * self.options.top):
-            candidate = self.candidate(choice, f"candidate {len(found)}")
+            candidate = self.candidate(choice, "explored")
+            candidate = replace(candidate, ranks=choice)
             if candidate.signature not in seen:
                 seen.add(candidate.signature)
                 found.append(candidate)
             if len(found) >= self.options.top + 1:
                 break
-        found.sort(key=lambda c: (bool(c.problem), c.predicted_us))
-        return found[: self.options.top]
+        found.sort(key=lambda c: (bool(c.problem), c.predicted_us, c.label != "rules"))
+        shown = found[: self.options.top]
+        return shown if any(c.label == "rules" for c in shown) else [*shown, *(c for c in found if c.label == "rules")]
 
     def _choices(self) -> Iterable[tuple[int, ...]]:
         """Which solution of each region: the best of all, then one region at a time with its next one."""
@@ -170,8 +167,7 @@ class Exploration:
 
     def by_rules(self) -> Candidate:
         """What the rules decide in their order."""
-        made = self._priced("rules", self.graph, self.rule_order, (), self.origins)
-        return made
+        return self._priced("rules", self.graph, self.rule_order, (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
         """The program with the given solution of each region."""
@@ -216,13 +212,14 @@ class Exploration:
         self, label: str, graph: TensorGraph, decisions: Decisions, prepared: tuple[Prepared, ...], origins: Any
     ) -> Candidate:
         told = self.lowering.program(self.plan(graph, decisions, origins))
+        there = tuple(p for p in prepared if p.input in graph.ins)
         return Candidate(
-            label, graph, decisions, tuple(p for p in prepared if p.input in graph.ins), told.kernels, told.bytes,
-            told.seconds * 1e6, (), not told.problem, told.problem, origins, told.signature,
+            label, graph, decisions, there, told.kernels, told.bytes, told.seconds * 1e6, told.problem, told.signature,
+            origins, self.plan,
         )  # fmt: skip
 
-    def plan(self, graph: TensorGraph, decisions: Decisions, origins: Any) -> Plan:
-        return plan(graph, decisions, self.fusion, self.target, origins)
+    def plan(self, graph: TensorGraph, decisions: Decisions, origins: Any, results: Any = None) -> Plan:
+        return plan(graph, decisions, self.fusion, self.target, origins, results)
 
 
 def _fresh(used: set[str], hint: str) -> str:
@@ -233,4 +230,4 @@ def _fresh(used: set[str], hint: str) -> str:
     return f"{hint}{number}"
 
 
-__all__ = ["Candidate", "Exploration", "Options", "inputs"]
+__all__ = ["Candidate", "Exploration", "Options"]

@@ -9,17 +9,10 @@ from typing import Any
 from ...ir import compose
 from ...ir.expr import Axis
 from ...ir.tensor import Const, Elementwise, Input, Remap, Term, axes, operands
+from .candidate import Prepared
 from .graph import EGraph
 from .problem import Problem, bits
 from .solution import Evaluation, Extraction
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A weight that loading computes: the input that holds it, and what it is over other weights."""
-
-    input: Input
-    value: Term
 
 
 @dataclass

@@ -7,7 +7,7 @@ egglog sees limits only between iterations, so one iteration is run at a time, r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -124,13 +124,17 @@ def constructor(node: ENode) -> str:
     return f"E{len(children)}" if op == "E" else f"O{len(children)}" if op == "Op" else op
 
 
+def node_text(node: ENode, name: str) -> str:
+    """An e-node over classes called `name` and their number."""
+    attributes = (f'"{a}"' if isinstance(a, str) else str(a) for a in node[1])
+    return f"({' '.join((constructor(node), *attributes, *(f'{name}{child}' for child in node[2])))})"
+
+
 def text_of(problem: Problem) -> str:
     """The program and what is known of it."""
     out: list[str] = []
     for number, node in enumerate(problem.nodes):
-        attributes = (f'"{a}"' if isinstance(a, str) else str(a) for a in node[1])
-        children = (f"$t{child}" for child in node[2])
-        out.append(f"(let $t{number} ({' '.join((constructor(node), *attributes, *children))}))")
+        out.append(f"(let $t{number} {node_text(node, '$t')})")
         if node[0] == "Leaf":
             leaf = problem.leaves[node[1][0]]
             out.append(f'(set (axes $t{number}) {leaf.mask}) (set (dtype $t{number}) "{leaf.dtype}")')
@@ -176,12 +180,14 @@ def commutativity(functions: Iterable[str]) -> list[str]:
     ]
 
 
-def saturate(problem: Problem, exported: Exported, budget: Budget | None = None, without: str | None = None) -> EGraph:
-    """The e-graph of a problem. without: a rule to leave out."""
+def saturate(
+    problem: Problem, exported: Exported, budget: Budget | None = None, without: Collection[str] = ()
+) -> EGraph:
+    """The e-graph of a problem. without: rules to leave out."""
     import egglog.bindings as bindings
 
     budget, start = budget or Budget(), time.perf_counter()
-    names = [name for name in useful(exported, problem) if name != without]
+    names = [name for name in useful(exported, problem) if name not in without]
     functions = {node[1][0] for node in problem.nodes if node[0] in ("E", "Red")}
     functions.update(fn for name in names for fn in exported.makes[name])
     graph = bindings.EGraph()
