@@ -18,6 +18,7 @@ from ...ir.facts.index import substitute
 from ...ir.node import Node
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
 from ..fuse.dataflow import topological
+from ..match.packs import find_packs
 from .export import number_text
 
 # An e-node: (constructor, attributes, operands). E: (fn,), one to three operands; Red: (fn, mask); Map, Case, Op: the
@@ -69,11 +70,12 @@ class Form:
 
 @dataclass(frozen=True)
 class Pack:
-    """Weights side by side as one: `whole` is their leaf, `cat` its axis; each part is (weight's node, the map of its slice)."""
+    """A weight beside its siblings: the nodes of the weight and of the whole, what is summed, the map of its part."""
 
+    weight: int
+    over: int
     whole: int
-    cat: int
-    parts: tuple[tuple[int, int], ...]
+    places: int
 
 
 @dataclass
@@ -125,7 +127,18 @@ class Reader:
 
         for term in topological(roots, below):
             self.add(term, term in wanted)
+        self.packs(roots)
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
+
+    def packs(self, roots: Sequence[Term]) -> None:
+        """Weights side by side, as leaves of their own."""
+        inside = tuple(self.problem.terms)
+        for (w, over), found in find_packs(roots, self.known, inside).items():
+            if found.whole not in self.numbers:
+                self.put(self.leaf(found.whole, known=True), found.whole)
+            places = self.places_form(dict(found.places))
+            pack = Pack(self.numbers[w], self.mask(over), self.numbers[found.whole], places)
+            self.problem.packs.append(pack)
 
     def is_leaf(self, term: Any) -> bool:
         return term.__class__ is Input or term in self.stored or (term.__class__ is Index and not operands(term))
@@ -160,8 +173,8 @@ class Reader:
         self.numbers[term] = number
         return number
 
-    def leaf(self, term: Any) -> ENode:
-        known = term.__class__ is Input and term.name in self.known
+    def leaf(self, term: Any, known: bool = False) -> ENode:
+        known = known or (term.__class__ is Input and term.name in self.known)
         memory = term.__class__ is not Index
         order = tuple(self.axis(axis) for axis in axes(term))
         number = len(self.problem.leaves)
@@ -196,9 +209,11 @@ class Reader:
         return number
 
     def map_form(self, term: Remap) -> int:
-        images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in term.map)
-        spelled = tuple((self.axis(a), self.spell(e)) for a, e in term.map)
-        mapping = dict(term.map)
+        return self.places_form(dict(term.map))
+
+    def places_form(self, mapping: dict[Axis, Any]) -> int:
+        images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in mapping.items())
+        spelled = tuple((self.axis(a), self.spell(e)) for a, e in mapping.items())
         return self.form(Form("Map", spelled, images), lambda args, _: read(args[0], mapping))
 
     def case_form(self, cond: Any) -> int:
