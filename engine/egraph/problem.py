@@ -80,13 +80,13 @@ class Pack:
 
 @dataclass
 class Problem:
-    """One region. nodes: its terms, operands first; roots: those that others read; shared: kept for rebuilding.
-
-    extents: {axis: places}; dtypes: of every node.
+    """One region. nodes: its terms, operands first; roots: those that others read, of which the `fixed` ones have a
+    buffer of their own. extents: {axis: places}; dtypes: of every node.
     """
 
     nodes: list[ENode] = field(default_factory=list)
     roots: tuple[int, ...] = ()
+    fixed: frozenset[int] = frozenset()
     leaves: list[Leaf] = field(default_factory=list)
     forms: list[Form] = field(default_factory=list)
     extents: dict[int, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Problem:
     @functools.cached_property
     def key(self) -> Any:
         return (
-            tuple(self.nodes), self.roots, tuple(self.leaves), tuple(self.forms), tuple(self.extents.values()),
+            tuple(self.nodes), self.roots, self.fixed, tuple(self.leaves), tuple(self.forms), tuple(self.extents.values()),
             tuple(self.packs),
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class Problem:
 class Reader:
     """Reads a region: what is below `roots`, down to leaves. stored: values that others write for it."""
 
-    def __init__(self, roots: Sequence[Term], stored: Any, known: Any):
+    def __init__(self, roots: Sequence[Term], stored: Any, known: Any, fixed: Any = ()):
         self.problem = Problem()
         self.stored, self.known = stored, known
         self.bits: dict[Axis, int] = {}
@@ -128,11 +128,13 @@ class Reader:
         for term in topological(roots, below):
             self.add(term, term in wanted)
         self.packs(roots)
+        self.problem.fixed = frozenset(self.numbers[root] for root in roots if root in fixed)
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
 
     def packs(self, roots: Sequence[Term]) -> None:
         """Weights side by side, as leaves of their own."""
-        inside = tuple(self.problem.terms)
+        nodes = zip(self.problem.nodes, self.problem.terms, strict=True)
+        inside = tuple(term for node, term in nodes if node[0] != "Leaf")
         for (w, over), found in find_packs(roots, self.known, inside).items():
             if found.whole not in self.numbers:
                 self.put(self.leaf(found.whole, known=True), found.whole)
@@ -214,7 +216,7 @@ class Reader:
     def places_form(self, mapping: dict[Axis, Any]) -> int:
         images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in mapping.items())
         spelled = tuple((self.axis(a), self.spell(e)) for a, e in mapping.items())
-        return self.form(Form("Map", spelled, images), lambda args, _: read(args[0], mapping))
+        return self.form(Form("Map", spelled, images), lambda args, _: compose.remap(args[0], mapping))
 
     def case_form(self, cond: Any) -> int:
         form = Form("Case", self.spell(cond), mask=self.mask(index_axes(cond)))
@@ -232,7 +234,7 @@ class Reader:
         def make(args: list[Any], _: Problem) -> Term:
             new = dict(zip(below, args, strict=True))
             if kind is Remap:
-                return Remap(new[term.x], tuple((a, _within(e, new)) for a, e in term.map))
+                return compose.remap(new[term.x], {a: _within(e, new) for a, e in term.map})
             if kind is Case:
                 return Case(_within(term.cond, new), new[term.a], new[term.b])
             return Elementwise(term.fn, tuple(new[x] for x in term.args)) if kind is Elementwise else Index(
@@ -255,13 +257,3 @@ class Reader:
 
 def _within(e: Any, new: dict[Any, Any]) -> Any:
     return substitute(e, {}, lambda term: new.get(term, term))
-
-
-def read(x: Term, mapping: dict[Axis, Any]) -> Term:
-    """x under an index map, of which it may not have all axes. The map stays a term of its own."""
-    own = axes(x)
-    kept = tuple((a, mapping[a]) for a in own if a in mapping and mapping[a] is not a)
-    return Remap(x, kept) if kept else x
-
-
-__all__ = ["ENode", "Form", "Leaf", "Pack", "Problem", "Reader", "TooLarge", "bits", "compose"]
