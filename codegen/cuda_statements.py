@@ -301,21 +301,19 @@ class Printer:
             value = f"({C_TYPES[stmt.dtype]})({value})" if cast else value
             return f"{letters}{'32' if word else ''}({address}, {value});"
         name = f"{letters}{8 * width * DTYPES[stmt.dtype].item_bytes}"
-        same = all(self.dtype(value) == stmt.dtype for value in stmt.values)
+        kept = tuple(unrounded(value, stmt.dtype) for value in stmt.values)
+        same = all(self.dtype(value) == stmt.dtype for value in kept)
         held = "f32" if stmt.dtype in HALVES and not same else stmt.dtype
         name += f"<{C_TYPES[stmt.dtype]}>" if shared and held != stmt.dtype else ""
-        run = self.run_of(stmt.values)
+        run = self.run_of(kept)
         if run is not None:
             return f"{name}({address}, {run});"
-        values = [self.value(unrounded(value, stmt.dtype), held)[0] for value in stmt.values]
+        values = [self.value(value, held)[0] for value in kept]
         vector = VECTOR_TYPES.get((stmt.dtype, width))
         if vector is None:
-            array = f"const {C_TYPES[held]} lane[] = {{{', '.join(values)}}};"
-            return ["{", INDENT + array, f"{INDENT}{name}({address}, lane);", "}"]
-        line = f"{name}({address}, {vector}{{{', '.join(values)}}});"
-        if len(line) < WIDTH:
-            return line
-        return [f"{name}({address}, {vector}{{", *(f"{INDENT * 2}{value}," for value in values), "});"]
+            array = listed(f"const {C_TYPES[held]} lane[] = {{", values, "};")
+            return ["{", *(INDENT + line for line in array), f"{INDENT}{name}({address}, lane);", "}"]
+        return listed(f"{name}({address}, {vector}{{", values, "});")
 
     def run_of(self, values: tuple[Any, ...]) -> str | None:
         """The registers in whose order the values stand, if they are a whole run of an array."""
@@ -343,6 +341,12 @@ class Printer:
 
     def wait_phase(self, stmt: WaitPhase) -> str:
         return f"mbarrier_wait({self.address(stmt.barrier)}, {self.text(stmt.parity)});"
+
+
+def listed(head: str, values: list[str], tail: str) -> list[str]:
+    """Values between braces, one to a line where they do not fit."""
+    line = f"{head}{', '.join(values)}{tail}"
+    return [line] if len(line) < WIDTH else [head, *(f"{INDENT * 2}{value}," for value in values), tail]
 
 
 def unrounded(e: Any, dtype: str) -> Any:

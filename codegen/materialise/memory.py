@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.diagnostic import InternalError
 from ...ir.expr import Call
-from ...ir.facts.layout import DTYPE_BYTES, is_vector
+from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, is_vector
 from ...ir.functions import opmath
 from ...ir.kernel import LoadFrom, Registers, StoreTo
 from ...ir.loop import Load, Store
@@ -18,8 +18,6 @@ from .guards import settle, weaken
 from .lowering import Held, Lowering, Place
 from .slabs import slab_address, slab_element
 
-# what one instruction moves of several elements
-GLOBAL_VECTOR_BYTES, SHARED_VECTOR_BYTES = (4, 8, 16), (8, 16)
 
 
 def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
@@ -78,10 +76,9 @@ def dtype_of_buffer(low: Lowering, buf: str) -> str:
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str]) -> str | None:
     """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one."""
     size = DTYPE_BYTES[dtype_of_buffer(low, buf)]
-    allowed = SHARED_VECTOR_BYTES if buf in low.stages else GLOBAL_VECTOR_BYTES
     for axis in reversed(axes):
         width = low.vectors.get(axis)
-        if width is None or width * size not in allowed:
+        if width is None or width * size not in VECTOR_BYTES:
             continue
         if is_vector(element, axis, width) and not low.varies(element, axis):
             return axis
