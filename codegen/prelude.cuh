@@ -378,30 +378,34 @@ DPLC_FN uint32_t narrow_pair(f16, const float* v) {
 }
 
 // H is f16 or bf16.
-#define DPLC_HALVES(bits)                                                         \
-  template <class H> DPLC_FN void ldg##bits(float* d, const H* p) {               \
+#define DPLC_GLOBAL_HALVES(bits, H)                                               \
+  DPLC_FN void ldg##bits(float* d, const H* p) {                                  \
     uint32_t w[bits / 32];                                                        \
     ldg##bits(w, reinterpret_cast<const uint32_t*>(p));                           \
-    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);              \
+    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);         \
   }                                                                               \
+  DPLC_FN void stg##bits(H* p, const float* v) {                                  \
+    uint32_t w[bits / 32];                                                        \
+    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);       \
+    stg##bits(reinterpret_cast<uint32_t*>(p), static_cast<const uint32_t*>(w));   \
+  }
+#define DPLC_HALVES(bits)                                                         \
   template <class H> DPLC_FN void lds##bits(float* d, uint32_t a) {               \
     uint32_t w[bits / 32];                                                        \
     lds##bits(w, a);                                                              \
-    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);              \
-  }                                                                               \
-  template <class H> DPLC_FN void stg##bits(H* p, const float* v) {               \
-    uint32_t w[bits / 32];                                                        \
-    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);            \
-    stg##bits(reinterpret_cast<uint32_t*>(p), w);                                 \
+    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);         \
   }                                                                               \
   template <class H> DPLC_FN void sts##bits(uint32_t a, const float* v) {         \
     uint32_t w[bits / 32];                                                        \
-    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);            \
+    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);       \
     sts##bits(a, w);                                                              \
-  }
+  }                                                                               \
+  DPLC_GLOBAL_HALVES(bits, f16)                                                   \
+  DPLC_GLOBAL_HALVES(bits, bf16)
 DPLC_HALVES(32)
 DPLC_HALVES(64)
 DPLC_HALVES(128)
+#undef DPLC_GLOBAL_HALVES
 #undef DPLC_HALVES
 
 #else
