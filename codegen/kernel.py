@@ -6,6 +6,7 @@ Data only. Nothing here compiles, launches or imports numpy, so that any floor m
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -182,8 +183,8 @@ class Program:
     bindings: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        names = [buffer.name for buffer in self.buffers()]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        names = Counter(buffer.name for buffer in self.buffers())
+        repeated = sorted(name for name, count in names.items() if count > 1)
         if repeated:
             raise ValueError(f"buffers declared twice in one program: {', '.join(repeated)}")
         if self.bindings and len(self.bindings) != len(self.kernels):
