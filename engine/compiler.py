@@ -11,6 +11,7 @@ from typing import Any
 from ..codegen.cuda import print_cuda
 from ..codegen.kernel import Buffer, CudaKernel, Program
 from ..codegen.materialise import materialise
+from ..codegen.memory_plan import with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
@@ -160,9 +161,11 @@ def launch_plan(
         tuple(map(buffer, plan.outputs)),
         tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) != "input"),
         tuple(map(buffer, between)),
-        tuple(tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps),
+        tuple(
+            tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
+        ),
     )
-    return program, tuple(step.index for step in made.steps)
+    return with_arena(program), tuple(step.index for step in made.steps)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
