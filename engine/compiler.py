@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,23 +78,31 @@ class Compilation:
 
 
 class Stopwatch:
-    """Milliseconds per stage."""
+    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[str, int, int], None] | None = None) -> None:
         self.timings: dict[str, float] = {}
+        self._begun = begun
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        if self._begun is not None:
+            self._begun(name, len(self.timings), len(STAGES))
         start = time.perf_counter()
         yield
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
 def compile_captured(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0
+    captured: Capture,
+    tools: Toolchain,
+    target: Target,
+    trace: Trace | None = None,
+    capture_ms: float = 0.0,
+    watch: Stopwatch | None = None,
 ) -> Compilation:
     """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
-    watch = Stopwatch()
+    watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
     shared = share(plan.kernels)

@@ -41,7 +41,7 @@ def build(source: Source, dtype: str = "f32", layers: int | None = None) -> Any:
 
 
 def names_of(model: Any) -> dict[int, tuple[str, ...]]:
-    """{id of a parameter or persistent buffer: the names that a weight file may have for it}. Tied ones have several."""
+    """{id of a parameter or persistent buffer: its names in weight files}. Tied ones have several."""
     found: dict[int, tuple[str, ...]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         found[id(tensor)] = (*found.get(id(tensor), ()), name)
@@ -95,9 +95,8 @@ def _derive_buffers(model: Any) -> None:
         for name, buffer in own.items():
             module._buffers[name] = torch.full_like(buffer, float("nan"), device="cpu")
         model._init_weights(module)
-        lost = [
-            name for name in own if module._buffers[name].is_floating_point() and module._buffers[name].isnan().any()
-        ]
+        made = module._buffers
+        lost = [name for name in own if made[name].is_floating_point() and made[name].isnan().any()]
         if lost:
             raise DplcError(f"the values of the buffer `{path}.{lost[0]}` are not known from the configuration")
 

@@ -39,7 +39,7 @@ def find(path_or_id: str) -> Source:
         return _read(path / CONFIG, path.resolve().name)
     if path.is_file():
         return _read(path, path.stem)
-    if _ID.fullmatch(path_or_id) and not path.suffix == ".json":
+    if _ID.fullmatch(path_or_id) and path.suffix != ".json":
         return _read(_download(path_or_id), path_or_id.split("/")[1])
     raise UsageError(
         f"there is no model `{path_or_id}`: neither a file, nor a folder, nor an id of the hub (OWNER/NAME)",

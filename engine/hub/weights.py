@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,13 +117,14 @@ def _read(file: Any, name: str) -> Any:
 def _mistakes(
     wanted: Mapping[str, Wanted], found: Mapping[str, str | None], files: Mapping[str, Path], opened: Mapping[Path, Any]
 ) -> Iterator[DplcError]:
+    held = {path: set(file.keys()) for path, file in opened.items()}
     for key, want in wanted.items():
         name = found[key]
         if name is None:
             hint = did_you_mean(want.names[0], files)
             yield DplcError(f"the weights have no tensor `{want.names[0]}`", hint=hint)
             continue
-        if name not in opened[files[name]].keys():
+        if name not in held[files[name]]:
             yield DplcError(f"the index says that `{name}` is in {files[name].name}, which has no such tensor")
             continue
         shape = tuple(opened[files[name]].get_slice(name).get_shape())
@@ -138,6 +139,3 @@ def _complain(mistakes: list[DplcError]) -> None:
         mistakes = [*mistakes[:SHOWN], DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
     if mistakes:
         raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
-
-
-Loader = Callable[[Mapping[str, Wanted]], dict[str, Any]]
