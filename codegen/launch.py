@@ -94,12 +94,14 @@ class CudaExecutor:
 
     Tensors are used where they lie: no copies, unless one is misaligned or not contiguous, which `notes` then says.
     Numpy arrays are copied to the GPU and the results back. `memory` names the torch device whose tensors the driver
-    can reach; anything but "cuda" is for driver mocks that share memory with the host. Raises DeviceError.
+    can reach; anything but "cuda" is for driver mocks that share memory with the host. images: cubins that need not be
+    built, by (kernel text, target). Raises DeviceError.
     """
 
     device = "cuda"
 
-    def __init__(self, memory: str = "cuda") -> None:
+    def __init__(self, memory: str = "cuda", images: Mapping[tuple[str, str], bytes] | None = None) -> None:
+        self._images = images or {}
         self.notes: tuple[str, ...] = ()
         self._torch = _import("torch", "install PyTorch with CUDA")
         self._memory = self._torch.device(memory)
@@ -202,7 +204,7 @@ class CudaExecutor:
 
     def _build(self, kernel: CudaKernel) -> bytes:
         """The image the driver loads."""
-        return build_device(device_text([kernel]), self.target)
+        return self._images.get((kernel.text, self.target)) or build_device(device_text([kernel]), self.target)
 
 
 class CudaSession:

@@ -48,6 +48,9 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
 ]
+Weights = Annotated[
+    Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
@@ -73,11 +76,25 @@ def options(
 
 @app.command("compile")
 def compile_command(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub.")
+    ] = None,
     expression: Expression = None,
     ir: Annotated[
         str | None,
         typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
     ] = None,
+    layers: Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")] = None,
+    length: Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")] = 32,
+    dtype: Annotated[str, typer.Option("--dtype", help="Of a model: f32, f16 or bf16.")] = "f32",
+    weights: Weights = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Of a model: write an artefact for `dplc run DIR`."),
+    ] = None,
+    cubins: Annotated[
+        bool, typer.Option("--cubins/--no-cubins", help="With -o: assemble the kernels too, where NVRTC or nvcc is.")
+    ] = True,
     target: TargetName = None,
     verbose: Verbose = 0,
     as_json: Json = False,
@@ -85,7 +102,18 @@ def compile_command(
     settings: Settings = None,
     seed: Seed = 0,
 ) -> None:
-    """Compile an expression and print it at a stage."""
+    """Compile an expression and print it at a stage, or compile a model and write an artefact."""
+    if model is not None:
+        from . import compiling, model_commands
+
+        if expression is not None:
+            raise UsageError("compile either a model or an expression, not both")
+        shape = model_commands.shape_of(length, layers, dtype)
+        tools, machine = compiling.tools_for(rules or [], settings or []), compiling.machine_for(target)
+        model_commands.compile_command(model, shape, weights, out, cubins, ir, tools, machine, verbose, as_json)
+        return
+    if layers is not None or weights is not None or out is not None:
+        raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from . import commands
 
     commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed)
@@ -93,6 +121,9 @@ def compile_command(
 
 @app.command("run")
 def run_command(
+    artefact: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote.")
+    ] = None,
     expression: Expression = None,
     device: Annotated[
         str | None,
@@ -112,12 +143,25 @@ def run_command(
     check: Annotated[
         bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
     ] = False,
+    weights: Weights = None,
+    ids: Annotated[
+        str | None, typer.Option("--ids", metavar="NUMBERS", help="Of a model: the tokens (default: drawn by --seed).")
+    ] = None,
     blocks: Annotated[
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
     ] = None,
 ) -> None:
-    """Compile an expression, run it, and compare the result with float64."""
+    """Compile an expression (or take a compiled model), run it, and compare the result with float64."""
+    if artefact is not None:
+        from . import model_commands
+
+        if expression is not None or check:
+            raise UsageError("run either an artefact or an expression; --check goes with an expression")
+        model_commands.run_command(artefact, weights, ids, device, seed, out, as_json)
+        return
+    if weights is not None or ids is not None:
+        raise UsageError("--weights and --ids go with an artefact", hint="dplc run DIR ..")
     from . import checking, commands
 
     if check:

@@ -63,6 +63,11 @@ class Artefact:
     def outputs(self) -> tuple[Output, ...]:
         return self.plan.torch_outputs()
 
+    def images(self) -> dict[tuple[str, str], bytes]:
+        """{(text of a kernel, arch): its cubin}, for the executor."""
+        texts = {kernel.name: kernel.text for kernel in self.program.distinct_kernels()}
+        return {(texts[name], self.plan.arch): image for name, image in self.cubins.items() if name in texts}
+
     def torch_graph(self) -> TorchGraph:
         """What the program computes: the reference runs this in float64."""
         path = self.folder / "ir" / "torch.ir"
@@ -75,10 +80,13 @@ def is_artefact(folder: Path) -> bool:
     return (folder / PLAN).is_file()
 
 
-def save(compiled: CompiledModel, folder: Path, cubins: bool = True, tell: Tell = silent) -> None:
+def save(
+    compiled: CompiledModel, folder: Path, cubins: bool = True, weights: Path | None = None, tell: Tell = silent
+) -> None:
     """Write the artefact of a compiled model. What was at its place is replaced if it was an artefact.
 
-    cubins: whether to assemble the kernels (if NVRTC or nvcc is there). Raises UsageError for a place that is taken.
+    cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: where they are, to be found at a run.
+    Raises UsageError for a place that is taken.
     """
     with _workshop(folder) as workshop:
         (workshop / "ir").mkdir()
@@ -90,10 +98,10 @@ def save(compiled: CompiledModel, folder: Path, cubins: bool = True, tell: Tell 
         if cubins and (find_nvrtc() is not None or find_program("nvcc") is not None):
             _assemble(compiled, workshop / "cubin", tell)
         _save_constants(compiled.constants(), workshop / CONSTANTS)
-        (workshop / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(plan_of(compiled)), indent=1))
+        (workshop / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(plan_of(compiled, weights)), indent=1))
 
 
-def plan_of(compiled: CompiledModel) -> PlanFile:
+def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     """The plan of a compiled model."""
     compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
     kernels, launches = launch_records(program)
@@ -108,6 +116,7 @@ def plan_of(compiled: CompiledModel) -> PlanFile:
         constants=[buffer_record(b) for b in program.constants],
         temporaries=[buffer_record(b) for b in program.temporaries],
         weights=[WeightRecord(name, w.names, w.dtype, w.shape) for name, w in compiled.weights.items()],
+        weights_from="" if weights is None else str(weights.absolute()),
         kernels=kernels, launches=launches, arena_bytes=program.arena.bytes, offsets=dict(program.arena.offsets),
         figures=compiled.figures,
     )  # fmt: skip

@@ -61,7 +61,10 @@ class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A compiled model. Constants that are no weights are in `constants.safetensors`, under their buffers' names."""
+    """A compiled model. Constants that are no weights are in `constants.safetensors`, under their buffers' names.
+
+    weights_from: the weights that the compile was checked against, "" for none.
+    """
 
     format: int
     dplc: str
@@ -79,6 +82,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     constants: list[BufferRecord]
     temporaries: list[BufferRecord]
     weights: list[WeightRecord]
+    weights_from: str
     kernels: list[KernelFile]
     launches: list[LaunchRecord]
     arena_bytes: int

@@ -43,18 +43,28 @@ def load(folder: Path, wanted: Mapping[str, Wanted], tell: Tell = silent) -> dic
     Raises UsageError for a path without weights, DplcError for files that cannot be read, and for missing tensors and
     other shapes: all of them at once.
     """
-    files = files_of(folder)
+    made: dict[str, Any] = {}
     with ExitStack() as stack:
-        opened = {file: stack.enter_context(_open(file)) for file in sorted(set(files.values()))}
-        found = {key: next((name for name in want.names if name in files), None) for key, want in wanted.items()}
-        _complain(list(_mistakes(wanted, found, files, opened)))
-        made: dict[str, Any] = {}
-        for key, name in found.items():
-            assert name is not None
+        for key, (file, name) in _places(folder, wanted, stack).items():
             tell("loading weights", len(made), len(wanted))
-            made[key] = _read(opened[files[name]], name).to(getattr(torch, DTYPES[wanted[key].dtype]))
+            made[key] = file.get_tensor(name).to(getattr(torch, DTYPES[wanted[key].dtype]))
     tell("loading weights", len(made), len(wanted))
     return made
+
+
+def check(folder: Path, wanted: Mapping[str, Wanted]) -> None:
+    """Raises what `load` would, from the headers of the files alone."""
+    with ExitStack() as stack:
+        _places(folder, wanted, stack)
+
+
+def _places(folder: Path, wanted: Mapping[str, Wanted], stack: ExitStack) -> dict[str, tuple[Any, str]]:
+    """{key of `wanted`: (the opened file, the name in it)}, everything found and of the right shape."""
+    files = files_of(folder)
+    opened = {path: stack.enter_context(_open(path)) for path in sorted(set(files.values()))}
+    found = {key: next((name for name in want.names if name in files), None) for key, want in wanted.items()}
+    _complain(list(_mistakes(wanted, found, files, opened)))
+    return {key: (opened[files[name]], name) for key, name in found.items() if name is not None}
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -108,10 +118,6 @@ def _open(path: Path) -> Any:
         return safe_open(path, framework="pt")
     except Exception as error:  # its own class, OSError, UnicodeDecodeError
         raise DplcError(f"cannot read the weights in {path}", notes=(str(error),)) from None
-
-
-def _read(file: Any, name: str) -> Any:
-    return file.get_tensor(name)
 
 
 def _mistakes(
