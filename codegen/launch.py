@@ -79,6 +79,10 @@ class Session(Protocol):
         """The outputs by name, given the inputs by name."""
         ...
 
+    def launch(self, place: int) -> None:
+        """One launch of the program again, on the buffers of the latest run; for measuring it alone."""
+        ...
+
 
 def executor(device: str) -> Executor:
     """The executor of a device: "emulator" or "cuda". Raises DeviceError."""
@@ -216,6 +220,7 @@ class CudaSession:
         self._constants = {b.name: executor._place(b, constants[b.name], self._notes) for b in program.constants}
         self._tensors = any(is_tensor(constants[b.name]) for b in program.constants)
         self._kept, self._temporaries = executor._temporaries(program)
+        self._latest: tuple[dict[str, Any], list[tuple[CudaKernel, list[int | bytes]]]] = {}, []  # kept alive
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by name, given the inputs by name; launched, not waited for.
@@ -229,14 +234,23 @@ class CudaSession:
         made = {buffer.name: executor._empty(buffer.shape, torch_dtype(buffer.dtype)) for buffer in program.outputs}
         tensors = {**self._constants, **given, **made}
         addresses = self._temporaries | {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        steps = [
+            (launch.kernel, arguments(launch.kernel, [addresses[name] for name in launch.buffers]))
+            for launch in program.launches()
+        ]
         with executor._stream() as stream:
-            for launch in program.launches():
-                pointers = [addresses[name] for name in launch.buffers]
-                executor._launch(launch.kernel, arguments(launch.kernel, pointers), stream)
+            for kernel, values in steps:
+                executor._launch(kernel, values, stream)
+        self._latest = tensors, steps
         executor.notes = tuple(notes)
         if self._tensors or any(is_tensor(value) for value in arrays.values()):
             return made
         return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
+
+    def launch(self, place: int) -> None:
+        """One launch of the program again, on the buffers of the latest run."""
+        with self._executor._stream() as stream:
+            self._executor._launch(*self._latest[1][place], stream)
 
 
 def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note
-from ..kernel import Buffer, CudaKernel, Program
+from ..kernel import Buffer, CudaKernel, Launch, Program
 from ..memory_plan import lifetimes
 from .kernels import LoadedKernels, load
 from .runtime import DeviceBuffer, DeviceSlice, LaunchOptions
@@ -59,6 +59,7 @@ class EmulatorSession:
         births: dict[int, list[DeviceSlice]] = {}
         for name, (first, _) in lifetimes(program).items() if self._placed else ():
             births.setdefault(first, []).append(self._placed[name])
+        self._latest: dict[str, DeviceBuffer] = {}
         self._births = births  # {launch: the temporaries that begin to live there}
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -72,14 +73,22 @@ class EmulatorSession:
         for place, launch in enumerate(program.launches()):
             for born in self._births.get(place, ()):
                 born.spoil()
-            params = launch.kernel.params
-            bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
-            executor._launch(self._kernels, launch.kernel, bound)
+            self._launch(launch, buffers)
+        self._latest = buffers
         executor.notes = tuple(notes)
         results = {buffer.name: buffers[buffer.name].array.copy() for buffer in program.outputs}
         if self._tensors or any(is_tensor(value) for value in arrays.values()):
             return {buffer.name: as_tensor(buffer, results[buffer.name]) for buffer in program.outputs}
         return dict(results)
+
+    def launch(self, place: int) -> None:
+        """One launch of the program again, on the buffers of the latest run."""
+        self._launch(tuple(self._program.launches())[place], self._latest)
+
+    def _launch(self, launch: Launch, buffers: Mapping[str, DeviceBuffer]) -> None:
+        params = launch.kernel.params
+        bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
+        self._executor._launch(self._kernels, launch.kernel, bound)
 
 
 def _slices(program: Program) -> dict[str, DeviceSlice]:

@@ -51,6 +51,9 @@ Verbose = Annotated[
 Weights = Annotated[
     Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
 ]
+Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
+Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
+DtypeName = Annotated[str, typer.Option("--dtype", help="Of a model: f32, f16 or bf16.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
@@ -84,9 +87,9 @@ def compile_command(
         str | None,
         typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
     ] = None,
-    layers: Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")] = None,
-    length: Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")] = 32,
-    dtype: Annotated[str, typer.Option("--dtype", help="Of a model: f32, f16 or bf16.")] = "f32",
+    layers: Layers = None,
+    length: Length = 32,
+    dtype: DtypeName = "f32",
     weights: Weights = None,
     out: Annotated[
         Path | None,
@@ -234,7 +237,11 @@ def rules_test(
 @app.command("bench")
 def bench_options(
     suite: Annotated[
-        Path, typer.Argument(metavar="SUITE.json", help="A suite, such as examples/suites/kernels_84.json.")
+        str,
+        typer.Argument(
+            metavar="SUITE_OR_MODEL",
+            help="A suite (examples/suites/kernels_84.json), a model, or what `dplc compile MODEL -o DIR` wrote.",
+        ),
     ],
     only: Annotated[
         str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
@@ -249,13 +256,27 @@ def bench_options(
     assemble: Annotated[
         bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
     ] = True,
+    layers: Layers = None,
+    length: Length = 32,
+    dtype: DtypeName = "f32",
+    weights: Weights = None,
     rules: RuleFiles = None,
     settings: Settings = None,
 ) -> None:
-    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them."""
-    from . import bench_command
+    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them. Or a model's."""
+    from . import bench_command, model_bench
 
-    bench_command.bench_suite(suite, only, target, as_json, html, markdown, run, assemble, rules or [], settings or [])
+    if model_bench.wanted(suite):
+        from . import compiling, model_commands
+
+        if only is not None:
+            raise UsageError("--only goes with a suite")
+        tools, shape = compiling.tools_for(rules or [], settings or []), model_commands.shape_of(length, layers, dtype)
+        model_bench.bench_model(suite, shape, weights, target, tools, as_json, html, markdown, run, assemble)
+        return
+    bench_command.bench_suite(
+        Path(suite), only, target, as_json, html, markdown, run, assemble, rules or [], settings or []
+    )
 
 
 @app.command("check")

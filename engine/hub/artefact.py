@@ -29,7 +29,7 @@ from ...codegen.build import build_device, device_text
 from ...codegen.compiler import find_program
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.nvrtc import find_nvrtc
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 from ...ir.text.read import read_program
 from ...ir.torch import TorchGraph
 from ..compiler import STAGES
@@ -86,7 +86,7 @@ def save(
     """Write the artefact of a compiled model. What was at its place is replaced if it was an artefact.
 
     cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: where they are, to be found at a run.
-    Raises UsageError for a place that is taken.
+    Raises DplcError for a place that is taken.
     """
     with _workshop(folder) as workshop:
         (workshop / "ir").mkdir()
@@ -108,7 +108,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     assert program.arena is not None
     return PlanFile(
         format=FORMAT, dplc=__version__, rules=compiled.rules, model=compiled.source.name,
-        config=compiled.source.config, length=shape.length, batch=shape.batch, dtype=shape.dtype,
+        config=compiled.source.config, length=shape.length, batch=shape.batch, layers=shape.layers, dtype=shape.dtype,
         target=compilation.target.name, arch=compilation.target.arch,
         inputs=[buffer_record(b) for b in program.inputs],
         outputs=[buffer_record(b) for b in program.outputs],
@@ -123,10 +123,10 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
 
 
 def load(folder: Path) -> Artefact:
-    """The artefact in a folder. Raises UsageError for a folder that is none, DplcError for one that is damaged."""
+    """The artefact in a folder. Raises DplcError for a folder that is none, or is damaged."""
     if not is_artefact(folder):
         what = "is no artefact: it has no plan.json" if folder.is_dir() else "is not there"
-        raise UsageError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
+        raise DplcError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
     plan = read_plan(folder / PLAN)
     for kernel in plan.kernels:
         if not re.fullmatch(r"[A-Za-z_]\w*", kernel.name):
@@ -186,12 +186,12 @@ def _workshop(folder: Path) -> Iterator[Path]:
     """A folder to write in, beside the place where it goes when all is well; gone when anything is not."""
     place = folder.absolute()
     if place.exists() and not is_artefact(place) and (not place.is_dir() or any(place.iterdir())):
-        raise UsageError(f"{folder} is there and is no artefact: it is not overwritten")
+        raise DplcError(f"{folder} is there and is no artefact: it is not overwritten")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         workshop = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     except OSError as error:
-        raise UsageError(f"cannot write {folder}: {error.strerror}") from None
+        raise DplcError(f"cannot write {folder}: {error.strerror}") from None
     try:
         yield workshop
         workshop.chmod(0o755)

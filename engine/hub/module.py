@@ -6,16 +6,13 @@ values at once, and folds when the model is compiled.
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.schemas import DTYPES
-from .sources import Source
+from .sources import Source, quiet
 
 FLOATS = ("f32", "f16", "bf16")
 
@@ -30,7 +27,7 @@ def build(source: Source, dtype: str = "f32", layers: int | None = None) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        with torch.device("meta"), _quiet():
+        with torch.device("meta"), quiet():
             model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, DTYPES[dtype]))
     except Exception as error:
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -65,7 +62,7 @@ def _configuration(source: Source, layers: int | None) -> Any:
     if layers is not None:
         given.update(_fewer(source, layers))
     try:
-        with _quiet():
+        with quiet():
             config = AutoConfig.for_model(kind, **given)
     except Exception as error:
         text = " ".join(str(error).split())
@@ -99,14 +96,3 @@ def _derive_buffers(model: Any) -> None:
         lost = [name for name in own if made[name].is_floating_point() and made[name].isnan().any()]
         if lost:
             raise DplcError(f"the values of the buffer `{path}.{lost[0]}` are not known from the configuration")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """transformers remarks on configurations; what is wrong comes as an exception."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -73,6 +73,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     config: dict[str, Any]
     length: int
     batch: int
+    layers: int | None
     dtype: str
     target: str
     arch: str

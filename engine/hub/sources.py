@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import re
+import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 
 CONFIG = "config.json"
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -29,19 +34,19 @@ class Source:
 def find(path_or_id: str) -> Source:
     """The model's configuration. Nothing of it is executed.
 
-    Raises UsageError for a path that is not there, and DplcError for a file that is no configuration of a model or an
-    id that the hub does not give.
+    Raises DplcError for a path that is not there, a file that is no configuration of a model, an id that the hub does
+    not give.
     """
     path = Path(path_or_id)
     if path.is_dir():
         if not (path / CONFIG).is_file():
-            raise UsageError(f"the folder {path} has no {CONFIG}", hint="a folder of the hub's layout is expected")
+            raise DplcError(f"the folder {path} has no {CONFIG}", hint="a folder of the hub's layout is expected")
         return _read(path / CONFIG, path.resolve().name)
     if path.is_file():
         return _read(path, path.stem)
     if _ID.fullmatch(path_or_id) and path.suffix != ".json":
         return _read(_download(path_or_id), path_or_id.split("/")[1])
-    raise UsageError(
+    raise DplcError(
         f"there is no model `{path_or_id}`: neither a file, nor a folder, nor an id of the hub (OWNER/NAME)",
         hint="examples/models has configurations",
     )
@@ -65,7 +70,7 @@ def _read(path: Path, name: str) -> Source:
     try:
         config = json.loads(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        raise DplcError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise DplcError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
@@ -76,12 +81,33 @@ def _read(path: Path, name: str) -> Source:
 def _download(name: str) -> Path:
     """The configuration of an id, from the hub's cache on this machine or from the hub."""
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import constants, hf_hub_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
     except ImportError:
         raise DplcError("models of the hub need huggingface-hub", hint="pip install 'dplc[hub]'") from None
     try:
-        return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
+        with contextlib.suppress(LocalEntryNotFoundError):
+            return Path(hf_hub_download(name, CONFIG, local_files_only=True))
+        with quiet():
+            _reach(urlsplit(constants.ENDPOINT).hostname or "")
+            return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
     except Exception as error:  # no network, no such model, no permission: many classes, one sentence
         lines = str(error).strip().splitlines() or [type(error).__name__]
         hint = "give a configuration file or a folder; examples/models has some"
         raise DplcError(f"cannot get `{name}` from the hub", notes=(lines[0],), hint=hint) from None
+
+
+def _reach(host: str) -> None:
+    """Raises OSError where there is no way to a host: the hub's own library would try for half a minute."""
+    socket.create_connection((host, 443), timeout=5).close()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The hub's libraries remark on what they do; what is wrong comes as an exception."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
+from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
 from ...ir.schemas import DTYPES
 
 INDEX = "model.safetensors.index.json"
@@ -27,10 +27,7 @@ class Wanted:
     shape: tuple[int, ...]
 
 
-class Tell(Protocol):
-    """Told of progress: what is being done, how much of it is done, of how much."""
-
-    def __call__(self, what: str, done: int, total: int) -> None: ...
+Tell = Callable[[str, int, int], None]  # told of progress: what is being done, how much of it is done, of how much
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -40,8 +37,8 @@ def silent(what: str, done: int, total: int) -> None:
 def load(folder: Path, wanted: Mapping[str, Wanted], tell: Tell = silent) -> dict[str, Any]:
     """{key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the dtypes that are wanted.
 
-    Raises UsageError for a path without weights, DplcError for files that cannot be read, and for missing tensors and
-    other shapes: all of them at once.
+    Raises DplcError for a path without weights, files that cannot be read, and for missing tensors and other shapes:
+    all of them at once.
     """
     made: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -72,22 +69,23 @@ def files_of(folder: Path) -> dict[str, Path]:
     if folder.is_file():
         paths = [folder]
     elif not folder.is_dir():
-        raise UsageError(f"--weights {folder}: there is no such folder")
+        raise DplcError(f"--weights {folder}: there is no such folder")
     elif (folder / INDEX).is_file():
         return _index(folder / INDEX)
     else:
         paths = sorted(folder.glob("*.safetensors"))
     if not paths:
-        raise UsageError(f"--weights {folder}: no *.safetensors are there")
+        raise DplcError(f"--weights {folder}: no *.safetensors are there")
     return {name: path for path in paths for name in _names(path)}
 
 
-def make(wanted: Mapping[str, Wanted], seed: int = 0, scale: float = 0.05) -> dict[str, Any]:
-    """Weights made up, the same for the same seed: vectors near 1 (norms stay norms), the rest normal with `scale`."""
-    generator = torch.Generator().manual_seed(seed)
+def make(wanted: Mapping[str, Wanted], seed: int = 0, device: str = "cpu", scale: float = 0.05) -> dict[str, Any]:
+    """Weights made up, the same for the same seed and device: vectors near 1 (norms stay norms), the rest normal with
+    `scale`."""
+    generator = torch.Generator(device).manual_seed(seed)
     made = {}
     for key, want in wanted.items():
-        value = torch.randn(want.shape, generator=generator) * scale
+        value = torch.randn(want.shape, generator=generator, device=device) * scale
         made[key] = (value + 1 if len(want.shape) == 1 else value).to(getattr(torch, DTYPES[want.dtype]))
     return made
 
