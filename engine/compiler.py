@@ -24,6 +24,7 @@ from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
 from .match.terms import Evidence, rewrite_graph
 from .match.trace import Trace
+from .scheduling import Book, Origin, schedule_tiles
 from .toolchain import Toolchain
 from .tracing import trace_algebra, trace_fusion, trace_lowering
 
@@ -34,7 +35,8 @@ STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
 class Compilation:
     """A program at every stage. timings: milliseconds per stage; trace: what the rules did, if it was asked for.
 
-    tensor is the program after algebra, plan the same cut into kernels (its kernels are Loop IR).
+    tensor is the program after algebra, plan the same cut into kernels (its kernels are Loop IR). origins: where their
+    schedules come from; empty if no store was asked.
     """
 
     captured: Capture
@@ -47,6 +49,7 @@ class Compilation:
     program: Program
     timings: dict[str, float] = field(default_factory=dict)
     trace: Trace | None = None
+    origins: tuple[Origin, ...] = ()
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -87,15 +90,16 @@ class Stopwatch:
 
 
 def compile_captured(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0
-) -> Compilation:
-    """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
+    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0,
+    book: Book | None = None,
+) -> Compilation:  # fmt: skip
+    """Compile a captured program. book: remembered schedules. Raises DplcError where a rule set or a target cannot."""
     watch = Stopwatch()
     watch.timings["capture"] = capture_ms
     folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
-    tile, kernels, cuda = schedule(plan.kernels, tools, target, trace, watch)
+    tile, kernels, cuda, origins = schedule(plan.kernels, tools, target, trace, watch, book)
     program = launch_plan(plan, kernels, cuda, folded.kinds)
-    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, watch.timings, trace)
+    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, watch.timings, trace, origins)
 
 
 def cut_into_kernels(
@@ -120,22 +124,20 @@ def cut_into_kernels(
 
 
 def schedule(
-    loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...]]:
-    """Loop IR to Tile IR, Kernel IR and CUDA."""
+    loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
+    book: Book | None = None,
+) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:  # fmt: skip
+    """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from."""
     shaped: dict[str, list[str]] = {}
-
-    def run(pipeline: str, program: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        events = trace.at(pipeline) if trace is not None else None
-        return run_pipeline(tools.engine, tools.pipelines[pipeline], program, target, events, shaped)
-
     with watch.stage("tile"):
-        tile = run("tile", run("loop", loops))
+        tile, origins = schedule_tiles(loops, tools, target, trace, shaped, book)
     with watch.stage("kernel"):
-        kernels = run("kernel", tuple(materialise(kernel, target) for kernel in tile))
+        made = tuple(materialise(kernel, target) for kernel in tile)
+        events = trace.at("kernel") if trace is not None else None
+        kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
     with watch.stage("cuda"):
         cuda = tuple(print_cuda(kernel, tuple(dict.fromkeys(shaped.get(kernel.name, ())))) for kernel in kernels)
-    return tile, kernels, cuda
+    return tile, kernels, cuda, origins
 
 
 def launch_plan(

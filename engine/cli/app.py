@@ -52,6 +52,12 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
 
+DatabaseFile = Annotated[
+    Path | None,
+    typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
+]
+NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -84,11 +90,17 @@ def compile_command(
     rules: RuleFiles = None,
     settings: Settings = None,
     seed: Seed = 0,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
 ) -> None:
     """Compile an expression and print it at a stage."""
     from . import commands
+    from .compiling import Database
 
-    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed)
+    database = Database(db, not no_db)
+    commands.compile_expression(
+        _text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, database
+    )
 
 
 @app.command("run")
@@ -116,18 +128,20 @@ def run_command(
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
     ] = None,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
 ) -> None:
     """Compile an expression, run it, and compare the result with float64."""
     from . import checking, commands
+    from .compiling import Database
 
+    common = (as_json, target, rules or [], settings or [], verbose, Database(db, not no_db))
     if check:
-        checking.check_expression(
-            _text(expression), blocks, device, seed, as_json, target, rules or [], settings or [], verbose
-        )
+        checking.check_expression(_text(expression), blocks, device, seed, *common)
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(_text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose)
+    commands.run_expression(_text(expression), device, seed, out, *common)
 
 
 @app.command("rewrite")

@@ -7,11 +7,12 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from ... import __version__
 from ...codegen.target import Target
 from ...ir.program import Kernel
 from ..fuse.key import key
 from ..rw.rule import RuleSet
+from .family import extents, family
+from .tools import tools_of
 
 Basis = Literal["predicted", "measured"]
 Status = Literal["ok", "refused", "failed", "timeout", "wrong"]
@@ -35,30 +36,37 @@ Schedule = tuple[Decision, ...]  # in the order of firing; a pass that is not na
 
 
 class TuningKey(msgspec.Struct, frozen=True):
-    """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part."""
+    """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part.
+
+    rules: the digest of all rules that were offered. family, extents: the same kernel at other sizes (`family.py`).
+    """
 
     kernel: str
     device: str
     arch: str
     rules: str
     tools: str
+    family: str = ""
+    extents: tuple[int, ...] = ()
 
 
 def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
     """The key of a kernel of Loop IR."""
-    return TuningKey(key(kernel), target.name, target.arch, rules.digest, f"dplc {__version__}")
+    where = target.name, target.arch
+    return TuningKey(key(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel))
 
 
 class Score(msgspec.Struct, frozen=True):
     """What came of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
 
-    seconds: of all its kernels, where status is ok. basis: whether a model or a GPU says so.
+    seconds: of all its kernels, where status is ok. basis: whether a model or a GPU says so. details: plain JSON.
     """
 
     seconds: float | None
     basis: Basis
     status: Status = "ok"
     detail: str = ""
+    details: dict[str, Any] = {}
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -83,6 +91,7 @@ class Tuned(msgspec.Struct, frozen=True):
     seed: int
     tries: int
     checked: str
+    details: dict[str, Any] = {}
 
 
 class TuningStore(Protocol):
