@@ -52,13 +52,14 @@ def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
 class Score(msgspec.Struct, frozen=True):
     """What came of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
 
-    seconds: of all its kernels, where status is ok. basis: whether a model or a GPU says so.
+    seconds: of all its kernels, where status is ok. basis: whether a model or a GPU says so. details: plain JSON.
     """
 
     seconds: float | None
     basis: Basis
     status: Status = "ok"
     detail: str = ""
+    details: dict[str, Any] = {}
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ class Tuned(msgspec.Struct, frozen=True):
     seed: int
     tries: int
     checked: str
+    details: dict[str, Any] = {}
 
 
 class TuningStore(Protocol):
