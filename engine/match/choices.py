@@ -1,6 +1,6 @@
 """The space of a pass: every legal (rule, site, parameters), lazily. What is not preferred is in it too.
 
-A `Choice` is complete. A `Spot` is a rule at a site whose parameters are still open, one at a time: to look at its first
+A `Choice` is complete. A `Spot` is a rule at a site whose parameters are still open: to look at its first
 parameter costs the clauses before it, to take one value the clauses behind it, and its siblings nothing.
 """
 

@@ -26,6 +26,7 @@ REPEAT_FUEL = 64
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
 Pins = Mapping[str, Mapping[str, Any]]
+Fired = tuple[CompiledRule, Match, Program]  # the match stands in this program
 
 
 class Engine:
@@ -111,7 +112,7 @@ class Engine:
 
     def fire_at(
         self, step: PassStep, program: Program, number: int, target: Target
-    ) -> tuple[Program, int, tuple[tuple[CompiledRule, Match], ...]]:
+    ) -> tuple[Program, int, tuple[Fired, ...]]:
         """One pass in one kernel: the program after it, how many kernels that made, and what fired."""
         run = _Run(self, step, target, None, set(), [])
         made, kernels = run.kernel(program, number)
@@ -194,7 +195,7 @@ class _Run:
     target: Target
     trace: Trace | None
     done: set[str]
-    log: list[tuple[CompiledRule, Match]] | None = None  # what fired, for those who ask
+    log: list[Fired] | None = None  # for those who ask
     rules: list[tuple[CompiledRule, dict[str, Any]]] = field(init=False)
     repeat: bool = field(init=False)
 
@@ -259,7 +260,7 @@ class _Run:
                 made = len(new) - len(program) + used
                 if new[number : number + made] != program[number : number + used]:
                     if self.log is not None:
-                        self.log.append((rule, match))
+                        self.log.append((rule, match, program))
                     if self.trace is not None:
                         self.fired(rule, match, program[number : number + used], new[number : number + made], cleaned)
                     return new, used, rule.rule
