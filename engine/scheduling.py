@@ -1,13 +1,16 @@
-"""Loop IR to Tile IR: kernels with a remembered schedule get it, the others go through the passes in their default order."""
+"""Loop IR to Tile IR: kernels with a remembered schedule get it, the others go through the passes in their default
+order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from ..codegen.target import Target
+from ..ir.expr import Var
 from ..ir.program import Kernel
+from ..ir.substitute import substitute
+from .match.names import unused
 from .match.passes import Shaped, run_pipeline
 from .match.trace import Remark, Trace
 from .toolchain import Toolchain
@@ -65,19 +68,17 @@ def schedule_tiles(
     for origin in origins if trace is not None else ():
         trace.add(Remark("t", "store", origin.kernel, origin.text))  # type: ignore[union-attr]
     out: list[Kernel] = []
+    taken = names_of_all(loops)
     waiting: list[Kernel] = []  # neighbours without a remembered schedule: some rules look at several kernels
     for kernel, (made, _) in zip(loops, found, strict=True):
         if made is None:
             waiting.append(kernel)
             continue
-        out += [*_by_default(tuple(waiting), tools, target, trace, shaped), *made]
+        out += placed(_by_default(tuple(waiting), tools, target, trace, shaped), tuple(waiting), taken)
+        out += placed(made, (kernel,), taken)
         waiting = []
-    out += _by_default(tuple(waiting), tools, target, trace, shaped)
-    if disjoint(out):
-        return tuple(out), origins
-    shaped.clear()
-    said = "default order: remembered schedules of two kernels make the same name"
-    return _by_default(loops, tools, target, trace, shaped), tuple(Origin(k.name, "default", said) for k in loops)
+    out += placed(_by_default(tuple(waiting), tools, target, trace, shaped), tuple(waiting), taken)
+    return tuple(out), origins
 
 
 def _by_default(program: Program, tools: Toolchain, target: Target, trace: Trace | None, shaped: Shaped) -> Program:
@@ -89,11 +90,20 @@ def _by_default(program: Program, tools: Toolchain, target: Target, trace: Trace
     return program
 
 
-def disjoint(program: Sequence[Kernel]) -> bool:
-    """Whether all kernels have names of their own and every buffer is written by one of them.
+def names_of_all(kernels: Program) -> set[str]:
+    """The names of kernels and of their buffers."""
+    return {name for kernel in kernels for name in (kernel.name, *(p.name for p in (*kernel.ins, *kernel.outs)))}
 
-    A schedule is carried out in one kernel alone, so what it makes has names that are new in there only.
+
+def placed(made: Program, before: Program, taken: set[str]) -> Program:
+    """What became of some kernels, beside others: kernels and buffers that it made get names which nobody has taken.
+
+    A schedule is carried out without a look at its neighbours, so what it makes has names that are new among its own.
     """
-    kernels = [kernel.name for kernel in program]
-    written = [param.name for kernel in program for param in kernel.outs]
-    return len(set(kernels)) == len(kernels) and len(set(written)) == len(written)
+    own = names_of_all(made) - names_of_all(before)
+    again = {}
+    for name in sorted(own & taken):
+        again[name] = Var(unused(name, taken | own))
+        own.add(again[name].name)
+    taken |= own
+    return substitute(made, again)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .db_app import db_app
 
 INTERRUPTED = 130
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
+app.add_typer(db_app, name="db")
 
 Expression = Annotated[
     str | None,

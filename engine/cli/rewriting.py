@@ -25,7 +25,7 @@ from ..fuse.renaming import settle_renamings
 from ..match.passes import names_of, run_pipeline
 from ..match.passes import only as only_steps
 from ..match.terms import Evidence, TermRules, mentions_mat, rewrite_graph
-from ..match.trace import Event, Firing, Trace, lines_of
+from ..match.trace import Event, Trace, lines_of
 from ..rw.pipeline import PassStep
 from ..rw.rule import Rule, pass_name
 from ..toolchain import Toolchain

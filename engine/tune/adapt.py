@@ -1,4 +1,5 @@
-"""A schedule that was found for other sizes, tried on these: every firing where it is legal, the pass's default where not."""
+"""A schedule that was found for other sizes, tried on these: every firing where it is legal, the pass's default where
+not."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def _elsewhere(
     tools: Toolchain, step: PassStep, program: Program, decision: Decision, target: Target, numbers: Numbers,
     trace: Trace | None,
 ) -> Program | None:  # fmt: skip
-    """The same rule with the same values, at its old site or else at the first one; None where it is legal at neither."""
+    """The same rule with the same values, at its old site or else at the first one; None where it is legal at
+    neither."""
     try:
         return carried_out(tools, step, program, decision, target, numbers, trace)
     except DplcError:

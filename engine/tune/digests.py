@@ -2,16 +2,18 @@
 
 Which edits of rule files can change what an entry of the store means?
 
-- A rule that fires in the schedule, in its pattern, guards or template; also a `local` rule that its template calls: yes.
+- A rule that fires in the schedule, in its pattern, guards or template; also a `local` rule that its template calls:
+  yes.
 - A canonical rule: it may run after any firing, so every schedule depends on all of them.
 - A rule that makes the first Tile of a kernel, or changes its loops before: they fire by default and are not listed.
 - A rule on Kernel IR, or the order of those passes: they run after every schedule.
-- A rule that was offered and did not fire, or the order of the passes of Tile IR: no. The schedule says itself what fires, in
-  which order, and nothing else does; it may no longer be the best one, so a search looks again (`TuningKey.rules`).
+- A rule that was offered and did not fire, or the order of the passes of Tile IR: no. The schedule says itself what
+  fires, in which order, and nothing else does; it may no longer be the best one, so a search looks again
+  (`TuningKey.rules`).
 - Rules on the levels above: they change the kernel itself, and with it the key.
 - Documentation, examples, the texts of reasons, the place in the file: no.
-- A user's rule that the search was never offered, a rule or pass that a user's file takes out: the entry is not about this rule
-  set. Otherwise nobody who writes a rule would see it fire where a store is.
+- A user's rule that the search was never offered, a rule or pass that a user's file takes out: the entry is not about
+  this rule set. Otherwise nobody who writes a rule would see it fire where a store is.
 
 An edit of a fact or of the code generator comes with another version of dplc, which the key holds.
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ...ir.diagnostic import DplcError, UsageError
-from .entry import Entry
+from .entry import Entry, Measurement
 
 VERSION = 1
 
@@ -29,8 +29,14 @@ def export_lines(entries: Iterable[Entry]) -> str:
     return b"\n".join(lines).decode() + "\n"
 
 
+def export_attempts(measurements: Iterable[Measurement]) -> str:
+    """What was measured, with the features that a model computes with: a line of JSON each, sorted."""
+    return "".join(sorted(f"{msgspec.json.encode(one, order='deterministic').decode()}\n" for one in measurements))
+
+
 def import_lines(path: Path) -> list[Entry]:
-    """The entries of an export. Raises UsageError for a file that cannot be read, DplcError with the line that is wrong."""
+    """The entries of an export. Raises UsageError for a file that cannot be read, DplcError with the line that is
+    wrong."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

@@ -1,7 +1,7 @@
 """Kernels that differ in their sizes only: what a schedule found for one of them may be tried on another.
 
-`engine.fuse.key` tells kernels apart by structure and sizes. Here the sizes are taken out: a family is the structure with
-every number left out (extents, offsets, and constants such as 1/n), and the extents are the sizes that were in it.
+`engine.fuse.key` tells kernels apart by structure and sizes. Here the sizes are taken out: a family is the structure
+with every number left out (extents, offsets, and constants such as 1/n), and the extents are the sizes that were in it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def extents(kernel: Kernel) -> tuple[int, ...]:
 
 
 def distance(one: Sequence[int], other: Sequence[int]) -> float:
-    """How far two shapes of a family are apart, in octaves summed over the extents; infinite where no one should try."""
+    """How far two shapes of a family are apart, in octaves summed over the extents; infinite where no one should
+    try."""
     if len(one) != len(other):
         return math.inf
     octaves = [abs(math.log2(max(a, 1) / max(b, 1))) for a, b in zip(one, other, strict=True)]

@@ -1,7 +1,7 @@
 """Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.
 
-Looking one up takes tens of microseconds. A schedule of other sizes is taken only where the model says that it is no slower than
-the default order; that is found out once for each kernel and process.
+Looking one up takes tens of microseconds. A schedule of other sizes is taken only where the model says that it is no
+slower than the default order; that is found out once for each kernel and process.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..toolchain import Toolchain
 from .adapt import adapt
 from .entry import Entry
 from .family import distance
+from .limits import predicted_registers, refusal
 from .protocol import TuningKey, key_of
 from .schedule import replay
 from .store import Store, default_path
@@ -130,11 +131,12 @@ class Recorded:
 
 def _seconds(program: Program, tools: Toolchain, target: Target) -> float:
     """What the model says of kernels of Tile IR, infinite where one cannot be launched."""
-    made = tuple(materialise(kernel, target) for kernel in program)
-    counted = [census(one) for one in run_pipeline(tools.engine, tools.pipelines["kernel"], made, target)]
-    if any(one.shared > target.smem or one.threads > 1024 for one in counted):
+    if refusal(program, target) is not None:
         return float("inf")
-    return sum(predict(one, target).seconds for one in counted)
+    made = tuple(materialise(kernel, target) for kernel in program)
+    lowered = run_pipeline(tools.engine, tools.pipelines["kernel"], made, target)
+    registers = [predicted_registers(program, number, target) for number in range(len(program))]
+    return sum(predict(census(one, n), target).seconds for one, n in zip(lowered, registers, strict=True))
 
 
 # ---- for people

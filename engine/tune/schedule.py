@@ -18,6 +18,7 @@ from ..match.context import kinds
 from ..match.passes import Shaped, note_shaped, run_pipeline
 from ..match.trace import Firing, Trace
 from ..rw.pipeline import PassStep
+from ..rw.rule import pass_name
 from ..toolchain import Toolchain
 from .protocol import Decision, Schedule
 
@@ -108,7 +109,8 @@ def fired(step: PassStep, choice: Choice, trace: Trace | None) -> Program:
     if trace is not None:
         before, after = (tuple(k for k in one if k not in other) for one, other in _both(choice.program, made))
         rule, label = choice.rule.rule, step.label or step.name
-        where = (label, rule.name, rule.location, choice.kernel, choice.where)
+        marker = rule.file if pass_name(rule.file) == label else label
+        where = (marker, rule.name, rule.location, choice.kernel, choice.where)
         trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
     return made
 

@@ -1,8 +1,9 @@
 """The tables of the store, and how a store of an earlier version becomes one of this version.
 
-entries: the best schedule of a kernel, a row for each basis: what was predicted and what was measured never share one. used is
-a digest of `rules` below; `used_rules` are the digests of the rules that the schedule depends on (`digests.py`), `own_rules` the
-rules of users that it was offered; `rules` is the digest of all rules at that time. attempts: everything a search tried.
+entries: the best schedule of a kernel, a row for each basis: what was predicted and what was measured never share one.
+used_rules: digests of the rules that the schedule depends on (`digests.py`), and `used` a digest of them; own_rules: the
+rules of users that the search was offered; rules: the digest of all rules at that time. updated: seconds since 1970.
+attempts: everything that searches tried.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ STEPS = (
     CREATE TABLE entries (
         id INTEGER PRIMARY KEY,
         kernel TEXT NOT NULL, family TEXT NOT NULL, extents TEXT NOT NULL, device TEXT NOT NULL, arch TEXT NOT NULL,
-        tools TEXT NOT NULL, rules TEXT NOT NULL, used TEXT NOT NULL, used_rules TEXT NOT NULL, own_rules TEXT NOT NULL,
+        tools TEXT NOT NULL, rules TEXT NOT NULL,
+        used TEXT NOT NULL, used_rules TEXT NOT NULL, own_rules TEXT NOT NULL,
         basis TEXT NOT NULL CHECK (basis IN ('predicted', 'measured')),
         seconds REAL NOT NULL CHECK (seconds > 0), default_seconds REAL NOT NULL,
-        schedule TEXT NOT NULL, search TEXT NOT NULL, seed INTEGER NOT NULL, tries INTEGER NOT NULL, checked TEXT NOT NULL, details TEXT NOT NULL, updated INTEGER NOT NULL,
+        schedule TEXT NOT NULL, search TEXT NOT NULL, seed INTEGER NOT NULL, tries INTEGER NOT NULL,
+        checked TEXT NOT NULL, details TEXT NOT NULL, updated INTEGER NOT NULL,
         UNIQUE (kernel, device, arch, basis, used, tools)
     );
     CREATE INDEX entries_by_family ON entries (family, device, arch);
@@ -64,7 +67,8 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """The version of a store, 0 for a new file. Raises NewerStoreError, and sqlite3.DatabaseError for another's database."""
+    """The version of a store, 0 for a new file. Raises NewerStoreError, and sqlite3.DatabaseError for another's
+    database."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     foreign = application != APPLICATION and (version or connection.execute("SELECT 1 FROM sqlite_master").fetchone())

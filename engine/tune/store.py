@@ -2,13 +2,14 @@
 
     $DPLC_CACHE_DIR/tuning.sqlite, else in the user's cache directory for dplc; `--db FILE` names another
 
-It runs in WAL mode and every result is a transaction of its own, so that a process may be killed at any moment, readers never
-wait, and two tuners take turns. Where it cannot be written (a full disk, a file that is damaged or of a later version) the search
-goes on: one line says so, results stay in memory, are tried again with each later one, and are written to a file beside the
-store at the end, which `dplc db import` reads. A store is never deleted or overwritten because it cannot be read.
+It runs in WAL mode and every result is a transaction of its own, so that a process may be killed at any moment, readers
+never wait, and two tuners take turns. Where it cannot be written (a full disk, a file that is damaged or of a later
+version) the search goes on: one line says so, results stay in memory, are tried again with each later one, and are
+written to a file beside the store at the end, which `dplc db import` reads. A store is never deleted or overwritten
+because it cannot be read.
 
-The key of an entry is the kernel's structural hash (structure, shape and dtypes), the device, the rules that the schedule depends
-on (`digests.py`), the tools and the basis. Predicted and measured entries are never compared.
+The key of an entry is the kernel's structural hash (structure, shape and dtypes), the device, the rules that the
+schedule depends on (`digests.py`), the tools and the basis. Predicted and measured entries are never compared.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ...codegen.cache import cache_directory
 from ...ir.diagnostic import InternalError
 from ..rw.rule import RuleSet
 from .digests import digests_of
-from .entry import ATTEMPT_COLUMNS, COLUMNS, Entry, attempt_row, entry_of, from_row, to_row
+from .entry import ATTEMPT_COLUMNS, COLUMNS, Entry, Measurement, attempt_row, entry_of, from_row, to_row
 from .exchange import export_lines
 from .protocol import Attempt, Tuned, TuningKey
 from .schema import NewerStoreError, migrate, version_of
@@ -86,7 +87,9 @@ class Store:
         used = self.digests.used(tuned.schedule) if self.digests is not None else {}
         own = tuple(sorted(self.digests.own)) if self.digests is not None else ()
         entry = entry_of(key, tuned, used, own)
-        mine = [one for one in self.unsaved if (one.kernel, one.device, one.basis) == (key.kernel, key.device, tuned.basis)]
+        mine = [
+            one for one in self.unsaved if (one.kernel, one.device, one.basis) == (key.kernel, key.device, tuned.basis)
+        ]
         if any(one.seconds <= entry.seconds for one in mine):
             return False
         kept = self._attempt(lambda db: self._replace(db, entry))
@@ -145,7 +148,7 @@ class Store:
 
     def holds(self, entry: Entry, key: TuningKey) -> bool:
         """Whether the rules still say what they said when the entry was made, and no rule of a user's is new to it."""
-        if self.digests is None or entry.rules == key.rules:
+        if self.digests is None or entry.rules == key.rules or not entry.used_rules:
             return entry.rules == key.rules
         return self.digests.own <= set(entry.own_rules) and self.digests.hold(entry.used_rules)
 
@@ -162,6 +165,28 @@ class Store:
         }  # fmt: skip
         found = self._attempt(lambda db: {name: int(db.execute(sql).fetchone()[0]) for name, sql in asked.items()})
         return dict.fromkeys(asked, 0) if found is None else found
+
+    def measurements(self) -> list[Measurement]:
+        """Every attempt that was measured and kept the features of its kernels."""
+        command = "SELECT kernel, program, device, seconds, tools, details FROM attempts WHERE basis = 'measured'"
+        rows = self._attempt(lambda db: list(db.execute(f"{command} AND status = 'ok' ORDER BY id")))
+        out = []
+        for row in rows or ():
+            launches = msgspec.json.decode(row["details"]).get("launches")
+            if launches:
+                values = {name: row[name] for name in ("kernel", "program", "device", "seconds")}
+                out.append(Measurement(**values, launches=launches, about=row["tools"]))
+        return out
+
+    def prune(self, attempts: bool, dry_run: bool = False) -> dict[str, int]:
+        """Remove entries that do not hold under the rules in force; and all attempts if wished. How many went."""
+        assert self.digests is not None
+        rules = self.digests.rules.digest
+        entries = [one for one in self.select() if not self.holds(one, msgspec.structs.replace(one.key, rules=rules))]
+        gone = {"entries": len(entries), "attempts": self.counts()["attempts"] if attempts else 0}
+        if not dry_run:
+            self._attempt(lambda db: _remove(db, entries, attempts))
+        return gone
 
     def add(self, entries: Iterable[Entry]) -> int:
         """Merge entries of another store, all or none: how many were new or better than what is there.
@@ -286,6 +311,17 @@ def _rows(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> 
     """Entries by a condition; `where` is a text of ours."""
     for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries WHERE {where} ORDER BY id", values):
         yield from_row(row)
+
+
+def _remove(connection: sqlite3.Connection, entries: Iterable[Entry], attempts: bool) -> None:
+    where = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND used = ? AND tools = ?"
+    with _transaction(connection):
+        for one in entries:
+            values = (one.kernel, one.device, one.arch, one.basis, one.used, one.tools)
+            connection.execute(f"DELETE FROM entries WHERE {where}", values)
+        if attempts:
+            connection.execute("DELETE FROM attempts")
+    connection.execute("VACUUM")
 
 
 def _insert(connection: sqlite3.Connection, entry: Entry) -> None:

@@ -12,12 +12,10 @@ from dplc.codegen.target import Target, target
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
 from dplc.engine.front.capture import capture
 from dplc.engine.match.choices import choices
-from dplc.engine.match.passes import run_pipeline
-from dplc.engine.match.trace import Trace
-from dplc.engine.rw.rule import pass_name
 from dplc.engine.toolchain import Toolchain
 from dplc.engine.tune.protocol import Decision, Schedule
-from dplc.engine.tune.schedule import decision, numbers_of, untiled, written
+from dplc.engine.tune.schedule import decision, numbers_of, untiled
+from dplc.engine.tune.space import Space, Start
 from dplc.ir.program import Kernel
 
 H200 = target("h200")
@@ -55,12 +53,5 @@ def written_down(
 
 def default_schedule(tools: Toolchain, kernel: Kernel, machine: Target = H200) -> tuple[Schedule, tuple[Kernel, ...]]:
     """The default order, firing by firing."""
-    trace, numbers = Trace(), numbers_of((kernel,))
-    program = run_pipeline(tools.engine, tools.pipelines["tile"], (kernel,), machine, trace.at("tile"))
-    out = []
-    for firing in trace.firings:
-        label = pass_name(firing.label)
-        if label not in ("tileify",):
-            values = {name: written(value, numbers) for name, value in firing.parameters.items()}
-            out.append(Decision(label, firing.rule, firing.where, values))
-    return tuple(out), program
+    candidate = Space(tools, (Start((kernel,)),), machine).default()
+    return candidate.schedule, candidate.tile
