@@ -25,6 +25,7 @@ from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
 from .match.terms import Evidence, rewrite_graph
 from .match.trace import Trace
+from .scheduling import Book, Origin, schedule_tiles
 from .sharing import Sharing, share, steps
 from .toolchain import Toolchain
 from .tracing import trace_algebra, trace_fusion, trace_lowering
@@ -37,7 +38,8 @@ class Compilation:
     """A program at every stage. timings: milliseconds per stage; trace: what the rules did, if it was asked for.
 
     tensor is the program after algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels
-    hold every kernel once, however often the program launches it; launched says which, for every launch.
+    hold every kernel once, however often the program launches it; launched says which, for every launch. origins: where
+    their schedules come from; empty if no store was asked.
     """
 
     captured: Capture
@@ -51,6 +53,7 @@ class Compilation:
     launched: tuple[int, ...]
     timings: dict[str, float] = field(default_factory=dict)
     trace: Trace | None = None
+    origins: tuple[Origin, ...] = ()
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -94,22 +97,20 @@ class Stopwatch:
 
 
 def compile_captured(
-    captured: Capture,
-    tools: Toolchain,
-    target: Target,
-    trace: Trace | None = None,
-    capture_ms: float = 0.0,
-    watch: Stopwatch | None = None,
-) -> Compilation:
-    """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
+    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0,
+    watch: Stopwatch | None = None, book: Book | None = None,
+) -> Compilation:  # fmt: skip
+    """Compile a captured program. book: remembered schedules. Raises DplcError where a rule set or a target cannot."""
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
     shared = share(plan.kernels)
-    tile, kernels, cuda = schedule(shared.kernels, tools, target, trace, watch)
+    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, trace, watch, book)
     with watch.stage("cuda"):
         program, launched = launch_plan(plan, shared, kernels, cuda, folded.kinds)
-    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace)
+    return Compilation(
+        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins
+    )
 
 
 def cut_into_kernels(
@@ -134,22 +135,20 @@ def cut_into_kernels(
 
 
 def schedule(
-    loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...]]:
-    """Loop IR to Tile IR, Kernel IR and CUDA."""
+    loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
+    book: Book | None = None,
+) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:  # fmt: skip
+    """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from."""
     shaped: dict[str, list[str]] = {}
-
-    def run(pipeline: str, program: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        events = trace.at(pipeline) if trace is not None else None
-        return run_pipeline(tools.engine, tools.pipelines[pipeline], program, target, events, shaped)
-
     with watch.stage("tile"):
-        tile = run("tile", run("loop", loops))
+        tile, origins = schedule_tiles(loops, tools, target, trace, shaped, book)
     with watch.stage("kernel"):
-        kernels = run("kernel", tuple(materialise(kernel, target) for kernel in tile))
+        made = tuple(materialise(kernel, target) for kernel in tile)
+        events = trace.at("kernel") if trace is not None else None
+        kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
     with watch.stage("cuda"):
         cuda = tuple(print_cuda(kernel, tuple(dict.fromkeys(shaped.get(kernel.name, ())))) for kernel in kernels)
-    return tile, kernels, cuda
+    return tile, kernels, cuda, origins
 
 
 def launch_plan(
