@@ -17,6 +17,7 @@ from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
+from .egraph.candidate import Candidate, Prepared
 from .front.capture import Capture, check_extents
 from .front.constants import fold
 from .front.lower import lower
@@ -54,6 +55,7 @@ class Compilation:
     timings: dict[str, float] = field(default_factory=dict)
     trace: Trace | None = None
     origins: tuple[Origin, ...] = ()
+    prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -97,26 +99,59 @@ class Stopwatch:
 
 
 def compile_captured(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0,
-    watch: Stopwatch | None = None, book: Book | None = None,
-) -> Compilation:  # fmt: skip
-    """Compile a captured program. book: remembered schedules. Raises DplcError where a rule set or a target cannot."""
+    captured: Capture,
+    tools: Toolchain,
+    target: Target,
+    trace: Trace | None = None,
+    capture_ms: float = 0.0,
+    watch: Stopwatch | None = None,
+    book: Book | None = None,
+    explore: Explore | None = None,
+) -> Compilation:
+    """Compile a captured program. book: remembered schedules. explore: chooses spelling and cuts; else the rules do.
+
+    Raises DplcError where a rule set or a target cannot.
+    """
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
-    folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
+    prepared: tuple[Prepared, ...] = ()
+    if explore is None:
+        folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
+    else:
+        values = values_of(captured, tools, target, trace, watch)
+        with watch.stage("fusion"):
+            chosen = explore(values)
+            folded, graph, prepared = values.captured, chosen.graph, chosen.prepared
+            plan = chosen.plan(values.results)
     shared = share(plan.kernels)
     tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, trace, watch, book)
     with watch.stage("cuda"):
         program, launched = launch_plan(plan, shared, kernels, cuda, folded.kinds)
     return Compilation(
-        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins
+        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins, prepared
     )
 
 
-def cut_into_kernels(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
-) -> tuple[Capture, TensorGraph, Plan]:
-    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
+@dataclass(frozen=True)
+class Values:
+    """A program as values, before anything is stored. origins: the torch op of each term; results: torch's types."""
+
+    captured: Capture
+    graph: TensorGraph
+    origins: dict[Any, str]
+    results: tuple[TensorType, ...]
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The inputs that are known when the program is loaded."""
+        return frozenset(name for name, kind in self.captured.kinds.items() if kind != "input")
+
+
+Explore = Callable[[Values], Candidate]
+
+
+def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch) -> Values:
+    """Torch IR to Tensor IR, simplified, with constants folded."""
     with watch.stage("torch"):
         folded = fold(captured)
         check_extents(folded)
@@ -127,11 +162,19 @@ def cut_into_kernels(
         settled = settle_renamings(lowered.graph, lowered.origins)
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph)
+    results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
+    return Values(folded, graph, lowered.origins, results)
+
+
+def cut_into_kernels(
+    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
+) -> tuple[Capture, TensorGraph, Plan]:
+    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
+    values = values_of(captured, tools, target, trace, watch)
     with watch.stage("fusion"):
-        results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-        plan = compile_graph(graph, tools.fusion, target, lowered.origins, results)
-        trace_fusion(trace, plan, graph, tools.fusion.rules)
-    return folded, graph, plan
+        plan = compile_graph(values.graph, tools.fusion, target, values.origins, values.results)
+        trace_fusion(trace, plan, values.graph, tools.fusion.rules)
+    return values.captured, values.graph, plan
 
 
 def schedule(

@@ -27,10 +27,11 @@ def compile_expression(
     settings: list[str],
     seed: int,
     database: Database,
+    explore: bool = False,
 ) -> None:
     """`dplc compile`"""
     stage = stage_named(ir or "cuda")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose, database)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose, database, explore)
     if as_json:
         print_json(_compile_record(compilation, None if ir is None else stage))
         return
@@ -52,14 +53,20 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
 
 def run_expression(
     text: str, device: str | None, seed: int, out: Path | None, as_json: bool, target: str | None, rules: list[Path],
-    settings: list[str], verbose: int, database: Database,
+    settings: list[str], verbose: int, database: Database, explore: bool = False,
 ) -> None:  # fmt: skip
     """`dplc run`"""
     chosen = choose_device(device)
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose, database)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose, database, explore)
     print_trace(compilation, 0 if as_json else verbose)
+    report_run(compilation, chosen, out, as_json)
+
+
+def report_run(compilation: Compilation, device: str | None, out: Path | None, as_json: bool) -> None:
+    """Run what was compiled and print how far it is from float64. Raises DplcError where that is too far."""
+    chosen = choose_device(device)
     results, notes, elapsed = _execute(compilation, chosen)
     captured = compilation.captured
     references = run_reference(captured, captured.tensors)
