@@ -25,6 +25,7 @@ from .reference import run_reference
 from .rw.pipeline import describe
 from .rw.rule import RuleSet
 from .toolchain import Settings, Toolchain, toolchain
+from .tune.recorded import book_for
 
 DEVICES = ("cuda", "emulator", "reference")
 
@@ -140,12 +141,15 @@ def compile(
     target: str | Target | None = None,
     settings: Settings | None = None,
     trace: bool = True,
+    db: str | Path | bool | None = None,
 ) -> Compiled:
     """Compile a function or a module for arguments of these shapes and dtypes.
 
     device: cuda, emulator or reference; the GPU if there is one, else the emulator. rules: a rule file or folder,
     several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device name. settings:
-    {rule: {parameter: value}}. trace: keep what the rules did. Raises DplcError for what cannot be compiled.
+    {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are replayed (None:
+    the user's own; False: none; `Compiled.compilation.origins` says what came of it). Raises DplcError for what cannot
+    be compiled.
     """
     chosen = choose_device(device)
     tools = _tools(rules, settings)
@@ -153,7 +157,8 @@ def compile(
     start = time.perf_counter()
     captured = capture(function, example_inputs)
     elapsed = (time.perf_counter() - start) * 1e3
-    compilation = compile_captured(captured, tools, machine, Trace() if trace else None, elapsed)
+    book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    compilation = compile_captured(captured, tools, machine, Trace() if trace else None, elapsed, book=book)
     return Compiled(compilation, chosen, function)
 
 

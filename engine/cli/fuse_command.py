@@ -51,10 +51,12 @@ def fuse_expression(
         write_page(wanted.html, text, made, found)
     if wanted.ir is not None or wanted.run:
         chosen = _chosen(found, wanted.candidate or 1)
-        compilation = compile_captured(captured, tools, machine, None, elapsed, lambda _: chosen)
+        compilation = compile_captured(captured, tools, machine, None, elapsed, explore=lambda _: chosen)
         show_one(compilation, wanted)
     elif wanted.as_json:
-        print_json({"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"})
+        print_json(
+            {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
+        )
     else:
         write(table(found, machine.name, values))
 
@@ -85,7 +87,9 @@ def table(found: list[Candidate], device: str, values: Values) -> str:
         if c.problem:
             made += f"; cannot be lowered: {c.problem}"
         lines.append(f"{number:>3} {c.kernels:>7} {c.bytes / 1e6:>7.2f} MB {c.predicted_us:>9.1f} us  {made}")
-    lines.append(f"times are predicted for {device} by the model, of the kernels that the rules make; nothing was measured")
+    lines.append(
+        f"times are predicted for {device} by the model, of the kernels that the rules make; nothing was measured"
+    )
     return "\n".join(lines) + "\n"
 
 
