@@ -21,6 +21,7 @@ from ..fuse.kernels import Plan, plan
 from ..fuse.rules import FusionRules
 from .candidate import Candidate, Prepared
 from .credit import needed_rules
+from .exact import SMALL, Exact
 from .export import Exported
 from .graph import as_written
 from .lowered import Lowering
@@ -114,6 +115,8 @@ class Exploration:
         rules = search.as_written(self._rule_stores(problem, graph.of))
         greedy = min(search.greedy(), rules, key=lambda e: e.score)
         found = search.explore(greedy)
+        if graph.enodes <= SMALL:
+            found = [Exact(extraction, found[0]).search().best, *found]
         trial = Trial(problem, search, self.plan, self.lowering)
         found = trial.settled([*found, greedy, rules])
         return Solved(search, found)
