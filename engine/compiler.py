@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from ..codegen.cuda import print_cuda
 from ..codegen.kernel import Buffer, CudaKernel, Program
 from ..codegen.materialise import materialise
+from ..codegen.memory_plan import with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
@@ -24,6 +25,7 @@ from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
 from .match.terms import Evidence, rewrite_graph
 from .match.trace import Trace
+from .sharing import Sharing, share, steps
 from .toolchain import Toolchain
 from .tracing import trace_algebra, trace_fusion, trace_lowering
 
@@ -34,7 +36,8 @@ STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
 class Compilation:
     """A program at every stage. timings: milliseconds per stage; trace: what the rules did, if it was asked for.
 
-    tensor is the program after algebra, plan the same cut into kernels (its kernels are Loop IR).
+    tensor is the program after algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels
+    hold every kernel once, however often the program launches it; launched says which, for every launch.
     """
 
     captured: Capture
@@ -45,6 +48,7 @@ class Compilation:
     kernels: tuple[Kernel, ...]
     cuda_kernels: tuple[CudaKernel, ...]
     program: Program
+    launched: tuple[int, ...]
     timings: dict[str, float] = field(default_factory=dict)
     trace: Trace | None = None
 
@@ -69,33 +73,43 @@ class Compilation:
 
     @property
     def cuda(self) -> str:
-        """The CUDA text of all kernels in launch order."""
+        """The CUDA text of all kernels in the order of their first launch."""
         return "\n".join(kernel.text for kernel in self.cuda_kernels)
 
 
 class Stopwatch:
-    """Milliseconds per stage."""
+    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[str, int, int], None] | None = None) -> None:
         self.timings: dict[str, float] = {}
+        self._begun = begun
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        if self._begun is not None:
+            self._begun(name, len(self.timings), len(STAGES))
         start = time.perf_counter()
         yield
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
 def compile_captured(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0
+    captured: Capture,
+    tools: Toolchain,
+    target: Target,
+    trace: Trace | None = None,
+    capture_ms: float = 0.0,
+    watch: Stopwatch | None = None,
 ) -> Compilation:
     """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
-    watch = Stopwatch()
+    watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
-    tile, kernels, cuda = schedule(plan.kernels, tools, target, trace, watch)
-    program = launch_plan(plan, kernels, cuda, folded.kinds)
-    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, watch.timings, trace)
+    shared = share(plan.kernels)
+    tile, kernels, cuda = schedule(shared.kernels, tools, target, trace, watch)
+    with watch.stage("cuda"):
+        program, launched = launch_plan(plan, shared, kernels, cuda, folded.kinds)
+    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace)
 
 
 def cut_into_kernels(
@@ -139,28 +153,31 @@ def schedule(
 
 
 def launch_plan(
-    plan: Plan, kernels: tuple[Kernel, ...], cuda: tuple[CudaKernel, ...], kinds: Mapping[str, str]
-) -> Program:
-    """Kernels in order and the buffers they touch. A schedule may add kernels and buffers between them (split-K)."""
+    plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...], cuda: tuple[CudaKernel, ...], kinds: Mapping[str, str]
+) -> tuple[Program, tuple[int, ...]]:
+    """Launches in order with the buffers they touch, and the index of each launch's kernel.
+
+    A schedule may add kernels, and buffers between them (split-K).
+    """
+    made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
     known = {param.name for param in (*plan.inputs, *plan.outputs)}
-    between: dict[str, Param] = {}
-    for kernel in kernels:
-        for param in (*kernel.ins, *kernel.outs):
-            if param.name not in known:
-                between.setdefault(param.name, param)
-    bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, cuda, strict=True))
-    return Program(
-        cuda,
+    read = {name for step in made.steps for name in step.buffers.values()} - known
+    between = [param for param in (*plan.temporaries, *made.between) if param.name in read]
+    program = Program(
+        tuple(cuda[step.index] for step in made.steps),
         tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) == "input"),
         tuple(map(buffer, plan.outputs)),
         tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) != "input"),
-        tuple(map(buffer, between.values())),
-        bindings,
+        tuple(map(buffer, between)),
+        tuple(
+            tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
+        ),
     )
+    return with_arena(program), tuple(step.index for step in made.steps)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
-    """The buffers that a kernel's parameters stand for: a tensor map stands for the buffer it describes."""
+    """The buffers, by the kernel's own names, that its parameters stand for: a tensor map's is what it describes."""
     names = [param.name for param in (*kernel.ins, *kernel.outs)]
     place = {param.name: name for param, name in zip(made.params, names, strict=False)}
     return (*names, *(place[param.box.source] for param in made.params if param.box is not None))

@@ -186,6 +186,29 @@ class DeviceBuffer:
             self._free(self.address, self.buffer.nbytes)
 
 
+class DeviceSlice(DeviceBuffer):
+    """A buffer inside of a larger one. It has no guards of its own: what is beside it may be in use."""
+
+    def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
+        self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
+        carrier = np.dtype(DTYPES[buffer.dtype].numpy)
+        raw = whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes]
+        self.array = raw.view(carrier).reshape(buffer.shape)
+
+    def spoil(self) -> None:
+        """Fills it with poison, as what was never written."""
+        self.array.reshape(-1).view(np.uint8).fill(0xFF)
+
+    def protect(self, writable: bool) -> None:
+        raise NotImplementedError("a part of a buffer cannot be protected")
+
+    def spoiled_bytes(self) -> int:
+        return 0
+
+    def __del__(self) -> None:  # the whole frees the memory
+        return
+
+
 @dataclass(frozen=True)
 class LaunchOptions:
     """How to run a grid; none of it changes what a right kernel computes.

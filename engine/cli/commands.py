@@ -63,7 +63,7 @@ def run_expression(
     absolute, relative = errors(results, references)
     ok = accepted(results, references, captured.reference)
     if out is not None:
-        _save(out, results)
+        save_outputs(out, results)
     for note in notes:
         print_note(f"note: {note}")
     kernels = compilation.cuda_kernels if chosen != "reference" else ()
@@ -117,7 +117,8 @@ def _run_report(
     return "\n".join(lines) + "\n"
 
 
-def _save(path: Path, results: list[Any]) -> None:
+def save_outputs(path: Path, results: list[Any]) -> None:
+    """Outputs as out0, out1, .. in a file of numpy's. Raises DplcError."""
     import numpy as np
 
     try:

@@ -39,6 +39,7 @@ from ..match.passes import run_pipeline
 from ..match.trace import Trace
 from ..reference import accepted, run_reference
 from ..rw.pipeline import PassStep
+from ..sharing import share
 from ..toolchain import Toolchain
 
 # Passes of the library that no default line names, and the passes that they stand before.
@@ -88,7 +89,8 @@ class Space:
     def __init__(self, captured: Capture, tools: Toolchain, target: Target) -> None:
         self._captured, self._tools, self._target = captured, tools, target
         self._folded, _, self._plan = cut_into_kernels(captured, tools, target, None, Stopwatch())
-        self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._plan.kernels, target)
+        self._shared = share(self._plan.kernels)
+        self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._shared.kernels, target)
 
     @functools.cached_property
     def _reference(self) -> list[Any]:
@@ -103,7 +105,8 @@ class Space:
             cuda = tuple(print_cuda(kernel) for kernel in kernels)
         except DplcError as error:
             return Drawn(seed, log, refused=error.what)
-        return Drawn(seed, log, None, launch_plan(self._plan, kernels, cuda, self._folded.kinds), turns(tiles))
+        program, _ = launch_plan(self._plan, self._shared, kernels, cuda, self._folded.kinds)
+        return Drawn(seed, log, None, program, turns(tiles))
 
     @functools.cached_property
     def _task(self) -> str:
