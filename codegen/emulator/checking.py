@@ -154,7 +154,9 @@ def _same(
 ) -> None:
     different = int((_bytes(first) != _bytes(again)).any(axis=1).sum())
     if different:
-        raise EmulatorError(f"kernel `{kernel.name}` gives other values for {different} elements of `{name}`: order {order}")
+        raise EmulatorError(
+            f"kernel `{kernel.name}` gives other values for {different} elements of `{name}`: order {order}"
+        )
 
 
 def _own(param: KernelParam, buffer: DeviceBuffer) -> DeviceBuffer:

@@ -48,7 +48,8 @@ BESIDE = {
     "xor_smem": ("pad_smem",),
 }
 NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
-BOLDNESS = (0.15, 0.4, 1.0)  # how often a pass of a point does otherwise than by default: deep schedules need most of it
+# How often a pass of a point does otherwise than by default: deep schedules need most of the default order.
+BOLDNESS = (0.15, 0.4, 1.0)
 BESIDE_AT_LEAST = 0.6  # the same for the passes beside
 SKIPPED = 0.2  # how often it then does nothing
 LOOKED_AT = 4096  # choices of a pass

@@ -31,7 +31,7 @@ import torch
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.suite.bench import versions
-from dplc.engine.suite.extents import Points, reduced
+from dplc.engine.suite.extents import KEPT, LONG, LONGEST, SHORT, Points, reduced
 from dplc.engine.suite.schedules import processor_seconds
 from dplc.engine.suite.suite_file import Case, read_suite
 from dplc.engine.toolchain import toolchain
@@ -122,43 +122,44 @@ def limit(refusal: str) -> str:
 
 def checked(tasks: list[Task], workers: int, records: Path) -> Iterator[dict[str, Any]]:
     """What came of the tasks, in order, with progress on stderr."""
-    before, wanted, start = len(known(records)), sum(t.points * len(t.names) for t in tasks), time.monotonic()
+    before, start = len(known(records)), time.monotonic()
     with ProcessPoolExecutor(workers) as pool:
         jobs = [pool.submit(check_case, task) for task in tasks]
         for number, job in enumerate(jobs):
             while wait([job], timeout=10).not_done:
                 done, minutes = len(known(records)) - before, (time.monotonic() - start) / 60
-                line = f"{done} programs checked in {minutes:.1f} minutes; case {number + 1} of {len(jobs)}, {wanted} points"
+                line = f"{done} programs checked in {minutes:.1f} minutes; case {number + 1} of {len(jobs)}"
                 print(line, file=sys.stderr, flush=True)
             yield job.result()
 
 
 def show(found: dict[str, Any]) -> None:
     """One line for a case, and its faults."""
-    spent = sum(sum(part.values()) for part in found["seconds"])
+    took = sum(sum(part.values()) for part in found["seconds"])
     others = f" and {len(found['cases']) - 1} more" if len(found["cases"]) > 1 else ""
     print(
         f"{found['cases'][0] + others:44} {found['points']:3} points, {found['kernels']:3} kernels, "
-        f"{found.get('beyond a limit', 0):3} beyond a limit, {len(found['faults'])} faults, {spent:.1f} s",
+        f"{found.get('beyond a limit', 0):3} beyond a limit, {len(found['faults'])} faults, {took:.1f} s",
         flush=True,
     )
     for fault in found["faults"]:
         print(f"  seed {fault['seed']}, {fault['sizes']}: {fault['fault']}\n    " + "\n    ".join(fault["choices"]))
 
 
-def spent(found: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Processor seconds per point by phase: median, 90 %, sum."""
+def per_point(found: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Processor seconds of a point by phase: median, 90 %, sum."""
     points = [point for case in found for point in case["seconds"]]
-    phases = {"all": [sum(p.values()) for p in points]}
-    phases |= {name: [p.get(name, 0.0) for p in points] for name in ("draw", "build", "run", "compare")}
-    return {
-        name: {
+    phases = {"all": [sum(point.values()) for point in points]}
+    phases |= {name: [point.get(name, 0.0) for point in points] for name in ("draw", "build", "run", "compare")}
+    out = {}
+    for name, values in phases.items():
+        nine_tenths = statistics.quantiles([*values, *values], n=10, method="inclusive")[8]
+        out[name] = {
             "median": round(statistics.median(values), 4),
-            "p90": round(statistics.quantiles(values, n=10, method="inclusive")[8], 4) if len(values) > 1 else values[0],
+            "p90": round(nine_tenths, 4),
             "sum": round(sum(values), 1),
         }
-        for name, values in phases.items()
-    }  # fmt: skip
+    return out
 
 
 def summary(found: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
@@ -170,66 +171,69 @@ def summary(found: list[dict[str, Any]], options: argparse.Namespace) -> dict[st
     def added(name: str) -> dict[str, int]:
         return dict(sum((Counter(case[name]) for case in found), Counter()).most_common())
 
-    command = "examples/benches/check_schedules.py"
     given = {"--points": options.points, "--seed": options.seed, "--target": options.target}
+    command = ["python", "examples/benches/check_schedules.py", *(str(part) for item in given.items() for part in item)]
+    faults = [fault for case in found for fault in case["faults"]]
+    apart = ("seconds", "rules", "faults", "refusals")
     return {
-        "date": time.strftime("%Y-%m-%d"),
-        "command": shlex.join(["python", command, *(str(part) for item in given.items() for part in item)]),
-        "suite": options.suite.name,
-        "versions": versions(toolchain()),
-        "rules": toolchain().rules.digest,
-        "shapes": sum(len(case["cases"]) for case in found),
-        "shapes_at_reduced_extents": len(found),
-        "points_per_shape": options.points,
-        "points": total("points"), "kernels": total("kernels"), "with_a_ring": total("with a ring"),
-        "drawn": total("drawn"), "beyond_a_limit": total("beyond a limit"), "drawn_before": total("drawn before"),
-        "short_rings": total("short rings"),
-        "findings": total_faults(found),
-        "refusals": added("refusals"),
-        "processor_seconds": spent(found),
-        "rules_fired": added("rules"),
-        "faults": [fault for case in found for fault in case["faults"]],
-        "cases": [{name: value for name, value in case.items() if name not in ("seconds", "rules", "faults", "refusals")} for case in found],
+        "date": time.strftime("%Y-%m-%d"), "command": shlex.join(command), "suite": options.suite.name,
+        "versions": versions(toolchain()), "rules": toolchain().rules.digest,
+        "shapes": sum(len(case["cases"]) for case in found), "shapes_at_reduced_extents": len(found),
+        "points_per_shape": options.points, "points": total("points"), "kernels": total("kernels"),
+        "with_a_ring": total("with a ring"), "drawn": total("drawn"), "beyond_a_limit": total("beyond a limit"),
+        "drawn_before": total("drawn before"), "short_rings": total("short rings"), "refusals": added("refusals"),
+        "findings": len(faults), "faults": faults, "processor_seconds": per_point(found), "rules_fired": added("rules"),
+        "cases": [{name: value for name, value in case.items() if name not in apart} for case in found],
     }  # fmt: skip
 
 
-def total_faults(found: list[dict[str, Any]]) -> int:
-    return sum(len(case["faults"]) for case in found)
+PAGE = """# Random schedules, checked
+
+{shapes} shapes of {suite}, {points_per_shape} random points of the rule space each: {points} programs, no two alike,
+{kernels} kernels, {with_a_ring} programs with a ring. Each ran whole on the emulator in checked mode (races,
+uninitialised reads, bounds, alignment, barriers, waits), under two orders of threads that must agree to the bit, and
+was compared with float64 (gate 1e-5 of the largest value). **{findings} findings.**
+
+Made by `{command} --write examples/suites/results/schedules` on {date} (emulator, no GPU). Rules {rules}; dplc
+{versions[dplc]}, python {versions[python]}, torch {versions[torch]}. Do not edit: run it again.
+
+Extents are reduced: sizes beyond {longest} to {short} and their residue modulo {kept}; what is summed over to {long}
+instead where a ring would turn less than twice; batches to a few. {shapes_at_reduced_extents} shapes are left. Those
+that stand for several have as many times the points.
+
+Drawn: {drawn}. Not counted: {beyond_a_limit} beyond a limit of the device ({limits}), {drawn_before} drawn before,
+{short_rings} with a ring that turns less than twice.
+
+| processor seconds of a point | median | 90 % | all points |
+|---|---:|---:|---:|
+{seconds}
+
+| shape at reduced extents | stands for | points | kernels | with a ring | beyond a limit | findings |
+|---|---:|---:|---:|---:|---:|---:|
+{cases}
+
+Rules that fired, in so many points: {fired}.
+"""
 
 
 def page(data: dict[str, Any]) -> str:
     """The same for people."""
-    seconds = data["processor_seconds"]
-    lines = [
-        "# Random schedules, checked", "",
-        f"{data['shapes']} shapes of {data['suite']}, {data['points_per_shape']} random points of the rule space each: "
-        f"{data['points']} programs, no two alike, {data['kernels']} kernels, {data['with_a_ring']} programs with a ring. "
-        "Each was run whole on the emulator in checked mode (races, uninitialised reads, bounds, alignment, barriers, "
-        "waits) under two orders of threads, which must agree to the bit, and compared with float64 (gate 1e-5 of the "
-        f"largest value). **{data['findings']} findings.**", "",
-        f"Made by `{data['command']}` on {data['date']} (emulator, no GPU). Do not edit: run it again.", "",
-        f"Rules {data['rules'][:12]}; " + "; ".join(f"{k} {v}" for k, v in data["versions"].items() if k in ("dplc", "python", "torch")) + ".", "",
-        f"Extents are reduced: sizes beyond 256 to 192, or to 512 where a ring would turn less than twice, residues modulo 64 "
-        f"kept; batches to a few. {data['shapes_at_reduced_extents']} shapes are left; those that stand for several have "
-        "as many times the points.", "",
-        f"Drawn: {data['drawn']}. Not counted: {data['beyond_a_limit']} beyond a limit of the device "
-        f"({', '.join(f'{n} {what}' for what, n in data['refusals'].items())}), {data['drawn_before']} that had been drawn before, "
-        f"{data['short_rings']} whose ring turns less than twice.", "",
-        "Processor time per point, seconds: "
-        + "; ".join(f"{name} {part['median']:.3f} median, {part['p90']:.3f} of 90 %" for name, part in seconds.items())
-        + f"; {seconds['all']['sum']:.0f} in all.", "",
-        "| shape at reduced extents | stands for | points | kernels | with a ring | beyond a limit | findings |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]  # fmt: skip
     wrong = Counter(fault["case"] for fault in data["faults"])
-    for case in data["cases"]:
-        sizes = " ".join(f"{name}={n}" for name, n in case["sizes"].items())
-        lines.append(
-            f"| {case['cases'][0]} {sizes} | {len(case['cases'])} | {case['points']} | {case['kernels']} "
-            f"| {case.get('with a ring', 0)} | {case.get('beyond a limit', 0)} | {wrong[case['cases'][0]]} |"
-        )
-    lines += ["", "Rules that fired, in how many points: " + ", ".join(f"{k} {v}" for k, v in data["rules_fired"].items()) + "."]
-    return "\n".join(lines) + "\n"
+    cases = (
+        f"| {case['cases'][0]} {' '.join(f'{name}={n}' for name, n in case['sizes'].items())} | {len(case['cases'])} "
+        f"| {case['points']} | {case['kernels']} | {case.get('with a ring', 0)} | {case.get('beyond a limit', 0)} "
+        f"| {wrong[case['cases'][0]]} |"
+        for case in data["cases"]
+    )
+    phases = data["processor_seconds"].items()
+    return PAGE.format(
+        **data | {
+            "cases": "\n".join(cases), "longest": LONGEST, "short": SHORT * KEPT, "long": LONG * KEPT, "kept": KEPT,
+            "limits": ", ".join(f"{what}: {n}" for what, n in data["refusals"].items()) or "none",
+            "seconds": "\n".join(f"| {name} | {p['median']} | {p['p90']} | {p['sum']} |" for name, p in phases),
+            "fired": ", ".join(f"{rule} {n}" for rule, n in data["rules_fired"].items()), "rules": data["rules"][:12],
+        }
+    )  # fmt: skip
 
 
 def main() -> int:
