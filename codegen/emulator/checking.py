@@ -139,7 +139,7 @@ class WholeExecutor(EmulatorExecutor):
         self._orders = orders
 
     def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
-        first, *others = (replace(self._options, counted=False, order=order) for order in self._orders)
+        first, *others = (replace(self._options, order=order) for order in self._orders)
         kernels.launch(kernel, buffers, first)
         for options in others:
             again = {param.name: _own(param, buffers[param.name]) for param in kernel.params}
