@@ -71,6 +71,10 @@ class CompiledModel:
     def program(self) -> Program:
         return self.compilation.program
 
+    def ir(self, stage: str) -> str:
+        """The program's text at a stage. Raises UsageError for another name."""
+        return self.compilation.ir(stage)
+
     @property
     def outputs(self) -> tuple[Output, ...]:
         plan = self.compilation.plan
