@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .db_app import db_app
 
 INTERRUPTED = 130
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
+app.add_typer(db_app, name="db")
 
 Expression = Annotated[
     str | None,
@@ -54,9 +56,18 @@ Weights = Annotated[
 Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
 Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
 DtypeName = Annotated[str, typer.Option("--dtype", help="Of a model: f32, f16 or bf16.")]
+Explored = Annotated[
+    bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
+
+DatabaseFile = Annotated[
+    Path | None,
+    typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
+]
+NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
 
 
 def _version(wanted: bool) -> None:
@@ -104,6 +115,9 @@ def compile_command(
     rules: RuleFiles = None,
     settings: Settings = None,
     seed: Seed = 0,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
+    explore: Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or compile a model and write an artefact."""
     if model is not None:
@@ -118,8 +132,12 @@ def compile_command(
     if layers is not None or weights is not None or out is not None:
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from . import commands
+    from .compiling import Database
 
-    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed)
+    database = Database(db, not no_db)
+    commands.compile_expression(
+        _text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, database, explore
+    )
 
 
 @app.command("run")
@@ -154,6 +172,9 @@ def run_command(
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
     ] = None,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
+    explore: Explored = False,
 ) -> None:
     """Compile an expression (or take a compiled model), run it, and compare the result with float64."""
     if artefact is not None:
@@ -166,15 +187,49 @@ def run_command(
     if weights is not None or ids is not None:
         raise UsageError("--weights and --ids go with an artefact", hint="dplc run DIR ..")
     from . import checking, commands
+    from .compiling import Database
 
+    common = (as_json, target, rules or [], settings or [], verbose, Database(db, not no_db))
     if check:
-        checking.check_expression(
-            _text(expression), blocks, device, seed, as_json, target, rules or [], settings or [], verbose
-        )
+        checking.check_expression(_text(expression), blocks, device, seed, *common)
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(_text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose)
+    commands.run_expression(_text(expression), device, seed, out, *common, explore)
+
+
+@app.command("fuse")
+def fuse_command(
+    expression: Expression = None,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
+    ] = False,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many candidates to show.")] = 4,
+    exact: Annotated[bool, typer.Option("--exact", help="Only rules that change no bit of the result.")] = False,
+    candidate: Annotated[
+        int | None, typer.Option("--candidate", min=1, metavar="N", help="For --ir and --run: which one (default 1).")
+    ] = None,
+    ir: Annotated[
+        str | None, typer.Option("--ir", metavar="STAGE", help="Print a candidate at a stage instead of the table.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run a candidate and compare it with float64.")] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="With --run: cuda, emulator or reference.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
+    ] = None,
+    target: TargetName = None,
+    as_json: Json = False,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+) -> None:
+    """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
+    from . import fuse_command as command
+
+    wanted = command.Wanted(explore, top, exact, candidate, ir, run, device, as_json, html)
+    command.fuse_expression(_text(expression), wanted, target, rules or [], settings or [], seed)
 
 
 @app.command("rewrite")
