@@ -14,6 +14,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, did_you_mean
 from ..api import RuleSource, choose_device, default_target_name, tools_of
 from ..toolchain import Settings
+from ..tune.recorded import book_for
 from . import artefact, weights
 from .artefact import Artefact
 from .checking import emulator
@@ -94,19 +95,22 @@ def compile_model(
     rules: RuleSource = None,
     target: str | Target | None = None,
     settings: Settings | None = None,
+    db: str | Path | bool | None = None,
 ) -> Model:
     """Compile the logits of a causal language model for `batch` sequences of `seq_len` tokens.
 
     path_or_id: a configuration (JSON), a folder with one, or an id of the hub. layers: only the first so many. dtype:
     f32, f16 or bf16. device: cuda or emulator; the GPU if there is one. Weights are symbolic until `load_weights` or a
-    call. Raises DplcError for what cannot be compiled.
+    call. db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`. Raises DplcError for
+    what cannot be compiled.
     """
     if dtype not in FLOATS:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOATS))
     chosen = _device(device)
     machine = target if isinstance(target, Target) else find_target(target or default_target_name(chosen))
-    shape = Shape(seq_len, batch, dtype, layers)
-    return Model(compile_source(find(str(path_or_id)), shape, tools_of(rules, settings), machine), chosen)
+    shape, tools = Shape(seq_len, batch, dtype, layers), tools_of(rules, settings)
+    book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    return Model(compile_source(find(str(path_or_id)), shape, tools, machine, book=book), chosen)
 
 
 def load_model(folder: str | Path, *, device: str | None = None) -> Model:
