@@ -44,6 +44,10 @@ TargetName = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
+FloatDtype = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="DTYPE", help="Of floats whose dtype -c does not name: f32, f16 or bf16."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
@@ -84,11 +88,12 @@ def compile_command(
     rules: RuleFiles = None,
     settings: Settings = None,
     seed: Seed = 0,
+    dtype: FloatDtype = None,
 ) -> None:
     """Compile an expression and print it at a stage."""
     from . import commands
 
-    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed)
+    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, dtype)
 
 
 @app.command("run")
@@ -101,6 +106,7 @@ def run_command(
         ),
     ] = None,
     seed: Seed = 0,
+    dtype: FloatDtype = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")
     ] = None,
@@ -122,12 +128,14 @@ def run_command(
 
     if check:
         checking.check_expression(
-            _text(expression), blocks, device, seed, as_json, target, rules or [], settings or [], verbose
+            _text(expression), blocks, device, seed, as_json, target, rules or [], settings or [], verbose, dtype
         )
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(_text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose)
+    commands.run_expression(
+        _text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose, dtype
+    )
 
 
 @app.command("rewrite")
@@ -144,6 +152,7 @@ def rewrite_command(
     rules: RuleFiles = None,
     target: TargetName = None,
     seed: Seed = 0,
+    dtype: FloatDtype = None,
 ) -> None:
     """Apply rules to a program and print what comes out."""
     from . import rewriting
@@ -154,7 +163,7 @@ def rewrite_command(
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = None if expression is None else _text(expression)
-    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed)
+    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed, dtype)
 
 
 @rules_app.command("list")

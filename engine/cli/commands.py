@@ -26,10 +26,11 @@ def compile_expression(
     rules: list[Path],
     settings: list[str],
     seed: int,
+    dtype: str | None = None,
 ) -> None:
     """`dplc compile`"""
     stage = stage_named(ir or "cuda")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose, dtype)
     if as_json:
         print_json(_compile_record(compilation, None if ir is None else stage))
         return
@@ -49,13 +50,13 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
 
 def run_expression(
     text: str, device: str | None, seed: int, out: Path | None, as_json: bool, target: str | None, rules: list[Path],
-    settings: list[str], verbose: int,
+    settings: list[str], verbose: int, dtype: str | None = None,
 ) -> None:  # fmt: skip
     """`dplc run`"""
     chosen = choose_device(device)
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose, dtype)
     print_trace(compilation, 0 if as_json else verbose)
     results, notes, elapsed = _execute(compilation, chosen)
     captured = compilation.captured
@@ -122,9 +123,15 @@ def _save(path: Path, results: list[Any]) -> None:
 
     try:
         with path.open("wb") as file:
-            np.savez(file, **{f"out{place}": value.detach().cpu().numpy() for place, value in enumerate(results)})
+            np.savez(file, **{f"out{place}": _as_numpy(value) for place, value in enumerate(results)})
     except OSError as error:
         raise DplcError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _as_numpy(value: Any) -> Any:
+    """An output as numpy has it; bf16, which numpy lacks, as f32."""
+    value = value.detach().cpu()
+    return (value.float() if value.dtype is torch.bfloat16 else value).numpy()
 
 
 def _kernel_record(kernel: CudaKernel) -> dict[str, Any]:
