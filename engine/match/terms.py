@@ -8,6 +8,7 @@ of the root.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ from ...ir.tensor import (
 )
 from ...ir.text import syntax as s
 from ..rw.rule import Rule, RuleSet
+from .packs import Packs, find_packs
 from .term_code import Attempt, Writer
 
 FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
@@ -93,11 +95,20 @@ class Evidence:
 
 @dataclass
 class TermSite:
-    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here."""
+    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
+
+    roots: the values of the program, for what is found by looking at all of it.
+    """
 
     target: Target
     evidence: Evidence | None = None
     weights: frozenset[str] = frozenset()
+    roots: tuple[Term, ...] = ()
+
+    @functools.cached_property
+    def packs(self) -> Packs:
+        """Weights that have a sibling."""
+        return find_packs(self.roots, self.weights)
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
         assert self.evidence is not None
@@ -314,6 +325,7 @@ def rewrite_graph(
     weights: the inputs that are known when the program is loaded.
     """
     rewriter = Rewriter(rules, target, evidence, weights)
+    rewriter.site.roots = tuple(out.value for out in graph.outs)
     rewriter.limit = FUEL * (100 + len(graph.names))
     outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
     if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
