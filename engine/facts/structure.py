@@ -71,6 +71,12 @@ def only_copies(site: Any, body: Block) -> bool:
     return only(body, Load, Let, Stage, Sync, Wait)
 
 
+@fact("stages_of(run) -> [stmt]", TILE)
+def stages_of(site: Any, body: Block) -> tuple[Stage, ...]:
+    """The copies to shared memory in a run."""
+    return summary(body).stages
+
+
 @fact("collective(run) -> bool", TILE)
 def collective(site: Any, body: Block) -> bool:
     """Whether all threads of the block take part in a statement of a run: it must not come under a guard."""

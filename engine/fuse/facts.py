@@ -11,6 +11,7 @@ from ...ir.expr import Axis
 from ...ir.node import Node
 from ...ir.tensor import Case, Elementwise, Input, Reduce, Remap, Term, operands
 from ..rw.facts import fact
+from . import cost
 
 REACH = 6  # operations looked through for what an elementwise value reads from memory
 
@@ -172,3 +173,43 @@ def independent(site: Any, v: Any, w: Any) -> bool:
 def distance(site: Any, v: Any, w: Any) -> int:
     """How many launches lie between two stored values, one for neighbours."""
     return site.place(w) - site.place(v)  # type: ignore[no-any-return]
+
+
+@fact("beside(term, term) -> bool", levels="tensor")
+def beside(site: Any, v: Any, y: Any) -> bool:
+    """Whether y's kernel folds, over the axis that v folds, a value over more axes that reads what v reads: one loop."""
+    if v.__class__ is not Reduce or len(v.over) != 1:
+        return False
+    flow, kept = site.flow, site.fusion.kept
+    mine, read = cost.parts(v, kept)
+    return any(
+        other.__class__ is Reduce
+        and other.over == v.over
+        and flow.mask[other] & flow.mask[v] == flow.mask[v] != flow.mask[other]
+        and other not in mine
+        and _walks_beside(v, *cost.parts(other, kept), read)
+        for other in cost.parts(y, kept)[0]
+    )
+
+
+def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) -> bool:
+    """Whether what a reduction is made of needs no v, and reads something that v reads."""
+    return v not in made and not set(read).isdisjoint(reads)
+
+
+@fact("again(term, term, int) -> num", levels="tensor")
+def again(site: Any, v: Any, y: Any, tile: int) -> float:
+    """Seconds to compute v in every block of y's kernel, from what is in shared memory."""
+    flow = site.flow
+    blocks = recompute(site, v, y, tile if site.seen[v] else 1)  # one row: a block for every column
+    made, _ = cost.parts(v, site.fusion.kept)
+    loads = flow.elements(flow.mask[v.x if v.__class__ is Reduce else v])
+    return cost.issue_seconds(blocks * (cost.slots_of(flow, made, site.target) + loads), site.target)
+
+
+@fact("apart(term) -> num", levels="tensor")
+def apart(site: Any, v: Any) -> float:
+    """Seconds that a kernel of its own takes for v, and to read v again."""
+    _, read = cost.parts(v, site.fusion.kept)
+    size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
+    return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
