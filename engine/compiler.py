@@ -19,6 +19,7 @@ from ..ir.text.print import print_program
 from .front.capture import Capture, check_extents
 from .front.constants import fold
 from .front.lower import lower
+from .fuse.commute import commute
 from .fuse.kernels import Plan, compile_graph
 from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
@@ -113,6 +114,10 @@ def cut_into_kernels(
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph)
     with watch.stage("fusion"):
+        evidence = Evidence() if trace is not None else None
+        commuted = commute(graph, tools.commuting, target, evidence, lowered.origins)
+        trace_algebra(trace, evidence, graph, commuted)
+        graph = commuted
         results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
         plan = compile_graph(graph, tools.fusion, target, lowered.origins, results)
         trace_fusion(trace, plan, graph, tools.fusion.rules)
