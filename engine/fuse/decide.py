@@ -77,6 +77,8 @@ class Site:
         return self.value if operand is self.value or self.value in self.fusion.open.get(operand, ()) else None
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
+        if self.refused is not None:  # the first rule that fits is the one that the reader expects
+            return
         where = f"{guard.span.source.name}:{guard.span.line}"
         self.refused = Refusal(rule, guard.reason, guard.kind, where, term)
 
