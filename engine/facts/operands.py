@@ -17,7 +17,7 @@ from ..rw.facts import fact
 class Operand(NamedTuple):
     """part: what a loop does to the cells of a slab alone; sums: what it accumulates. rest: the loop without it.
 
-    values: what the rest needs of it (besides loads, which the rest has too), and of what dtype the slab must be.
+    values: what the rest needs of it (besides loads, which the rest has too); raw: whether it needs the cell as it is.
     buf, idx: the cell of the slab. lanes: the thread axes along which all do the same; threads along them, and `lane`:
     the number of one among those.
     """
@@ -26,6 +26,7 @@ class Operand(NamedTuple):
     rest: Block
     sums: tuple[Accumulator, ...]
     values: tuple[Var, ...]
+    raw: bool
     buf: Var
     idx: tuple[Expr, ...]
     lanes: tuple[Var, ...]
@@ -52,15 +53,19 @@ def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operan
             continue
         (idx,) = cells
         own = dependencies(idx, body) & inside
-        mine = [stmt for stmt, names in zip(body, varying, strict=True) if names <= own]
-        others = [stmt for stmt, names in zip(body, varying, strict=True) if not names <= own]
+        first = next(stmt.dst for stmt in body if isinstance(stmt, Load) and stmt.buf == slab)
+        mine = [
+            stmt
+            for stmt, names in zip(body, varying, strict=True)
+            if names <= own and (not isinstance(stmt, Accumulate) or first in dependencies(stmt.val, body))
+        ]
+        others = [stmt for stmt in body if stmt not in mine]
         needed = uses(tuple(others))
         values = tuple(Var(stmt.dst) for stmt in mine if isinstance(stmt, Let) and stmt.dst in needed)
         sums = accumulators(tuple(mine))
         part = tuple(_needed(mine, {value.name for value in values}))
-        if not any(isinstance(stmt, Load) and stmt.buf == slab for stmt in part):
-            continue
         rest = tuple(stmt for stmt in body if stmt in others or (isinstance(stmt, Load) and stmt.dst in needed))
+        raw = any(isinstance(stmt, Load) and stmt.buf == slab for stmt in rest)
         lane: Expr = 0
         for axis in lanes:
             lane = add(multiply(lane, axis.extent), Var(axis.name))
@@ -68,7 +73,7 @@ def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operan
         for axis in lanes:
             count *= axis.extent
         yield Operand(
-            part, rest, sums, values, Var(slab), idx, tuple(Var(axis.name) for axis in lanes), count, lane
+            part, rest, sums, values, raw, Var(slab), idx, tuple(Var(axis.name) for axis in lanes), count, lane
         )  # fmt: skip
 
 
