@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...ir.expr import Expr, Var, add, linear, multiply
-from ...ir.facts.layout import address, ranges_of
+from ...ir.facts.layout import address, params, ranges_of, stages
 from ...ir.facts.structure import Accumulator, accumulators, dependencies, only, summary, uses
+from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, Let, Load
 from ...ir.program import Block
 from ...ir.ranges import interval
@@ -89,6 +90,14 @@ def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
             kept.append(stmt)
             wanted = wanted | uses((stmt,))
     yield from reversed(kept)
+
+
+@fact("holds(record) -> bool", "tile")
+def holds(site: Any, operand: Operand) -> bool:
+    """Whether the slab of an operand is of the dtype of the values that are computed from it: nothing is rounded."""
+    source = params(site.kernel)[stages(site.kernel)[operand.buf.name].src]
+    known = value_dtypes(site.kernel)
+    return all(known[value.name] == source.dtype for value in operand.values)
 
 
 @fact("own_cells(record, name) -> bool", "tile")

@@ -21,6 +21,7 @@ from ...ir.facts.structure import (
     variation,
 )
 from ...ir.facts.types import block_dtypes
+from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
@@ -348,6 +349,6 @@ def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
 
 @fact("float_values([name], run, [any]) -> bool", TILE)
 def float_values(site: Any, names: Any, body: Block, params: Any) -> bool:
-    """Whether some values that a run makes from the buffers of a kernel are f32."""
+    """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
-    return all(known.get(name.name) == "f32" for name in names)
+    return all(known.get(name.name) in FLOATS for name in names)
