@@ -1,4 +1,4 @@
-"""Exploring a program: for each region the best spellings and cuts, put together as candidates that compile goes on from.
+"""Exploring a program: for each region the best spellings and cuts, put together as candidates for compile.
 
 The order of rules (greedy fusion) is always one of the candidates. A candidate is only called better when the lowering
 itself has made its kernels and the model says so: a kernel that cannot be lowered, or not well, is priced as what it
@@ -26,13 +26,13 @@ from .export import Exported
 from .graph import as_written
 from .lowered import Lowering
 from .permissions import Permissions
-from .problem import Problem, Reader, TooLarge
+from .problem import Problem, Reader
 from .rebuild import Rebuilder, Rebuilt
 from .regions import Cutting, Region
-from .trial import Trial
 from .saturate import Budget, available, saturate
 from .search import Effort, Search
 from .solution import Evaluation, Extraction
+from .trial import Trial
 
 HINT = 'fusion explores with egglog, which is not here: pip install "dplc[explore]"'
 
@@ -75,6 +75,7 @@ class Exploration:
         known: Iterable[str] = (),
         origins: Mapping[Any, str] | None = None,
         options: Options | None = None,
+        ordered: TensorGraph | None = None,
     ):
         self.graph, self.fusion, self.exported, self.target = graph, fusion, exported, target
         self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
@@ -83,6 +84,7 @@ class Exploration:
         self.permissions = Permissions.of(fusion)
         self.notes: list[str] = [] if available() else [HINT]
         self.rule_order = Fusion(graph, fusion, target).decide()
+        self.ordered = ordered or graph  # the program as the rules spell it, in their order
 
     # ---- regions
 
@@ -170,7 +172,10 @@ class Exploration:
 
     def by_rules(self) -> Candidate:
         """What the rules decide in their order."""
-        return self._priced("rules", self.graph, self.rule_order, (), self.origins)
+        decided = self.rule_order
+        if self.ordered is not self.graph:
+            decided = Fusion(self.ordered, self.fusion, self.target).decide()
+        return self._priced("rules", self.ordered, decided, (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
         """The program with the given solution of each region."""

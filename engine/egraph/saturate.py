@@ -148,12 +148,15 @@ def text_of(problem: Problem) -> str:
     for bit in problem.extents:
         out.append(f"(single {bit})")
         masks.add(bit)
-    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
     for number, form in enumerate(problem.forms):
         source = image = 0
         for axis, mask in form.images:
             source, image = source | axis, image | mask
-        out.append(f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})")
+        masks.update((source, image))
+        out.append(
+            f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})"
+        )
+    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
     for pack in problem.packs:
         at = f"$t{pack.weight} {pack.over}"
         out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
@@ -200,9 +203,10 @@ def saturate(
     rules = [exported.text[name] for name in names]
     run("\n".join((prelude(), *rules, *commutativity(functions), text_of(problem))))
     run("(run-schedule (saturate analysis))")
-    reason, rows, iteration = "iterations", len(problem.nodes), 0
+    reason, rows, done = "iterations", len(problem.nodes), 0
     hits: dict[str, int] = {}
-    for iteration in range(1, budget.iterations + 1):
+    while done < budget.iterations:
+        done += 1
         report = run("(run-schedule (run algebra))")[0].report
         for name, count in report.num_matches_per_rule.items():
             hits[name] = hits.get(name, 0) + count
@@ -217,6 +221,6 @@ def saturate(
         else:
             continue
         break
-    stop = Stop(reason, iteration, rows, time.perf_counter() - start)
+    stop = Stop(reason, done, rows, time.perf_counter() - start)
     fired = tuple(name for name in names if hits.get(name))
     return read_back(graph, problem, stop, fired)
