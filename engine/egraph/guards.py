@@ -152,6 +152,8 @@ class Guards:
 
     def unknown(self, node: s.Syntax) -> DplcError:
         """The refusal of a guard: a property of a kernel says so."""
+        if isinstance(node, s.Operation) and node.op == "or":
+            return self.rule.refuse("`or`", node)
         asked = next((n for n in _calls(node) if n in facts_of("tensor")), None)
         if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith("fuse.facts"):
             what = f"rule `{self.rule.rule.name}`: `{asked}` is a property of one kernel, not of a value"
