@@ -31,7 +31,7 @@ import torch
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.suite.bench import versions
-from dplc.engine.suite.extents import KEPT, LONG, LONGEST, SHORT, Point, Points, reduced
+from dplc.engine.suite.extents import KEPT, LONGER, LONGEST, SHORT, Point, Points, reduced
 from dplc.engine.suite.schedules import processor_seconds
 from dplc.engine.suite.suite_file import Case, read_suite
 from dplc.engine.toolchain import toolchain
@@ -199,9 +199,9 @@ was compared with float64 (gate 1e-5 of the largest value). **{findings} finding
 Made by `{command} --write examples/suites/results/schedules` on {date} (emulator, no GPU). Rules {rules}; dplc
 {versions[dplc]}, python {versions[python]}, torch {versions[torch]}. Do not edit: run it again.
 
-Extents are reduced: sizes beyond {longest} to {short} and their residue modulo {kept}; what is summed over to {long}
-instead where a ring would turn less than twice; batches to a few. {shapes_at_reduced_extents} shapes are left. Those
-that stand for several have as many times the points.
+Extents are reduced: sizes beyond {longest} to {short} and their residue modulo {kept}; what is summed over to
+{long} at most where a ring would turn less than twice; batches to a few. {shapes_at_reduced_extents} shapes are left.
+Those that stand for several have as many times the points.
 
 Drawn: {drawn}. Not counted: {beyond_a_limit} beyond a limit of the device ({limits}), {drawn_before} drawn before,
 {short_rings} with a ring that turns less than twice.
@@ -230,7 +230,8 @@ def page(data: dict[str, Any]) -> str:
     phases = data["processor_seconds"].items()
     return PAGE.format(
         **data | {
-            "cases": "\n".join(cases), "longest": LONGEST, "short": SHORT * KEPT, "long": LONG * KEPT, "kept": KEPT,
+            "cases": "\n".join(cases), "longest": LONGEST, "kept": KEPT,
+            "short": SHORT * KEPT, "long": LONGER[-1] * KEPT,
             "limits": ", ".join(f"{what}: {n}" for what, n in data["refusals"].items()) or "none",
             "seconds": "\n".join(f"| {name} | {p['median']} | {p['p90']} | {p['sum']} |" for name, p in phases),
             "fired": ", ".join(f"{rule} {n}" for rule, n in data["rules_fired"].items()), "rules": data["rules"][:12],
