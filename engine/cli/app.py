@@ -9,6 +9,28 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .db_app import db_app
+from .options import (
+    Artefact,
+    ArtefactFolder,
+    Cubins,
+    DatabaseFile,
+    DtypeName,
+    Explored,
+    Expression,
+    Json,
+    Layers,
+    Length,
+    Model,
+    NoDatabase,
+    RuleFiles,
+    Seed,
+    Settings,
+    TargetName,
+    Tokens,
+    Verbose,
+    Weights,
+)
 
 INTERRUPTED = 130
 
@@ -22,39 +44,7 @@ app = typer.Typer(
 )
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
-
-Expression = Annotated[
-    str | None,
-    typer.Option(
-        "-c",
-        metavar="EXPR",
-        help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
-    ),
-]
-RuleFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones."),
-]
-TargetName = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="sm_NN",
-        help="Architecture or device to compile for (default: the GPU present, else sm_80).",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
-FloatDtype = Annotated[
-    str | None,
-    typer.Option("--dtype", metavar="DTYPE", help="Of floats whose dtype -c does not name: f32, f16 or bf16."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Verbose = Annotated[
-    int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
-]
+app.add_typer(db_app, name="db")
 
 
 def _version(wanted: bool) -> None:
@@ -77,27 +67,63 @@ def options(
 
 @app.command("compile")
 def compile_command(
+    model: Model = None,
     expression: Expression = None,
     ir: Annotated[
         str | None,
         typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
     ] = None,
+    layers: Layers = None,
+    length: Length = 32,
+    dtype: DtypeName = "f32",
+    weights: Weights = None,
+    out: ArtefactFolder = None,
+    cubins: Cubins = True,
     target: TargetName = None,
     verbose: Verbose = 0,
     as_json: Json = False,
     rules: RuleFiles = None,
     settings: Settings = None,
     seed: Seed = 0,
-    dtype: FloatDtype = None,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
+    explore: Explored = False,
 ) -> None:
-    """Compile an expression and print it at a stage."""
+    """Compile an expression and print it at a stage, or compile a model and write an artefact."""
+    from .compiling import Database, draw
+
+    database = Database(db, not no_db)
+    if model is not None:
+        from . import model_commands
+
+        if expression is not None or explore:
+            raise UsageError("compile either a model or an expression, not both; --explore goes with an expression")
+        how = model_commands.How(
+            model_commands.shape_of(length, layers, dtype), target, tuple(rules or ()), tuple(settings or ()), database
+        )
+        model_commands.compile_command(model, how, weights, out, cubins, ir, verbose, as_json)
+        return
+    if layers is not None or weights is not None or out is not None:
+        raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from . import commands
 
-    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, dtype)
+    commands.compile_expression(
+        _text(expression),
+        ir,
+        target,
+        verbose,
+        as_json,
+        rules or [],
+        settings or [],
+        draw(seed, dtype),
+        database,
+        explore,
+    )
 
 
 @app.command("run")
 def run_command(
+    artefact: Artefact = None,
     expression: Expression = None,
     device: Annotated[
         str | None,
@@ -106,7 +132,7 @@ def run_command(
         ),
     ] = None,
     seed: Seed = 0,
-    dtype: FloatDtype = None,
+    dtype: DtypeName = "f32",
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")
     ] = None,
@@ -118,24 +144,72 @@ def run_command(
     check: Annotated[
         bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
     ] = False,
+    weights: Weights = None,
+    ids: Tokens = None,
     blocks: Annotated[
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
     ] = None,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
+    explore: Explored = False,
 ) -> None:
-    """Compile an expression, run it, and compare the result with float64."""
-    from . import checking, commands
+    """Compile an expression (or take a compiled model), run it, and compare the result with float64."""
+    if artefact is not None:
+        from . import model_commands
 
+        if expression is not None or check:
+            raise UsageError("run either an artefact or an expression; --check goes with an expression")
+        model_commands.run_command(artefact, weights, ids, device, seed, out, as_json)
+        return
+    if weights is not None or ids is not None:
+        raise UsageError("--weights and --ids go with an artefact", hint="dplc run DIR ..")
+    from . import checking, commands
+    from .compiling import Database, draw
+
+    common = (as_json, target, rules or [], settings or [], verbose, Database(db, not no_db))
     if check:
-        checking.check_expression(
-            _text(expression), blocks, device, seed, as_json, target, rules or [], settings or [], verbose, dtype
-        )
+        checking.check_expression(_text(expression), blocks, device, draw(seed, dtype), *common)
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(
-        _text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose, dtype
-    )
+    commands.run_expression(_text(expression), device, draw(seed, dtype), out, *common, explore)
+
+
+@app.command("fuse")
+def fuse_command(
+    expression: Expression = None,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
+    ] = False,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many candidates to show.")] = 4,
+    exact: Annotated[bool, typer.Option("--exact", help="Only rules that change no bit of the result.")] = False,
+    candidate: Annotated[
+        int | None, typer.Option("--candidate", min=1, metavar="N", help="For --ir and --run: which one (default 1).")
+    ] = None,
+    ir: Annotated[
+        str | None, typer.Option("--ir", metavar="STAGE", help="Print a candidate at a stage instead of the table.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run a candidate and compare it with float64.")] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="With --run: cuda, emulator or reference.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
+    ] = None,
+    target: TargetName = None,
+    as_json: Json = False,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    dtype: DtypeName = "f32",
+) -> None:
+    """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
+    from . import fuse_command as command
+    from .compiling import draw
+
+    wanted = command.Wanted(explore, top, exact, candidate, ir, run, device, as_json, html)
+    command.fuse_expression(_text(expression), wanted, target, rules or [], settings or [], draw(seed, dtype))
 
 
 @app.command("rewrite")
@@ -152,10 +226,11 @@ def rewrite_command(
     rules: RuleFiles = None,
     target: TargetName = None,
     seed: Seed = 0,
-    dtype: FloatDtype = None,
+    dtype: DtypeName = "f32",
 ) -> None:
     """Apply rules to a program and print what comes out."""
     from . import rewriting
+    from .compiling import draw
 
     if (file is None) == (expression is None):
         raise UsageError(
@@ -163,7 +238,7 @@ def rewrite_command(
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = None if expression is None else _text(expression)
-    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed, dtype)
+    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, draw(seed, dtype))
 
 
 @rules_app.command("list")
@@ -199,7 +274,11 @@ def rules_test(
 @app.command("bench")
 def bench_options(
     suite: Annotated[
-        Path, typer.Argument(metavar="SUITE.json", help="A suite, such as examples/suites/kernels_84.json.")
+        str,
+        typer.Argument(
+            metavar="SUITE_OR_MODEL",
+            help="A suite (examples/suites/kernels_84.json), a model, or what `dplc compile MODEL -o DIR` wrote.",
+        ),
     ],
     only: Annotated[
         str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
@@ -214,13 +293,29 @@ def bench_options(
     assemble: Annotated[
         bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
     ] = True,
+    layers: Layers = None,
+    length: Length = 32,
+    dtype: DtypeName = "f32",
+    weights: Weights = None,
     rules: RuleFiles = None,
     settings: Settings = None,
 ) -> None:
-    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them."""
-    from . import bench_command
+    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them. Or a model's."""
+    from . import bench_command, model_bench
 
-    bench_command.bench_suite(suite, only, target, as_json, html, markdown, run, assemble, rules or [], settings or [])
+    if model_bench.wanted(suite):
+        from . import model_commands
+
+        if only is not None:
+            raise UsageError("--only goes with a suite")
+        how = model_commands.How(
+            model_commands.shape_of(length, layers, dtype), target, tuple(rules or ()), tuple(settings or ())
+        )
+        model_bench.bench_model(suite, how, weights, as_json, html, markdown, run, assemble)
+        return
+    bench_command.bench_suite(
+        Path(suite), only, target, as_json, html, markdown, run, assemble, rules or [], settings or []
+    )
 
 
 @app.command("check")

@@ -25,12 +25,12 @@ from ..fuse.renaming import settle_renamings
 from ..match.passes import names_of, run_pipeline
 from ..match.passes import only as only_steps
 from ..match.terms import Evidence, TermRules, mentions_mat, rewrite_graph
-from ..match.trace import Firing, Skip, Trace, lines_of
+from ..match.trace import Event, Trace, lines_of
 from ..rw.pipeline import PassStep
 from ..rw.rule import Rule, pass_name
 from ..toolchain import Toolchain
 from ..tracing import trace_algebra, trace_lowering
-from .compiling import captured_text, machine_for, tools_for
+from .compiling import Draw, captured_text, machine_for, tools_for
 from .show import print_note, print_text, progress
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
@@ -45,14 +45,13 @@ def rewrite_program(
     settings: list[str],
     rules: list[Path],
     target: str | None,
-    seed: int,
-    dtype: str | None = None,
+    draw: Draw,
 ) -> None:
     """`dplc rewrite`"""
     tools, machine = tools_for(rules, settings), machine_for(target)
     trace = Trace() if traced else None
     if text is not None:
-        level, units = rewrite_expression(text, seed, tools, machine, only, trace, dtype)
+        level, units = rewrite_expression(text, draw, tools, machine, only, trace)
     else:
         assert file is not None
         level, units = rewrite_file(file, tools, machine, only, trace)
@@ -65,7 +64,7 @@ def rewrite_program(
         print_note("note: no rule fired, and none was refused")
 
 
-def concerns(event: Firing | Skip, names: Iterable[str]) -> bool:
+def concerns(event: Event, names: Iterable[str]) -> bool:
     """Whether an event is about a rule, pass, file or alias of one of these names."""
     return any(name in (event.rule, event.label, pass_name(event.label)) for name in names)
 
@@ -74,17 +73,11 @@ def concerns(event: Firing | Skip, names: Iterable[str]) -> bool:
 
 
 def rewrite_expression(
-    text: str,
-    seed: int,
-    tools: Toolchain,
-    machine: Target,
-    only: list[str],
-    trace: Trace | None,
-    dtype: str | None = None,
+    text: str, draw: Draw, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
 ) -> Program:
     """The program after the last pass that is asked for; without any, after the last pass of Tile IR."""
     last = last_pipeline(tools, only) if only else "tile"
-    captured, _ = captured_text(text, seed, dtype)
+    captured, _ = captured_text(text, draw)
     with progress("rewriting"):
         _, graph, plan = cut_into_kernels(captured, tools, machine, trace, Stopwatch())
         if last in ("torch", "tensor"):

@@ -266,8 +266,13 @@ def row_length(site: Any, body: Block) -> int:
 
 @fact("strided_extent(run, name) -> int", TILE)
 def strided_extent(site: Any, body: Block, t: Var) -> int:
-    """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0."""
-    found = summary(body).loops
+    """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
+
+    The loops stand at the top and mention t nowhere else: which thread has which column must not matter.
+    """
+    found = tuple(stmt for stmt in body if isinstance(stmt, For))
+    if len(found) != len(summary(body).loops) or any(t.name in uses(loop.body) for loop in found):
+        return 0
     bounds = {(loop.start, loop.stop, loop.step) for loop in found}
     if len(bounds) != 1 or any(loop.step == 1 or loop.start is not t for loop in found):
         return 0
@@ -289,14 +294,12 @@ def all_vary(site: Any, body: Block) -> bool:
 
 @fact("all_combined(run, name) -> bool", TILE)
 def all_combined(site: Any, body: Block, t: Var) -> bool:
-    """Whether what the reductions of a run fold, and nothing else that is folded, is combined over thread axis t."""
+    """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
     found = summary(body)
-    folded = [stmt.acc for loop in found.loops if loop.role == "reduce" for stmt in summary(loop.body).sums]
-    combined = {stmt.acc for stmt in found.combines if t in stmt.over}
-    outside = (
-        len(found.sums) - len(folded) - sum(len(summary(loop.body).sums) for loop in found.loops if loop.role == "free")
-    )
-    return set(folded) == combined and outside == 0
+    folded = [stmt for loop in found.loops if loop.role == "reduce" for stmt in summary(loop.body).sums]
+    free = [stmt for loop in found.loops if loop.role == "free" for stmt in summary(loop.body).sums]
+    combined = {(stmt.acc, stmt.fn) for stmt in found.combines if t in stmt.over}
+    return {(stmt.acc, stmt.fn) for stmt in folded} == combined and len(found.sums) == len(folded) + len(free)
 
 
 # ---- values
