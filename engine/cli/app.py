@@ -15,9 +15,9 @@ from .options import (
     ArtefactFolder,
     Cubins,
     DatabaseFile,
-    DtypeName,
     Explored,
     Expression,
+    FloatDtype,
     Json,
     Layers,
     Length,
@@ -75,7 +75,7 @@ def compile_command(
     ] = None,
     layers: Layers = None,
     length: Length = 32,
-    dtype: DtypeName = "f32",
+    dtype: FloatDtype = None,
     weights: Weights = None,
     out: ArtefactFolder = None,
     cubins: Cubins = True,
@@ -90,7 +90,7 @@ def compile_command(
     explore: Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or compile a model and write an artefact."""
-    from .compiling import Database
+    from .compiling import Database, Request
 
     database = Database(db, not no_db)
     if model is not None:
@@ -98,18 +98,18 @@ def compile_command(
 
         if expression is not None or explore:
             raise UsageError("compile either a model or an expression, not both; --explore goes with an expression")
-        how = model_commands.How(
-            model_commands.shape_of(length, layers, dtype), target, tuple(rules or ()), tuple(settings or ()), database
-        )
+        shape = model_commands.shape_of(length, layers, dtype or "f32")
+        how = model_commands.How(shape, target, tuple(rules or ()), tuple(settings or ()), database)
         model_commands.compile_command(model, how, weights, out, cubins, ir, verbose, as_json)
         return
     if layers is not None or weights is not None or out is not None:
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from . import commands
 
-    commands.compile_expression(
-        _text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, database, explore
+    request = Request(
+        _text(expression), seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose, database, explore
     )
+    commands.compile_expression(request, ir, as_json)
 
 
 @app.command("run")
@@ -123,6 +123,7 @@ def run_command(
         ),
     ] = None,
     seed: Seed = 0,
+    dtype: FloatDtype = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")
     ] = None,
@@ -155,15 +156,18 @@ def run_command(
     if weights is not None or ids is not None:
         raise UsageError("--weights and --ids go with an artefact", hint="dplc run DIR ..")
     from . import checking, commands
-    from .compiling import Database
+    from .compiling import Database, Request
 
-    common = (as_json, target, rules or [], settings or [], verbose, Database(db, not no_db))
+    request = Request(
+        _text(expression), seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose,
+        Database(db, not no_db), explore,
+    )  # fmt: skip
     if check:
-        checking.check_expression(_text(expression), blocks, device, seed, *common)
+        checking.check_expression(request, blocks, device, as_json)
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(_text(expression), device, seed, out, *common, explore)
+    commands.run_expression(request, device, out, as_json)
 
 
 @app.command("fuse")
@@ -214,6 +218,7 @@ def rewrite_command(
     rules: RuleFiles = None,
     target: TargetName = None,
     seed: Seed = 0,
+    dtype: FloatDtype = None,
 ) -> None:
     """Apply rules to a program and print what comes out."""
     from . import rewriting
@@ -224,7 +229,7 @@ def rewrite_command(
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = None if expression is None else _text(expression)
-    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed)
+    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed, dtype)
 
 
 @rules_app.command("list")
@@ -281,7 +286,7 @@ def bench_options(
     ] = True,
     layers: Layers = None,
     length: Length = 32,
-    dtype: DtypeName = "f32",
+    dtype: FloatDtype = None,
     weights: Weights = None,
     rules: RuleFiles = None,
     settings: Settings = None,
@@ -295,7 +300,7 @@ def bench_options(
         if only is not None:
             raise UsageError("--only goes with a suite")
         how = model_commands.How(
-            model_commands.shape_of(length, layers, dtype), target, tuple(rules or ()), tuple(settings or ())
+            model_commands.shape_of(length, layers, dtype or "f32"), target, tuple(rules or ()), tuple(settings or ())
         )
         model_bench.bench_model(suite, how, weights, as_json, html, markdown, run, assemble)
         return

@@ -37,7 +37,10 @@ Weights = Annotated[
 ]
 Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
 Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
-DtypeName = Annotated[str, typer.Option("--dtype", help="Of a model: f32, f16 or bf16.")]
+FloatDtype = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="DTYPE", help="Of a model, or of floats that -c leaves open: f32, f16, bf16."),
+]
 Explored = Annotated[
     bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
 ]
