@@ -138,6 +138,19 @@ def stored_along(site: Any, body: Block, axis: Var) -> bool:
     return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in summary(body).stores)
 
 
+@fact("stores_along(run, name) -> bool", TILE)
+def stores_along(site: Any, body: Block, axis: Var) -> bool:
+    """Whether the place of a store depends on an axis."""
+    return any(axis.name in free_names(stmt.idx) for stmt in summary(body).stores)
+
+
+@fact("shares(run, name) -> bool", TILE)
+def shares(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a run loads from one buffer with an axis and from another one without it."""
+    along = [axis.name in dependencies(stmt.idx, body) for stmt in summary(body).loads]
+    return any(along) and not all(along)
+
+
 @fact("row_coalesced(run, [name]) -> bool", TILE)
 def row_coalesced(site: Any, body: Block, team: Any) -> bool:
     """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
