@@ -1,12 +1,13 @@
-"""The analytic model (DESIGN.md, section 8): T = waves x max(DRAM, L2 fill, shared memory, issue, tensor) + prologue +
-epilogue + launch.
+"""The analytic model (DESIGN.md, section 8): T = waves x max(DRAM, L2 fill, shared memory, issue, tensor, latency) +
+prologue + epilogue + launch.
 
 Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource. How many fit
 is never a score by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of
 the grid, so one block too many costs a wave, but not a full one.
 
-Rates are published peaks, so predictions are optimistic; latencies inside of a loop, the order of blocks and hits in L1
-are not modelled. Made for ranking variants of one kernel and for seeing what binds, not for absolute times.
+Rates are published peaks, so predictions are optimistic; the order of blocks and hits in L1 are not modelled. Latency
+is what one warp takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
+variants of one kernel and for seeing what binds, not for absolute times.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from ...codegen.target import Target
 from .accesses import LANES
 from .census import Census
+from .latency import alone
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
@@ -84,5 +86,6 @@ def wave(launch: Census, target: Target, blocks: int) -> dict[str, float]:
         "L2": each * launch.fill * target.multiprocessors / target.l2_bytes_per_second,
         "shared": each * launch.wavefronts * 128 / target.shared_bytes_per_clock * cycle,
         "issue": each * max(issue, pipes) * cycle,
+        "latency": alone(launch.issued / -(-launch.threads // LANES), launch.waits, target),
         "tensor": each * launch.tensor * target.multiprocessors / target.tensor_flops_per_second,
     }
