@@ -1,4 +1,4 @@
-"""How long one warp takes by itself: its instructions, and what it waits for in between.
+"""How long one block takes by itself: its instructions and accesses, and what it waits for in between.
 
 Loads of one straight-line piece are issued together and waited for once; a barrier or the next turn of a loop begins
 a new piece. Copies that are ahead of their use by some turns of a ring are waited for in that many turns. Latencies are
@@ -19,7 +19,7 @@ ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has
 
 
 class Waits:
-    """Counts what a warp waits for. memory, shared, barriers: times; ring: round trips over turns of lead."""
+    """Counts what each warp of a block waits for. memory, shared, barriers: times; ring: round trips over turns of lead."""
 
     def __init__(self) -> None:
         self.memory = self.shared = self.barriers = self.ring = 0.0
@@ -70,8 +70,8 @@ class Waits:
         return self
 
 
-def alone(issued: float, waits: Waits, target: Target) -> float:
-    """Seconds that a warp with so many instructions takes, however empty the machine is."""
-    cycles = issued + waits.shared * SHARED_CYCLES + waits.barriers * BARRIER_CYCLES
+def alone(busy: float, waits: Waits, target: Target) -> float:
+    """Seconds that a block takes, however empty the machine is. busy: cycles in which it issues or moves something."""
+    cycles = busy + waits.shared * SHARED_CYCLES + waits.barriers * BARRIER_CYCLES
     trip = L2_SHARE * target.memory_latency_seconds
     return max(cycles / target.clock + waits.memory * trip, waits.ring * trip)

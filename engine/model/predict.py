@@ -6,7 +6,7 @@ is never a score by itself: it only says how the blocks fall into waves. The las
 the grid, so one block too many costs a wave, but not a full one.
 
 Rates are published peaks, so predictions are optimistic; the order of blocks and hits in L1 are not modelled. Latency
-is what one warp takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
+is what one block takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
 variants of one kernel and for seeing what binds, not for absolute times.
 """
 
@@ -77,15 +77,17 @@ def predict(launch: Census, target: Target) -> Prediction:
 def wave(launch: Census, target: Target, blocks: int) -> dict[str, float]:
     """The seconds that each resource needs for a wave of so many blocks."""
     each = -(-blocks // target.multiprocessors)  # on the busiest multiprocessor
-    warps = each * -(-launch.threads // LANES)
+    own = -(-launch.threads // LANES)
     cycle = 1.0 / target.clock
-    issue = launch.issued / min(target.schedulers, warps)
+    issue = launch.issued / min(target.schedulers, each * own)
+    shared = launch.wavefronts * 128 / target.shared_bytes_per_clock
+    busy = max(launch.issued / min(target.schedulers, own), shared)
     pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     return {
         "DRAM": launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
         "L2": each * launch.fill * target.multiprocessors / target.l2_bytes_per_second,
-        "shared": each * launch.wavefronts * 128 / target.shared_bytes_per_clock * cycle,
+        "shared": each * shared * cycle,
         "issue": each * max(issue, pipes) * cycle,
-        "latency": alone(launch.issued / -(-launch.threads // LANES), launch.waits, target),
+        "latency": alone(busy, launch.waits, target),
         "tensor": each * launch.tensor * target.multiprocessors / target.tensor_flops_per_second,
     }
