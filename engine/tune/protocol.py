@@ -7,11 +7,12 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from ... import __version__
 from ...codegen.target import Target
 from ...ir.program import Kernel
 from ..fuse.key import key
 from ..rw.rule import RuleSet
+from .family import extents, family
+from .tools import tools_of
 
 Basis = Literal["predicted", "measured"]
 Status = Literal["ok", "refused", "failed", "timeout", "wrong"]
@@ -35,18 +36,24 @@ Schedule = tuple[Decision, ...]  # in the order of firing; a pass that is not na
 
 
 class TuningKey(msgspec.Struct, frozen=True):
-    """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part."""
+    """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part.
+
+    rules: the digest of all rules that were offered. family, extents: the same kernel at other sizes (`family.py`).
+    """
 
     kernel: str
     device: str
     arch: str
     rules: str
     tools: str
+    family: str = ""
+    extents: tuple[int, ...] = ()
 
 
 def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
     """The key of a kernel of Loop IR."""
-    return TuningKey(key(kernel), target.name, target.arch, rules.digest, f"dplc {__version__}")
+    where = target.name, target.arch
+    return TuningKey(key(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel))
 
 
 class Score(msgspec.Struct, frozen=True):

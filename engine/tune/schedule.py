@@ -15,8 +15,10 @@ from ...ir.tile import Tile
 from ..match.choices import Choice, Spot, spot_at
 from ..match.compiled import Program
 from ..match.context import kinds
-from ..match.passes import run_pipeline
+from ..match.passes import Shaped, note_shaped, run_pipeline
+from ..match.trace import Firing, Trace
 from ..rw.pipeline import PassStep
+from ..rw.rule import pass_name
 from ..toolchain import Toolchain
 from .protocol import Decision, Schedule
 
@@ -65,30 +67,53 @@ def untiled(program: Program) -> bool:
     return any(Tile not in kinds(kernel) for kernel in program)
 
 
-def replay(tools: Toolchain, kernel: Kernel, schedule: Schedule, target: Target) -> Program:
+def replay(
+    tools: Toolchain, kernel: Kernel, schedule: Schedule, target: Target, trace: Trace | None = None,
+    shaped: Shaped | None = None,
+) -> Program:  # fmt: skip
     """A kernel of Loop IR as kernels of Tile IR, scheduled as written down.
 
-    Raises DplcError where a decision is not legal any more.
+    trace, shaped: as of `run_pipeline`. Raises DplcError where a decision is not legal any more.
     """
     numbers = numbers_of((kernel,))
-    program = run_pipeline(tools.engine, tools.pipelines["loop"], (kernel,), target)
+    program = run_pipeline(tools.engine, tools.pipelines["loop"], (kernel,), target, trace, shaped)
     waiting = list(reversed(schedule))
     for step in tools.pipelines["tile"]:
+        before = program
         if untiled(program):
-            program = tools.engine.fire(step, program, target)
+            program = tools.engine.fire(step, program, target, trace=trace)
         while waiting and waiting[-1].step == step.label:
-            program = _carried_out(tools, step, program, waiting.pop(), target, numbers)
+            program = carried_out(tools, step, program, waiting.pop(), target, numbers, trace)
+        note_shaped(shaped, step.label, before, program)
     if waiting:
         raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{waiting[-1].step}`, which does not run")
     return program
 
 
-def _carried_out(
-    tools: Toolchain, step: PassStep, program: Program, wanted: Decision, target: Target, numbers: Numbers
-) -> Program:
+def carried_out(
+    tools: Toolchain, step: PassStep, program: Program, wanted: Decision, target: Target, numbers: Numbers,
+    trace: Trace | None = None,
+) -> Program:  # fmt: skip
+    """A program after a decision. Raises DplcError where it is not legal."""
     spot = spot_at(tools.engine, step, wanted.rule, program, target, wanted.site)
     found = None if spot is None else chosen(spot, wanted.parameters, numbers)
     if found is None:
         what = f"the remembered schedule does not fit: `{wanted.rule}` cannot fire at {wanted.site}"
         raise DplcError(what, notes=(f"parameters {wanted.parameters}",), hint="tune the kernel again")
-    return found.choice.apply()
+    return fired(step, found.choice, trace)
+
+
+def fired(step: PassStep, choice: Choice, trace: Trace | None) -> Program:
+    """The program after a choice, which the trace hears of."""
+    made = choice.apply()
+    if trace is not None:
+        before, after = (tuple(k for k in one if k not in other) for one, other in _both(choice.program, made))
+        rule, label = choice.rule.rule, step.label or step.name
+        marker = rule.file if pass_name(rule.file) == label else label
+        where = (marker, rule.name, rule.location, choice.kernel, choice.where)
+        trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
+    return made
+
+
+def _both(one: Program, other: Program) -> tuple[tuple[Program, Program], tuple[Program, Program]]:
+    return (one, other), (other, one)
