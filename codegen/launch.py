@@ -111,10 +111,8 @@ class CudaExecutor:
         }
         for buffer in (*program.outputs, *program.temporaries):
             tensors[buffer.name] = self._torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=self._memory)
-        with self._stream() as stream:
-            for launch in program.launches():
-                pointers = [tensors[name].data_ptr() for name in launch.buffers]
-                self._launch(launch.kernel, arguments(launch.kernel, pointers), stream)
+        with self.stream() as stream:
+            self.launch(program, {name: tensor.data_ptr() for name, tensor in tensors.items()}, stream)
         self.notes = tuple(notes)
         if any(is_tensor(value) for value in arrays.values()):
             return {buffer.name: tensors[buffer.name] for buffer in program.outputs}
@@ -132,8 +130,13 @@ class CudaExecutor:
         notes.append(note)
         return value.detach().clone(memory_format=self._torch.contiguous_format)
 
+    def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None:
+        """Enqueue the launches of a program, given the address of every buffer. To be called within `stream()`."""
+        for launch in program.launches():
+            self._launch(launch.kernel, arguments(launch.kernel, [places[name] for name in launch.buffers]), stream)
+
     @contextmanager
-    def _stream(self) -> Iterator[Any]:
+    def stream(self) -> Iterator[Any]:
         """The context entered, and a PyCUDA stream whose work runs in the order of torch's current stream.
 
         None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of its own is
@@ -154,10 +157,19 @@ class CudaExecutor:
         finally:
             self._driver.Context.pop()
 
-    def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
+    def function(self, kernel: CudaKernel) -> Any:
+        """The loaded function of a kernel: PyCUDA's, prepared. Raises BuildError and DeviceError."""
         function = self._functions.get(kernel)
         if function is None:
             function = self._functions[kernel] = self._load(kernel)
+        return function
+
+    def forget(self) -> None:
+        """Unload every kernel."""
+        self._functions.clear()
+
+    def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
+        function = self.function(kernel)
         function.prepared_async_call(kernel.grid, (kernel.block, 1, 1), stream, *values, shared_size=kernel.smem)
 
     def _load(self, kernel: CudaKernel) -> Any:
