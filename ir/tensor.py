@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .expr import COMPARISONS, Axis, Binary, Not
-from .functions import promote, result_dtype
+from .functions import opmath, promote, result_dtype
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised
 from .program import Param
 
@@ -51,7 +51,7 @@ class Elementwise(Term):
 
 
 class Reduce(Term):
-    """Fold x over `over` with fn. An axis that x lacks folds `extent` equal values."""
+    """Fold x over `over` with fn; 16-bit floats give f32. An axis that x lacks folds `extent` equal values."""
 
     fn: Fn
     over: tuple[Axis, ...]
@@ -189,7 +189,7 @@ def dtype(term: Any) -> str:
         return promote(dtype(term.a), dtype(term.b))
     if kind is Index:
         return "b8" if is_condition(term.expr) else "i64"
-    return dtype(term.x)
+    return opmath(dtype(term.x)) if kind is Reduce else dtype(term.x)
 
 
 def postorder(roots: Iterable[Term]) -> list[Term]:

@@ -27,10 +27,11 @@ def compile_expression(
     settings: list[str],
     seed: int,
     database: Database,
+    explore: bool = False,
 ) -> None:
     """`dplc compile`"""
     stage = stage_named(ir or "cuda")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose, database)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose, database, explore)
     if as_json:
         print_json(_compile_record(compilation, None if ir is None else stage))
         return
@@ -52,21 +53,27 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
 
 def run_expression(
     text: str, device: str | None, seed: int, out: Path | None, as_json: bool, target: str | None, rules: list[Path],
-    settings: list[str], verbose: int, database: Database,
+    settings: list[str], verbose: int, database: Database, explore: bool = False,
 ) -> None:  # fmt: skip
     """`dplc run`"""
     chosen = choose_device(device)
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose, database)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose, database, explore)
     print_trace(compilation, 0 if as_json else verbose)
+    report_run(compilation, chosen, out, as_json)
+
+
+def report_run(compilation: Compilation, device: str | None, out: Path | None, as_json: bool) -> None:
+    """Run what was compiled and print how far it is from float64. Raises DplcError where that is too far."""
+    chosen = choose_device(device)
     results, notes, elapsed = _execute(compilation, chosen)
     captured = compilation.captured
     references = run_reference(captured, captured.tensors)
     absolute, relative = errors(results, references)
     ok = accepted(results, references, captured.reference)
     if out is not None:
-        _save(out, results)
+        save_outputs(out, results)
     for note in notes:
         print_note(f"note: {note}")
     kernels = compilation.cuda_kernels if chosen != "reference" else ()
@@ -121,7 +128,8 @@ def _run_report(
     return "\n".join(lines) + "\n"
 
 
-def _save(path: Path, results: list[Any]) -> None:
+def save_outputs(path: Path, results: list[Any]) -> None:
+    """Outputs as out0, out1, .. in a file of numpy's. Raises DplcError."""
     import numpy as np
 
     try:

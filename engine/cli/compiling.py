@@ -12,7 +12,7 @@ from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import UsageError, did_you_mean
 from ..api import choose_device, default_target_name
-from ..compiler import STAGES, Compilation, compile_captured
+from ..compiler import STAGES, Compilation, Explore, compile_captured
 from ..front.capture import Capture
 from ..front.text import capture_text
 from ..match.trace import Trace
@@ -38,14 +38,35 @@ class Database:
 
 
 def compile_text(
-    text: str, seed: int, rules: list[Path], settings: list[str], machine: Target, verbose: int, database: Database
+    text: str,
+    seed: int,
+    rules: list[Path],
+    settings: list[str],
+    machine: Target,
+    verbose: int,
+    database: Database,
+    explore: bool = False,
 ) -> Compilation:
-    """Compile a `-c` text; `-v` and `-vv` keep what the rules did."""
+    """Compile a `-c` text; `-v` and `-vv` keep what the rules did. explore: take the best candidate of fusion."""
     tools = tools_for(rules, settings)
     book = database.book(tools)
     captured, elapsed = captured_text(text, seed)
     with progress("compiling"):
-        return compile_captured(captured, tools, machine, Trace() if verbose else None, elapsed, book)
+        choose = best_candidate(tools, machine) if explore else None
+        return compile_captured(
+            captured, tools, machine, Trace() if verbose else None, elapsed, book=book, explore=choose
+        )
+
+
+def best_candidate(tools: Toolchain, machine: Target) -> Explore:
+    """What `--explore` asks for; a note says so where egglog is not here."""
+    from ..egraph.explore import HINT
+    from ..egraph.saturate import available
+    from ..exploring import chosen
+
+    if not available():
+        print_note(f"note: {HINT}")
+    return chosen(tools, machine)
 
 
 def captured_text(text: str, seed: int) -> tuple[Capture, float]:

@@ -150,9 +150,8 @@ def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tupl
     between = {p.name: p for kernel in kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
     bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, texts, strict=True))
     bare = tuple(dataclasses.replace(text, text="", comment="") for text in texts)
-    return Program(
-        bare, tuple(map(buffer, inputs)), tuple(map(buffer, outputs)), (), tuple(map(buffer, between.values())), bindings
-    )  # fmt: skip
+    given, made, beside = (tuple(map(buffer, params)) for params in (inputs, outputs, between.values()))
+    return Program(bare, given, made, (), beside, bindings)
 
 
 class WorkerProcess:

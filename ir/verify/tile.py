@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..expr import Axis, free_names
-from ..facts.layout import WORD, slab_words, thread_count, tile_of
+from ..facts.layout import slab_bytes, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
 from ..loop import For, If, Load
 from ..node import nodes
@@ -62,7 +62,7 @@ class _TileCheck(Check):
     def launch(self, tile: Tile, limits: Limits) -> None:
         blocks = math.prod(axis.extent for axis in tile.axes if axis.role == "BLOCK")
         slabs = {stage.dst: stage for stage in summary(tile.body).stages}
-        smem = sum(WORD * stage.depth * slab_words(stage) for stage in slabs.values())
+        smem = sum(stage.depth * slab_bytes(self.kernel, stage) for stage in slabs.values())
         for have, limit, what in (
             (thread_count(tile), limits.threads, "threads"),
             (smem, limits.smem, "bytes of shared memory"),

@@ -151,7 +151,7 @@ def test_a_process_that_cannot_start_is_said_once(product: Candidate) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu(product: Candidate) -> None:
     assert measuring(H200) is None
-    with Measuring(H200) as alone, pytest.raises(DeviceError, match="nothing can be measured here: .*CUDA"):
+    with Measuring(H200) as alone, pytest.raises(DeviceError, match=r"nothing can be measured here: .*CUDA"):
         alone(product)
 
 
