@@ -10,6 +10,7 @@ import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
 from .db_app import db_app
+from .tune_app import tune
 
 INTERRUPTED = 130
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
+app.command("tune")(tune)
 
 Expression = Annotated[
     str | None,
