@@ -9,16 +9,13 @@ from typing import Annotated
 import typer
 
 from ...ir.diagnostic import UsageError
+from .options import DatabaseFile, Expression, Json, RuleFiles, Settings, TargetName
 
 INTERRUPTED = 130
-Files = list[Path] | None
-Texts = list[str] | None
 
 
 def tune(
-    expression: Annotated[
-        str | None, typer.Option("-c", metavar="EXPR", help="Python text, as of `compile`. `-` reads standard input.")
-    ] = None,
+    expression: Expression = None,
     search: Annotated[
         str | None,
         typer.Option("--search", metavar="NAME", help="hill (default), mcts, mcts-tree, evolution, random, .."),
@@ -34,32 +31,26 @@ def tune(
         int | None, typer.Option("--patience", min=1, help="Stop after so many programs without an improvement.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seeds the search.")] = 0,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", metavar="sm_NN", help="Architecture or device (default: the GPU present, else sm_80)."
-        ),
-    ] = None,
+    target: TargetName = None,
     space: Annotated[bool, typer.Option("--space", help="Print what there is to decide, and try nothing.")] = False,
     free: Annotated[
-        Texts, typer.Option("--free", metavar="PASS", help="Decide only these passes; the others do as by default.")
+        list[str] | None,
+        typer.Option("--free", metavar="PASS", help="Decide only these passes; the others do as by default."),
     ] = None,
+    assemble: Annotated[
+        bool, typer.Option("--assemble", help="Assemble what may win: registers as they are, nothing that spills.")
+    ] = False,
     predict: Annotated[
         bool, typer.Option("--predict", help="Let the model judge, even where there is a GPU to measure on.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Json = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
     ] = None,
-    db: Annotated[
-        Path | None,
-        typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
-    ] = None,
+    db: DatabaseFile = None,
     no_db: Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")] = False,
-    rules: Annotated[
-        Files, typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones.")
-    ] = None,
-    settings: Annotated[Texts, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a parameter.")] = None,
+    rules: RuleFiles = None,
+    settings: Settings = None,
 ) -> None:
     """Search the schedules that the rules allow, for every kernel; remember the fastest that is right."""
     from ..tune.running import DEFAULT_SEARCH, Budget
@@ -70,7 +61,7 @@ def tune(
     text = sys.stdin.read() if expression == "-" else expression
     asked = Asked(
         text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
-        as_json, html, db, not no_db, rules or [], settings or [],
+        assemble, as_json, html, db, not no_db, rules or [], settings or [],
     )  # fmt: skip
     if space:
         show_space(asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import shlex
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.program import Kernel
 from ..compiler import Stopwatch, cut_into_kernels
+from ..suite.assembling import assembler
 from ..toolchain import Toolchain
+from ..tune.assembling import Assembled
 from ..tune.chronicle import Chronicle
 from ..tune.describe import Level, levels, plain_text, size
 from ..tune.measure import measuring
@@ -30,6 +33,8 @@ from ..tune.tuning import Outcome, Wishes, distinct, tune_kernel
 from .compiling import captured_text, machine_for, tools_for
 from .show import bars, print_json, print_note, write
 
+THREADS = 2  # that assemble
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -42,6 +47,7 @@ class Asked:
     target: str | None
     free: list[str]
     predict: bool
+    assemble: bool
     as_json: bool
     html: Path | None
     db: Path | None
@@ -60,9 +66,12 @@ def tune_expression(asked: Asked) -> bool:
             hint=did_you_mean(asked.search, SEARCHES),
         )
     tools, machine, kernels = _kernels(asked)
-    wishes = Wishes(asked.search, asked.seed, asked.budget, _free(asked.free, tools))
+    ahead = THREADS if asked.assemble else 1
+    wishes = Wishes(asked.search, asked.seed, asked.budget, _free(asked.free, tools), ahead)
+    gc.collect()
+    gc.freeze()  # torch is large, and looked through for garbage again and again
     told: list[tuple[Outcome, Chronicle]] = []
-    with _evaluator(machine, asked.predict) as evaluator, _store(asked, tools) as store, bars() as show:
+    with _evaluator(machine, asked) as evaluator, _store(asked, tools) as store, bars() as show:
         for kernel, count in kernels:
             chronicle = Chronicle()
 
@@ -95,11 +104,13 @@ def _free(wanted: list[str], tools: Toolchain) -> frozenset[str] | None:
 
 
 @contextlib.contextmanager
-def _evaluator(machine: Target, predict: bool) -> Iterator[Evaluator]:
+def _evaluator(machine: Target, asked: Asked) -> Iterator[Evaluator]:
     """A GPU of this kind if there is one, else the model."""
-    found = None if predict else measuring(machine)
+    found = None if asked.predict or asked.assemble else measuring(machine)
     if found is None:
-        yield Model()
+        if asked.assemble and not assembler():
+            raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
+        yield Assembled() if asked.assemble else Model()
         return
     with found as evaluator:
         yield evaluator

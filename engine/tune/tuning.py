@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +97,8 @@ def tune_kernel(
     runner = Runner(space, evaluator, wishes.search, wishes.seed, wishes.budget, heard, ahead=wishes.ahead)
     if store is not None:
         runner.record = lambda attempts: store.record(wanted, attempts)
-    run = runner.run()
+    with ThreadPoolExecutor(wishes.ahead) if wishes.ahead > 1 else nullcontext() as runner.pool:
+        run = runner.run()
     default = space.default()
     outcome = Outcome(kernel.name, run, default, default, run.default.seconds)
     _decide(outcome, wishes)

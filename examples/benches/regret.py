@@ -2,8 +2,8 @@
 
     python -m dplc.examples.benches.regret [FOLDER]
 
-writes regret.json and regret.md there (default: suites/results/predicted beside this folder). A space is a kernel with
-some passes free and the others as by default; every program of it is scored by the analytic model, so times are predicted.
+writes regret.json and regret.md there (default: suites/results/predicted beside this folder). A space is a kernel
+with some passes free and the others as by default; the analytic model scores every program, so times are predicted.
 A search's regret after n tries is the best it found over the best there is, less 1; tries count programs seen before too.
 Budgets are shares of the space; `mcts` divides its budget between tree and hill, so it is run once for every budget.
 """
