@@ -32,7 +32,7 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seeds the search.")] = 0,
     target: TargetName = None,
-    space: Annotated[bool, typer.Option("--space", help="Print what there is to decide, and try nothing.")] = False,
+    space: Annotated[bool, typer.Option("--space", help="Print what there is to decide; try nothing.")] = False,
     free: Annotated[
         list[str] | None,
         typer.Option("--free", metavar="PASS", help="Decide only these passes; the others do as by default."),

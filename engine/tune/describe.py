@@ -66,8 +66,7 @@ def _site(space: Space, state: State, spot: Spot) -> Site:
 
 
 def _reference(space: Space, state: State, token: Token) -> str:
-    decisions = space.after(state, DEFAULT).decisions
-    own = [d for d in decisions if d.step == space.steps[state.step].label]
+    _, own = space.by_default(state)
     return "; ".join(show(space.fire_of(d)) for d in own) or "nothing"
 
 

@@ -87,8 +87,7 @@ def _first_fire(space: Space, state: State, token: Token) -> Fire | None:
     """The first thing that the default does in a pass."""
     if token == SKIP:
         return None
-    decisions = space.after(state, DEFAULT).decisions
-    own = [d for d in decisions if d.step == space.steps[state.step].label]
+    _, own = space.by_default(state)
     return space.fire_of(own[0]) if own else None
 
 

@@ -121,7 +121,8 @@ class Runner:
         return bool(proposals)
 
     def _proposals(self, run: Run) -> Iterator[Proposal]:
-        for _ in range(self.ahead):
+        left = self.ahead if self.budget.tries is None else self.budget.tries - run.tries
+        for _ in range(min(self.ahead, left)):
             proposal = run.search.propose(self._spent(run))
             if proposal is None:
                 return
@@ -179,13 +180,10 @@ class Runner:
     def _spent(self, run: Run) -> float:
         """The share of the budget that is used up."""
         limits, elapsed = self.budget, time.monotonic() - self._began
-        shares = [
-            run.tries / limits.tries if limits.tries is not None else 0.0,
-            run.programs / limits.programs if limits.programs is not None else 0.0,
-            elapsed / limits.seconds if limits.seconds is not None else 0.0,
-        ]
+        pairs = (run.tries, limits.tries), (run.programs, limits.programs), (elapsed, limits.seconds)
+        shares = [used / limit if limit else 1.0 for used, limit in pairs if limit is not None]
         if limits.patience is not None and run.since >= limits.patience:
             return 1.0
         if limits.programs is not None and run.tries >= REPEATS * limits.programs:
             return 1.0
-        return max(shares)
+        return max(shares, default=0.0)
