@@ -8,7 +8,18 @@ from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, sub
 from ...ir.facts import staging
 from ...ir.facts.footprint import Footprint, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
-from ...ir.facts.layout import WORD, bound_ranges, cell_of, copy_shape, item_bytes, params, ranges_of, slab_bytes, stages, tidy
+from ...ir.facts.layout import (
+    WORD,
+    bound_ranges,
+    cell_of,
+    copy_shape,
+    item_bytes,
+    params,
+    ranges_of,
+    slab_bytes,
+    stages,
+    tidy,
+)
 from ...ir.facts.structure import accumulators, only, summary
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import replace
