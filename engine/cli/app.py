@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .calibration_app import calibrate_options, model_options
 from .db_app import db_app
-from .model_app import calibrate_options, model_options
+from .rules_app import rules_app
 
 INTERRUPTED = 130
 
@@ -22,7 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
 
@@ -128,7 +128,8 @@ def compile_command(
             raise UsageError("compile either a model or an expression, not both")
         shape = model_commands.shape_of(length, layers, dtype)
         tools, machine = compiling.tools_for(rules or [], settings or []), compiling.machine_for(target)
-        model_commands.compile_command(model, shape, weights, out, cubins, ir, tools, machine, verbose, as_json)
+        book = compiling.Database(db, not no_db).book(tools)
+        model_commands.compile_command(model, shape, weights, out, cubins, ir, tools, machine, verbose, as_json, book)
         return
     if layers is not None or weights is not None or out is not None:
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
@@ -258,36 +259,6 @@ def rewrite_command(
         )
     text = None if expression is None else _text(expression)
     rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed)
-
-
-@rules_app.command("list")
-def rules_list(rules: RuleFiles = None, as_json: Json = False) -> None:
-    """The passes in order, where each comes from, and why it stands there."""
-    from . import rule_commands
-
-    rule_commands.list_rules(rules or [], as_json)
-
-
-@rules_app.command("show")
-def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: RuleFiles = None) -> None:
-    """One rule, with its documentation and examples."""
-    from . import rule_commands
-
-    rule_commands.show_rule(name, rules or [])
-
-
-@rules_app.command("test")
-def rules_test(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to test (default: the built-in rules)."),
-    ] = None,
-    rules: RuleFiles = None,
-) -> None:
-    """Check rules statically and run their examples."""
-    from . import rule_commands
-
-    rule_commands.test_rules([*(files or []), *(rules or [])])
 
 
 @app.command("bench")

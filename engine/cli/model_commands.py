@@ -12,7 +12,6 @@ from ...codegen.launch import CudaExecutor, Executor
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..api import choose_device
-from ..compiler import Compilation
 from ..hub import artefact, weights
 from ..hub.artefact import Artefact
 from ..hub.checking import compare, emulator
@@ -22,9 +21,10 @@ from ..hub.running import ModelRunner
 from ..hub.sources import find
 from ..hub.weights import Tell
 from ..match.trace import Trace
+from ..scheduling import Book
 from ..toolchain import Toolchain
 from .commands import save_outputs
-from .compiling import stage_named
+from .compiling import print_trace, stage_named
 from .show import bars, print_json, print_note, print_text, write
 
 
@@ -43,13 +43,13 @@ def shape_of(length: int, layers: int | None, dtype: str) -> Shape:
 
 def compile_command(
     model: str, shape: Shape, folder: Path | None, out: Path | None, cubins: bool, ir: str | None, tools: Toolchain,
-    target: Target, verbose: int, as_json: bool,
+    target: Target, verbose: int, as_json: bool, book: Book | None = None,
 ) -> None:  # fmt: skip
     """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
     stage = None if ir is None else stage_named(ir)
     source = find(model)
     with bars() as tell:
-        compiled = compile_model(source, shape, tools, target, tell, Trace() if verbose else None)
+        compiled = compile_model(source, shape, tools, target, tell, Trace() if verbose else None, book)
         if folder is not None:
             weights.check(folder, compiled.weights)
         if out is not None:
@@ -57,7 +57,7 @@ def compile_command(
     if as_json:
         print_json(_record(compiled, stage, out))
         return
-    _print_trace(compiled.compilation, verbose)
+    print_trace(compiled.compilation, verbose)
     if stage is not None:
         print_text(compiled.compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
         return
@@ -105,11 +105,6 @@ def _record(compiled: CompiledModel, stage: str | None, out: Path | None) -> dic
     if out is not None:
         record["artefact"] = str(out)
     return record
-
-
-def _print_trace(compilation: Compilation, verbose: int) -> None:
-    if verbose and compilation.trace is not None:
-        print_text(compilation.trace.render(verbose), "diff")
 
 
 def run_command(

@@ -18,6 +18,7 @@ from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ..compiler import Compilation, Stopwatch, compile_captured
 from ..match.trace import Trace
+from ..scheduling import Book
 from ..toolchain import Toolchain
 from .capturing import CapturedModel, capture_logits
 from .memory import eager_peak, planned_peak
@@ -86,9 +87,13 @@ class CompiledModel:
 
 
 def compile_model(
-    source: Source, shape: Shape, tools: Toolchain, target: Target, tell: Tell = silent, trace: Trace | None = None
-) -> CompiledModel:
-    """Compile the logits of a model for its shape. Raises DplcError for what cannot be compiled."""
+    source: Source, shape: Shape, tools: Toolchain, target: Target, tell: Tell = silent, trace: Trace | None = None,
+    book: Book | None = None,
+) -> CompiledModel:  # fmt: skip
+    """Compile the logits of a model for its shape. book: remembered schedules.
+
+    Raises DplcError for what cannot be compiled.
+    """
     seconds: dict[str, float] = {}
     with collections_paused():
         with _timed(seconds, "build"):
@@ -99,7 +104,7 @@ def compile_model(
         tell("capturing", 1, 1)
         with _timed(seconds, "compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            compilation = compile_captured(captured.captured, tools, target, trace, watch=watch)
+            compilation = compile_captured(captured.captured, tools, target, trace, watch=watch, book=book)
     told = figures(captured, compilation, seconds)
     return CompiledModel(source, shape, compilation, _read(captured, compilation), told, tools.rules.digest)
 

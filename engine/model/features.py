@@ -1,4 +1,5 @@
-"""A census as plain data: what a measured candidate keeps beside its time, so that any later model can be held against it."""
+"""A census as plain data: what a measured candidate keeps beside its time, so that any later model can be held against
+it."""
 
 from __future__ import annotations
 

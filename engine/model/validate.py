@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
 import numpy as np
 
 from ...codegen.target import Target

@@ -1,4 +1,4 @@
-"""`dplc calibrate` and `dplc model`: the options. The work is in model_command.py."""
+"""`dplc calibrate` and `dplc model`: the options. The work is in calibration_command.py."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def calibrate_options(
     as_json: Json = False,
 ) -> None:
     """Measure the constants of the model on the GPU that is here; `--target FILE.toml` uses them."""
-    from . import model_command
+    from . import calibration_command
 
-    model_command.calibrate_device(target, out, as_json)
+    calibration_command.calibrate_device(target, out, as_json)
 
 
 def model_options(
@@ -33,6 +33,6 @@ def model_options(
     as_json: Json = False,
 ) -> None:
     """Hold the model's predictions against measurements: rank correlation and error."""
-    from . import model_command
+    from . import calibration_command
 
-    model_command.validate_model(validate, target, as_json)
+    calibration_command.validate_model(validate, target, as_json)
