@@ -72,6 +72,10 @@ class CompiledModel:
     def program(self) -> Program:
         return self.compilation.program
 
+    def ir(self, stage: str) -> str:
+        """The program's text at a stage. Raises UsageError for another name."""
+        return self.compilation.ir(stage)
+
     @property
     def outputs(self) -> tuple[Output, ...]:
         plan = self.compilation.plan
@@ -87,9 +91,14 @@ class CompiledModel:
 
 
 def compile_model(
-    source: Source, shape: Shape, tools: Toolchain, target: Target, tell: Tell = silent, trace: Trace | None = None,
+    source: Source,
+    shape: Shape,
+    tools: Toolchain,
+    target: Target,
+    tell: Tell = silent,
+    trace: Trace | None = None,
     book: Book | None = None,
-) -> CompiledModel:  # fmt: skip
+) -> CompiledModel:
     """Compile the logits of a model for its shape. book: remembered schedules.
 
     Raises DplcError for what cannot be compiled.

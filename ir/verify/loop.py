@@ -98,11 +98,14 @@ class Check:
         elif isinstance(stmt, Load):
             self.access(stmt, scope if stmt.when is True else scope.under(stmt.when))
         elif isinstance(stmt, Store):
-            if stmt.buf not in self.written:
-                self.report(stmt, f"`{stmt.buf}` is no output")
+            self.store(stmt)
             self.access(stmt, scope)
         elif isinstance(stmt, Accumulate):
             self.reduction(stmt)
+
+    def store(self, stmt: Store) -> None:
+        if stmt.buf not in self.written:
+            self.report(stmt, f"`{stmt.buf}` is no output")
 
     def reduction(self, stmt: Accumulate | Combine) -> None:
         if FUNCTIONS[stmt.fn].identity is None:

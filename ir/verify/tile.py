@@ -9,7 +9,7 @@ from typing import Any
 from ..expr import Axis, free_names
 from ..facts.layout import slab_bytes, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
-from ..loop import For, If, Load
+from ..loop import For, If, Load, Store
 from ..node import nodes
 from ..program import Kernel, Stmt
 from ..tile import Combine, Stage, Tile
@@ -47,6 +47,7 @@ class _TileCheck(Check):
         self.tile = tile
         self.divergent = False
         self.varying = frozenset(axis.name for axis in tile.axes if axis.role != "BLOCK")
+        self.slabs = {stage.dst for stage in summary(tile.body).stages}
         for stage in summary(tile.body).stages:
             extents = tuple(axis.extent for axis in stage.slab)
             self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
@@ -89,6 +90,11 @@ class _TileCheck(Check):
             self.divergent = outer
             return
         super().statement(stmt, scope)
+
+    def store(self, stmt: Store) -> None:
+        """Threads may write to slabs too, word by word."""
+        if stmt.buf not in self.slabs:
+            super().store(stmt)
 
     def bounds(self, stmt: Stmt, position: Any, extent: int, scope: Scope) -> None:
         """Only what no guard protects: ragged edges need more than intervals, and the simulator watches them."""
