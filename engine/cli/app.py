@@ -32,6 +32,7 @@ from .options import (
     Verbose,
     Weights,
 )
+from .tune_app import tune
 
 INTERRUPTED = 130
 
@@ -46,6 +47,7 @@ app = typer.Typer(
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
+app.command("tune")(tune)
 
 
 def _version(wanted: bool) -> None:

@@ -19,7 +19,10 @@ ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has
 
 
 class Waits:
-    """Counts what each warp of a block waits for. memory, shared, barriers: times; ring: round trips over turns of lead."""
+    """Counts what each warp of a block waits for.
+
+    memory, shared, barriers: times; ring: round trips to memory over the turns of lead.
+    """
 
     def __init__(self) -> None:
         self.memory = self.shared = self.barriers = self.ring = 0.0
