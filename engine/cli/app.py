@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .calibration_app import calibrate_options, model_options
 from .db_app import db_app
 from .options import (
     Artefact,
@@ -346,30 +347,8 @@ def check_command(
     )
 
 
-@app.command("calibrate")
-def calibrate_command(
-    target: TargetName = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.toml", help="Write a device file.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure the constants of the model on the GPU that is here; `--target FILE.toml` uses them."""
-    from . import model_command
-
-    model_command.calibrate_device(target, out, as_json)
-
-
-@app.command("model")
-def model_options(
-    validate: Annotated[
-        Path, typer.Option("--validate", metavar="FILE", help="Measurements, from `dplc db export --attempts`.")
-    ],
-    target: TargetName = None,
-    as_json: Json = False,
-) -> None:
-    """Hold the model's predictions against measurements: rank correlation and error."""
-    from . import model_command
-
-    model_command.validate_model(validate, target, as_json)
+app.command("calibrate")(calibrate_options)
+app.command("model")(model_options)
 
 
 @app.command("doctor")

@@ -6,18 +6,15 @@ always wrong; ties on one side count for neither (tau-b, Kendall, "The treatment
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError
-from .census import Census
+from .features import Features, census_of
 from .predict import predict
 
 
@@ -44,16 +41,9 @@ class Agreement:
     loss: float
 
 
-def point(kernel: str, seconds: float, launches: Sequence[dict[str, Any]], target: Target) -> Point:
-    """A measurement with the features of its launches, predicted. Raises DplcError for features that are not there."""
-    names = {field.name for field in dataclasses.fields(Census)}
-    required = {field.name for field in dataclasses.fields(Census) if field.default is dataclasses.MISSING}
-    for launch in launches:
-        if not required <= launch.keys() <= names:
-            odd = sorted((required - launch.keys()) | (launch.keys() - names))
-            raise DplcError(f"the features of `{kernel}` are not those of this model: {', '.join(odd)}")
-    predicted = sum(predict(Census(**launch), target).seconds for launch in launches)
-    return Point(kernel, seconds, predicted)
+def point(kernel: str, seconds: float, launches: Iterable[Features], target: Target) -> Point:
+    """A measurement with the features of its launches, predicted. Raises DplcError for features of another model."""
+    return Point(kernel, seconds, sum(predict(census_of(launch), target).seconds for launch in launches))
 
 
 def agreement(points: Iterable[Point]) -> list[Agreement]:

@@ -32,7 +32,11 @@ Progress = Callable[[str], None]
 COPY = """\
 extern "C" __global__ void {name}(float* __restrict__ from, float* __restrict__ to, float* __restrict__ done) {{
   const int at = blockIdx.x * {threads} + threadIdx.x;
-  for (int i = at; i < {items}; i += {lanes}) stg128(to + i * 4ll, ldg128(from + i * 4ll));
+  for (int i = at; i < {items}; i += {lanes}) {{
+    float read[4];
+    ldg128(read, from + i * 4ll);
+    stg128(to + i * 4ll, float4{{read[0], read[1], read[2], read[3]}});
+  }}
   if (at < {threads}) done[at] = 0.0f;
 }}
 """
@@ -42,8 +46,9 @@ extern "C" __global__ void {name}(float* __restrict__ from, float* __restrict__ 
   float sum = 0.0f;
   int i = at % {items};
   for (int turn = 0; turn < {turns}; ++turn) {{
-    const float4 read = ldg128(from + i * 4ll);
-    sum += read.x + read.y + read.z + read.w;
+    float read[4];
+    ldg128(read, from + i * 4ll);
+    sum += (read[0] + read[1]) + (read[2] + read[3]);
     i += {step};
     if (i >= {items}) i -= {items};
   }}
@@ -155,6 +160,7 @@ def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build
 
     Raises DeviceError where nothing can be measured, or where what was measured makes no sense.
     """
+    process.start()
     found: dict[str, float] = {}
     gpu = ""
     for name, (one, two) in micro_kernels(target, sizes or sizes_for(target)).items():
@@ -172,7 +178,6 @@ def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build
 
 
 def _run(program: Program, target: Target, process: WorkerProcess, folder: Path, build: Build) -> Measured:
-    np.savez(folder / "inputs.npz")
     nothing = {b.name: np.zeros(b.shape) for b in program.outputs}
     expected = {f"={name}": zeros for name, zeros in nothing.items()}
     expected |= {f"@{name}": zeros.astype(bool) for name, zeros in nothing.items()}

@@ -90,7 +90,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     device: str
     seconds: float
-    launches: list[dict[str, float | None]]
+    launches: list[dict[str, Any]]
     about: str = ""
 
 

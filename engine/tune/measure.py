@@ -37,6 +37,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..compiler import bound, buffer
 from ..model.census import census
+from ..model.features import features
 from ..suite.assembling import assembler
 from .measure_protocol import Measure, Measured, Ready, receive, send
 from .protocol import Basis, Score
@@ -123,7 +124,7 @@ class Measuring:
         if answer.status != "ok":
             return Score(None, self.basis, answer.status, answer.detail, details)
         low, middle, high = statistics.quantiles(answer.seconds, n=4, method="inclusive")
-        counted = [dataclasses.asdict(census(k, n)) for k, n in zip(kernels, answer.registers, strict=True)]
+        counted = [features(census(k, n)) for k, n in zip(kernels, answer.registers, strict=True)]
         details |= {
             "runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "l2": answer.l2,
             "clocks": answer.clocks, "launches": counted,
@@ -166,7 +167,7 @@ class WorkerProcess:
     def ask(self, wanted: Measure, limit: float) -> Measured | Score:
         """The answer, or the score of a candidate that gave none. Raises DeviceError where nothing can be started."""
         try:
-            self._start()
+            self.start()
             assert self._process is not None and self._process.stdin is not None
             send(self._process.stdin, wanted)
             answer = self._answers.get(timeout=limit)
@@ -181,7 +182,7 @@ class WorkerProcess:
             self._end()
         return answer
 
-    def _start(self) -> None:
+    def start(self) -> None:
         """A process that is ready. Raises DeviceError where it says that it cannot be, or ends before it is."""
         if self._process is not None and self._process.poll() is None:
             return

@@ -10,10 +10,12 @@ empties the L2 cache and during which the launches are enqueued, so that they ru
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +24,7 @@ import numpy as np
 import torch
 
 from ...codegen.arrays import as_tensor, torch_dtype
+from ...codegen.cache import cache_directory
 from ...codegen.compiler import find_program
 from ...codegen.kernel import Buffer, CudaKernel
 from ...codegen.launch import CudaExecutor
@@ -94,13 +97,15 @@ class Worker:
             functions = [self.executor.function(kernel) for kernel in program.kernels]
             registers = [_told(function, "num_regs") for function in functions]
             spills = [_told(function, "local_size_bytes") for function in functions]
-            self.executor.launch(program, places, stream)
-            self.driver.Context.synchronize()
+            with gpu_alone():
+                self.executor.launch(program, places, stream)
+                self.driver.Context.synchronize()
             error, wrong = self._compare(program.outputs, tensors)
             known: dict[str, Any] = {"error": error, "registers": registers, "spills": spills, "gpu": self.gpu}
             if wrong:
                 return Measured(status="wrong", detail=wrong, **known)
-            seconds = self._times(wanted, places, stream)
+            with gpu_alone():
+                seconds = self._times(wanted, places, stream)
         cold = f"cold: {self.flush_bytes} bytes of other data written before every run"
         return Measured(status="ok", seconds=seconds, l2=cold, clocks=self._clocks(), **known)
 
@@ -142,6 +147,16 @@ class Worker:
             known = read_clocks() if self.memory == "cuda" else {}
             self.clocks = time.monotonic(), known
         return known
+
+
+@contextlib.contextmanager
+def gpu_alone() -> Iterator[None]:
+    """Only one of our processes on a machine has its GPU at work: tuners side by side must not time one another."""
+    path = cache_directory() / "gpu.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def poisoned(buffer: Buffer, memory: str) -> Any:

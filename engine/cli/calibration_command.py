@@ -70,7 +70,10 @@ def _point(one: Measurement, machine: Target | None, file: Path) -> Point:
     if machine is None:
         hint = "--target says which; `dplc calibrate` writes a file for it"
         raise UsageError(f"{file}: no device file is for `{one.device}`", hint=hint)
-    return point(one.kernel, one.seconds, one.launches, machine)
+    try:
+        return point(one.kernel, one.seconds, one.launches, machine)
+    except DplcError as error:
+        raise DplcError(f"{file}, kernel {one.kernel}: {error.what}", hint=error.hint) from None
 
 
 def _line(row: Agreement) -> str:
