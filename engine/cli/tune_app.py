@@ -15,6 +15,9 @@ INTERRUPTED = 130
 
 
 def tune(
+    suite: Annotated[
+        Path | None, typer.Argument(metavar="[SUITE.json]", help="A suite: every distinct kernel of its cases once.")
+    ] = None,
     expression: Expression = None,
     search: Annotated[
         str | None,
@@ -43,6 +46,16 @@ def tune(
     predict: Annotated[
         bool, typer.Option("--predict", help="Let the model judge, even where there is a GPU to measure on.")
     ] = False,
+    grid: Annotated[
+        list[str] | None, typer.Option("--grid", metavar="M=1,8,64", help="Tune -c at each of these sizes; repeatable.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="PATTERN", help="Of a suite: cases with this in their names.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Of a suite or grid: kernels at a time.")] = 1,
+    executor: Annotated[
+        str, typer.Option("--executor", metavar="NAME", help="Where jobs run: processes, or ray (a cluster).")
+    ] = "processes",
     as_json: Json = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
@@ -56,14 +69,26 @@ def tune(
     from ..tune.running import DEFAULT_SEARCH, Budget
     from .tune_command import Asked, show_space, tune_expression
 
-    if expression is None:
+    if expression is not None and suite is not None:
+        raise UsageError("tune either a suite or an expression, not both")
+    if executor not in ("processes", "ray"):
+        raise UsageError(f"--executor {executor}: executors are processes and ray")
+    if expression is None and suite is None:
         raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
-    text = sys.stdin.read() if expression == "-" else expression
+    text = sys.stdin.read() if expression == "-" else expression or ""
     asked = Asked(
         text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
         assemble, as_json, html, db, not no_db, rules or [], settings or [],
     )  # fmt: skip
+    many = suite is not None or grid or jobs > 1 or executor != "processes"
+    if space and many:
+        raise UsageError("--space shows one expression: it goes with -c alone")
     if space:
         show_space(asked)
+    elif many:
+        from .tune_many import Many, tune_many
+
+        if tune_many(asked, Many(suite, only, grid or [], jobs, executor)):  # type: ignore[arg-type]
+            raise typer.Exit(INTERRUPTED)
     elif tune_expression(asked):
         raise typer.Exit(INTERRUPTED)

@@ -56,15 +56,20 @@ class Asked:
     settings: list[str]
 
 
-def tune_expression(asked: Asked) -> bool:
-    """Tune every distinct kernel of an expression; whether it was interrupted."""
-    if asked.search not in SEARCHES:
+def check_search(name: str) -> None:
+    """Raises UsageError for a search that is not there."""
+    if name not in SEARCHES:
         options = ", ".join(SEARCHES)
         raise UsageError(
-            f"--search {asked.search}: there is no such search",
+            f"--search {name}: there is no such search",
             notes=(f"searches are {options}",),
-            hint=did_you_mean(asked.search, SEARCHES),
+            hint=did_you_mean(name, SEARCHES),
         )
+
+
+def tune_expression(asked: Asked) -> bool:
+    """Tune every distinct kernel of an expression; whether it was interrupted."""
+    check_search(asked.search)
     tools, machine, kernels = _kernels(asked)
     ahead = THREADS if asked.assemble else 1
     wishes = Wishes(asked.search, asked.seed, asked.budget, _free(asked.free, tools), ahead)
