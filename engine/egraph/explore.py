@@ -28,7 +28,7 @@ from .lowered import Lowering
 from .permissions import Permissions
 from .problem import Problem, Reader
 from .rebuild import Rebuilder, Rebuilt
-from .regions import Cutting, Region
+from .regions import Cutting, Region, is_leaf
 from .saturate import Budget, available, saturate
 from .search import Effort, Search
 from .solution import Evaluation, Extraction
@@ -176,6 +176,16 @@ class Exploration:
         if self.ordered is not self.graph:
             decided = Fusion(self.ordered, self.fusion, self.target).decide()
         return self._priced("rules", self.ordered, decided, (), self.origins)
+
+    def unfused(self) -> Candidate:
+        """Every torch op a kernel of its own: what is read by another op is stored."""
+        flow = Dataflow(out.value for out in self.graph.outs)
+        stored = {out.value for out in self.graph.outs}
+        for term in flow.order:
+            readers = {self.origins.get(reader) for reader in flow.readers[term]}
+            if not is_leaf(term) and readers - {self.origins.get(term)}:
+                stored.add(term)
+        return self._priced("unfused", self.graph, Decisions(flow, stored, []), (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
         """The program with the given solution of each region."""
