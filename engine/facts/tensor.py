@@ -73,6 +73,12 @@ def within(site: Any, some: Any, others: Any) -> bool:
     return set(some) <= set(others)
 
 
+@fact("common([axis], [axis]) -> [axis]", levels="tensor")
+def common(site: Any, some: Any, others: Any) -> tuple[Axis, ...]:
+    """The axes that two lists have in common."""
+    return tuple(axis for axis in some if axis in others)
+
+
 @fact("source_axes(any) -> [axis]", levels="tensor")
 def source_axes(site: Any, places: Any) -> tuple[Axis, ...]:
     """The axes that an index map replaces: `j` in `x[j := i + 1]`."""

@@ -84,7 +84,7 @@ class Lift:
         self.rank: dict[Any, int] = {}
         self.groups: dict[Any, list[Any]] = {}
         for term in order:
-            if self._buffer(term) is not None and term.__class__ is not Reduce:
+            if self._buffer(term) is not None:
                 self.rank[term] = 0
                 continue
             rank = max((self.rank[operand] for operand in self._below(term)), default=0)
@@ -104,7 +104,7 @@ class Lift:
     # ---- the nest
     def kernel(self) -> Kernel:
         loops = self.writes[0].buffer.loops
-        reductions = [term for term in self.rank if term.__class__ is Reduce]
+        reductions = [term for term in self.rank if term.__class__ is Reduce and self._buffer(term) is None]
         folded = {axis for term in reductions for axis in term.over}
         inside = folded.difference(loops)
         outermost = [term for term in reductions if inside.isdisjoint(axes(term))]
