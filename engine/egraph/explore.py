@@ -25,13 +25,13 @@ from .export import Exported
 from .graph import as_written
 from .lowered import Lowering
 from .permissions import Permissions
-from .problem import Problem, Reader, TooLarge
+from .problem import Problem, Reader
 from .rebuild import Rebuilder, Rebuilt
 from .regions import Cutting, Region
-from .trial import Trial
 from .saturate import Budget, available, saturate
 from .search import Effort, Search
 from .solution import Evaluation, Extraction
+from .trial import Trial
 
 HINT = 'fusion explores with egglog, which is not here: pip install "dplc[explore]"'
 
@@ -102,7 +102,7 @@ class Exploration:
         return out
 
     def problem(self, region: Region, cuts: set[Any]) -> Problem:
-        return Reader(region.roots, cuts, self.known).problem
+        return Reader(region.roots, cuts, self.known, {out.value for out in self.graph.outs}).problem
 
     def solve(self, problem: Problem) -> Solved:
         if available():

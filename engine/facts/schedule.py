@@ -103,10 +103,12 @@ def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
 @fact("widest(run, [name]) -> int", TILE)
 def widest(site: Any, body: Block, along: Any) -> int:
     """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
-    items = {stmt: _vector_item(site, stmt) for stmt in accesses(body)}
-    steps = {stmt: linear(_flat(site, stmt))[0] for stmt, item in items.items() if item}
-    walked = (items[stmt] for stmt, terms in steps.items() if any(terms.get(name) == 1 for name in along))
-    return VECTOR_BYTES[-1] // max(walked, default=WORD)
+    known = {stmt: item for stmt in accesses(body) if (item := _vector_item(site, stmt))}
+    flat = {stmt: _flat(site, stmt) for stmt in known}
+    walked = [(stmt, name) for stmt in known for name in along if linear(flat[stmt])[0].get(name) == 1]
+    most = VECTOR_BYTES[-1] // max((known[stmt] for stmt, _ in walked), default=WORD)
+    halved = (is_vector(flat[s], n.name, most // 2) and not is_vector(flat[s], n.name, most) for s, n in walked)
+    return most // 2 if most > VECTOR_BYTES[-1] // WORD and any(halved) else most
 
 
 def _flat(site: Any, stmt: Any) -> Any:

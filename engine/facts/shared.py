@@ -8,8 +8,20 @@ from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, sub
 from ...ir.facts import staging
 from ...ir.facts.footprint import Footprint, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
-from ...ir.facts.layout import WORD, bound_ranges, cell_of, copy_shape, item_bytes, params, ranges_of, slab_bytes, stages, tidy
+from ...ir.facts.layout import (
+    WORD,
+    bound_ranges,
+    cell_of,
+    copy_shape,
+    item_bytes,
+    params,
+    ranges_of,
+    slab_bytes,
+    stages,
+    tidy,
+)
 from ...ir.facts.structure import accumulators, only, summary
+from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import replace
 from ...ir.program import Block
@@ -182,7 +194,7 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
 
 
 # Functions that are finite for finite operands, and zero where all operands are.
-_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", "f32", "f16", "bf16"))
+_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", *FLOATS))
 _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 

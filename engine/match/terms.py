@@ -8,6 +8,7 @@ of the root.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ from ...ir.tensor import (
 )
 from ...ir.text import syntax as s
 from ..rw.rule import Rule, RuleSet
+from .packs import Packs, find_packs
 from .term_code import Attempt, Writer
 
 FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
@@ -93,9 +95,10 @@ class Evidence:
 
 @dataclass
 class TermSite:
-    """What facts see on tensor: the target, which inputs are weights, the results of the program if all of it is there.
+    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
 
-    With evidence, refusals are noted here. flow: the program as a flow, made by the first fact that asks.
+    roots: the results of the program, for what is found by looking at all of it. flow: the program as a flow, made by
+    the first fact that asks.
     """
 
     target: Target
@@ -103,6 +106,11 @@ class TermSite:
     weights: frozenset[str] = frozenset()
     roots: tuple[Term, ...] = ()
     flow: Any = None
+
+    @functools.cached_property
+    def packs(self) -> Packs:
+        """Weights that have a sibling."""
+        return find_packs(self.roots, self.weights)
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
         assert self.evidence is not None

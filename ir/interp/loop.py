@@ -33,11 +33,15 @@ LARGEST = 1 << 21  # elements of one array; longer reductions run step by step
 
 
 def run(
-    kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], stores: dict[str, np.ndarray] | None = None
+    kernels: tuple[Kernel, ...],
+    inputs: Mapping[str, Any],
+    stores: dict[str, np.ndarray] | None = None,
+    only: Mapping[str, Any] | None = None,
 ) -> dict[str, np.ndarray]:
     """All buffers after the kernels, in order. Raises ScheduleError for an access out of bounds or a missing store.
 
     stores: where to put how often each element of an output was stored, for programs that need not store each once.
+    only: {free loop: the values that it takes}, for a look at some of the elements; what is not stored is NaN or 0.
     """
     memory = memory_of(kernels, inputs)
     with np.errstate(all="ignore"):
@@ -45,7 +49,7 @@ def run(
             counts: dict[str, np.ndarray] = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
-            _Nest(kernel, memory, counts).block(kernel.body, (), None)
+            _Nest(kernel, memory, counts, only or {}).block(kernel.body, (), None)
             if stores is None:
                 check_stores(counts, kernel)
             else:
@@ -56,8 +60,14 @@ def run(
 class _Nest:
     """One kernel under execution. `shape`: the extents of the vectorised loops, innermost first."""
 
-    def __init__(self, kernel: Kernel, memory: dict[str, np.ndarray], counts: dict[str, np.ndarray]):
-        self.kernel, self.memory, self.counts = kernel, memory, counts
+    def __init__(
+        self,
+        kernel: Kernel,
+        memory: dict[str, np.ndarray],
+        counts: dict[str, np.ndarray],
+        only: Mapping[str, Any],
+    ):
+        self.kernel, self.memory, self.counts, self.only = kernel, memory, counts, only
         self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
         self.env: dict[str, Any] = {}
         self.depths: dict[str, int] = {}  # the number of vectorised loops around each accumulator's start
@@ -98,6 +108,8 @@ class _Nest:
         if np.ndim(start) or np.ndim(stop) or np.ndim(step):
             raise ScheduleError("the bounds of a loop vary")
         values = np.arange(start, stop, step)
+        if stmt.role == "free" and stmt.var in self.only:
+            values = values[np.isin(values, self.only[stmt.var])]
         small = math.prod(self.shape) * len(values) <= LARGEST
         if stmt.role == "free" or (stmt.role == "reduce" and small):
             outer = self.shape

@@ -39,6 +39,27 @@ def test_layouts(check, via, fields, shape):
     check(COPY.format(dtype="f32", m=m, n=n, origin="4, 8", via=via, fields=fields), x=floats(m, n))
 
 
+@pytest.mark.parametrize("unroll", ["", " unroll=48"])
+@pytest.mark.parametrize(("before", "columns"), [(64, 128), (32, 96), (128, 128)])
+def test_an_xor_touches_what_rows_are_aligned_for(check, unroll, before, columns):
+    """Rows of more than eight chunks, in a slab behind another, or of a pitch that is no power of two."""
+    check(
+        f"""
+kernel wide(x: f32[{before}], w: f32[8, {columns}]) -> y: f32[8, {columns}]:
+    Tile(t:8=THREAD, c:2=THREAD):
+        s = Stage(x, origin=(0), slab=(u:{before}@0))
+        z = Stage(w, origin=(0, 0), slab=(n:8@0, l:{columns}@1), xor=(2, 1, 0))
+        Sync()
+        a = load s[t]
+        for o in 0..{columns // 2} free{unroll}:
+            b = load z[t, o*2 + c]
+            v = multiply(a, b)
+            y[t, o*2 + c] = v
+""",
+        x=floats(before), w=floats(8, columns),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("via", ["SYNC", "ASYNC"])
 @pytest.mark.parametrize(("dtype", "array"), [
     ("i32", RNG.integers(-9, 9, (40, 40)).astype(np.int32)), ("i64", RNG.integers(-9, 9, (40, 40))), ("b8", RNG.random((40, 40)) < 0.5),
@@ -274,12 +295,12 @@ kernel wide(x: f32[2048]) -> y: f32[2048]:
 
 def test_refusals():
     (kernel,) = read("""
-kernel half(x: f16[32]) -> y: f16[32]:
+kernel wide(x: f64[32]) -> y: f64[32]:
     Tile(t:32=THREAD):
         v = load x[t]
         y[t] = v
 """)
-    with pytest.raises(DplcError, match="f16"):
+    with pytest.raises(DplcError, match="there is no code for f64"):
         materialise(kernel, target("sm_80"))
     (kernel,) = read("""
 kernel back(x: f32[32]) -> y: f32[32], z: f32[32]:
