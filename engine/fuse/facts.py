@@ -179,7 +179,7 @@ def distance(site: Any, v: Any, w: Any) -> int:
 
 @fact("beside(term, term) -> bool", levels="tensor")
 def beside(site: Any, v: Any, y: Any) -> bool:
-    """Whether y's kernel folds, over the axis that v folds, a value over more axes that reads what v reads: one loop."""
+    """Whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
     flow, kept = site.flow, site.fusion.kept
