@@ -179,7 +179,7 @@ def distance(site: Any, v: Any, w: Any) -> int:
 
 @fact("beside(term, term) -> bool", levels="tensor")
 def beside(site: Any, v: Any, y: Any) -> bool:
-    """Whether y's kernel folds, over the axis that v folds, a value over more axes that reads what v reads: one loop."""
+    """Whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
     flow, kept = site.flow, site.fusion.kept
@@ -202,7 +202,8 @@ def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) ->
 @fact("again(term, term, int) -> num", levels="tensor")
 def again(site: Any, v: Any, y: Any, tile: int) -> float:
     """Seconds to compute v in every block of y's kernel, from what is in shared memory."""
-    blocks = recompute(site, v, y, tile if site.seen[v] else 1)  # one row: a block for every column
+    flow, result = site.flow, site.space & ~site.folded
+    blocks = cost.blocks(flow, result, site.seen[v], tile, site.target)
     return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
 
 
@@ -222,10 +223,7 @@ def product_blocks(site: Any, v: Any, tile: int) -> int:
             continue
         for total in flow.readers[product]:
             if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[v]:
-                blocks = 1
-                for axis in flow.axes_in(flow.mask[total] & ~flow.mask[v]):
-                    blocks *= -(-axis.extent // (tile if flow.mask[total] & flow.mask[v] else 1))
-                most = max(most, blocks)
+                most = max(most, cost.blocks(flow, flow.mask[total], flow.mask[v], tile, site.target))
     return most
 
 
@@ -276,10 +274,7 @@ def read_once(site: Any, v: Any, y: Any) -> bool:
 def afterwards(site: Any, v: Any, y: Any, tile: int) -> float:
     """Seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
-    columns = flow.mask[y] & ~flow.mask[v]
-    blocks = 1
-    for axis in flow.axes_in(columns):
-        blocks *= -(-axis.extent // (tile if flow.mask[y] & flow.mask[v] else 1))  # one row: a block for every column
+    blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
     made, _ = cost.parts(v, ())
     moved = SHARED_ACCESSES * flow.elements(flow.mask[v])
     return cost.issue_seconds(blocks * (cost.slots_of(flow, made, site.target) + moved), site.target)

@@ -175,8 +175,8 @@ class BlockMemory:
         value = np.asarray(evaluate(stmt.val, group.env))
         shape = np.broadcast_shapes(word.shape, value.shape)
         chosen = np.broadcast_to(True if mask is None else mask, shape)
-        parts = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
-        slab.store(*parts, self.epoch)
+        block, word, thread, value = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
+        slab.store(block, word, thread, value, self.epoch)
 
     def store(self, stmt: Store, group: Group, mask: Any) -> None:
         if stmt.buf not in self.memory:
