@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import compose
 from ...ir.expr import Axis, Var
 from ...ir.functions import DTYPES
-from ...ir.tensor import Const, Elementwise, Input, Term, axes, dtype, postorder
+from ...ir.tensor import Const, Elementwise, Fold, Input, Reduce, Term, axes, dtype, postorder
 from ..rw.facts import fact
 
 
@@ -43,6 +43,12 @@ def number(site: Any, x: Any) -> Any:
             return None
     value = compose.elementwise(x.fn, *x.args)
     return value.value if value.__class__ is Const else None  # type: ignore[attr-defined]
+
+
+@fact("contains_reduction(term) -> bool", levels="tensor")
+def contains_reduction(site: Any, x: Term) -> bool:
+    """Whether computing a value means folding something."""
+    return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
 
 
 @fact("exact_reciprocal(term) -> any", levels="tensor")
