@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from .expr import free_names
 from .program import Block
 
 
@@ -30,6 +29,8 @@ class Monoid(NamedTuple):
 
     def reads(self, part: str) -> tuple[str, ...]:
         """The operands that a part depends on, in order: a running maximum needs no weights."""
+        from .expr import free_names
+
         tables = [{stmt.dst: free_names(stmt.val) for stmt in block} for block in (self.lift, self.combine)]  # type: ignore[attr-defined]
         todo, seen = [part], set()
         while todo:
@@ -83,6 +84,12 @@ def _read(text: str) -> Block:
     lines = "\n".join(f"    {line}" for line in text.splitlines())
     _, (kernel,) = read_program(f"kernel definitions() -> none_: f32[1]:\n{lines}\n", "ir/monoids.py")
     return kernel.body  # type: ignore[attr-defined,no-any-return]
+
+
+def part_identity(part: str) -> float:
+    """What the part `online.s` is of no elements. Raises KeyError for an unknown one."""
+    name, own = PARTS[part]
+    return _TEXTS[name][1][own]
 
 
 def of_part(part: str) -> tuple[Monoid, str]:

@@ -21,6 +21,13 @@ def axes_of(site: Any, x: Term) -> tuple[Axis, ...]:
 _DTYPES = {name: Var(name) for name in DTYPES}
 
 
+@fact("beyond(term, term) -> [axis]", levels="tensor")
+def beyond(site: Any, x: Term, y: Term) -> tuple[Axis, ...]:
+    """The axes of x that y lacks."""
+    own = axes(y)
+    return tuple(axis for axis in axes(x) if axis not in own)
+
+
 @fact("dtype(term) -> dtype", levels="tensor")
 def dtype_of(site: Any, x: Term) -> Var:
     """The dtype of a value."""
