@@ -13,7 +13,7 @@ from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, Stage, Sync, Wait
+from ...ir.tile import Combine, Slab, Stage, Sync, Wait
 from .addresses import widen_condition
 from .combine import lower_combine
 from .copies import lower_stage, lower_sync, lower_wait
@@ -21,7 +21,7 @@ from .guards import settle, weaken
 from .lowering import Held, Level, Lowering, Path, Place
 from .memory import element_of, lower_load, lower_store, vector_axis
 from .trips import trip_count
-from .values import initialised, lower_accumulate, lower_carry, lower_let, lower_merge, lower_scale
+from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale
 
 NONE: frozenset[int] = frozenset()
 
@@ -129,7 +129,8 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Accumulate: lower_accumulate,
     Merge: lower_merge,
     Scale: lower_scale,
-    Carry: lower_carry,
+    Carry: lower_nothing,
+    Slab: lower_nothing,
     If: lower_if,
     For: lower_for,
     Stage: lower_stage,

@@ -15,7 +15,7 @@ from ...ir.substitute import substitute
 from .addresses import flat, global_address, widen_condition
 from .guards import settle, weaken
 from .lowering import Held, Lowering, Place
-from .slabs import slab_address, slab_element
+from .slabs import slab_address, slab_dtype, slab_element
 
 # what one instruction moves of several elements
 GLOBAL_VECTOR_BYTES, SHARED_VECTOR_BYTES = (4, 8, 16), (8, 16)
@@ -46,23 +46,24 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     """A store, converted to the buffer's dtype."""
-    dtype = low.params[stmt.buf].dtype
+    dtype, stage = dtype_of_buffer(low, stmt.buf), low.stages.get(stmt.buf)
     converts = isinstance(stmt.val, Node) and low.dtype(stmt.val) != dtype
     val = Call(dtype, (stmt.val,)) if converts else stmt.val
-    element = flat(low, stmt.buf, stmt.idx)
+    element, idx = element_of(low, stmt), stmt.idx
     vector = vector_axis(low, stmt.buf, element, low.axes_of(stmt.idx, at.bound))
     if vector is None:
         values: tuple[Expr, ...] = (low.read(val),)
     else:
-        element = low.tidy(substitute(element, {vector: 0}))
+        element, idx = low.tidy(substitute(element, {vector: 0})), substitute(idx, {vector: 0})
         values = tuple(low.read(val, {vector: lane}) for lane in range(low.vectors[vector]))
-    store = StoreTo(dtype, global_address(low, stmt.buf, element), values)
+    to = slab_address(low, stage, idx, f"{stmt.buf}_wr") if stage else global_address(low, stmt.buf, element)
+    store = StoreTo(dtype, to, values)
     axes = low.axes_of((stmt.idx, val), at.bound)
     return low.nest(tuple(axis for axis in axes if axis != vector), (store,))
 
 
-def element_of(low: Lowering, stmt: Load) -> Expr:
-    """The element that a load reads, counted from the start of its buffer or slab."""
+def element_of(low: Lowering, stmt: Load | Store) -> Expr:
+    """The element that an access reads or writes, counted from the start of its buffer or slab."""
     stage = low.stages.get(stmt.buf)
     return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
 
@@ -70,7 +71,7 @@ def element_of(low: Lowering, stmt: Load) -> Expr:
 def dtype_of_buffer(low: Lowering, buf: str) -> str:
     """The dtype of a buffer, or of the source of a slab."""
     stage = low.stages.get(buf)
-    return low.params[stage.src if stage else buf].dtype
+    return slab_dtype(low, stage) if stage else low.params[buf].dtype
 
 
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str]) -> str | None:

@@ -13,7 +13,7 @@ from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine
+from ...ir.tile import Combine, Slab
 from .accumulators import Accumulator
 from .lowering import Held, Inlined, Lowering, Place
 
@@ -105,8 +105,8 @@ def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
     return low.nest(axes, (Assign(place, Call("multiply", (place, low.read(stmt.val)))),))
 
 
-def lower_carry(low: Lowering, stmt: Carry, at: Place) -> Block:
-    """Nothing: where an accumulator starts is decided by where it is mentioned."""
+def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
+    """Nothing to do: where an accumulator starts is decided by who mentions it, a slab gets memory when first asked for."""
     return ()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ...ir.expr import Binary, Var, free_names
+from ...ir.expr import Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
@@ -176,6 +177,24 @@ def zero(site: Any, buf: Var) -> Any:
     """Zero in the dtype of a buffer."""
     dtype = params(site.kernel)[buf.name].dtype
     return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
+
+
+@fact("visible(run, name, name) -> any", TILE)
+def visible(site: Any, body: Block, x: Var, j: Var) -> Any:
+    """The end of the turns of a loop over j for which a value may be more than -inf, as `x = where(j <= e, y, -inf)`
+    says; none if it does not."""
+    lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+    chosen = lets.get(x.name)
+    if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
+        return None
+    condition = lets.get(getattr(chosen.args[0], "name", ""), chosen.args[0])
+    if condition.__class__ is not Binary or condition.op not in ("<", "<="):
+        return None
+    terms, _ = linear(condition.a)
+    if terms.get(j) != 1 or j.name in free_names(condition.b):
+        return None
+    rest = subtract(condition.b, subtract(condition.a, j))
+    return add(rest, int(condition.op == "<="))
 
 
 # ---- where the site is

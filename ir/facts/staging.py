@@ -12,7 +12,7 @@ from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
 from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import interval
-from ..tile import Combine, Stage
+from ..tile import Combine, Slab, Stage
 from .layout import (
     CHUNK_WORDS,
     WORD,
@@ -128,10 +128,14 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     lanes, ranges = lane_values(axes), ranges_of(kernel)
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
     found = []
-    for load in dict.fromkeys(load for load in summary(body).loads if load.buf == stage.dst):
-        row, column = row_and_column(kernel, stage, cell_of(stage, load.idx))
+    below = summary(body)
+    accesses = (load.idx for load in (*below.loads, *below.stores) if load.buf == stage.dst)
+    for idx in dict.fromkeys(accesses):
+        row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         width = CHUNK_WORDS if _runs_of_four(column, fixed, ranges) else 1
         found.append(Request(width, at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges)))
+    if isinstance(stage, Slab):
+        return tuple(found)
     width, _, rows, threads = copy_shape(kernel, stage)
     if width == CHUNK_WORDS:
         count, thread = lanes_of(kernel, stage), np.arange(min(WARP, threads))

@@ -13,7 +13,7 @@ from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import Node, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, Stage, Sync, Tile, Wait
+from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
 
 COLLECTIVE = (Stage, Sync, Wait, Combine)  # every thread of the block takes part: never under a divergent guard
 
@@ -31,10 +31,11 @@ class Summary(NamedTuple):
     guards: tuple[If, ...] = ()
     merges: tuple[Merge, ...] = ()
     scales: tuple[Scale, ...] = ()
+    slabs: tuple[Slab, ...] = ()
     barriers: int = 0
 
 
-_PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9}
+_PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9, Slab: 10}
 
 
 def summary(block: Block) -> Summary:
@@ -54,7 +55,7 @@ def _join(parts: list[Summary]) -> Summary:
 @memoised
 def _summary(stmt: Stmt) -> Summary:
     parts = [_summary(inner) for inner in getattr(stmt, "body", ())]
-    own: list[Any] = [()] * 10 + [int(isinstance(stmt, COLLECTIVE))]
+    own: list[Any] = [()] * 11 + [int(isinstance(stmt, COLLECTIVE))]
     place = _PLACE.get(type(stmt))
     if place is not None:
         own[place] = (stmt,)

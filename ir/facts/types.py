@@ -10,7 +10,7 @@ from ..functions import promote, result_dtype
 from ..loop import Accumulate, For, Let, Load, Merge
 from ..node import memoised, nodes
 from ..program import Block, Kernel, Param
-from ..tile import Stage, Tile
+from ..tile import Slab, Stage, Tile
 
 INDEX = "i64"
 
@@ -26,6 +26,7 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
     buffers = {param.name: param.dtype for param in params}
     for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]
+    buffers.update((slab.dst, "f32") for slab in nodes(block, Slab))
     known: dict[str, str] = {}
     for stmt in nodes(block, Tile, For, Load, Let, Accumulate, Merge):
         if isinstance(stmt, Tile):

@@ -12,6 +12,7 @@ import numpy as np
 from ..facts.layout import cell_of, owners, physical, slab_words
 from ..loop import Load, Store
 from ..program import Kernel
+from ..tile import Slab as SlabOf
 from ..tile import Stage
 from .scalar import ScheduleError, clipped, evaluate, in_bounds
 from .shared import Cells, Slab, layout
@@ -67,6 +68,11 @@ class BlockMemory:
         if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
         self.copy(stmt, slab, Cells(words, threads), self.source(stmt, origin, cells), group)
+
+    def declare(self, stmt: SlabOf) -> None:
+        """Shared memory for computed values: the first thread to come makes it."""
+        if stmt.dst not in self.slabs:
+            self.slabs[stmt.dst] = Slab(self.blocks, stmt, np.float64)
 
     def copy(self, stmt: Stage, slab: Slab, cells: Cells, values: Any, group: Group) -> None:
         slab.check_free(cells, self.epoch)
@@ -165,16 +171,31 @@ class BlockMemory:
         return slab.values[block, word]
 
     def store(self, stmt: Store, group: Group, mask: Any) -> None:
-        array = self.memory[stmt.buf]
         parts = [np.asarray(evaluate(e, group.env)) for e in (*stmt.idx, stmt.val)]
         every = (self.blocks, len(group.threads), *self.ones)
         shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
         chosen = np.broadcast_to(True if mask is None else mask, shape)
         *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
+        if stmt.buf not in self.memory:
+            self.store_shared(stmt, idx, value, np.broadcast_to(chosen, shape), group)
+            return
+        array = self.memory[stmt.buf]
         if not np.all(in_bounds(idx, array.shape)):
             raise ScheduleError(f"store out of bounds of {stmt.buf}")
         array[tuple(idx)] = value
         np.add.at(self.counts[stmt.buf], tuple(idx), 1)
+
+
+    def store_shared(self, stmt: Store, idx: list[Any], value: Any, chosen: Any, group: Group) -> None:
+        """Threads store computed values, each its own cells."""
+        slab = self.slabs.get(stmt.buf)
+        if slab is None or not isinstance(slab.stage, SlabOf):
+            raise ScheduleError(f"store to {stmt.buf}, which is no shared memory for computed values")
+        if not np.all(in_bounds(idx, tuple(axis.extent for axis in slab.stage.slab))):
+            raise ScheduleError(f"store outside of the slab {stmt.buf}")
+        everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
+        thread, block = (np.broadcast_to(part, chosen.shape)[chosen] for part in everyone)
+        slab.put(block, np.asarray(physical(slab.stage, idx)), thread, value, self.epoch)
 
 
 def nothing() -> bool:

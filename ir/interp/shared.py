@@ -52,6 +52,19 @@ class Slab:
         if ((self.write_epoch[at] == epoch) & (self.writer[at] != who)).any():
             raise ScheduleError(f"race: {name} is written by two threads between two barriers")
 
+    def put(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, values: Any, epoch: int) -> None:
+        """Threads store values of their own into words: arrays of one shape."""
+        name = self.stage.dst
+        if ((self.read_epoch[block, word] == epoch) & (self.reader[block, word] != thread)).any():
+            raise ScheduleError(f"race: {name} is overwritten while others may still read it: no barrier in between")
+        if ((self.write_epoch[block, word] == epoch) & (self.writer[block, word] != thread)).any():
+            raise ScheduleError(f"race: {name} is written by two threads between two barriers")
+        self.writer[block, word] = thread
+        if (self.writer[block, word] != thread).any():
+            raise ScheduleError(f"race: two threads store to one cell of {name}")
+        self.values[block, word] = values
+        self.write_epoch[block, word] = epoch
+
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
         """An asynchronous copy begins; until it has landed the words hold the new values or poison."""
         self.in_flight[:, cells.words] = True

@@ -24,7 +24,7 @@ from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print import print_statement
-from ..tile import Combine, Stage, Sync, Tile, Wait
+from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, Group, both, nothing
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, start_value
@@ -243,6 +243,8 @@ class _Blocks(BlockMemory):
                 env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])
             elif isinstance(stmt, Store):
                 self.store(stmt, group, mask)
+            elif isinstance(stmt, Slab):
+                self.declare(stmt)
             elif not isinstance(stmt, Carry):
                 raise ScheduleError(f"{type(stmt).__name__} is no statement of Tile IR")
         except ScheduleError as error:

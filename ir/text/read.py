@@ -27,7 +27,7 @@ def statement_classes() -> dict[str, type[Stmt]]:
     """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
     from .. import kernel
 
-    own = (tile.Tile, tile.Stage, tile.Sync, tile.Wait, tile.Combine, loop.Scale, loop.Carry)
+    own = (tile.Tile, tile.Stage, tile.Sync, tile.Wait, tile.Combine, tile.Slab, loop.Scale, loop.Carry)
     return {cls.__name__: cls for cls in (*own, *getattr(kernel, "STATEMENTS", ()))}
 
 
@@ -299,5 +299,5 @@ def dangling(kernel: Kernel) -> tuple[str, ...]:
     }
     bound |= {acc for x in walk(kernel) if isinstance(x, loop.Merge) for acc in x.accs}
     used = {x.name for x in walk(kernel.body) if isinstance(x, e.Var)}
-    labels = {a.name for x in walk(kernel) if isinstance(x, tile.Stage) for a in x.slab}
+    labels = {a.name for x in walk(kernel) if isinstance(x, tile.Stage | tile.Slab) for a in x.slab}
     return tuple(sorted(used - bound - labels))
