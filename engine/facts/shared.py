@@ -210,10 +210,19 @@ def _zeros(site: Any, body: Block, condition: Any) -> tuple[set[str], set[str]]:
     return zeros, finite
 
 
+@fact("zero_filled(stmt, expr) -> bool", TILE)
+def zero_filled(site: Any, load: Load, condition: Any) -> bool:
+    """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    if condition.__class__ is not Binary or condition.op != "<":
+        return False
+    plain = replace(load, when=True)
+    return _beyond_source(site, plain, condition) and in_slabs(site, (plain,))
+
+
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
     """Whether a load reads the zero fill of its slab where the condition fails."""
     stage = stages(site.kernel).get(load.buf)
-    if stage is None or stage.depth > 1 or load.when is not True:
+    if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
     position = list(stage.origin)
     for axis, cell in zip(stage.slab, load.idx, strict=True):

@@ -25,7 +25,7 @@ from ...ir.facts.types import block_dtypes
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
-from ...ir.ranges import decide
+from ...ir.ranges import decide, interval
 from ...ir.tile import Stage, Sync, Tile, Wait
 from ..match.context import Context
 from ..rw.facts import fact
@@ -210,6 +210,18 @@ def under(site: Any, role: Var) -> bool:
 def repeated(site: Any) -> bool:
     """Whether the site is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in site.enclosing)
+
+
+@fact("nested(context) -> bool", TILE)
+def nested(site: Any, context: Context) -> bool:
+    """Whether the hole of a context is inside of a loop, so that it comes again."""
+    return any(isinstance(stmt, For) for stmt in (*site.enclosing, *context.around))
+
+
+@fact("least(expr) -> int", TILE)
+def least(site: Any, e: Any) -> int:
+    """The least value that an index expression may have at the site."""
+    return interval(e, site.ranges)[0]
 
 
 @fact("divergent(context?) -> bool", TILE)
