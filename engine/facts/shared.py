@@ -153,7 +153,10 @@ def in_slabs(site: Any, body: Block) -> bool:
 
 @fact("read_under([record], expr) -> bool", TILE)
 def read_under(site: Any, sums: Any, condition: Any) -> bool:
-    """Whether every read of some accumulators stands under a guard that implies the condition."""
+    """Whether what some accumulators hold is used only under a guard that implies the condition.
+
+    A value that is computed from them elsewhere is as good as they are.
+    """
     names = {total.acc.name for total in sums}
     return _read_under(site.kernel.body, names, frozenset(conjuncts(condition)), frozenset())
 
@@ -167,10 +170,12 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
         elif isinstance(stmt, Combine):
             if stmt.acc in names:
                 return False
-        elif not isinstance(stmt, Accumulate) and not wanted <= have:
+        elif not wanted <= have:
             own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr")
             if not names.isdisjoint(free_names(own)):
-                return False
+                if not isinstance(stmt, Let):
+                    return False
+                names.add(stmt.dst)
     return True
 
 
