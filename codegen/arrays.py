@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,11 +30,13 @@ def is_tensor(value: Array) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def check_names(program: Program, arrays: Mapping[str, Array]) -> None:
-    """Raises LaunchError unless `arrays` names every input and constant of the program."""
-    missing = [buffer.name for buffer in (*program.inputs, *program.constants) if buffer.name not in arrays]
+def check_names(program: Program, arrays: Mapping[str, Array], wanted: Iterable[Buffer] | None = None) -> None:
+    """Raises LaunchError unless `arrays` names every input and constant of the program, or those that are wanted."""
+    needed = (*program.inputs, *program.constants) if wanted is None else wanted
+    missing = [buffer.name for buffer in needed if buffer.name not in arrays]
     if missing:
-        raise LaunchError(f"no array given for {', '.join(f'`{name}`' for name in missing)}")
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise LaunchError(f"no array given for {', '.join(f'`{name}`' for name in missing[:5])}{more}")
 
 
 def check_fits(buffer: Buffer, dtype: str, shape: tuple[int, ...]) -> None:

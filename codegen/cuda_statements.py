@@ -39,7 +39,22 @@ from ..ir.program import Block, Kernel, Stmt
 from . import scalar
 from .dtypes import dtype_of, is_literal, operand_dtypes
 from .kernel import DTYPES
-from .scalar import ATOM, BITAND, C_TYPES, SHIFT, SUM, TERM, UNARY, Text, apply_form, bracket, convert, form_of
+from .scalar import (
+    ATOM,
+    BITAND,
+    C_TYPES,
+    HALVES,
+    SHIFT,
+    SUM,
+    TERM,
+    UNARY,
+    Text,
+    apply_form,
+    bracket,
+    convert,
+    form_of,
+    rounded,
+)
 
 INDENT = "  "
 WIDTH = 120
@@ -76,6 +91,7 @@ class Printer:
 
     def value(self, e: Expr, dtype: str) -> Text:
         """An expression as a value of a dtype."""
+        e = unrounded(e, dtype)
         return scalar.literal(e, dtype) if is_literal(e) else convert(self.expr(e), self.dtype(e), dtype)
 
     def expr(self, e: Any) -> Text:
@@ -131,6 +147,8 @@ class Printer:
     def call(self, e: Any) -> Text:
         operands = operand_dtypes(e, self.type_of, "i32")
         texts = [self.value(arg, dtype) for arg, dtype in zip(e.args, operands, strict=True)]
+        if e.fn in HALVES:
+            return rounded(texts[0], operands[0], e.fn)
         if FUNCTIONS[e.fn].kind == CAST:
             return convert(texts[0], operands[0], e.fn)
         return apply_form(form_of(e.fn, operands[-1]), texts)
@@ -254,43 +272,48 @@ class Printer:
 
     def load(self, stmt: LoadFrom) -> str | list[str]:
         shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
-        into, ctype = self.text(stmt.into), C_TYPES[stmt.dtype]
+        into, ctype, held = self.text(stmt.into), C_TYPES[stmt.dtype], self.type_of(stmt.into.name)
         letters = "lds" if shared else "ldg"
+        other = scalar.literal(stmt.other, held)[0]
         if stmt.width == 1:
             word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
             read = f"{letters}32({address})" if word else f"lds<{ctype}>({address})" if shared else f"ldg({address})"
+            read = convert((read, ATOM), stmt.dtype, held)[0]
             if stmt.when is True:
                 return f"{into} = {read};"
-            return f"{into} = {self.text(stmt.when, scalar.OR)} ? {read} : {scalar.literal(stmt.other, stmt.dtype)[0]};"
+            return f"{into} = {self.text(stmt.when, scalar.OR)} ? {read} : {other};"
         whole = isinstance(stmt.into, Element) and len(stmt.into.index) == len(self.shapes[stmt.into.name])
         bits = 8 * stmt.width * DTYPES[stmt.dtype].item_bytes
-        read = f"{letters}{bits}({'&' if whole else ''}{into}, {address});"
+        widened = f"<{ctype}>" if shared and held != stmt.dtype else ""
+        read = f"{letters}{bits}{widened}({'&' if whole else ''}{into}, {address});"
         if stmt.when is True:
             return read
         places = " = ".join(f"{into}[{lane}]" for lane in range(stmt.width))
-        other = scalar.literal(stmt.other, stmt.dtype)[0]
         return [f"if ({self.text(stmt.when)}) {{", INDENT + read, "} else {", f"{INDENT}{places} = {other};", "}"]
 
     def store(self, stmt: StoreTo) -> str | list[str]:
         shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
         letters, width = "sts" if shared else "stg", len(stmt.values)
-        values = [self.value(value, stmt.dtype)[0] for value in stmt.values]
         if width == 1:
             word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
-            value = values[0] if stmt.dtype in WORDS or not shared else f"({C_TYPES[stmt.dtype]})({values[0]})"
+            value = self.value(stmt.values[0], stmt.dtype)[0]
+            cast = shared and stmt.dtype not in WORDS and stmt.dtype not in HALVES
+            value = f"({C_TYPES[stmt.dtype]})({value})" if cast else value
             return f"{letters}{'32' if word else ''}({address}, {value});"
         name = f"{letters}{8 * width * DTYPES[stmt.dtype].item_bytes}"
-        run = self.run_of(stmt.values)
+        kept = tuple(unrounded(value, stmt.dtype) for value in stmt.values)
+        same = all(self.dtype(value) == stmt.dtype for value in kept)
+        held = "f32" if stmt.dtype in HALVES and not same else stmt.dtype
+        name += f"<{C_TYPES[stmt.dtype]}>" if shared and held != stmt.dtype else ""
+        run = self.run_of(kept)
         if run is not None:
             return f"{name}({address}, {run});"
+        values = [self.value(value, held)[0] for value in kept]
         vector = VECTOR_TYPES.get((stmt.dtype, width))
         if vector is None:
-            array = f"const {C_TYPES[stmt.dtype]} lane[] = {{{', '.join(values)}}};"
-            return ["{", INDENT + array, f"{INDENT}{name}({address}, lane);", "}"]
-        line = f"{name}({address}, {vector}{{{', '.join(values)}}});"
-        if len(line) < WIDTH:
-            return line
-        return [f"{name}({address}, {vector}{{", *(f"{INDENT * 2}{value}," for value in values), "});"]
+            array = listed(f"const {C_TYPES[held]} lane[] = {{", values, "};")
+            return ["{", *(INDENT + line for line in array), f"{INDENT}{name}({address}, lane);", "}"]
+        return listed(f"{name}({address}, {vector}{{", values, "});")
 
     def run_of(self, values: tuple[Any, ...]) -> str | None:
         """The registers in whose order the values stand, if they are a whole run of an array."""
@@ -318,6 +341,17 @@ class Printer:
 
     def wait_phase(self, stmt: WaitPhase) -> str:
         return f"mbarrier_wait({self.address(stmt.barrier)}, {self.text(stmt.parity)});"
+
+
+def listed(head: str, values: list[str], tail: str) -> list[str]:
+    """Values between braces, one to a line where they do not fit."""
+    line = f"{head}{', '.join(values)}{tail}"
+    return [line] if len(line) < WIDTH else [head, *(f"{INDENT * 2}{value}," for value in values), tail]
+
+
+def unrounded(e: Any, dtype: str) -> Any:
+    """What is rounded to f16 or bf16, where the conversion to that dtype does it anyhow."""
+    return e.args[0] if dtype in HALVES and e.__class__ is Call and e.fn == dtype else e
 
 
 PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {

@@ -1,5 +1,8 @@
 """The dtype of an expression, and of the operands of a scalar function. Literals are weak, as numbers are in torch.
 
+A value of f16 or bf16 is an f32 in its register: a load widens it, a store rounds it, a cast to the dtype rounds it on
+the spot. Only a copy that computes nothing has registers of the dtype itself.
+
 Index arithmetic is i64 as a value of a program, and i32 in a kernel, where it is known to fit: `index` says which.
 """
 
@@ -9,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.expr import COMPARISONS, Binary, Call, Not, Sum, Var
-from ..ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote, result_dtype
+from ..ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT, opmath, promote, result_dtype
 from ..ir.kernel import Element
 from ..ir.node import Expr
 
@@ -24,7 +27,7 @@ def is_literal(e: Expr) -> bool:
 def literal_dtype(e: Expr, beside: Sequence[str]) -> str:
     """A number takes the dtype of its neighbours where that can hold its kind."""
     widest = promote(*beside) if beside else "b8"
-    if e.__class__ is bool or widest in ("f32", "f16", "bf16"):
+    if e.__class__ is bool or widest == "f32":
         return widest
     if e.__class__ is int:
         return widest if widest in INTEGERS else "i64"
@@ -32,13 +35,13 @@ def literal_dtype(e: Expr, beside: Sequence[str]) -> str:
 
 
 def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
-    """The dtype of an expression."""
+    """The dtype of an expression in registers."""
     kind = e.__class__
     if kind is Var or kind is Element:
         return type_of(e.name)
     if kind is Call:
         operands = operand_dtypes(e, type_of, index)
-        return result_dtype(e.fn, *operands)
+        return opmath(result_dtype(e.fn, *operands))
     if kind is Sum:
         return promote(index, *(dtype_of(atom, type_of, index) for atom, _ in e.terms))
     if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):

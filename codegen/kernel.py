@@ -6,7 +6,8 @@ Data only. Nothing here compiles, launches or imports numpy, so that any floor m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -165,13 +166,21 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Arena:
+    """One allocation that temporaries share. bytes: its size; offsets: {temporary: where it starts}, aligned."""
+
+    bytes: int
+    offsets: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Program:
     """A launch plan: kernels in order, and every buffer they touch.
 
     A kernel's parameter names are buffer names, unless `bindings` says otherwise: entry i lists the buffers of launch
     i, one per parameter, so that a kernel compiled once serves many layers. Inputs and constants are supplied by the
     caller (constants are the ones that stay the same from run to run: weights, folded tables); outputs and temporaries
-    are allocated by the executor.
+    are allocated by the executor: temporaries in one piece where an arena says how (memory_plan.py).
     """
 
     kernels: tuple[CudaKernel, ...]
@@ -180,10 +189,11 @@ class Program:
     constants: tuple[Buffer, ...] = ()
     temporaries: tuple[Buffer, ...] = ()
     bindings: tuple[tuple[str, ...], ...] = ()
+    arena: Arena | None = None
 
     def __post_init__(self) -> None:
-        names = [buffer.name for buffer in self.buffers()]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        names = Counter(buffer.name for buffer in self.buffers())
+        repeated = sorted(name for name, count in names.items() if count > 1)
         if repeated:
             raise ValueError(f"buffers declared twice in one program: {', '.join(repeated)}")
         if self.bindings and len(self.bindings) != len(self.kernels):

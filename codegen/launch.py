@@ -30,7 +30,16 @@ from .emulator.runtime import EmulatorError
 from .kernel import Buffer, CudaKernel, Program
 from .tensor_maps import encode, parameter_format
 
-__all__ = ["CudaExecutor", "DeviceError", "EmulatorError", "EmulatorExecutor", "Executor", "LaunchError", "executor"]
+__all__ = [
+    "CudaExecutor",
+    "DeviceError",
+    "EmulatorError",
+    "EmulatorExecutor",
+    "Executor",
+    "LaunchError",
+    "Session",
+    "executor",
+]
 
 # A kernel must ask before it gets more dynamic shared memory than this.
 DEFAULT_DYNAMIC_SMEM = 48 << 10
@@ -58,6 +67,22 @@ class Executor(Protocol):
         """The program's outputs by name, given its inputs and constants by name."""
         ...
 
+    def prepare(self, program: Program, constants: Mapping[str, Array]) -> Session:
+        """The program with its constants in place, to be run again and again with other inputs."""
+        ...
+
+
+class Session(Protocol):
+    """A program on a device. Constants were placed, and memory for temporaries taken, when it was made."""
+
+    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name, given the inputs by name."""
+        ...
+
+    def launch(self, place: int) -> None:
+        """One launch of the program again, on the buffers of the latest run; for measuring it alone."""
+        ...
+
 
 def executor(device: str) -> Executor:
     """The executor of a device: "emulator" or "cuda". Raises DeviceError."""
@@ -73,12 +98,14 @@ class CudaExecutor:
 
     Tensors are used where they lie: no copies, unless one is misaligned or not contiguous, which `notes` then says.
     Numpy arrays are copied to the GPU and the results back. `memory` names the torch device whose tensors the driver
-    can reach; anything but "cuda" is for driver mocks that share memory with the host. Raises DeviceError.
+    can reach; anything but "cuda" is for driver mocks that share memory with the host. images: cubins that need not be
+    built, by (kernel text, target). Raises DeviceError.
     """
 
     device = "cuda"
 
-    def __init__(self, memory: str = "cuda") -> None:
+    def __init__(self, memory: str = "cuda", images: Mapping[tuple[str, str], bytes] | None = None) -> None:
+        self._images = images or {}
         self.notes: tuple[str, ...] = ()
         self._torch = _import("torch", "install PyTorch with CUDA")
         self._memory = self._torch.device(memory)
@@ -104,21 +131,15 @@ class CudaExecutor:
         Raises LaunchError, BuildError and DeviceError.
         """
         check_names(program, arrays)
-        notes: list[str] = []
-        tensors = {
-            buffer.name: self._place(buffer, arrays[buffer.name], notes)
-            for buffer in (*program.inputs, *program.constants)
-        }
-        for buffer in (*program.outputs, *program.temporaries):
-            tensors[buffer.name] = self._torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=self._memory)
-        with self._stream() as stream:
-            for launch in program.launches():
-                pointers = [tensors[name].data_ptr() for name in launch.buffers]
-                self._launch(launch.kernel, arguments(launch.kernel, pointers), stream)
-        self.notes = tuple(notes)
-        if any(is_tensor(value) for value in arrays.values()):
-            return {buffer.name: tensors[buffer.name] for buffer in program.outputs}
-        return {buffer.name: as_numpy(buffer, tensors[buffer.name]) for buffer in program.outputs}
+        return self.prepare(program, arrays).run(arrays)
+
+    def prepare(self, program: Program, constants: Mapping[str, Array]) -> CudaSession:
+        """The program with its constants where the GPU can read them and its arena allocated.
+
+        Raises LaunchError.
+        """
+        check_names(program, constants, program.constants)
+        return CudaSession(self, program, constants)
 
     def _place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
         if not is_tensor(value):
@@ -131,6 +152,17 @@ class CudaExecutor:
             return value.detach()
         notes.append(note)
         return value.detach().clone(memory_format=self._torch.contiguous_format)
+
+    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self._torch.empty(shape, dtype=dtype, device=self._memory)
+
+    def _temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
+        """What must be kept alive, and {temporary: its address}: in one piece if the program has an arena."""
+        if program.arena is not None:
+            whole = self._empty((max(program.arena.bytes, 1),), self._torch.uint8)
+            return [whole], {name: whole.data_ptr() + offset for name, offset in program.arena.offsets.items()}
+        alone = {b.name: self._empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
+        return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
 
     @contextmanager
     def _stream(self) -> Iterator[Any]:
@@ -176,7 +208,49 @@ class CudaExecutor:
 
     def _build(self, kernel: CudaKernel) -> bytes:
         """The image the driver loads."""
-        return build_device(device_text([kernel]), self.target)
+        return self._images.get((kernel.text, self.target)) or build_device(device_text([kernel]), self.target)
+
+
+class CudaSession:
+    """A program whose constants are on the GPU. Runs of one session must not overlap: they share its arena."""
+
+    def __init__(self, executor: CudaExecutor, program: Program, constants: Mapping[str, Array]):
+        self._executor, self._program = executor, program
+        self._notes: list[str] = []
+        self._constants = {b.name: executor._place(b, constants[b.name], self._notes) for b in program.constants}
+        self._tensors = any(is_tensor(constants[b.name]) for b in program.constants)
+        self._kept, self._temporaries = executor._temporaries(program)
+        self._latest: tuple[dict[str, Any], list[tuple[CudaKernel, list[int | bytes]]]] = {}, []  # kept alive
+
+    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name, given the inputs by name; launched, not waited for.
+
+        Raises LaunchError, BuildError and DeviceError.
+        """
+        program, executor = self._program, self._executor
+        check_names(program, arrays, program.inputs)
+        notes = list(self._notes)
+        given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in program.inputs}
+        made = {buffer.name: executor._empty(buffer.shape, torch_dtype(buffer.dtype)) for buffer in program.outputs}
+        tensors = {**self._constants, **given, **made}
+        addresses = self._temporaries | {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        steps = [
+            (launch.kernel, arguments(launch.kernel, [addresses[name] for name in launch.buffers]))
+            for launch in program.launches()
+        ]
+        with executor._stream() as stream:
+            for kernel, values in steps:
+                executor._launch(kernel, values, stream)
+        self._latest = tensors, steps
+        executor.notes = tuple(notes)
+        if self._tensors or any(is_tensor(value) for value in arrays.values()):
+            return made
+        return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
+
+    def launch(self, place: int) -> None:
+        """One launch of the program again, on the buffers of the latest run."""
+        with self._executor._stream() as stream:
+            self._executor._launch(*self._latest[1][place], stream)
 
 
 def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:

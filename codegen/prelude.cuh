@@ -10,6 +10,8 @@
 //   A width is part of a name where it picks an instruction: ldg32, ldg64, ldg128.
 //   Vectors go to and from arrays: ldg128(d, p) fills the 16 / sizeof(T) elements from d on.
 //   ldg, stg, lds<T> and sts move one element of any dtype: float, f16, bf16, int, long long, bool.
+//   16-bit floats are floats in registers. A vector load into floats widens (lds128<bf16>(d, a)), a vector store of
+//   floats to f16 or bf16 rounds to nearest even; a single element goes through to_float, to_f16 and to_bf16.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -160,6 +162,11 @@ template <class T> DPLC_FN T lds(uint32_t a) {
   }
   return v;
 }
+template <class T> DPLC_FN void lds32(T* d, uint32_t a) {
+  uint32_t w;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w) : "r"(a) : "memory");
+  memcpy(d, &w, 4);
+}
 template <class T> DPLC_FN void lds64(T* d, uint32_t a) {
   uint32_t w[2];
   asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(a) : "memory");
@@ -199,6 +206,11 @@ template <class T> DPLC_FN void sts(uint32_t a, T v) {
     else if constexpr (sizeof(T) == 2) asm volatile("st.shared.u16 [%0], %1;" : : "r"(a), "r"(w) : "memory");
     else asm volatile("st.shared.u8 [%0], %1;" : : "r"(a), "r"(w) : "memory");
   }
+}
+template <class T> DPLC_FN void sts32(uint32_t a, const T* v) {
+  uint32_t w;
+  memcpy(&w, v, 4);
+  asm volatile("st.shared.b32 [%0], %1;" : : "r"(a), "r"(w) : "memory");
 }
 template <class T> DPLC_FN void sts64(uint32_t a, const T* v) {
   uint32_t w[2];
@@ -345,11 +357,65 @@ DPLC_FN f16 to_f16(float x) {
   return y;
 }
 
+// Two at once: the element at the lower address is the lower half of a word.
+DPLC_FN void widen_pair(bf16, float* d, uint32_t w) {
+  d[0] = __uint_as_float(w << 16);
+  d[1] = __uint_as_float(w & 0xffff0000u);
+}
+DPLC_FN void widen_pair(f16, float* d, uint32_t w) {
+  asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
+      : "=f"(d[0]), "=f"(d[1]) : "r"(w));
+}
+DPLC_FN uint32_t narrow_pair(bf16, const float* v) {
+  uint32_t w;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(v[1]), "f"(v[0]));
+  return w;
+}
+DPLC_FN uint32_t narrow_pair(f16, const float* v) {
+  uint32_t w;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(v[1]), "f"(v[0]));
+  return w;
+}
+
+// H is f16 or bf16.
+#define DPLC_GLOBAL_HALVES(bits, H)                                               \
+  DPLC_FN void ldg##bits(float* d, const H* p) {                                  \
+    uint32_t w[bits / 32];                                                        \
+    ldg##bits(w, reinterpret_cast<const uint32_t*>(p));                           \
+    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);         \
+  }                                                                               \
+  DPLC_FN void stg##bits(H* p, const float* v) {                                  \
+    uint32_t w[bits / 32];                                                        \
+    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);       \
+    stg##bits(reinterpret_cast<uint32_t*>(p), static_cast<const uint32_t*>(w));   \
+  }
+#define DPLC_HALVES(bits)                                                         \
+  template <class H> DPLC_FN void lds##bits(float* d, uint32_t a) {               \
+    uint32_t w[bits / 32];                                                        \
+    lds##bits(w, a);                                                              \
+    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);         \
+  }                                                                               \
+  template <class H> DPLC_FN void sts##bits(uint32_t a, const float* v) {         \
+    uint32_t w[bits / 32];                                                        \
+    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);       \
+    sts##bits(a, w);                                                              \
+  }                                                                               \
+  DPLC_GLOBAL_HALVES(bits, f16)                                                   \
+  DPLC_GLOBAL_HALVES(bits, bf16)
+DPLC_HALVES(32)
+DPLC_HALVES(64)
+DPLC_HALVES(128)
+#undef DPLC_GLOBAL_HALVES
+#undef DPLC_HALVES
+
 #else
 #include "emulator/host_prelude.cuh"
 #endif
 
 // ---- scalars that are the same C++ on both sides ------------------------------------------------------------------
+
+DPLC_FN float round_f16(float x) { return to_float(to_f16(x)); }
+DPLC_FN float round_bf16(float x) { return to_float(to_bf16(x)); }
 
 DPLC_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 

@@ -69,6 +69,7 @@ ANY: dict[str, Form] = {
     "greater_equal": _infix(">=", COMPARE), "equal": _infix("==", EQUAL), "not_equal": _infix("!=", EQUAL),
 }  # fmt: skip
 
+HALVES = ("f16", "bf16")  # in registers as f32; as themselves only where nothing computes with them
 C_TYPES = {"f32": "float", "i32": "int", "i64": "long long", "b8": "bool", "f16": "f16", "bf16": "bf16"}
 
 
@@ -103,13 +104,24 @@ def convert(text: Text, source: str, target: str) -> Text:
     """A value as another dtype."""
     if source == target:
         return text
+    if source in HALVES:
+        return convert((f"to_float({text[0]})", ATOM), "f32", target)
+    if target in HALVES:
+        return f"to_{target}({convert(text, source, 'f32')[0]})", ATOM
     if target == "b8":
         return f"{bracket(text, EQUAL)} != 0", EQUAL
     return f"({C_TYPES[target]}){bracket(text, UNARY)}", UNARY
 
 
+def rounded(text: Text, source: str, dtype: str) -> Text:
+    """A value as an f32 that f16 or bf16 can hold."""
+    return f"round_{dtype}({convert(text, source, 'f32')[0]})", ATOM
+
+
 def literal(value: Any, dtype: str) -> Text:
     """A number of a dtype."""
+    if dtype in HALVES:
+        return (f"{dtype}{{}}" if value == 0 else f"to_{dtype}({literal(value, 'f32')[0]})"), ATOM
     if dtype == "b8":
         return ("true" if value else "false"), ATOM
     if dtype in ("i32", "i64"):

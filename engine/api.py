@@ -20,10 +20,12 @@ from .compiler import Compilation, compile_captured
 from .front.capture import capture
 from .inputs import Parameters, Weights, check_arguments
 from .match.trace import Trace
+from .prepare import Preparation
 from .reference import run_reference
 from .rw.pipeline import describe
 from .rw.rule import RuleSet
 from .toolchain import Settings, Toolchain, toolchain
+from .tune.recorded import book_for
 
 DEVICES = ("cuda", "emulator", "reference")
 
@@ -60,6 +62,7 @@ class Compiled:
         self._parameters = Parameters(function) if function is not None else None
         self.notes: tuple[str, ...] = ()
         self._placed: dict[str, Any] = {}  # constants, where the device can read them
+        self._preparation = Preparation(compilation.prepared)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value, computed by the kernels. Raises DplcError for arguments that do not fit."""
@@ -84,6 +87,7 @@ class Compiled:
         tensors = {**captured.tensors, **weights, **inputs}
         if self.device == "reference":
             return run_reference(captured, tensors)
+        tensors |= self._preparation.now(tensors)
         runner = self.executor
         names = [b.name for b in (*self.program.inputs, *self.program.constants)]
         arrays = {name: self._place(name, tensors[name]) for name in names}
@@ -93,7 +97,7 @@ class Compiled:
 
     def _place(self, name: str, tensor: Any) -> Any:
         """A tensor as kernels know it. Constants were computed on the CPU: they move once."""
-        if self.device != "cuda" or self.compilation.captured.kinds[name] != "constant":
+        if self.device != "cuda" or self.compilation.captured.kinds.get(name) != "constant":
             return _flat(tensor)
         if name not in self._placed:
             self._placed[name] = _flat(tensor.cuda())
@@ -137,12 +141,15 @@ def compile(
     target: str | Target | None = None,
     settings: Settings | None = None,
     trace: bool = True,
+    db: str | Path | bool | None = None,
 ) -> Compiled:
     """Compile a function or a module for arguments of these shapes and dtypes.
 
     device: cuda, emulator or reference; the GPU if there is one, else the emulator. rules: a rule file or folder,
     several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device name. settings:
-    {rule: {parameter: value}}. trace: keep what the rules did. Raises DplcError for what cannot be compiled.
+    {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are replayed (None:
+    the user's own; False: none; `Compiled.compilation.origins` says what came of it). Raises DplcError for what cannot
+    be compiled.
     """
     chosen = choose_device(device)
     tools = _tools(rules, settings)
@@ -150,7 +157,8 @@ def compile(
     start = time.perf_counter()
     captured = capture(function, example_inputs)
     elapsed = (time.perf_counter() - start) * 1e3
-    compilation = compile_captured(captured, tools, machine, Trace() if trace else None, elapsed)
+    book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    compilation = compile_captured(captured, tools, machine, Trace() if trace else None, elapsed, book=book)
     return Compiled(compilation, chosen, function)
 
 

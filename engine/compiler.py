@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 from ..codegen.cuda import print_cuda
 from ..codegen.kernel import Buffer, CudaKernel, Program
 from ..codegen.materialise import materialise
+from ..codegen.memory_plan import with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
+from .egraph.candidate import Candidate, Prepared
 from .front.capture import Capture, check_extents
 from .front.constants import fold
 from .front.lower import lower
@@ -24,6 +26,8 @@ from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
 from .match.terms import Evidence, rewrite_graph
 from .match.trace import Trace
+from .scheduling import Book, Origin, schedule_tiles
+from .sharing import Sharing, share, steps
 from .toolchain import Toolchain
 from .tracing import trace_algebra, trace_fusion, trace_lowering
 
@@ -34,7 +38,9 @@ STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
 class Compilation:
     """A program at every stage. timings: milliseconds per stage; trace: what the rules did, if it was asked for.
 
-    tensor is the program after algebra, plan the same cut into kernels (its kernels are Loop IR).
+    tensor is the program after algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels
+    hold every kernel once, however often the program launches it; launched says which, for every launch. origins: where
+    their schedules come from; empty if no store was asked.
     """
 
     captured: Capture
@@ -45,8 +51,11 @@ class Compilation:
     kernels: tuple[Kernel, ...]
     cuda_kernels: tuple[CudaKernel, ...]
     program: Program
+    launched: tuple[int, ...]
     timings: dict[str, float] = field(default_factory=dict)
     trace: Trace | None = None
+    origins: tuple[Origin, ...] = ()
+    prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -69,39 +78,80 @@ class Compilation:
 
     @property
     def cuda(self) -> str:
-        """The CUDA text of all kernels in launch order."""
+        """The CUDA text of all kernels in the order of their first launch."""
         return "\n".join(kernel.text for kernel in self.cuda_kernels)
 
 
 class Stopwatch:
-    """Milliseconds per stage."""
+    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[str, int, int], None] | None = None) -> None:
         self.timings: dict[str, float] = {}
+        self._begun = begun
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        if self._begun is not None:
+            self._begun(name, len(self.timings), len(STAGES))
         start = time.perf_counter()
         yield
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
 def compile_captured(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None = None, capture_ms: float = 0.0
+    captured: Capture,
+    tools: Toolchain,
+    target: Target,
+    trace: Trace | None = None,
+    capture_ms: float = 0.0,
+    watch: Stopwatch | None = None,
+    book: Book | None = None,
+    explore: Explore | None = None,
 ) -> Compilation:
-    """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
-    watch = Stopwatch()
+    """Compile a captured program. book: remembered schedules. explore: chooses spelling and cuts; else the rules do.
+
+    Raises DplcError where a rule set or a target cannot.
+    """
+    watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
-    folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
-    tile, kernels, cuda = schedule(plan.kernels, tools, target, trace, watch)
-    program = launch_plan(plan, kernels, cuda, folded.kinds)
-    return Compilation(folded, target, graph, plan, tile, kernels, cuda, program, watch.timings, trace)
+    prepared: tuple[Prepared, ...] = ()
+    if explore is None:
+        folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
+    else:
+        values = values_of(captured, tools, target, trace, watch)
+        with watch.stage("fusion"):
+            chosen = explore(values)
+            folded, graph, prepared = values.captured, chosen.graph, chosen.prepared
+            plan = chosen.plan(values.results)
+    shared = share(plan.kernels)
+    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, trace, watch, book)
+    with watch.stage("cuda"):
+        program, launched = launch_plan(plan, shared, kernels, cuda, folded.kinds)
+    return Compilation(
+        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins, prepared
+    )
 
 
-def cut_into_kernels(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
-) -> tuple[Capture, TensorGraph, Plan]:
-    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
+@dataclass(frozen=True)
+class Values:
+    """A program as values, before anything is stored. origins: the torch op of each term; results: torch's types."""
+
+    captured: Capture
+    graph: TensorGraph
+    origins: dict[Any, str]
+    results: tuple[TensorType, ...]
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The inputs that are known when the program is loaded."""
+        return frozenset(name for name, kind in self.captured.kinds.items() if kind != "input")
+
+
+Explore = Callable[[Values], Candidate]
+
+
+def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch) -> Values:
+    """Torch IR to Tensor IR, simplified, with constants folded."""
     with watch.stage("torch"):
         folded = fold(captured)
         check_extents(folded)
@@ -112,55 +162,64 @@ def cut_into_kernels(
         settled = settle_renamings(lowered.graph, lowered.origins)
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph)
+    results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
+    return Values(folded, graph, lowered.origins, results)
+
+
+def cut_into_kernels(
+    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
+) -> tuple[Capture, TensorGraph, Plan]:
+    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
+    values = values_of(captured, tools, target, trace, watch)
     with watch.stage("fusion"):
-        results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-        plan = compile_graph(graph, tools.fusion, target, lowered.origins, results)
-        trace_fusion(trace, plan, graph, tools.fusion.rules)
-    return folded, graph, plan
+        plan = compile_graph(values.graph, tools.fusion, target, values.origins, values.results)
+        trace_fusion(trace, plan, values.graph, tools.fusion.rules)
+    return values.captured, values.graph, plan
 
 
 def schedule(
-    loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...]]:
-    """Loop IR to Tile IR, Kernel IR and CUDA."""
+    loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
+    book: Book | None = None,
+) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:  # fmt: skip
+    """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from."""
     shaped: dict[str, list[str]] = {}
-
-    def run(pipeline: str, program: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        events = trace.at(pipeline) if trace is not None else None
-        return run_pipeline(tools.engine, tools.pipelines[pipeline], program, target, events, shaped)
-
     with watch.stage("tile"):
-        tile = run("tile", run("loop", loops))
+        tile, origins = schedule_tiles(loops, tools, target, trace, shaped, book)
     with watch.stage("kernel"):
-        kernels = run("kernel", tuple(materialise(kernel, target) for kernel in tile))
+        made = tuple(materialise(kernel, target) for kernel in tile)
+        events = trace.at("kernel") if trace is not None else None
+        kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
     with watch.stage("cuda"):
         cuda = tuple(print_cuda(kernel, tuple(dict.fromkeys(shaped.get(kernel.name, ())))) for kernel in kernels)
-    return tile, kernels, cuda
+    return tile, kernels, cuda, origins
 
 
 def launch_plan(
-    plan: Plan, kernels: tuple[Kernel, ...], cuda: tuple[CudaKernel, ...], kinds: Mapping[str, str]
-) -> Program:
-    """Kernels in order and the buffers they touch. A schedule may add kernels and buffers between them (split-K)."""
+    plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...], cuda: tuple[CudaKernel, ...], kinds: Mapping[str, str]
+) -> tuple[Program, tuple[int, ...]]:
+    """Launches in order with the buffers they touch, and the index of each launch's kernel.
+
+    A schedule may add kernels, and buffers between them (split-K).
+    """
+    made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
     known = {param.name for param in (*plan.inputs, *plan.outputs)}
-    between: dict[str, Param] = {}
-    for kernel in kernels:
-        for param in (*kernel.ins, *kernel.outs):
-            if param.name not in known:
-                between.setdefault(param.name, param)
-    bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, cuda, strict=True))
-    return Program(
-        cuda,
+    read = {name for step in made.steps for name in step.buffers.values()} - known
+    between = [param for param in (*plan.temporaries, *made.between) if param.name in read]
+    program = Program(
+        tuple(cuda[step.index] for step in made.steps),
         tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) == "input"),
         tuple(map(buffer, plan.outputs)),
         tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) != "input"),
-        tuple(map(buffer, between.values())),
-        bindings,
+        tuple(map(buffer, between)),
+        tuple(
+            tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
+        ),
     )
+    return with_arena(program), tuple(step.index for step in made.steps)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
-    """The buffers that a kernel's parameters stand for: a tensor map stands for the buffer it describes."""
+    """The buffers, by the kernel's own names, that its parameters stand for: a tensor map's is what it describes."""
     names = [param.name for param in (*kernel.ins, *kernel.outs)]
     place = {param.name: name for param, name in zip(made.params, names, strict=False)}
     return (*names, *(place[param.box.source] for param in made.params if param.box is not None))

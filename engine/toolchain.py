@@ -17,7 +17,7 @@ from .match.terms import TermRules, mentions_mat
 from .rw.check import check, errors, load_facts
 from .rw.evaluate import Expressions
 from .rw.pipeline import Pipelines, pipelines
-from .rw.rule import RuleSet, load, rule_paths
+from .rw.rule import Rule, RuleSet, load, rule_paths
 
 Settings = Mapping[str, Mapping[str, Any]]  # rule -> parameter -> value
 
@@ -43,6 +43,11 @@ class Toolchain:
     def algebra(self) -> TermRules:
         named = (rule for step in self.pipelines["tensor"] for rule in step.rules)
         return TermRules((rule for rule in named if not mentions_mat(rule)), parameters=self._flat())
+
+    @functools.cached_property
+    def equations(self) -> tuple[Rule, ...]:
+        """The algebra that exploration may use: what is `@unstable` too, for there it is not applied everywhere."""
+        return tuple(rule for step in self.pipelines["tensor"] for rule in step.rules if not mentions_mat(rule))
 
     @functools.cached_property
     def fusion(self) -> FusionRules:

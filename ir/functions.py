@@ -44,6 +44,7 @@ DTYPES: dict[str, type] = {
     "bf16": np.float32,
     "f32": np.float32,
 }
+FLOATS = frozenset(("f16", "bf16", "f32"))
 _RANK = ("b8", "i32", "i64", "f16", "bf16", "f32")
 
 _TABLE = (
@@ -113,6 +114,11 @@ def promote(*dtypes: str) -> str:
     return "f32" if {"f16", "bf16"} <= set(dtypes) else widest
 
 
+def opmath(dtype: str) -> str:
+    """What a dtype is computed in, as in PyTorch: 16-bit floats are f32 in registers; memory holds their 16 bits."""
+    return "f32" if dtype in FLOATS else dtype
+
+
 def result_dtype(fn: str, *dtypes: str) -> str:
     """The dtype that `fn` gives for operands of these dtypes."""
     kind = FUNCTIONS[fn].kind
@@ -132,4 +138,4 @@ def identity(fn: str, dtype: str) -> Any:
         return int(limits.min if value < 0 else limits.max)
     if dtype == "b8":
         return bool(value) if math.isfinite(value) else value > 0
-    return float(value) if dtype.startswith(("f", "bf")) else value
+    return float(value) if dtype in FLOATS else value

@@ -115,7 +115,10 @@ class Branch(Stmt):
 
 
 class LoadFrom(Stmt):
-    """`width` neighbours into as many registers; where `when` fails nothing is read and they become `other`."""
+    """`width` neighbours into as many registers; where `when` fails nothing is read and they become `other`.
+
+    f16 and bf16 widen on their way to registers of f32.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("into", "dtype", "address")
     into: Expr
@@ -127,7 +130,7 @@ class LoadFrom(Stmt):
 
 
 class StoreTo(Stmt):
-    """As many neighbours as there are values, in one instruction."""
+    """As many neighbours as there are values, in one instruction; f32 is rounded on its way to f16 and bf16."""
 
     positional: ClassVar[tuple[str, ...]] = ("dtype", "address")
     dtype: Dtype

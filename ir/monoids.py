@@ -68,7 +68,9 @@ _TEXTS = {
 }  # fmt: skip
 
 NAMES = tuple(_TEXTS)
-PARTS: dict[str, tuple[str, str]] = {f"{name}.{part}": (name, part) for name, text in _TEXTS.items() for part in text[1]}
+PARTS: dict[str, tuple[str, str]] = {
+    f"{name}.{part}": (name, part) for name, text in _TEXTS.items() for part in text[1]
+}
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .expr import COMPARISONS, Axis, Binary, Not
-from .functions import promote, result_dtype
+from .functions import opmath, promote, result_dtype
 from .monoids import of_part
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised
 from .program import Param
@@ -52,7 +52,7 @@ class Elementwise(Term):
 
 
 class Reduce(Term):
-    """Fold x over `over` with fn. An axis that x lacks folds `extent` equal values."""
+    """Fold x over `over` with fn; 16-bit floats give f32. An axis that x lacks folds `extent` equal values."""
 
     fn: Fn
     over: tuple[Axis, ...]
@@ -208,12 +208,12 @@ def dtype(term: Any) -> str:
     if kind is Elementwise:
         return result_dtype(term.fn, *map(dtype, term.args))
     if kind is Fold:
-        return promote(*map(dtype, term.args))
+        return opmath(promote(*map(dtype, term.args)))
     if kind is Case:
         return promote(dtype(term.a), dtype(term.b))
     if kind is Index:
         return "b8" if is_condition(term.expr) else "i64"
-    return dtype(term.x)
+    return opmath(dtype(term.x)) if kind is Reduce else dtype(term.x)
 
 
 def postorder(roots: Iterable[Term]) -> list[Term]:

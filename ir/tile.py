@@ -63,6 +63,7 @@ class Slab(Stmt):
     depth: ClassVar[int] = 1
     swizzle: ClassVar[int] = 0
     via: ClassVar[str] = "STORE"
+    src: ClassVar[str] = ""  # nothing is copied: the cells are f32
     dst: Name
     slab: tuple[Axis, ...]
     pad: Int = 0

@@ -20,3 +20,4 @@ def pytest_configure() -> None:
     os.environ.setdefault(
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
+    os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is no part of a test

@@ -118,7 +118,7 @@ void Machine::copy_box(char* to, const TensorMap& map, char* address, const int*
 void Machine::land_boxes(Mbarrier& barrier) {
   for (const PendingBox& box : barrier.boxes) {
     land_box(box, view.shared);
-    if (checker) checker->box_landed(box.to, box.bytes);
+    if (checker) checker->copy_landed(box.to, box.bytes);
   }
   barrier.boxes.clear();
   barrier.pending = barrier.arrivals;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dplc {
 
@@ -10,7 +11,8 @@ Checker::Checker(Machine& machine, const LaunchRequest& request)
     : machine_(machine),
       request_(request),
       warp_epochs_((request.threads + lanes_per_warp - 1) / lanes_per_warp),
-      shadow_(request.shared_bytes),
+      words_((request.shared_bytes + 3) / 4),
+      split_(words_.size()),
       global_writer_(request.buffer_count) {}
 
 void Checker::begin_block(uint64_t linear_index) {
@@ -34,7 +36,7 @@ void Checker::end_block() {
 void Checker::access(const char* address, unsigned bytes, Access kind, int line, const void* value) {
   if (kind == Access::global_load || kind == Access::global_store) access_global(address, bytes, kind, line, value);
   else access_shared(address, bytes, kind, line);
-  join_request(address, {line, kind, bytes});
+  if (request_.sites != nullptr) join_request(address, {line, kind, bytes});
 }
 
 // ---- shared memory ------------------------------------------------------------------------------------------------
@@ -43,61 +45,77 @@ bool Checker::warp_has_met_since(const Touch& touch) {
   return touch.thread / lanes_per_warp == self() / lanes_per_warp && touch.warp_epoch < warp_epoch();
 }
 
-bool Checker::write_is_ordered(const Shadow& byte) {
-  if (byte.write.epoch < epoch_ || warp_has_met_since(byte.write)) return true;
-  return byte.mbarrier != 0 ? phases_seen(byte.mbarrier) > byte.phase : byte.write.thread == self();
+bool Checker::write_is_ordered(const Shadow& piece) {
+  if (piece.write.epoch < epoch_ || warp_has_met_since(piece.write)) return true;
+  return piece.mbarrier != 0 ? phases_seen(piece.mbarrier) > piece.phase : piece.write.thread == self();
 }
 
-bool Checker::reads_are_ordered(const Shadow& byte) {
-  if (byte.read.epoch < epoch_) return true;
-  if (byte.readers == Readers::one && byte.read.thread == self()) return true;
-  return byte.readers != Readers::several_warps && warp_has_met_since(byte.read);
+bool Checker::reads_are_ordered(const Shadow& piece) {
+  if (piece.read.epoch < epoch_) return true;
+  if (piece.readers == Readers::one && piece.read.thread == self()) return true;
+  return piece.readers != Readers::several_warps && warp_has_met_since(piece.read);
+}
+
+// Calls visit(offset) for every piece of a range: a word whose bytes have one history, or a byte.
+template <class Visit> void Checker::each_piece(size_t first, size_t bytes, Visit visit) {
+  for (size_t at = first; at < first + bytes;) {
+    const bool whole = at % 4 == 0 && at + 4 <= first + bytes;
+    if (!whole) split(at / 4);
+    visit(at);
+    at += split_[at / 4] ? 1 : 4;
+  }
+}
+
+void Checker::split(size_t word) {
+  if (split_[word]) return;
+  bytes_.resize(words_.size());
+  bytes_[word].fill(words_[word]);
+  split_[word] = true;
 }
 
 void Checker::access_shared(const char* address, unsigned bytes, Access kind, int line) {
   const ptrdiff_t offset = address - machine_.view.shared;
-  if (offset < 0 || static_cast<size_t>(offset) + bytes > shadow_.size())
+  if (offset < 0 || static_cast<size_t>(offset) + bytes > request_.shared_bytes)
     machine_.fail("line %d: access out of bounds, at byte %td of shared memory, which has %u bytes", line, offset,
                   request_.shared_bytes);
-  for (size_t at = static_cast<size_t>(offset); at < static_cast<size_t>(offset) + bytes; ++at) {
-    if (kind == Access::shared_load) {
-      read_byte(at, line);
-    } else {
-      write_byte(at, line, kind == Access::async_store ? "copies to" : "writes");
-      shadow_[at].in_flight = kind == Access::async_store;
-      shadow_[at].mbarrier = 0;
-    }
-  }
+  each_piece(static_cast<size_t>(offset), bytes, [&](size_t at) {
+    if (kind == Access::shared_load) return read(at, line);
+    Shadow& piece = write(at, line, kind == Access::async_store ? "copies to" : "writes");
+    piece.in_flight = kind == Access::async_store;
+    piece.mbarrier = 0;
+  });
 }
 
-void Checker::read_byte(size_t offset, int line) {
-  Shadow& byte = shadow_[offset];
+void Checker::read(size_t offset, int line) {
+  Shadow& piece = shadow(offset);
   const char* what = "reads";
-  if (byte.write.epoch < block_began_)
+  if (piece.write.epoch < block_began_)
     machine_.fail("line %d: reads byte %zu of shared memory, which nothing has written", line, offset);
-  if (byte.in_flight) fail_in_flight(what, offset, line);
-  if (!write_is_ordered(byte)) fail_race(what, offset, line, "writes", byte.write);
-  if (reads_are_ordered(byte)) {
-    byte.readers = Readers::one;
-    byte.read = now(line);
-  } else if (byte.readers != Readers::several_warps && byte.read.thread / lanes_per_warp == self() / lanes_per_warp) {
-    if (byte.read.thread != self()) byte.readers = Readers::several_of_a_warp;
-    byte.read.warp_epoch = warp_epoch();
+  if (piece.in_flight) fail_in_flight(what, offset, line);
+  if (!write_is_ordered(piece)) fail_race(what, offset, line, "writes", piece.write);
+  if (reads_are_ordered(piece)) {
+    piece.readers = Readers::one;
+    piece.read = now(line);
+  } else if (piece.readers != Readers::several_warps &&
+             piece.read.thread / lanes_per_warp == self() / lanes_per_warp) {
+    if (piece.read.thread != self()) piece.readers = Readers::several_of_a_warp;
+    piece.read.warp_epoch = warp_epoch();
   } else {
-    byte.readers = Readers::several_warps;
+    piece.readers = Readers::several_warps;
   }
 }
 
-void Checker::write_byte(size_t offset, int line, const char* what) {
-  Shadow& byte = shadow_[offset];
-  if (byte.write.epoch >= block_began_ && byte.in_flight) fail_in_flight(what, offset, line);
-  if (!write_is_ordered(byte)) fail_race(what, offset, line, "writes", byte.write);
-  if (!reads_are_ordered(byte)) fail_race(what, offset, line, "reads", byte.read);
-  byte.write = now(line);
+Checker::Shadow& Checker::write(size_t offset, int line, const char* what) {
+  Shadow& piece = shadow(offset);
+  if (piece.write.epoch >= block_began_ && piece.in_flight) fail_in_flight(what, offset, line);
+  if (!write_is_ordered(piece)) fail_race(what, offset, line, "writes", piece.write);
+  if (!reads_are_ordered(piece)) fail_race(what, offset, line, "reads", piece.read);
+  piece.write = now(line);
+  return piece;
 }
 
 void Checker::fail_in_flight(const char* what, size_t offset, int line) {
-  const Touch& copy = shadow_[offset].write;
+  const Touch& copy = shadow(offset).write;
   machine_.fail(
       "line %d: %s byte %zu of shared memory, to which thread %u copies asynchronously (line %u) and has not waited",
       line, what, offset, copy.thread, copy.line);
@@ -108,12 +126,13 @@ void Checker::fail_race(const char* what, size_t offset, int line, const char* o
                 line, what, offset, other.thread, other_what, other.line);
 }
 
+// A box's write is nobody's: who has waited for the phase may read, others behind the next barrier.
 void Checker::copy_landed(const char* to, unsigned bytes) {
-  const size_t offset = static_cast<size_t>(to - machine_.view.shared);
-  for (size_t at = offset; at < offset + bytes; ++at) {
-    shadow_[at].write = now(shadow_[at].write.line);
-    shadow_[at].in_flight = false;
-  }
+  each_piece(static_cast<size_t>(to - machine_.view.shared), bytes, [&](size_t at) {
+    Shadow& piece = shadow(at);
+    piece.write = now(piece.write.line);
+    piece.in_flight = false;
+  });
 }
 
 // ---- boxes --------------------------------------------------------------------------------------------------------
@@ -136,23 +155,14 @@ void Checker::mbarrier(const char* address, bool initialised, int line) {
 
 void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
                          const int* at, int line) {
-  const size_t first = static_cast<size_t>(to - machine_.view.shared);
-  for (size_t offset = first; offset < first + bytes; ++offset) {
-    write_byte(offset, line, "copies a box to");
-    shadow_[offset].in_flight = true;
-    shadow_[offset].mbarrier = mbarrier_number(mbarrier);
-    shadow_[offset].phase = phase;
-  }
+  const uint16_t number = mbarrier_number(mbarrier);
+  each_piece(static_cast<size_t>(to - machine_.view.shared), bytes, [&](size_t at) {
+    Shadow& piece = write(at, line, "copies a box to");
+    piece.in_flight = true;
+    piece.mbarrier = number;
+    piece.phase = phase;
+  });
   count_box(map, at, line);
-}
-
-// The write is nobody's: who has waited for the phase may read, others behind the next barrier.
-void Checker::box_landed(const char* to, unsigned bytes) {
-  const size_t first = static_cast<size_t>(to - machine_.view.shared);
-  for (size_t offset = first; offset < first + bytes; ++offset) {
-    shadow_[offset].write = now(shadow_[offset].write.line);
-    shadow_[offset].in_flight = false;
-  }
 }
 
 void Checker::phase_seen(const char* mbarrier, uint32_t phases) { phases_seen(mbarrier_number(mbarrier)) = phases; }
@@ -186,7 +196,7 @@ void Checker::access_global(const char* address, unsigned bytes, Access kind, in
       const uint64_t element = static_cast<uint64_t>(address + at - buffer.base) / buffer.item_bytes;
       if (kind == Access::global_store)
         store_global(i, element, address + at, static_cast<const char*>(value) + at, buffer.item_bytes, line);
-      else if (global_writer_[i].count(element) != 0)
+      else if (global_writer_[i] != nullptr && global_writer_[i][element] != 0)
         machine_.fail("line %d: reads element %llu of buffer `%s`, which this kernel writes", line,
                       static_cast<unsigned long long>(element), buffer.name);
     }
@@ -200,15 +210,18 @@ void Checker::access_global(const char* address, unsigned bytes, Access kind, in
 // The same value stored twice is waste, another value is a race.
 void Checker::store_global(size_t buffer, uint64_t element, const char* address, const char* value, unsigned bytes,
                            int line) {
-  const uint64_t writer = block_ * max_threads + self();
-  const auto [found, first] = global_writer_[buffer].emplace(element, writer);
-  if (!first && found->second != writer && memcmp(address, value, bytes) != 0)
+  const uint64_t writer = 1 + block_ * max_threads + self();
+  auto& writers = global_writer_[buffer];
+  if (writers == nullptr) {
+    const BufferInfo& whole = request_.buffers[buffer];
+    writers.reset(static_cast<uint64_t*>(calloc(whole.bytes / whole.item_bytes, sizeof(uint64_t))));
+  }
+  const uint64_t before = std::exchange(writers[element], writer);
+  if (before != 0 && before != writer && memcmp(address, value, bytes) != 0)
     machine_.fail(
         "line %d: race: stores element %llu of buffer `%s`, where thread %u of block number %llu stored another value",
         line, static_cast<unsigned long long>(element), request_.buffers[buffer].name,
-        static_cast<unsigned>(found->second % max_threads),
-        static_cast<unsigned long long>(found->second / max_threads));
-  found->second = writer;
+        static_cast<unsigned>((before - 1) % max_threads), static_cast<unsigned long long>((before - 1) / max_threads));
 }
 
 // ---- requests -----------------------------------------------------------------------------------------------------
@@ -222,7 +235,9 @@ void Checker::join_request(const char* address, const SiteKey& key) {
   if (open.size() <= position) open.resize(position + 1);
   open[position].lanes |= 1u << lane;
   open[position].address[lane] = address;
-  while (!open.empty() && open.front().lanes == ~0u) {
+  const unsigned left = request_.threads - warp * lanes_per_warp;
+  const uint32_t all = left >= lanes_per_warp ? ~0u : (1u << left) - 1;
+  while (!open.empty() && open.front().lanes == all) {
     close(key, site, open.front());
     open.pop_front();
     ++site.closed[warp];
@@ -275,6 +290,7 @@ void Checker::close(const SiteKey& key, Site& site, const Request& request) {
 }
 
 void Checker::write_sites() const {
+  if (request_.sites == nullptr) return;
   uint64_t count = 0;
   for (const auto& [key, site] : sites_) {
     if (count == request_.site_capacity) break;

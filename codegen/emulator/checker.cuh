@@ -9,10 +9,13 @@
 // barrier. A box is a write from its issue to the end of its phase; then it is there for every thread that has waited
 // for that phase, and behind a barrier for the others.
 #pragma once
+#include <stdlib.h>
+
+#include <array>
 #include <deque>
 #include <map>
+#include <memory>
 #include <tuple>
-#include <unordered_map>
 #include <vector>
 
 #include "runtime.cuh"
@@ -34,13 +37,12 @@ class Checker {
   void mbarrier(const char* address, bool initialised, int line);
   void box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
                   const int* at, int line);
-  void box_landed(const char* to, unsigned bytes);
   // The running thread has waited, and `phases` phases have ended.
   void phase_seen(const char* mbarrier, uint32_t phases);
   void write_sites() const;
 
  private:
-  // Who touched one byte of shared memory last, and when: block barriers completed so far, and warp barriers of their
+  // Who touched a piece of shared memory last, and when: block barriers completed so far, and warp barriers of their
   // warp.
   struct Touch {
     uint32_t epoch, warp_epoch;
@@ -81,15 +83,18 @@ class Checker {
   unsigned self() const { return machine_.view.thread->index.x; }
   uint32_t& warp_epoch() { return warp_epochs_[self() / lanes_per_warp]; }
   bool warp_has_met_since(const Touch& touch);
+  Shadow& shadow(size_t offset) { return split_[offset / 4] ? bytes_[offset / 4][offset % 4] : words_[offset / 4]; }
+  template <class Visit> void each_piece(size_t first, size_t bytes, Visit visit);
+  void split(size_t word);
   uint16_t mbarrier_number(const char* address);
   uint32_t& phases_seen(uint16_t mbarrier);
-  bool write_is_ordered(const Shadow& byte);
-  bool reads_are_ordered(const Shadow& byte);
+  bool write_is_ordered(const Shadow& piece);
+  bool reads_are_ordered(const Shadow& piece);
   Touch now(int line) { return {epoch_, warp_epoch(), static_cast<uint16_t>(self()), static_cast<uint16_t>(line)}; }
 
   void access_shared(const char* address, unsigned bytes, Access kind, int line);
-  void read_byte(size_t offset, int line);
-  void write_byte(size_t offset, int line, const char* what);
+  void read(size_t offset, int line);
+  Shadow& write(size_t offset, int line, const char* what);
   [[noreturn]] void fail_in_flight(const char* what, size_t offset, int line);
   [[noreturn]] void fail_race(const char* what, size_t offset, int line, const char* other_what, const Touch& other);
   void access_global(const char* address, unsigned bytes, Access kind, int line, const void* value);
@@ -103,11 +108,17 @@ class Checker {
   uint32_t epoch_ = 1, block_began_ = 1;
   uint64_t block_ = 0;
   std::vector<uint32_t> warp_epochs_;
-  std::vector<Shadow> shadow_;            // by byte of shared memory
+  // Shared memory by word, until an access takes a part of a word: then by byte.
+  std::vector<Shadow> words_;
+  std::vector<std::array<Shadow, 4>> bytes_;  // empty before the first such access
+  std::vector<uint8_t> split_;
   std::vector<const char*> mbarriers_;    // of the block
   std::vector<uint32_t> phases_seen_;     // by mbarrier, by thread
-  std::vector<std::unordered_map<uint64_t, uint64_t>>
-      global_writer_;  // by buffer, by element: block and thread, packed
+  // By buffer, by element: block and thread, packed and counted from 1. Pages of zeros until a store touches them.
+  struct Free {
+    void operator()(uint64_t* pages) const { free(pages); }
+  };
+  std::vector<std::unique_ptr<uint64_t[], Free>> global_writer_;
   std::map<SiteKey, Site> sites_;
 };
 

@@ -110,8 +110,10 @@ class CheckingExecutor(EmulatorExecutor):
         checked = load((kernel,), True)
         for order in self.orders:
             fresh = {param.name: _own(param, buffers[param.name]) for param in kernel.params}
+            counted = False
             try:
-                costs = checked.launch(kernel, fresh, replace(self._options, checked=True, blocks=chosen, order=order))
+                options = replace(self._options, checked=True, counted=counted, blocks=chosen, order=order)
+                costs = checked.launch(kernel, fresh, options)
                 sites = sites or costs
                 written[order] = {p.name: fresh[p.name].array.copy() for p in kernel.params if p.role == "out"}
             except EmulatorError as error:

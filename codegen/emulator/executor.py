@@ -7,22 +7,25 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note
-from ..kernel import Buffer, CudaKernel, Program
+from ..kernel import Buffer, CudaKernel, Launch, Program
+from ..memory_plan import lifetimes
 from .kernels import LoadedKernels, load
-from .runtime import DeviceBuffer, LaunchOptions
+from .runtime import DeviceBuffer, DeviceSlice, LaunchOptions
 
 
 class EmulatorExecutor:
     """Runs programs on the CPU, on copies of the arrays it is given.
 
     `notes` says, for the latest run, which arrays could not have been used in place on a GPU. `checked` looks at every
-    access of every kernel (about a hundred times slower).
+    access of every kernel (about a hundred times slower). `arena` puts temporaries where the program's arena says, as a
+    GPU does; else each has memory of its own with guards around it, which finds more.
     """
 
     device = "emulator"
 
-    def __init__(self, workers: int | None = None, checked: bool = False) -> None:
+    def __init__(self, workers: int | None = None, checked: bool = False, arena: bool = False) -> None:
         self._options = LaunchOptions(workers=workers, checked=checked)
+        self._arena = arena
         self.notes: tuple[str, ...] = ()
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -32,23 +35,69 @@ class EmulatorExecutor:
         EmulatorError.
         """
         check_names(program, arrays)
-        kernels = load(program.distinct_kernels(), self._options.checked)
-        notes: list[str] = []
-        buffers = {buffer.name: DeviceBuffer(buffer) for buffer in (*program.outputs, *program.temporaries)}
-        for buffer in (*program.inputs, *program.constants):
-            buffers[buffer.name] = _upload(buffer, arrays[buffer.name], notes)
-        for launch in program.launches():
-            params = launch.kernel.params
-            bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
-            self._launch(kernels, launch.kernel, bound)
-        self.notes = tuple(notes)
-        results = {buffer.name: buffers[buffer.name].array.copy() for buffer in program.outputs}
-        if any(is_tensor(value) for value in arrays.values()):
-            return {buffer.name: as_tensor(buffer, results[buffer.name]) for buffer in program.outputs}
-        return dict(results)
+        return self.prepare(program, arrays).run(arrays)
+
+    def prepare(self, program: Program, constants: Mapping[str, Array]) -> EmulatorSession:
+        """The program with its constants copied, to be run again and again. Raises LaunchError and BuildError."""
+        check_names(program, constants, program.constants)
+        return EmulatorSession(self, program, constants)
 
     def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
         kernels.launch(kernel, buffers, self._options)
+
+
+class EmulatorSession:
+    """A program whose constants are in place."""
+
+    def __init__(self, executor: EmulatorExecutor, program: Program, constants: Mapping[str, Array]):
+        self._executor, self._program = executor, program
+        self._kernels = load(program.distinct_kernels(), executor._options.checked)
+        self._notes: list[str] = []
+        self._constants = {b.name: _upload(b, constants[b.name], self._notes) for b in program.constants}
+        self._tensors = any(is_tensor(constants[b.name]) for b in program.constants)
+        self._placed = _slices(program) if executor._arena else {}
+        births: dict[int, list[DeviceSlice]] = {}
+        for name, (first, _) in lifetimes(program).items() if self._placed else ():
+            births.setdefault(first, []).append(self._placed[name])
+        self._latest: dict[str, DeviceBuffer] = {}
+        self._births = births  # {launch: the temporaries that begin to live there}
+
+    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name, given the inputs by name."""
+        program, executor = self._program, self._executor
+        check_names(program, arrays, program.inputs)
+        notes = list(self._notes)
+        buffers: dict[str, DeviceBuffer] = {**self._constants, **self._placed}
+        buffers |= {b.name: DeviceBuffer(b) for b in (*program.outputs, *program.temporaries) if b.name not in buffers}
+        buffers |= {b.name: _upload(b, arrays[b.name], notes) for b in program.inputs}
+        for place, launch in enumerate(program.launches()):
+            for born in self._births.get(place, ()):
+                born.spoil()
+            self._launch(launch, buffers)
+        self._latest = buffers
+        executor.notes = tuple(notes)
+        results = {buffer.name: buffers[buffer.name].array.copy() for buffer in program.outputs}
+        if self._tensors or any(is_tensor(value) for value in arrays.values()):
+            return {buffer.name: as_tensor(buffer, results[buffer.name]) for buffer in program.outputs}
+        return dict(results)
+
+    def launch(self, place: int) -> None:
+        """One launch of the program again, on the buffers of the latest run."""
+        self._launch(tuple(self._program.launches())[place], self._latest)
+
+    def _launch(self, launch: Launch, buffers: Mapping[str, DeviceBuffer]) -> None:
+        params = launch.kernel.params
+        bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
+        self._executor._launch(self._kernels, launch.kernel, bound)
+
+
+def _slices(program: Program) -> dict[str, DeviceSlice]:
+    """Temporaries where the arena has them."""
+    arena = program.arena
+    if arena is None or not arena.bytes:
+        return {}
+    whole = DeviceBuffer(Buffer("arena", "f32", (arena.bytes // 4,)))
+    return {b.name: DeviceSlice(b, whole, arena.offsets[b.name]) for b in program.temporaries}
 
 
 def _upload(buffer: Buffer, value: Array, notes: list[str]) -> DeviceBuffer:

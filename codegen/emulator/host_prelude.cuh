@@ -293,3 +293,36 @@ DPLC_FN bf16 to_bf16(float x) {
 }
 DPLC_FN float to_float(f16 x) { return dplc_f16_to_float(x.bits); }
 DPLC_FN f16 to_f16(float x) { return {dplc_float_to_f16(x)}; }
+
+// Vectors of 16-bit floats to and from floats.
+DPLC_FN f16 dplc_rounded(f16, float x) { return to_f16(x); }
+DPLC_FN bf16 dplc_rounded(bf16, float x) { return to_bf16(x); }
+#define DPLC_GLOBAL_HALVES(bits, H)                                               \
+  DPLC_FN void ldg##bits(float* d, const H* p DPLC_SITE) {                        \
+    H h[bits / 16];                                                               \
+    ldg##bits(h, p DPLC_SAME_SITE);                                               \
+    for (int i = 0; i < bits / 16; ++i) d[i] = to_float(h[i]);                    \
+  }                                                                               \
+  DPLC_FN void stg##bits(H* p, const float* v DPLC_SITE) {                        \
+    H h[bits / 16];                                                               \
+    for (int i = 0; i < bits / 16; ++i) h[i] = dplc_rounded(H{}, v[i]);           \
+    stg##bits(p, static_cast<const H*>(h) DPLC_SAME_SITE);                        \
+  }
+#define DPLC_HALVES(bits)                                                         \
+  template <class H> DPLC_FN void lds##bits(float* d, uint32_t a DPLC_SITE) {     \
+    H h[bits / 16];                                                               \
+    lds##bits(h, a DPLC_SAME_SITE);                                               \
+    for (int i = 0; i < bits / 16; ++i) d[i] = to_float(h[i]);                    \
+  }                                                                               \
+  template <class H> DPLC_FN void sts##bits(uint32_t a, const float* v DPLC_SITE) {\
+    H h[bits / 16];                                                               \
+    for (int i = 0; i < bits / 16; ++i) h[i] = dplc_rounded(H{}, v[i]);           \
+    sts##bits(a, static_cast<const H*>(h) DPLC_SAME_SITE);                        \
+  }                                                                               \
+  DPLC_GLOBAL_HALVES(bits, f16)                                                   \
+  DPLC_GLOBAL_HALVES(bits, bf16)
+DPLC_HALVES(32)
+DPLC_HALVES(64)
+DPLC_HALVES(128)
+#undef DPLC_GLOBAL_HALVES
+#undef DPLC_HALVES

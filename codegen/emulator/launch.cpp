@@ -88,7 +88,7 @@ class Grid {
       SignalStack signal_stack(machine->signal_stack);
       machine->begin_launch(request_);
       std::unique_ptr<Checker> checker;
-      if (request_.sites != nullptr) checker = std::make_unique<Checker>(*machine, request_);
+      if (request_.checked) checker = std::make_unique<Checker>(*machine, request_);
       machine->checker = checker.get();
       for (uint64_t position = worker; position < positions_ && position < failed_at_; position += workers)
         if (!machine->run_block(request_.blocks ? request_.blocks[position] : position))

@@ -46,7 +46,8 @@ struct LaunchRequest {
   uint32_t shared_bytes;
   uint32_t workers;   // OS threads
   uint32_t order;     // in which the threads of a block start: 0 forwards, 1 backwards, else a seed to shuffle them by
-  SiteReport* sites;  // null: fast mode. Else checked mode, for kernels built for it, on one worker
+  uint32_t checked;   // 1: checked mode, for kernels built for it, on one worker
+  SiteReport* sites;  // of checked mode: what accesses cost. Null: not counted, which is several times as fast
   uint64_t site_capacity;
   uint64_t* site_count;
 };

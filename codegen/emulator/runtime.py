@@ -103,6 +103,7 @@ class LaunchRequest(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
         ("order", ctypes.c_uint32),
+        ("checked", ctypes.c_uint32),
         ("sites", ctypes.POINTER(SiteReport)),
         ("site_capacity", ctypes.c_uint64),
         ("site_count", ctypes.POINTER(ctypes.c_uint64)),
@@ -185,6 +186,29 @@ class DeviceBuffer:
             self._free(self.address, self.buffer.nbytes)
 
 
+class DeviceSlice(DeviceBuffer):
+    """A buffer inside of a larger one. It has no guards of its own: what is beside it may be in use."""
+
+    def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
+        self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
+        carrier = np.dtype(DTYPES[buffer.dtype].numpy)
+        raw = whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes]
+        self.array = raw.view(carrier).reshape(buffer.shape)
+
+    def spoil(self) -> None:
+        """Fills it with poison, as what was never written."""
+        self.array.reshape(-1).view(np.uint8).fill(0xFF)
+
+    def protect(self, writable: bool) -> None:
+        raise NotImplementedError("a part of a buffer cannot be protected")
+
+    def spoiled_bytes(self) -> int:
+        return 0
+
+    def __del__(self) -> None:  # the whole frees the memory
+        return
+
+
 @dataclass(frozen=True)
 class LaunchOptions:
     """How to run a grid; none of it changes what a right kernel computes.
@@ -193,12 +217,14 @@ class LaunchOptions:
     blocks: linear indices (x fastest) of the blocks to run, None: all.
     order: of the threads of a block: 0 from the first, 1 from the last, any other number a seed to shuffle them by.
     checked: look at every access (the kernels must be built for it); runs on one worker.
+    counted: in checked mode, count what accesses cost, which takes several times as long.
     """
 
     workers: int | None = None
     blocks: tuple[int, ...] | None = None
     order: int = 0
     checked: bool = False
+    counted: bool = True
 
 
 def launch(
@@ -213,7 +239,7 @@ def launch(
     maps = {p.name: TensorMap.of(p, buffers[p.name].address) for p in kernel.params if p.role == "tensor_map"}
     addresses = [ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params]
     blocks = options.blocks
-    reports = (SiteReport * MAX_SITES)() if options.checked else None
+    reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
     report_count = ctypes.c_uint64(0)
     request = LaunchRequest(
         entry=entry,
@@ -227,6 +253,7 @@ def launch(
         shared_bytes=kernel.smem,
         workers=_workers(kernel, options),
         order=options.order,
+        checked=int(options.checked),
         sites=reports,
         site_capacity=MAX_SITES,
         site_count=ctypes.pointer(report_count),

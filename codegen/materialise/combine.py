@@ -28,9 +28,9 @@ from ...ir.program import Block, Stmt
 from ...ir.tile import Combine
 from .addresses import resolve
 from .lowering import Held, Lowering, Place, Value
-from .memory import SHARED_VECTOR_BYTES
 
 WARP = 32
+EXCHANGED_BYTES = (8, 16)  # what one instruction moves of several partial values
 
 
 def lower_combine(low: Lowering, stmt: Combine, at: Place) -> Block:
@@ -126,7 +126,7 @@ class Exchange:
         self.inner = stride == 1
         self.groups = low.thread_count // (lanes * parts)
         last = self.held.axes[-1] if self.held.axes and not self.inner else ""
-        fits = last in low.vectors and low.replicated[last] * self.size in SHARED_VECTOR_BYTES
+        fits = last in low.vectors and low.replicated[last] * self.size in EXCHANGED_BYTES
         self.vector = last if fits else None
         self.width = low.replicated[last] if fits else 1
         self.outer = tuple(axis for axis in self.held.axes if axis != self.vector)
@@ -155,7 +155,7 @@ class Exchange:
         parts, dtype = self.split.parts, self.held.dtype
         name = self.low.fresh(f"{self.held.name}_part")
         out: list[Stmt] = [Registers(name, dtype, (parts, self.width) if self.width > 1 else (parts,))]
-        wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in SHARED_VECTOR_BYTES)
+        wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in EXCHANGED_BYTES)
         step = next(wide, 1)
         for part in range(0, parts, step):
             source = self.address(part, "get")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ...ir.diagnostic import InternalError
 from ...ir.expr import Call
-from ...ir.facts.layout import DTYPE_BYTES, is_vector
+from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, is_vector
+from ...ir.functions import opmath
 from ...ir.kernel import LoadFrom, Registers, StoreTo
 from ...ir.loop import Load, Store
 from ...ir.node import Expr, Node
@@ -16,9 +17,6 @@ from .addresses import flat, global_address, widen_condition
 from .guards import settle, weaken
 from .lowering import Held, Lowering, Place
 from .slabs import slab_address, slab_dtype, slab_element
-
-# what one instruction moves of several elements
-GLOBAL_VECTOR_BYTES, SHARED_VECTOR_BYTES = (4, 8, 16), (8, 16)
 
 
 def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
@@ -37,18 +35,19 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     axes = tuple(axis for axis in low.axes_of((stmt.idx, when), at.bound) if axis != vector)
     address = slab_address(low, stage, idx, f"{stmt.dst}_rd") if stage else global_address(low, stmt.buf, element)
     inner = (vector,) if vector else ()
-    value = Held(low.fresh(stmt.dst), (*axes, *inner), dtype_of_buffer(low, stmt.buf))
+    dtype = dtype_of_buffer(low, stmt.buf)
+    value = Held(low.fresh(stmt.dst), (*axes, *inner), opmath(dtype))
     into = low.register(value, skip=inner)
-    load = LoadFrom(into, value.dtype, address, width, widen_condition(low, low.read(settle(low, when))), stmt.other)
+    load = LoadFrom(into, dtype, address, width, widen_condition(low, low.read(settle(low, when))), stmt.other)
     low.env[stmt.dst] = value
     return (Registers(value.name, value.dtype, low.extents(value.axes)), *low.nest(axes, (load,)))
 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
-    """A store, converted to the buffer's dtype."""
+    """A store, converted to what the buffer's dtype is computed in; the last rounding is the store's."""
     dtype, stage = dtype_of_buffer(low, stmt.buf), low.stages.get(stmt.buf)
-    converts = isinstance(stmt.val, Node) and low.dtype(stmt.val) != dtype
-    val = Call(dtype, (stmt.val,)) if converts else stmt.val
+    converts = isinstance(stmt.val, Node) and low.dtype(stmt.val) != opmath(dtype)
+    val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
     element, idx = element_of(low, stmt), stmt.idx
     vector = vector_axis(low, stmt.buf, element, low.axes_of(stmt.idx, at.bound))
     if vector is None:
@@ -77,10 +76,9 @@ def dtype_of_buffer(low: Lowering, buf: str) -> str:
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str]) -> str | None:
     """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one."""
     size = DTYPE_BYTES[dtype_of_buffer(low, buf)]
-    allowed = SHARED_VECTOR_BYTES if buf in low.stages else GLOBAL_VECTOR_BYTES
     for axis in reversed(axes):
         width = low.vectors.get(axis)
-        if width is None or width * size not in allowed:
+        if width is None or width * size not in VECTOR_BYTES:
             continue
         if is_vector(element, axis, width) and not low.varies(element, axis):
             return axis

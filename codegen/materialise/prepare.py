@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import Var, is_int
+from ...ir.facts.layout import DTYPE_BYTES
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.node import Expr, nodes, replace
@@ -16,14 +17,13 @@ from ...ir.tile import Slab, Stage, Tile
 TID = "tid"  # the index in the block, where several THREAD axes share it
 # `lanes` counts in the shuffles of the printed kernel
 RESERVED = (TID, THREAD, SHARED, *BLOCK_INDEX, "lanes")
-SUPPORTED = ("f32", "i32", "i64", "b8")
 
 
 def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
     """The kernel with exactly one Tile, whose axes have at least two values and names of their own."""
     for param in (*kernel.ins, *kernel.outs):
-        if param.dtype not in SUPPORTED:
-            raise DplcError(f"kernel `{kernel.name}`: code for {param.dtype} is not supported yet (`{param.name}`)")
+        if param.dtype not in DTYPE_BYTES:
+            raise DplcError(f"kernel `{kernel.name}`: there is no code for {param.dtype} (`{param.name}`)")
     tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
     if tiles and len(kernel.body) != 1:
         raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import InternalError
 from ...ir.expr import add, floordiv, from_linear, linear, modulo, multiply, xor
-from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_words
+from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_cells
 from ...ir.kernel import SHARED, Address, Base
 from ...ir.node import Expr
 from ...ir.ranges import interval
@@ -52,7 +52,7 @@ def slab_base(low: Lowering, stage: Stage) -> str:
 
 def slot_bytes(low: Lowering, stage: Stage) -> int:
     """Bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
-    size = element_bytes(low, stage) * slab_words(stage)
+    size = element_bytes(low, stage) * slab_cells(stage)
     alignment = alignment_of(stage) if stage.via == "TMA" else 1
     return -(-size // alignment) * alignment
 

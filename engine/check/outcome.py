@@ -82,7 +82,6 @@ class Verdict:
     guards: tuple[str, ...] = ()
     wrong: Wrong | None = None
     through: str | None = None  # for a @local rule: the rule that it fired through
-    unchecked: bool = False
 
     def add(self, outcome: Outcome) -> None:
         """Count one subject."""
@@ -97,11 +96,9 @@ class Verdict:
 
     @property
     def result(self) -> str:
-        """ok, wrong, vacuous, or unchecked where programs of the level have no meaning here."""
+        """ok, wrong, or vacuous."""
         if self.wrong is not None:
             return "wrong"
-        if self.unchecked:
-            return "unchecked"
         return "ok" if self.firings or self.through else "vacuous"
 
     @property

@@ -103,9 +103,6 @@ def _total(verdicts: Sequence[Verdict], seconds: float) -> str:
     counts = {result: sum(v.result == result for v in verdicts) for result in ("ok", "wrong", "vacuous")}
     firings, subjects = sum(v.firings for v in verdicts), sum(v.subjects - v.discarded for v in verdicts)
     results = f"{counts['ok']} ok, {counts['wrong']} wrong, {counts['vacuous']} reached by no subject"
-    unchecked = sum(v.result == "unchecked" for v in verdicts)
-    if unchecked:
-        results += f", {unchecked} unchecked (no meaning of their level here)"
     return f"{len(verdicts)} rules: {results}; {subjects} subjects, {firings} firings compared, {seconds:.1f} s"
 
 

@@ -44,7 +44,7 @@ class Checkers:
         self._baselines: dict[Any, Any] = like._baselines if like else {}
 
     def of(self, level: str) -> Any:
-        """The checker of a level, None for a level without a meaning here (kernel)."""
+        """The checker of a level."""
         kind = "statements" if level in STATEMENTS else level
         if kind not in self._made:
             if kind == "statements":
@@ -55,8 +55,12 @@ class Checkers:
                 from .torch_rules import TorchChecker
 
                 self._made[kind] = TorchChecker(self.rules)
+            elif kind == "kernel":
+                from .kernels import KernelChecker
+
+                self._made[kind] = KernelChecker(self.rules, self.of("tile"))
             else:
-                self._made[kind] = None
+                raise DplcError(f"programs on {level} have no meaning here")
         return self._made[kind]
 
     def borrowed(self, rule: Rule, seed: int) -> Iterator[Subject]:
@@ -78,9 +82,6 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
     verdict = Verdict(rule.name, rule.level, rule.location, guards=guards)
     checker = checkers.of(rule.level)
     started = time.monotonic()
-    if checker is None:
-        verdict.unchecked = True
-        return verdict
 
     def attempt(subject: Subject) -> None:
         verdict.add(checker.check(rule, subject))
@@ -153,8 +154,6 @@ def users_of(rule: Rule) -> set[str]:
 def check_subject(rules: RuleSet, rule: Rule, text: str, name: str, pinned: dict[str, Any] | None = None) -> Outcome:
     """One rule on the program in a file. Raises Wrong, or DplcError for a program that cannot be read."""
     checker = Checkers(rules).of(rule.level)
-    if checker is None:
-        raise DplcError(f"programs on {rule.level} have no meaning here", rule.span)
     subject = dataclasses.replace(checker.read(text, name), pinned=pinned or {})
     outcome: Outcome = checker.check(rule, subject)
     return outcome

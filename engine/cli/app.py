@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .db_app import db_app
 
 INTERRUPTED = 130
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
+app.add_typer(db_app, name="db")
 
 Expression = Annotated[
     str | None,
@@ -48,9 +50,24 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
 ]
+Weights = Annotated[
+    Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
+]
+Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
+Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
+DtypeName = Annotated[str, typer.Option("--dtype", help="Of a model: f32, f16 or bf16.")]
+Explored = Annotated[
+    bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
+
+DatabaseFile = Annotated[
+    Path | None,
+    typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
+]
+NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
 
 
 def _version(wanted: bool) -> None:
@@ -73,26 +90,61 @@ def options(
 
 @app.command("compile")
 def compile_command(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub.")
+    ] = None,
     expression: Expression = None,
     ir: Annotated[
         str | None,
         typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
     ] = None,
+    layers: Layers = None,
+    length: Length = 32,
+    dtype: DtypeName = "f32",
+    weights: Weights = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Of a model: write an artefact for `dplc run DIR`."),
+    ] = None,
+    cubins: Annotated[
+        bool, typer.Option("--cubins/--no-cubins", help="With -o: assemble the kernels too, where NVRTC or nvcc is.")
+    ] = True,
     target: TargetName = None,
     verbose: Verbose = 0,
     as_json: Json = False,
     rules: RuleFiles = None,
     settings: Settings = None,
     seed: Seed = 0,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
+    explore: Explored = False,
 ) -> None:
-    """Compile an expression and print it at a stage."""
-    from . import commands
+    """Compile an expression and print it at a stage, or compile a model and write an artefact."""
+    if model is not None:
+        from . import compiling, model_commands
 
-    commands.compile_expression(_text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed)
+        if expression is not None:
+            raise UsageError("compile either a model or an expression, not both")
+        shape = model_commands.shape_of(length, layers, dtype)
+        tools, machine = compiling.tools_for(rules or [], settings or []), compiling.machine_for(target)
+        model_commands.compile_command(model, shape, weights, out, cubins, ir, tools, machine, verbose, as_json)
+        return
+    if layers is not None or weights is not None or out is not None:
+        raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
+    from . import commands
+    from .compiling import Database
+
+    database = Database(db, not no_db)
+    commands.compile_expression(
+        _text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, database, explore
+    )
 
 
 @app.command("run")
 def run_command(
+    artefact: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote.")
+    ] = None,
     expression: Expression = None,
     device: Annotated[
         str | None,
@@ -112,22 +164,72 @@ def run_command(
     check: Annotated[
         bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
     ] = False,
+    weights: Weights = None,
+    ids: Annotated[
+        str | None, typer.Option("--ids", metavar="NUMBERS", help="Of a model: the tokens (default: drawn by --seed).")
+    ] = None,
     blocks: Annotated[
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
     ] = None,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
+    explore: Explored = False,
 ) -> None:
-    """Compile an expression, run it, and compare the result with float64."""
-    from . import checking, commands
+    """Compile an expression (or take a compiled model), run it, and compare the result with float64."""
+    if artefact is not None:
+        from . import model_commands
 
+        if expression is not None or check:
+            raise UsageError("run either an artefact or an expression; --check goes with an expression")
+        model_commands.run_command(artefact, weights, ids, device, seed, out, as_json)
+        return
+    if weights is not None or ids is not None:
+        raise UsageError("--weights and --ids go with an artefact", hint="dplc run DIR ..")
+    from . import checking, commands
+    from .compiling import Database
+
+    common = (as_json, target, rules or [], settings or [], verbose, Database(db, not no_db))
     if check:
-        checking.check_expression(
-            _text(expression), blocks, device, seed, as_json, target, rules or [], settings or [], verbose
-        )
+        checking.check_expression(_text(expression), blocks, device, seed, *common)
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(_text(expression), device, seed, out, as_json, target, rules or [], settings or [], verbose)
+    commands.run_expression(_text(expression), device, seed, out, *common, explore)
+
+
+@app.command("fuse")
+def fuse_command(
+    expression: Expression = None,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
+    ] = False,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many candidates to show.")] = 4,
+    exact: Annotated[bool, typer.Option("--exact", help="Only rules that change no bit of the result.")] = False,
+    candidate: Annotated[
+        int | None, typer.Option("--candidate", min=1, metavar="N", help="For --ir and --run: which one (default 1).")
+    ] = None,
+    ir: Annotated[
+        str | None, typer.Option("--ir", metavar="STAGE", help="Print a candidate at a stage instead of the table.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run a candidate and compare it with float64.")] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="With --run: cuda, emulator or reference.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
+    ] = None,
+    target: TargetName = None,
+    as_json: Json = False,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+) -> None:
+    """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
+    from . import fuse_command as command
+
+    wanted = command.Wanted(explore, top, exact, candidate, ir, run, device, as_json, html)
+    command.fuse_expression(_text(expression), wanted, target, rules or [], settings or [], seed)
 
 
 @app.command("rewrite")
@@ -190,7 +292,11 @@ def rules_test(
 @app.command("bench")
 def bench_options(
     suite: Annotated[
-        Path, typer.Argument(metavar="SUITE.json", help="A suite, such as examples/suites/kernels_84.json.")
+        str,
+        typer.Argument(
+            metavar="SUITE_OR_MODEL",
+            help="A suite (examples/suites/kernels_84.json), a model, or what `dplc compile MODEL -o DIR` wrote.",
+        ),
     ],
     only: Annotated[
         str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
@@ -205,13 +311,27 @@ def bench_options(
     assemble: Annotated[
         bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
     ] = True,
+    layers: Layers = None,
+    length: Length = 32,
+    dtype: DtypeName = "f32",
+    weights: Weights = None,
     rules: RuleFiles = None,
     settings: Settings = None,
 ) -> None:
-    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them."""
-    from . import bench_command
+    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them. Or a model's."""
+    from . import bench_command, model_bench
 
-    bench_command.bench_suite(suite, only, target, as_json, html, markdown, run, assemble, rules or [], settings or [])
+    if model_bench.wanted(suite):
+        from . import compiling, model_commands
+
+        if only is not None:
+            raise UsageError("--only goes with a suite")
+        tools, shape = compiling.tools_for(rules or [], settings or []), model_commands.shape_of(length, layers, dtype)
+        model_bench.bench_model(suite, shape, weights, target, tools, as_json, html, markdown, run, assemble)
+        return
+    bench_command.bench_suite(
+        Path(suite), only, target, as_json, html, markdown, run, assemble, rules or [], settings or []
+    )
 
 
 @app.command("check")

@@ -39,15 +39,16 @@ def bench_suite(
     record = bench(path, suite, cases, lambda: tools_for(rules, settings), machine_for(target), wishes, _teller())
     for file, page in ((html, html_page), (markdown, markdown_page)):
         if file is not None:
-            _save(file, page(record))
+            save_page(file, page(record))
     if as_json:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
     else:
         print_table(record, wide=not sys.stdout.isatty())
-    _complain(record)
+    complain(record)
 
 
-def _complain(record: BenchRecord) -> None:
+def complain(record: BenchRecord) -> None:
+    """Raises DplcError if a case did not compile or was wrong."""
     wrong = [case.name for case in record.cases if case.error or (case.run is not None and not case.run.ok)]
     if wrong:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
@@ -60,7 +61,8 @@ def _teller() -> Callable[[str], None]:
     return lambda text: print(f"\r\x1b[K{text}", end="\r", file=sys.stderr, flush=True)
 
 
-def _save(path: Path, text: str) -> None:
+def save_page(path: Path, text: str) -> None:
+    """Write a page. Raises DplcError."""
     try:
         path.write_text(text)
     except OSError as error:

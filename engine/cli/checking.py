@@ -12,7 +12,7 @@ from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled
 from ..compiler import Compilation
 from ..reference import accepted, errors, run_reference
-from .compiling import compile_text, machine_for, print_trace
+from .compiling import Database, compile_text, machine_for, print_trace
 from .show import print_json, progress, write
 
 LINE_WIDTH = 72
@@ -20,12 +20,12 @@ LINE_WIDTH = 72
 
 def check_expression(
     text: str, blocks: str | None, device: str | None, seed: int, as_json: bool, target: str | None, rules: list[Path],
-    settings: list[str], verbose: int,
+    settings: list[str], verbose: int, database: Database,
 ) -> None:  # fmt: skip
     """`dplc run --check`. Raises DplcError where something was found."""
     if device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target, "emulator"), verbose)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target, "emulator"), verbose, database)
     print_trace(compilation, 0 if as_json else verbose)
     checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
     absolute, relative, ok = _run(compilation, checker)

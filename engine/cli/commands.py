@@ -13,7 +13,7 @@ from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
 from ..compiler import Compilation
 from ..reference import accepted, errors, run_reference
-from .compiling import compile_text, machine_for, print_trace, stage_named
+from .compiling import Database, compile_text, machine_for, print_trace, stage_named
 from .show import print_json, print_note, print_text, progress, write
 
 
@@ -26,10 +26,12 @@ def compile_expression(
     rules: list[Path],
     settings: list[str],
     seed: int,
+    database: Database,
+    explore: bool = False,
 ) -> None:
     """`dplc compile`"""
     stage = stage_named(ir or "cuda")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose, database, explore)
     if as_json:
         print_json(_compile_record(compilation, None if ir is None else stage))
         return
@@ -42,6 +44,8 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
     record: dict[str, Any] = {"kernels": kernels, "timings": compilation.timings, "target": compilation.target.arch}
     if stage is not None:
         record["ir"] = compilation.ir(stage)
+    if compilation.origins:
+        record["schedules"] = [origin.record() for origin in compilation.origins]
     if compilation.trace is not None:
         record["trace"] = [event.record() for event in compilation.trace.events]
     return record
@@ -49,27 +53,34 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
 
 def run_expression(
     text: str, device: str | None, seed: int, out: Path | None, as_json: bool, target: str | None, rules: list[Path],
-    settings: list[str], verbose: int,
+    settings: list[str], verbose: int, database: Database, explore: bool = False,
 ) -> None:  # fmt: skip
     """`dplc run`"""
     chosen = choose_device(device)
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose)
+    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose, database, explore)
     print_trace(compilation, 0 if as_json else verbose)
+    report_run(compilation, chosen, out, as_json)
+
+
+def report_run(compilation: Compilation, device: str | None, out: Path | None, as_json: bool) -> None:
+    """Run what was compiled and print how far it is from float64. Raises DplcError where that is too far."""
+    chosen = choose_device(device)
     results, notes, elapsed = _execute(compilation, chosen)
     captured = compilation.captured
     references = run_reference(captured, captured.tensors)
     absolute, relative = errors(results, references)
     ok = accepted(results, references, captured.reference)
     if out is not None:
-        _save(out, results)
+        save_outputs(out, results)
     for note in notes:
         print_note(f"note: {note}")
     kernels = compilation.cuda_kernels if chosen != "reference" else ()
     if as_json:
         records = [_kernel_record(kernel) for kernel in kernels]
-        print_json({"ok": ok, "device": chosen, "kernels": records, "max_abs_err": absolute, "max_rel_err": relative})
+        record = {"ok": ok, "device": chosen, "kernels": records, "max_abs_err": absolute, "max_rel_err": relative}
+        print_json(record | {"schedules": [origin.record() for origin in compilation.origins]})
     else:
         write(_run_report(kernels, chosen, results, elapsed, absolute, relative, ok))
     if not ok:
@@ -117,7 +128,8 @@ def _run_report(
     return "\n".join(lines) + "\n"
 
 
-def _save(path: Path, results: list[Any]) -> None:
+def save_outputs(path: Path, results: list[Any]) -> None:
+    """Outputs as out0, out1, .. in a file of numpy's. Raises DplcError."""
     import numpy as np
 
     try:

@@ -5,28 +5,68 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import UsageError, did_you_mean
 from ..api import choose_device, default_target_name
-from ..compiler import STAGES, Compilation, compile_captured
+from ..compiler import STAGES, Compilation, Explore, compile_captured
 from ..front.capture import Capture
 from ..front.text import capture_text
 from ..match.trace import Trace
 from ..toolchain import Toolchain, read_settings, toolchain
-from .show import print_text, progress
+from ..tune.recorded import Recorded, book_for
+from .show import print_note, print_text, progress
+
+TOLD = 4  # kernels whose schedules are told one by one
+
+
+@dataclass(frozen=True)
+class Database:
+    """`--db FILE` and `--no-db`: the store whose schedules a compile replays."""
+
+    path: Path | None = None
+    asked: bool = True
+
+    def book(self, tools: Toolchain) -> Recorded | None:
+        """The store, where there is one. Raises UsageError for a file that was named and is not there."""
+        if self.asked and self.path is not None and not self.path.is_file():
+            raise UsageError(f"--db {self.path}: there is no such file", hint="`dplc tune --db` makes one")
+        return book_for(tools, self.path, self.asked)
 
 
 def compile_text(
-    text: str, seed: int, rules: list[Path], settings: list[str], machine: Target, verbose: int
+    text: str,
+    seed: int,
+    rules: list[Path],
+    settings: list[str],
+    machine: Target,
+    verbose: int,
+    database: Database,
+    explore: bool = False,
 ) -> Compilation:
-    """Compile a `-c` text; `-v` and `-vv` keep what the rules did."""
+    """Compile a `-c` text; `-v` and `-vv` keep what the rules did. explore: take the best candidate of fusion."""
     tools = tools_for(rules, settings)
+    book = database.book(tools)
     captured, elapsed = captured_text(text, seed)
     with progress("compiling"):
-        return compile_captured(captured, tools, machine, Trace() if verbose else None, elapsed)
+        choose = best_candidate(tools, machine) if explore else None
+        return compile_captured(
+            captured, tools, machine, Trace() if verbose else None, elapsed, book=book, explore=choose
+        )
+
+
+def best_candidate(tools: Toolchain, machine: Target) -> Explore:
+    """What `--explore` asks for; a note says so where egglog is not here."""
+    from ..egraph.explore import HINT
+    from ..egraph.saturate import available
+    from ..exploring import chosen
+
+    if not available():
+        print_note(f"note: {HINT}")
+    return chosen(tools, machine)
 
 
 def captured_text(text: str, seed: int) -> tuple[Capture, float]:
@@ -60,6 +100,11 @@ def stage_named(name: str) -> str:
 
 
 def print_trace(compilation: Compilation, verbose: int) -> None:
-    """What `-v` and `-vv` print."""
+    """What `-v` and `-vv` print; and, on standard error, which schedules are not those of the default order."""
     if verbose and compilation.trace is not None:
         print_text(compilation.trace.render(verbose), "diff")
+    told = [origin for origin in compilation.origins if origin.source != "default"]
+    for origin in told[:TOLD]:
+        print_note(f"note: schedule of `{origin.kernel}`: {origin.text}")
+    if len(told) > TOLD:
+        print_note(f"note: and of {len(told) - TOLD} more kernels out of the store (-v lists them)")

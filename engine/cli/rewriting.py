@@ -25,7 +25,7 @@ from ..fuse.renaming import settle_renamings
 from ..match.passes import names_of, run_pipeline
 from ..match.passes import only as only_steps
 from ..match.terms import Evidence, TermRules, mentions_mat, rewrite_graph
-from ..match.trace import Firing, Skip, Trace, lines_of
+from ..match.trace import Event, Trace, lines_of
 from ..rw.pipeline import PassStep
 from ..rw.rule import Rule, pass_name
 from ..toolchain import Toolchain
@@ -64,7 +64,7 @@ def rewrite_program(
         print_note("note: no rule fired, and none was refused")
 
 
-def concerns(event: Firing | Skip, names: Iterable[str]) -> bool:
+def concerns(event: Event, names: Iterable[str]) -> bool:
     """Whether an event is about a rule, pass, file or alias of one of these names."""
     return any(name in (event.rule, event.label, pass_name(event.label)) for name in names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.diagnostic import DplcError
@@ -58,6 +58,21 @@ def progress(text: str) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
+
+
+@contextlib.contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Progress for a person at a terminal: a function to be told (what is done, how much of it, of how much)."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        bar = shown.add_task("starting", total=None)
+        yield lambda what, done, total: shown.update(bar, description=what, completed=done, total=total)
 
 
 def _finite(value: Any) -> Any:

@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var, free_names, linear
-from ...ir.facts.layout import address, is_vector, params
+from ...ir.facts.footprint import STAGED_DTYPES
+from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, is_vector, params, stages
 from ...ir.facts.structure import dependencies, replicated_names, summary, uses
 from ...ir.loop import Load, Store
 from ...ir.node import Node
@@ -103,18 +104,30 @@ def accesses(body: Block) -> tuple[Load | Store, ...]:
 @fact("vectors(run, name, int) -> [stmt]", TILE)
 def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
-    words = [stmt for stmt in accesses(body) if _is_word(site, stmt)]
-    return tuple(stmt for stmt in words if is_vector(_flat(site, stmt), axis.name, width))
+    fitting = [stmt for stmt in accesses(body) if width * _vector_item(site, stmt) in VECTOR_BYTES]
+    return tuple(stmt for stmt in fitting if is_vector(_flat(site, stmt), axis.name, width))
+
+
+@fact("widest(run, [name]) -> int", TILE)
+def widest(site: Any, body: Block, along: Any) -> int:
+    """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
+    items = {stmt: _vector_item(site, stmt) for stmt in accesses(body)}
+    steps = {stmt: linear(_flat(site, stmt))[0] for stmt, item in items.items() if item}
+    walked = (items[stmt] for stmt, terms in steps.items() if any(terms.get(name) == 1 for name in along))
+    return VECTOR_BYTES[-1] // max(walked, default=WORD)
 
 
 def _flat(site: Any, stmt: Any) -> Any:
     return address(site.kernel, stmt.buf, stmt.idx)
 
 
-def _is_word(site: Any, stmt: Any) -> bool:
-    """Whether 16-byte vectors of four make sense for the dtype of a buffer; slabs hold words."""
-    param = params(site.kernel).get(stmt.buf)
-    return param is None or param.dtype in ("f32", "i32")
+def _vector_item(site: Any, stmt: Any) -> int:
+    """Bytes of an element of a buffer or slab that is read and written as vectors, 0 for another."""
+    stage = stages(site.kernel).get(stmt.buf)
+    param = params(site.kernel).get(stage.src if stage else stmt.buf)
+    if param is None:
+        return WORD if stage else 0
+    return DTYPE_BYTES[param.dtype] if param.dtype in STAGED_DTYPES else 0
 
 
 @fact("runs_along(run, name) -> bool", TILE)

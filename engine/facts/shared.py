@@ -8,7 +8,18 @@ from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, sub
 from ...ir.facts import staging
 from ...ir.facts.footprint import Footprint, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
-from ...ir.facts.layout import WORD, bound_ranges, cell_of, params, ranges_of, slab_words, stages, tidy
+from ...ir.facts.layout import (
+    WORD,
+    bound_ranges,
+    cell_of,
+    copy_shape,
+    item_bytes,
+    params,
+    ranges_of,
+    slab_bytes,
+    stages,
+    tidy,
+)
 from ...ir.facts.structure import accumulators, only, summary
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import replace
@@ -48,13 +59,19 @@ def local(site: Any, idx: Any, foot: Footprint) -> tuple[Any, ...]:
 @fact("bytes([stmt]) -> int", TILE)
 def size_of(site: Any, copies: Any) -> int:
     """Shared memory of one slot of each of some Stages."""
-    return sum(WORD * slab_words(stage) for stage in copies)
+    return sum(slab_bytes(site.kernel, stage) for stage in copies)
+
+
+@fact("item(stmt) -> int", TILE)
+def item(site: Any, stage: Stage) -> int:
+    """Bytes of an element of a Stage."""
+    return item_bytes(site.kernel, stage)
 
 
 @fact("smem_left() -> int", TILE)
 def smem_left(site: Any) -> int:
     """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
-    used = sum(WORD * stage.depth * slab_words(stage) for stage in stages(site.kernel).values())
+    used = sum(stage.depth * slab_bytes(site.kernel, stage) for stage in stages(site.kernel).values())
     return site.target.smem - used - staging.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
 
@@ -71,27 +88,28 @@ def fitting(site: Any, feet: Any, room: int) -> tuple[Footprint, ...]:
 
 @fact("box_ok([stmt]) -> bool", TILE)
 def box_ok(site: Any, copies: Any) -> bool:
-    """Whether TMA can copy all of some Stages, of words of 4 bytes as the swizzles count them."""
-    boxes = all(staging.is_box(stage, params(site.kernel)[stage.src].shape) for stage in copies)
-    return boxes and copies_words(site, copies)
+    """Whether TMA can copy all of some Stages."""
+    known = params(site.kernel)
+    return all(staging.is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
 
 @fact("copies_words([stmt]) -> bool", TILE)
 def copies_words(site: Any, copies: Any) -> bool:
-    """Whether all of some Stages copy words of 4 bytes, as cp.async can."""
-    return all(params(site.kernel)[stage.src].dtype in ("f32", "i32") for stage in copies)
+    """Whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
+    sizes = [copy_shape(site.kernel, stage).width * item_bytes(site.kernel, stage) for stage in copies]
+    return all(size >= WORD for size in sizes)
 
 
 @fact("bank_cycles(run) -> int", TILE)
 def bank_cycles(site: Any, body: Block) -> int:
     """Shared-memory cycles of one warp for the loads of a run."""
-    return staging.bank_cycles(body, site.tile.axes, stages(site.kernel))
+    return staging.bank_cycles(site.kernel, body, site.tile.axes, stages(site.kernel))
 
 
 @fact("padded_cycles(run, stmt, int) -> int", TILE)
 def padded_cycles(site: Any, body: Block, stage: Stage, pad: int) -> int:
-    """The same for one slab, if its rows had `pad` unused words."""
-    return staging.bank_cycles(body, site.tile.axes, {stage.dst: replace(stage, pad=pad)}, stage.dst)
+    """The same for one slab, if its rows had `pad` unused elements."""
+    return staging.bank_cycles(site.kernel, body, site.tile.axes, {stage.dst: replace(stage, pad=pad)}, stage.dst)
 
 
 @fact("copy_lanes(stmt) -> int", TILE)
@@ -103,7 +121,7 @@ def copy_lanes(site: Any, stage: Stage) -> int:
 @fact("xor_maps(stmt) -> [any]", TILE)
 def xor_maps(site: Any, stage: Stage) -> tuple[tuple[int, ...], ...]:
     """The xor layouts of a slab worth trying."""
-    return staging.xor_maps(stage)
+    return staging.xor_maps(stage, item_bytes(site.kernel, stage))
 
 
 @fact("best_xor(stmt, run) -> [int]", TILE)
@@ -180,7 +198,9 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
 
 
 # Functions that are finite for finite operands, and zero where all operands are.
-_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", "f32"))
+_ZERO_AT_ZERO = frozenset(
+    ("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", "f32", "f16", "bf16")
+)
 _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 

@@ -22,6 +22,7 @@ from ...ir.facts.structure import (
     variation,
 )
 from ...ir.facts.types import block_dtypes
+from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
@@ -96,6 +97,19 @@ def accumulated(site: Any, body: Block) -> tuple[Accumulator, ...]:
     return accumulators(body)
 
 
+@fact("starts_inside(run) -> bool", TILE)
+def starts_inside(site: Any, body: Block) -> bool:
+    """Whether an accumulator is folded and read in a run only: it starts anew whenever the run is reached."""
+    inside = {stmt.acc for stmt in summary(body).sums} & uses(body)
+    return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
+
+
+def _mentions(block: Block, name: str) -> int:
+    found = summary(block)
+    folds = sum(stmt.acc == name for stmt in (*found.sums, *found.combines))
+    return folds + sum(leaf.name == name for leaf in nodes(block, Var))
+
+
 @fact("matmul_shaped(run) -> bool", TILE)
 def matmul_shaped(site: Any, body: Block) -> bool:
     """Whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
@@ -139,6 +153,13 @@ def reads(site: Any, body: Any, name: Var) -> int:
     return mentions + sum(1 for load in summary(body).loads if load.buf == name.name)
 
 
+@fact("copied_once([stmt]) -> bool", TILE)
+def copied_once(site: Any, copies: Any) -> bool:
+    """Whether these are the only copies to their slabs."""
+    everywhere = [stage.dst for stage in summary(site.kernel.body).stages]
+    return all(everywhere.count(stage.dst) == 1 for stage in copies)
+
+
 @fact("writes(run, [name]) -> bool", TILE)
 def writes(site: Any, body: Block, bufs: Any) -> bool:
     """Whether a run stores to a buffer, or copies to a slab, of a list."""
@@ -174,8 +195,9 @@ def disjoint(site: Any, idx: Any, names: Any) -> bool:
 
 @fact("zero(name) -> num", TILE)
 def zero(site: Any, buf: Var) -> Any:
-    """Zero in the dtype of a buffer."""
-    dtype = params(site.kernel)[buf.name].dtype
+    """Zero in the dtype of a buffer; of a slab, of what is copied to it."""
+    known, slabs = params(site.kernel), stages(site.kernel)
+    dtype = known[slabs[buf.name].src if buf.name in slabs else buf.name].dtype
     return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
 
 
@@ -275,10 +297,17 @@ def row_length(site: Any, body: Block) -> int:
 
 @fact("strided_extent(run, name) -> int", TILE)
 def strided_extent(site: Any, body: Block, t: Var) -> int:
-    """K if every loop of a run is `for k in t..K by T`, with one K and one T; else 0."""
-    found = summary(body).loops
+    """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
+
+    The loops stand at the top and mention t nowhere else: which thread has which column must not matter.
+    """
+    found = tuple(stmt for stmt in body if isinstance(stmt, For))
+    if len(found) != len(summary(body).loops) or any(t.name in uses(loop.body) for loop in found):
+        return 0
     bounds = {(loop.start, loop.stop, loop.step) for loop in found}
     if len(bounds) != 1 or any(loop.step == 1 or loop.start is not t for loop in found):
+        return 0
+    if any(loop.role not in ("reduce", "free") for loop in found):
         return 0
     stop = found[0].stop
     return stop if stop.__class__ is int else 0
@@ -292,6 +321,16 @@ def all_vary(site: Any, body: Block) -> bool:
             if loop.var not in dependencies(stmt.val, loop.body):
                 return False
     return True
+
+
+@fact("all_combined(run, name) -> bool", TILE)
+def all_combined(site: Any, body: Block, t: Var) -> bool:
+    """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
+    found = summary(body)
+    folded = [stmt for loop in found.loops if loop.role == "reduce" for stmt in summary(loop.body).sums]
+    free = [stmt for loop in found.loops if loop.role == "free" for stmt in summary(loop.body).sums]
+    combined = {(stmt.acc, stmt.fn) for stmt in found.combines if t in stmt.over}
+    return {(stmt.acc, stmt.fn) for stmt in folded} == combined and len(found.sums) == len(folded) + len(free)
 
 
 # ---- values
@@ -328,6 +367,6 @@ def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
 
 @fact("float_values([name], run, [any]) -> bool", TILE)
 def float_values(site: Any, names: Any, body: Block, params: Any) -> bool:
-    """Whether some values that a run makes from the buffers of a kernel are f32."""
+    """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
-    return all(known.get(name.name) == "f32" for name in names)
+    return all(known.get(name.name) in FLOATS for name in names)

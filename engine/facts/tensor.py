@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import compose
 from ...ir.expr import Axis, Var
 from ...ir.functions import DTYPES
-from ...ir.tensor import Const, Elementwise, Fold, Input, Reduce, Term, axes, dtype, postorder
+from ...ir.tensor import Const, Elementwise, Fold, Input, Reduce, Term, axes, dtype, index_axes, postorder
 from ..rw.facts import fact
 
 
@@ -72,3 +72,27 @@ def known(site: Any, x: Term) -> bool:
     """Whether a value is known when the program is loaded: it reads weights only, and at least one."""
     inputs = [term for term in postorder((x,)) if term.__class__ is Input]
     return bool(inputs) and all(term.name in site.weights for term in inputs)  # type: ignore[attr-defined]
+
+
+@fact("disjoint([axis], [axis]) -> bool", levels="tensor")
+def disjoint(site: Any, some: Any, others: Any) -> bool:
+    """Whether two lists of axes have none in common."""
+    return not set(some) & set(others)
+
+
+@fact("within([axis], [axis]) -> bool", levels="tensor")
+def within(site: Any, some: Any, others: Any) -> bool:
+    """Whether all axes of a list are in another."""
+    return set(some) <= set(others)
+
+
+@fact("source_axes(map) -> [axis]", levels="tensor")
+def source_axes(site: Any, places: Any) -> tuple[Axis, ...]:
+    """The axes that an index map replaces: `j` in `x[j := i + 1]`."""
+    return tuple(axis for axis, _ in places)
+
+
+@fact("image_axes(map) -> [axis]", levels="tensor")
+def image_axes(site: Any, places: Any) -> tuple[Axis, ...]:
+    """The axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
+    return tuple(dict.fromkeys(axis for _, e in places for axis in index_axes(e)))

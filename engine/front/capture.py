@@ -151,12 +151,11 @@ def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str]
 
 
 def _not_yet(dtype: str) -> str:
-    return f"{dtype}, which is not supported{' yet' if dtype in ('f64', 'f16', 'bf16') else ''}"
+    return f"{dtype}, which is not supported{' yet' if dtype == 'f64' else ''}"
 
 
 def _hint(dtype: str) -> str:
-    later = "f16 and bf16 follow in a later release; " if dtype in ("f16", "bf16") else ""
-    return f"{later}use .float()" if dtype.startswith(("f", "bf")) else "use .float(), .int(), .long() or .bool()"
+    return "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
 
 
 @contextlib.contextmanager

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import free_names
+from ...ir.expr import Var, free_names
 from ...ir.interp.torch import argument, call
 from ...ir.program import Param
 from ...ir.schemas import DTYPES
+from ...ir.substitute import substitute
 from ...ir.torch import TorchGraph, TorchOp
 from .capture import Capture, check_dtypes, with_graph
 
@@ -38,6 +39,7 @@ def fold(captured: Capture) -> Capture:
                 known[statement.dst] = _compute(statement, known)
             else:
                 rest.append(statement)
+    known, rest = _merged(graph, known, rest)
     read = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in rest))
     types = {statement.dst: statement.types[0] for statement in graph.body}
     made = {name: value.contiguous() for name, value in known.items() if name in read and name in types}
@@ -46,6 +48,25 @@ def fold(captured: Capture) -> Capture:
     folded = with_graph(captured, TorchGraph(graph.name, ins, graph.outs, tuple(rest)), made)
     check_dtypes(folded)
     return folded
+
+
+def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tuple[dict[str, Any], list[TorchOp]]:
+    """One constant for those of equal bits: every layer of a model makes its own view of what all of them read."""
+    read = set().union(*(free_names(statement.args) for statement in rest)) & known.keys()
+    outs = {out.name for out in graph.outs}
+    first: dict[tuple[Any, ...], str] = {}
+    same: dict[str, Any] = {}
+    for name in (name for name in known if name in read and name not in outs):
+        value = known[name].contiguous()
+        content = (value.dtype, tuple(value.shape), value.reshape(-1).view(torch.uint8).numpy().tobytes())
+        kept = first.setdefault(content, name)
+        if kept != name:
+            same[name] = Var(kept)
+    merged = [
+        statement if same.keys().isdisjoint(free_names(statement.args)) else substitute(statement, same)
+        for statement in rest
+    ]
+    return {name: value for name, value in known.items() if name not in same}, merged
 
 
 def _foldable(statement: TorchOp, known: dict[str, Any]) -> bool:

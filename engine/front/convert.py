@@ -25,7 +25,7 @@ from .export import HARMLESS, Exported, place
 from .places import Places
 
 _NAMES = {getattr(torch, name): short for short, name in DTYPES.items() if hasattr(torch, name)}
-SUPPORTED = frozenset(("f32", "i32", "i64", "b8"))
+SUPPORTED = frozenset(("f32", "f16", "bf16", "i32", "i64", "b8"))
 
 # Words of the text syntax: a value of this name would not read back.
 _WORDS = """

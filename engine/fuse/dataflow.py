@@ -9,7 +9,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...ir.expr import Axis
-from ...ir.tensor import Case, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands, read_by
+from ...ir.tensor import (
+    Case,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    dtype,
+    index_axes,
+    operands,
+    read_by,
+)
 
 
 def topological(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = operands) -> list[Any]:

@@ -13,7 +13,7 @@ linear in practice, and no term is rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,10 +50,14 @@ class Fused:
 
 @dataclass
 class Decisions:
-    """The program as a flow, its stored values, and the record of why."""
+    """The program as a flow, its stored values, and the record of why.
+
+    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings.
+    """
 
     flow: Dataflow
     stored: set[Any]
+    groups: Sequence[Sequence[Any]] | None = None
     why: dict[Any, Stored] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     firings: list[Fused] = field(default_factory=list)
@@ -105,7 +109,7 @@ class Fusion:
             Fused(rule, value, reader) for (value, reader), rule in self.fused.items() if self._is_open(value, reader)
         ]
         fused += [Fused(rule, value, reader) for (value, reader), rule in self.climbed.items() if reader in self.why]
-        return Decisions(self.flow, self.kept, self.why, list(self.refusals.values()), fused)
+        return Decisions(self.flow, self.kept, None, self.why, list(self.refusals.values()), fused)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
         """Whether the kernel of a reader computes a value, now that all is decided."""
@@ -183,7 +187,9 @@ class Fusion:
 
     def _allowed_in_example(self, term: Any) -> bool:
         """An example is about its own rule: other operations take all in, unless a `mat` has to climb."""
-        return bool(self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap)))
+        return bool(
+            self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap))
+        )
 
     def _at(self, term: Any, seen: dict[Any, int]) -> None:
         site, flow = self.site, self.flow

@@ -38,6 +38,7 @@ class Plan:
     outputs: tuple[Param, ...]
     temporaries: tuple[Param, ...]
     results: tuple[TensorType, ...]
+    stores: tuple[tuple[Any, ...], ...] = field(default=(), compare=False, repr=False)  # the values of each kernel
     why: tuple[Stored, ...] = field(default=(), compare=False, repr=False)
     decisions: Decisions | None = field(default=None, compare=False, repr=False)
 
@@ -65,6 +66,7 @@ class Kernels:
         self.buffers: dict[Any, Buffer] = {x: input_buffer(x) for x in graph.ins}
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.entries: list[Entry] = []
+        self.stores: tuple[tuple[Any, ...], ...] = ()
         self.refusals: list[tuple[Rule, s.Guard, Any, Any]] = []
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
@@ -84,7 +86,9 @@ class Kernels:
                 Entry(out.value, Remap(out.value, ()), result_buffer(out.name, out.value, out.axes), copy=True)
             )
         self._place = {entry.value: place for place, entry in enumerate(self.entries) if not entry.copy}
-        return [self._lift(group) for group in self._groups()]
+        groups = self._groups()
+        self.stores = tuple(tuple(entry.value for entry in group) for group in groups)
+        return [self._lift(group) for group in groups]
 
     # ---- layouts
     def _enter(self, term: Any, out: Any) -> None:
@@ -120,6 +124,8 @@ class Kernels:
 
     # ---- siblings
     def _groups(self) -> list[list[Entry]]:
+        if self.decisions.groups is not None:
+            return self._decided(self.decisions.groups)
         groups: list[list[Entry]] = []
         taken: set[int] = set()
         for place, entry in enumerate(self.entries):
@@ -132,6 +138,49 @@ class Kernels:
                 group.append(self.entries[other])
             groups.append(group)
         return groups
+
+    def _decided(self, together: Sequence[Sequence[Any]]) -> list[list[Entry]]:
+        """The groups that were decided, as far as their loops agree, in an order in which each finds what it reads."""
+        of: dict[Any, list[Entry]] = {}
+        for values in together:
+            members = [self.entries[place] for place in sorted(self._place[value] for value in values)]
+            alike = [e for e in members if self.extents(e.value) is not None]
+            alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
+            if not any(self._views(entry, alike) for entry in alike):
+                of.update((entry.value, alike) for entry in alike)
+        waiting: list[list[Entry]] = []
+        for entry in self.entries:
+            group = [entry] if entry.copy else of.get(entry.value, [entry])
+            if group not in waiting:
+                waiting.append(group)
+        ordered: list[list[Entry]] = []
+        written: set[Any] = set()
+        while waiting:
+            ready = next((group for group in waiting if self._needs(group) <= written), None)
+            if ready is None:  # together they would wait for each other
+                broken = next(group for group in waiting if len(group) > 1)
+                waiting[waiting.index(broken) : waiting.index(broken) + 1] = [[entry] for entry in broken]
+                continue
+            waiting.remove(ready)
+            ordered.append(ready)
+            written.update(entry.value for entry in ready if not entry.copy)
+        return ordered
+
+    def _views(self, entry: Entry, group: list[Entry]) -> bool:
+        """Whether a value reads another one of its kernel at other places than its own."""
+        mine = {other.value for other in group if other is not entry}
+        order = topological([entry.root], self._below(entry.root))
+        return any(term.__class__ is Remap and not mine.isdisjoint(operands(term)) for term in order) or any(
+            other.buffer.loops != entry.buffer.loops for other in group if other.value in self.leaves(entry.value)
+        )
+
+    def _needs(self, group: list[Entry]) -> set[Any]:
+        """The stored values that a kernel reads."""
+        mine = {entry.value for entry in group if not entry.copy}
+        needed = {e.value for e in group if e.copy and e.value.__class__ is not Input}
+        for value in mine:
+            needed |= {leaf for leaf in self.leaves(value) if leaf.__class__ is not Input}
+        return needed - mine
 
     def _sibling(self, place: int, taken: set[int]) -> int | None:
         """The next kernel that a rule lets join this one."""
@@ -235,7 +284,18 @@ def compile_graph(
 ) -> Plan:
     """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types."""
     machine = target or default_target()
-    decisions = Fusion(graph, rules, machine).decide()
+    return plan(graph, Fusion(graph, rules, machine).decide(), rules, machine, origins, results)
+
+
+def plan(
+    graph: TensorGraph,
+    decisions: Decisions,
+    rules: FusionRules,
+    machine: Target,
+    origins: Mapping[Any, str] | None = None,
+    results: Sequence[TensorType] | None = None,
+) -> Plan:
+    """Lifts a program of which is decided what is stored."""
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     kernels = tuple(builder.build())
     outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
@@ -247,4 +307,5 @@ def compile_graph(
         else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
     )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
-    return Plan(graph.name, kernels, inputs, outs, temporaries, types, tuple(decisions.why.values()), decisions)
+    why = tuple(decisions.why.values())
+    return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions)

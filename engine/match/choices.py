@@ -1,15 +1,23 @@
-"""The space of a pass: every legal (rule, site, parameters), lazily. What is not preferred is in it too."""
+"""The space of a pass: every legal (rule, site, parameters), lazily. What is not preferred is in it too.
+
+A `Choice` is complete. A `Spot` is a rule at a site whose parameters are still open: to look at its first
+parameter costs the clauses before it, to take one value the clauses behind it, and its siblings nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.target import Target
 from ..rw.pipeline import PassStep
+from .clauses import Open
 from .compiled import CompiledRule, Match, Program
+from .context import Path
 from .driver import Engine
+from .site import Site
 from .whynot import show
 
 
@@ -49,6 +57,90 @@ class Choice:
 
     def __repr__(self) -> str:
         return self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A rule at a site. open: the parameter to choose next, None once all are chosen. It holds its program."""
+
+    choice: Choice
+    open: Open | None
+    pinned: Mapping[str, Any]
+
+    @property
+    def rule(self) -> str:
+        return self.choice.rule.rule.name
+
+    @property
+    def where(self) -> str:
+        return self.choice.where
+
+    @property
+    def default(self) -> Any:
+        """The value that the open parameter would have by itself; None if it has none."""
+        assert self.open is not None
+        return self.choice.rule.decisions[True].default(self.open.step, self.open.env)
+
+    def choose(self, value: Any) -> Spot | None:
+        """With a value for the open parameter; None where a guard refuses it."""
+        assert self.open is not None
+        env = {**self.open.env, self.open.name: value}
+        return _spot(self.choice, env, self.pinned, self.open.position)
+
+
+def _spot(choice: Choice, env: dict[str, Any], pinned: Mapping[str, Any], at: int) -> Spot | None:
+    found = choice.rule.decisions[True].advance(env, pinned, None, at)
+    if found is None:
+        return None
+    known, opened = (found.env, found) if isinstance(found, Open) else (found, None)
+    match = dataclasses.replace(choice.match, env=known)
+    return Spot(dataclasses.replace(choice, match=match), opened, pinned)
+
+
+def spots(
+    engine: Engine, step: PassStep, program: Program, target: Target, kernels: Iterable[int] | None = None
+) -> Iterator[Spot]:
+    """Every place where some rule of a pass may fire, as far as guards say that ask no parameter."""
+    numbers = tuple(range(len(program)) if kernels is None else kernels)
+    for rule in map(engine.rule, step.rules):
+        for path, block, start in rule.starts(rule.pattern, program, numbers, False):
+            yield from _spots_at(engine, rule, step, program, target, (path, block, start))
+
+
+def spot_at(engine: Engine, step: PassStep, rule: str, program: Program, target: Target, where: str) -> Spot | None:
+    """One spot, found again by its rule and site: nothing else is looked at."""
+    compiled = next((engine.rule(one) for one in step.rules if one.name == rule), None)
+    place = _place(program, where)
+    if compiled is None or place is None:
+        return None
+    root = compiled.pattern.root
+    path, block, start = place
+    if not compiled.visible(program[path[0] if path else start]) or root not in (None, block[start].__class__):
+        return None
+    return next((s for s in _spots_at(engine, compiled, step, program, target, place) if s.where == where), None)
+
+
+def _spots_at(
+    engine: Engine, rule: CompiledRule, step: PassStep, program: Program, target: Target, place: tuple[Path, Any, int]
+) -> Iterator[Spot]:
+    path, block, start = place
+    pinned = {**rule.parameters, **engine.pinned(rule, step)}
+    for match in rule.matches_at(rule.pattern, Site(program, path, target), block, start):
+        if rule.agrees(match.env, pinned, None):
+            found = _spot(Choice(engine, rule, program, match, target), match.env, pinned, 0)
+            if found is not None:
+                yield found
+
+
+def _place(program: Program, where: str) -> tuple[Path, Any, int] | None:
+    """(path, block, start) of `0/2/1#1`, if there is such a place."""
+    *path, start = map(int, where.split("#")[0].split("/"))
+    block: Any = program
+    for position in path:
+        if not 0 <= position < len(block) or not hasattr(block[position], "body"):
+            return None
+        block = block[position].body
+    return (tuple(path), block, start) if 0 <= start < len(block) else None
 
 
 def choices(

@@ -79,7 +79,22 @@ def plans(rule: Rule, expressions: RuleExpressions) -> tuple[Plan, Plan]:
     """(for the default pipeline, for a search, which does not ask what is preferred)"""
     steps = _steps(rule, expressions)
     legal = [step for step in steps if not (isinstance(step, Guard) and step.guard.kind == "prefer")]
-    return _plan(steps), _plan(legal)
+    return _plan(steps), _plan(_free_first(legal))
+
+
+def _free_first(steps: list[Step]) -> list[Step]:
+    """What depends on no choice before everything that does: a search then asks it once for all values."""
+    chosen: set[str] = set()
+    free: list[Step] = []
+    bound: list[Step] = []
+    for step in steps:
+        if isinstance(step, Parameter | Pick) or not chosen.isdisjoint(step.reads):
+            bound.append(step)
+            if not isinstance(step, Guard):
+                chosen.add(step.name)
+        else:
+            free.append(step)
+    return free + bound
 
 
 def _steps(rule: Rule, expressions: RuleExpressions) -> list[Step]:
@@ -149,6 +164,20 @@ def _needed(steps: list[Step]) -> frozenset[str]:
     return frozenset(wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A plan that stands before a choice: the parameter or pick, its values here, and where the plan goes on."""
+
+    step: Parameter | Pick
+    values: tuple[Any, ...]
+    env: Environment
+    position: int
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+
 class Decision:
     """Runs a plan over the environment of a match."""
 
@@ -159,27 +188,48 @@ class Decision:
         self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
     ) -> Iterator[Environment]:
         """Every complete environment: one per pick and per open parameter value. `env` is changed."""
+        found = self.advance(env, pinned, evidence, at)
+        if found.__class__ is Open:
+            for value in found.values:  # type: ignore[union-attr]
+                chosen = {**found.env, found.name: value}  # type: ignore[union-attr]
+                yield from self.solutions(chosen, pinned, evidence, found.position)  # type: ignore[union-attr]
+        elif found is not None:
+            yield found  # type: ignore[misc]
+
+    def advance(
+        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
+    ) -> Environment | Open | None:
+        """Run the plan up to its next choice of several values, or to its end; None where a clause refuses."""
         steps = self.plan.steps
         for position in range(at, len(steps)):
             step = steps[position]
             kind = step.__class__
             if kind is Let:
                 if not self.let(step, env, evidence):
-                    return
+                    return None
             elif kind is Guard:
                 if not self.passes(step, env):  # type: ignore[arg-type]
                     if evidence is not None:
                         evidence.guard(self.rule, step.guard, step.depth, env)  # type: ignore[union-attr]
-                    return
+                    return None
             else:
                 values = self.values(step, env, pinned, evidence)
                 if len(values) == 1:
                     env[step.name] = values[0]  # type: ignore[union-attr]
-                    continue
-                for value in values:
-                    yield from self.solutions({**env, step.name: value}, pinned, evidence, position + 1)  # type: ignore[union-attr]
-                return
-        yield env
+                elif values:
+                    return Open(step, tuple(values), env, position + 1)  # type: ignore[arg-type]
+                else:
+                    return None
+        return env
+
+    def default(self, step: Parameter | Pick, env: Environment) -> Any:
+        """The value that a parameter would have by itself; None where it has none here."""
+        if isinstance(step, Pick) or step.default is None:
+            return None
+        try:
+            return step.default(env)
+        except (Undecided, ValueError, IndexError, ZeroDivisionError):
+            return None
 
     def passes(self, step: Guard, env: Environment) -> bool:
         try:

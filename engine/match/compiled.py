@@ -102,20 +102,22 @@ class CompiledRule:
     ) -> Iterator[Match]:  # fmt: skip
         """Every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
         pattern = self.pattern if evidence is None else self.reporting
-        near = None if evidence is None else evidence.near
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
         for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
-            site = None
-            base = {"target": target}
-            for ordinal, (end, env) in enumerate(pattern.match(block, start, base, near)):
-                if site is None:
-                    site = Site(program, path, target)
-                env["@site"] = site
-                if not self.agrees(env, pinned, evidence):
-                    continue
-                for found in decision.solutions(env, pinned, evidence):
-                    yield Match(path, start, end, ordinal, found)
+            for match in self.matches_at(pattern, Site(program, path, target), block, start, evidence):
+                if self.agrees(match.env, pinned, evidence):
+                    for found in decision.solutions(match.env, pinned, evidence):
+                        yield Match(path, start, match.end, match.ordinal, found)
+
+    def matches_at(
+        self, pattern: Pattern, site: Site, block: Block, start: int, evidence: Evidence | None = None
+    ) -> Iterator[Match]:
+        """Every way for the pattern alone to match at one start."""
+        near = None if evidence is None else evidence.near
+        for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": site.target}, near)):
+            env["@site"] = site
+            yield Match(site.path, start, end, ordinal, env)
 
     def starts(self, pattern: Pattern, program: Program, kernels: Iterable[int], all_: bool) -> Iterator[Any]:
         """(path, block, start): where the first statement could match. all_: also where it surely does not."""

@@ -26,6 +26,7 @@ REPEAT_FUEL = 64
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
 Pins = Mapping[str, Mapping[str, Any]]
+Fired = tuple[CompiledRule, Match, Program]  # the match stands in this program
 
 
 class Engine:
@@ -109,6 +110,14 @@ class Engine:
         run = _Run(self, step, target, trace, set() if done is None else done)
         return run.over(program)
 
+    def fire_at(
+        self, step: PassStep, program: Program, number: int, target: Target
+    ) -> tuple[Program, int, tuple[Fired, ...]]:
+        """One pass in one kernel: the program after it, how many kernels that made, and what fired."""
+        run = _Run(self, step, target, None, set(), [])
+        made, kernels = run.kernel(program, number)
+        return made, kernels, tuple(run.log or ())
+
     def rewrite(
         self, rule: Rule | str, program: Program, match: Match, target: Target
     ) -> tuple[Program, tuple[str, ...]]:
@@ -186,6 +195,7 @@ class _Run:
     target: Target
     trace: Trace | None
     done: set[str]
+    log: list[Fired] | None = None  # for those who ask
     rules: list[tuple[CompiledRule, dict[str, Any]]] = field(init=False)
     repeat: bool = field(init=False)
 
@@ -249,6 +259,8 @@ class _Run:
                 used = match.end - match.start if not match.path else 1
                 made = len(new) - len(program) + used
                 if new[number : number + made] != program[number : number + used]:
+                    if self.log is not None:
+                        self.log.append((rule, match, program))
                     if self.trace is not None:
                         self.fired(rule, match, program[number : number + used], new[number : number + made], cleaned)
                     return new, used, rule.rule

@@ -31,11 +31,16 @@ def run_pipeline(
     for step in steps:
         done = taken.setdefault(step.group, set()) if step.group is not None else None
         before, program = program, engine.fire(step, program, target, trace=trace, done=done)
-        if shaped is not None and program is not before:
-            for kernel in program:
-                if kernel not in before:
-                    shaped.setdefault(kernel.name, []).append(step.label)
+        note_shaped(shaped, step.label, before, program)
     return program
+
+
+def note_shaped(shaped: Shaped | None, label: str, before: Program, after: Program) -> None:
+    """Write down that a pass changed kernels."""
+    if shaped is not None and after is not before:
+        for kernel in after:
+            if kernel not in before:
+                shaped.setdefault(kernel.name, []).append(label)
 
 
 def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:

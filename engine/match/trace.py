@@ -103,19 +103,47 @@ class Skip:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Remark:
+    """What decided, where it was no rule: a schedule out of the store."""
+
+    prefix: str
+    label: str
+    unit: str
+    text: str
+
+    @property
+    def rule(self) -> str:
+        return ""
+
+    @property
+    def marker(self) -> str:
+        return f"{self.prefix}:{self.label}"
+
+    def line(self) -> str:
+        return f"{self.marker} {self.unit}: {self.text}"
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"event": "remark", "level": self.prefix, "pass": self.label, "unit": self.unit, "text": self.text}
+
+
+Event = Firing | Skip | Remark
+
+
 @dataclass
 class Trace:
     """Events in the order they happened. No trace at all (None) is what costs nothing."""
 
     prefix: str = "t"
-    events: list[Firing | Skip] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def at(self, stage: str) -> Trace:
         """From now on, events of this stage (torch, tensor, fusion, loop, tile, kernel)."""
         self.prefix = PREFIXES.get(stage, stage)
         return self
 
-    def add(self, event: Firing | Skip) -> None:
+    def add(self, event: Event) -> None:
         self.events.append(event)
 
     @property
@@ -132,9 +160,11 @@ class Trace:
         return "\n".join(lines) + "\n" if lines else ""
 
 
-def lines_of(events: Iterable[Firing | Skip], verbosity: int) -> Iterator[str]:
+def lines_of(events: Iterable[Event], verbosity: int) -> Iterator[str]:
     for event in events:
-        if verbosity < 2:
+        if isinstance(event, Remark):
+            yield event.line()
+        elif verbosity < 2:
             if isinstance(event, Firing):
                 yield event.line()
         elif isinstance(event, Skip):

@@ -1,6 +1,7 @@
 """What one launch asks of a device, counted in its Kernel IR: instructions, sectors, wavefronts, bytes.
 
-All threads of the middle block are followed at once, every statement once, weighted with how often it runs; addresses
+All threads of the middle block are followed at once (or of the first, where that does more: the grid may reach beyond
+the output), every statement once, weighted with how often it runs; addresses
 are those of the first turn of every loop, guards are asked at every turn. So counts are exact where they depend neither
 on data nor on the block. The emulator's counters of checked mode, which follow every access of a real run, are the
 test of this.
@@ -78,8 +79,10 @@ def census(kernel: Kernel, registers: int | None = None) -> Census:
     """The census of a kernel of Kernel IR."""
     (launch,) = kernel.body
     assert isinstance(launch, Launch)
-    counter = _Counter(kernel, launch)
-    counter.block(launch.body, 1.0, counter.alive)
+    counter = _counted(kernel, launch, tuple((extent - 1) // 2 for extent in launch.grid))
+    if counter.idle:  # a guard that no thread of this block passes: the first block may do more
+        first = _counted(kernel, launch, (0,) * len(launch.grid))
+        counter = max(counter, first, key=lambda c: (c.work.issued, c.sectors))
     blocks, work = math.prod(launch.grid), counter.work
     asked = counter.sectors * SECTOR * blocks
     return Census(
@@ -87,6 +90,12 @@ def census(kernel: Kernel, registers: int | None = None) -> Census:
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
         work.issued, work.fma, work.special, 0.0, registers,
     )  # fmt: skip
+
+
+def _counted(kernel: Kernel, launch: Launch, block: tuple[int, ...]) -> _Counter:
+    counter = _Counter(kernel, launch, block)
+    counter.block(launch.body, 1.0, counter.alive)
+    return counter
 
 
 def buffer_bytes(kernel: Kernel) -> int:
@@ -101,16 +110,16 @@ def _item(dtype: str) -> int:
 class _Counter:
     """Counts statements. Values are arrays over (warps, lanes); `mask` says which threads are there."""
 
-    def __init__(self, kernel: Kernel, launch: Launch):
+    def __init__(self, kernel: Kernel, launch: Launch, block: tuple[int, ...]):
         warps = -(-launch.block // LANES)
         threads = np.arange(warps * LANES).reshape(warps, LANES)
-        middle = zip(BLOCK_INDEX, (*launch.grid, 1, 1), strict=False)
         self.alive = threads < launch.block
-        self.env: dict[str, Any] = {THREAD: threads, **{name: extent // 2 for name, extent in middle}}
+        self.env: dict[str, Any] = {THREAD: threads, **dict(zip(BLOCK_INDEX, (*block, 0, 0), strict=False))}
         self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
         self.bases[SHARED] = (SHARED, 0)
         self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
         self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
+        self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
         self.scope, self.work = Scope(), Work()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
@@ -133,6 +142,7 @@ class _Counter:
         elif isinstance(statement, Branch):
             self.compute((statement.cond,), times, mask)
             there, share = self.where(statement.cond, mask)
+            self.idle |= share == 0.0 or not there.any()
             self.block(statement.body, times * share, there)
         elif isinstance(statement, Define | Assign | Registers | Base):
             self.register(statement, times, mask)

@@ -16,7 +16,7 @@ from ...ir.kernel import Element
 
 # Instructions of a scalar function: all, and of these on the special function unit. Divisions and the functions of the
 # C library are short programs; what is not named here is one instruction.
-_COSTS = {
+COSTS = {
     "exp2": (2, 1), "exp": (3, 1), "rsqrt": (2, 1), "reciprocal": (2, 1), "sigmoid": (5, 2), "divide": (9, 1),
     "sqrt": (8, 1), "log": (8, 1), "log2": (6, 1), "tanh": (12, 2), "sin": (20, 1), "cos": (20, 1), "erf": (20, 1),
     "pow": (30, 2), "negative": (0, 0), "copy": (0, 0), "floor_divide": (10, 1), "remainder": (12, 1),
@@ -124,7 +124,7 @@ class Scope:
         """The instructions of an expression without its operands. A product that only this sum needs is part of it."""
         if not isinstance(e, Call):
             return Work(len(e.terms) if isinstance(e, Sum) else 1)
-        issued, special = _COSTS.get(e.fn, (1, 0))
+        issued, special = COSTS.get(e.fn, (1, 0))
         pipe = int(e.fn in _ARITHMETIC)
         products = (a for a in e.args if isinstance(a, Call) and a.fn == "multiply")
         if e.fn in ("add", "subtract") and any(seen[a][0] == depends for a in products):

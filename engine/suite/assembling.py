@@ -60,7 +60,7 @@ def assemble_all(suite: Sequence[Compiled], target: Target, say: Callable[[str],
     for compiled in suite:
         if compiled.compilation is not None:
             describe(compiled, target, registers)
-            for kernel, record in zip(compiled.compilation.cuda_kernels, compiled.record.kernels, strict=True):
+            for kernel, record in zip(compiled.compilation.program.kernels, compiled.record.kernels, strict=True):
                 _note(found[kernel.text], record, compiled.record)
 
 

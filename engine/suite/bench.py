@@ -56,7 +56,7 @@ def bench(
         published=suite.published,
         command=wishes.command,
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        machine=_machine(),
+        machine=machine(),
         target=target.name,
         arch=target.arch,
         dram_bytes_per_second=target.dram_bytes_per_second,
@@ -113,5 +113,6 @@ def _disassembler() -> str:
     return program_identity(found).splitlines()[-1] if found else ""
 
 
-def _machine() -> str:
+def machine() -> str:
+    """What this was made on."""
     return f"{platform.machine()}, {os.cpu_count()} cores, {'GPU' if can_measure() else 'no GPU'}"

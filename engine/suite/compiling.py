@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import torch
 
 from ...codegen.target import Target
@@ -87,16 +88,17 @@ def describe(compiled: Compiled, target: Target, registers: dict[str, int] | Non
     if compilation is None:
         return
     program = compilation.program
-    kernels = []
+    once = []
     for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
         prediction = predict(census(kernel, (registers or {}).get(text.text)), target)
-        kernels.append(
+        once.append(
             KernelRecord(
                 name=text.name, grid=text.grid, block=text.block, smem=text.smem, hbm_bytes=buffer_bytes(kernel),
                 predicted_us=prediction.seconds * 1e6, predicted_bound=prediction.binding,
                 waves=prediction.waves, resident=prediction.resident,
             )
         )  # fmt: skip
+    kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
     record.kernels = kernels
     record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
     record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)

@@ -51,7 +51,7 @@ def run_case(compiled: Compiled) -> None:
         return
     start = time.perf_counter()
     blocks = _sample(compilation)
-    total = sum(kernel.blocks for kernel in compilation.cuda_kernels)
+    total = sum(kernel.blocks for kernel in compilation.program.kernels)
     extent = "whole" if blocks is None else f"{len(blocks)} of {total} blocks: whole would take minutes"
     record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
     try:
@@ -74,7 +74,7 @@ def run_case(compiled: Compiled) -> None:
 
 def _sample(compilation: Compilation) -> tuple[int, ...] | None:
     """The blocks to run, None for all. Several kernels feed one another: they run whole."""
-    if len(compilation.kernels) > 1:
+    if len(compilation.launched) > 1:
         return None
     launch = census(compilation.kernels[0])
     if launch.issued * LANES * launch.blocks <= WHOLE or launch.blocks <= SAMPLED_BLOCKS:

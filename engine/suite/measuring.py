@@ -100,7 +100,7 @@ def measure_case(compiled: Compiled) -> None:
 def measured(compiled: Compiled, tensors: dict[str, Any], callee: Callee, clock: Clock) -> MeasuredRecord:
     """Correctness first, then times. tensors: the inputs where the callee's device finds them."""
     assert compiled.compilation is not None
-    record = MeasuredRecord(device=_device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
+    record = MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
     captured, function, inputs = compiled.compilation.captured, compiled.subject.function, tuple(tensors.values())
     named = dict(zip(captured.inputs, inputs, strict=True))
     constants = {name: tensor.to(inputs[0].device) for name, tensor in captured.tensors.items() if name not in named}
@@ -118,12 +118,12 @@ def measured(compiled: Compiled, tensors: dict[str, Any], callee: Callee, clock:
         return record
     with torch.no_grad():
         record.eager = timing(lambda: function(*inputs), clock)
-        record.torch_compile = _torch_compile(function, inputs, clock)
+        record.torch_compile = compiled_by_torch(function, inputs, clock)
     return record
 
 
-def _torch_compile(function: Callable[..., Any], inputs: tuple[Any, ...], clock: Clock) -> TimingRecord | None:
-    """None where torch.compile does not work here (it needs Triton and a C compiler)."""
+def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clock: Clock) -> TimingRecord | None:
+    """torch.compile's time; None where it does not work here (it needs Triton and a C compiler)."""
     torch._dynamo.reset()
     optimised = torch.compile(function, dynamic=False)
     try:
@@ -133,5 +133,6 @@ def _torch_compile(function: Callable[..., Any], inputs: tuple[Any, ...], clock:
     return timing(lambda: optimised(*inputs), clock)
 
 
-def _device_name() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+def device_name() -> str:
+    """The GPU's name."""
+    return torch.cuda.getdevice_name() if torch.cuda.is_available() else "no GPU"

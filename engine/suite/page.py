@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .records import BenchRecord, CaseRecord
-from .tables import LEGEND, columns, summary
+from .tables import SUITE, Layout
 
 LEFT, WIDTH, ROW, TOP = 250, 900, 14, 34
 
@@ -23,17 +23,17 @@ class Mark(NamedTuple):
     title: str
 
 
-def html(record: BenchRecord) -> str:
+def html(record: BenchRecord, layout: Layout = SUITE) -> str:
     """The page."""
     from jinja2 import Environment
 
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         (Path(__file__).parent / "page.html").read_text()
     )
-    shown = columns(record)
+    shown = layout.columns(record)
     marks, ticks = plot(record)
     return template.render(
-        record=record, summary=summary(record), legend=LEGEND, titles=[title for title, _, _ in shown],
+        record=record, summary=layout.summary(record), legend=layout.legend, titles=[title for title, _, _ in shown],
         rows=[(case, [write(value(case)) for _, value, write in shown]) for case in record.cases],
         marks=marks, ticks=ticks, left=LEFT, top=TOP, width=LEFT + WIDTH + 20, height=TOP + ROW * len(marks) + 10,
     )  # fmt: skip

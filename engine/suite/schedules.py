@@ -28,6 +28,7 @@ from ..match.choices import choices
 from ..match.passes import run_pipeline
 from ..reference import accepted, run_reference
 from ..rw.pipeline import PassStep
+from ..sharing import share
 from ..toolchain import Toolchain
 from .suite_file import Case, Suite
 
@@ -70,7 +71,8 @@ def check_point(captured: Capture, tools: Toolchain, target: Target, seed: int) 
     """One random schedule of a program, checked."""
     dice = random.Random(seed)
     folded, _, plan = cut_into_kernels(captured, tools, target, None, Stopwatch())
-    loops = run_pipeline(tools.engine, tools.pipelines["loop"], plan.kernels, target)
+    shared = share(plan.kernels)
+    loops = run_pipeline(tools.engine, tools.pipelines["loop"], shared.kernels, target)
     tiles, log = random_schedule(tools, loops, target, dice)
     try:
         kernels = tuple(materialise(kernel, target) for kernel in tiles)
@@ -79,7 +81,7 @@ def check_point(captured: Capture, tools: Toolchain, target: Target, seed: int) 
     except DplcError as error:
         return Point(seed, log, refused=error.what)
     checker = CheckingExecutor(("all",), orders=(dice.randrange(2), 2 + dice.randrange(1000)))
-    program = launch_plan(plan, kernels, cuda, folded.kinds)
+    program, _ = launch_plan(plan, shared, kernels, cuda, folded.kinds)
     names = [buffer.name for buffer in (*program.inputs, *program.constants)]
     try:
         made = checker.run(program, {name: _flat(folded.tensors[name]) for name in names})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .records import BenchRecord, CaseRecord
@@ -11,15 +12,15 @@ MISSING = "-"
 Column = tuple[str, Callable[[CaseRecord], Any], Callable[[Any], str]]  # title, value, how it is written
 
 
-def _number(format: str) -> Callable[[Any], str]:
+def number(format: str) -> Callable[[Any], str]:
     return lambda value: MISSING if value is None else format.format(value)
 
 
-def _median(field: str) -> Callable[[CaseRecord], Any]:
+def median(field: str) -> Callable[[CaseRecord], Any]:
     return lambda case: getattr(getattr(case.measured, field, None), "median_us", None)
 
 
-def _share(case: CaseRecord) -> float | None:
+def ffma_share(case: CaseRecord) -> float | None:
     """Of the kernel that takes longest, where it has a loop."""
     main = case.main
     return main.ffma_share if main is not None and main.has_loop else None
@@ -35,27 +36,27 @@ def _result(case: CaseRecord) -> str:
     return f"{case.run.relative_error:.0e}" + ("" if case.run.extent == "whole" else " *")
 
 
-def _bound(case: CaseRecord) -> str:
+def bound(case: CaseRecord) -> str:
     return case.main.predicted_bound if case.main else MISSING
 
 
 COLUMNS: tuple[Column, ...] = (
     ("case", lambda c: c.name, str),
-    ("compile ms", lambda c: c.compile_ms, _number("{:.0f}")),
+    ("compile ms", lambda c: c.compile_ms, number("{:.0f}")),
     ("kernels", lambda c: len(c.kernels), str),
-    ("registers", lambda c: c.registers, _number("{}")),
-    ("spills B", lambda c: c.spills, _number("{}")),
-    ("smem KB", lambda c: c.smem / 1024, _number("{:.1f}")),
-    ("HBM ratio", lambda c: c.hbm_ratio, _number("{:.2f}")),
-    ("sector eff.", lambda c: c.sector_efficiency, _number("{:.2f}")),
-    ("wavefronts", lambda c: c.wavefront_ratio, _number("{:.2f}")),
-    ("FFMA", _share, _number("{:.3f}")),
-    ("predicted us", lambda c: c.predicted_us, _number("{:.1f}")),
-    ("bound", _bound, str),
+    ("registers", lambda c: c.registers, number("{}")),
+    ("spills B", lambda c: c.spills, number("{}")),
+    ("smem KB", lambda c: c.smem / 1024, number("{:.1f}")),
+    ("HBM ratio", lambda c: c.hbm_ratio, number("{:.2f}")),
+    ("sector eff.", lambda c: c.sector_efficiency, number("{:.2f}")),
+    ("wavefronts", lambda c: c.wavefront_ratio, number("{:.2f}")),
+    ("FFMA", ffma_share, number("{:.3f}")),
+    ("predicted us", lambda c: c.predicted_us, number("{:.1f}")),
+    ("bound", bound, str),
     ("error", _result, str),
 )
 MEASURED: tuple[Column, ...] = tuple(
-    (title, _median(field), _number("{:.1f}"))
+    (title, median(field), number("{:.1f}"))
     for title, field in (("measured us", "dplc"), ("eager us", "eager"), ("torch.compile us", "torch_compile"))
 )
 
@@ -68,6 +69,15 @@ LEGEND = (
     "predicted us: by the analytic model for the target, from published peaks, not calibrated, never measured. "
     "error: of a run on the emulator against float64, over the largest value; * of some blocks."
 )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a record is shown: its columns, what they mean, one paragraph of totals."""
+
+    columns: Callable[[Any], tuple[Column, ...]]
+    legend: str
+    summary: Callable[[Any], str]
 
 
 def columns(record: BenchRecord) -> tuple[Column, ...]:
@@ -92,13 +102,16 @@ def summary(record: BenchRecord) -> str:
     return "; ".join(parts)
 
 
-def print_table(record: BenchRecord, wide: bool) -> None:
+SUITE = Layout(columns, LEGEND, summary)
+
+
+def print_table(record: BenchRecord, wide: bool, layout: Layout = SUITE) -> None:
     """The table on standard output. wide: it is no terminal, so nothing is cut."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    shown = columns(record)
+    shown = layout.columns(record)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, (title, _, _) in enumerate(shown):
         table.add_column(title, justify="left" if place == 0 or title == "bound" else "right", no_wrap=place == 0)
@@ -107,16 +120,16 @@ def print_table(record: BenchRecord, wide: bool) -> None:
         table.add_row(*(write(value(case)) for _, value, write in shown), style=style)
     console = Console(highlight=False, width=220 if wide else None)
     console.print(table)
-    console.print(f"{record.target} ({record.arch}): {summary(record)}.")
+    console.print(f"{record.target} ({record.arch}): {layout.summary(record)}.")
     for case in record.cases:
         problem = case.error or (case.run.finding if case.run else "") or (case.measured.wrong if case.measured else "")
         if problem:
             console.print(f"\n{case.name}: {problem}", markup=False)
 
 
-def markdown(record: BenchRecord) -> str:
+def markdown(record: BenchRecord, layout: Layout = SUITE) -> str:
     """The page: how it was made, the totals, the table."""
-    shown = columns(record)
+    shown = layout.columns(record)
     lines = [
         f"# {record.suite}",
         "",
@@ -124,11 +137,11 @@ def markdown(record: BenchRecord) -> str:
         "",
         f"Made by `{record.command}` on {record.date} ({record.machine}). Do not edit: run it again.",
         "",
-        f"**{record.target}** ({record.arch}): {summary(record)}.",
+        f"**{record.target}** ({record.arch}): {layout.summary(record)}.",
         "",
         "; ".join(f"{name} {value}" for name, value in record.versions.items() if value) + ".",
         "",
-        LEGEND,
+        layout.legend,
         "",
         "| " + " | ".join(title for title, _, _ in shown) + " |",
         "|" + "|".join("---" if place == 0 else "---:" for place in range(len(shown))) + "|",

@@ -13,7 +13,7 @@ from ..ranges import Interval
 from .layout import DTYPE_BYTES, bound_ranges, params, stages
 from .structure import all_names, dependencies, summary
 
-STAGED_DTYPES = ("f32", "i32")  # slabs are words of 4 bytes
+STAGED_DTYPES = ("f32", "f16", "bf16", "i32")
 
 
 class Footprint(NamedTuple):

@@ -1,6 +1,6 @@
 """Where things stand in memory: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
 
-Global addresses count elements of their buffer, shared ones words of 4 bytes. Answers are remembered on the kernel, so
+Addresses count elements, of the buffer or of the source of the slab. Answers are remembered on the kernel, so
 asking again costs a dictionary look-up.
 """
 
@@ -21,9 +21,11 @@ from ..ranges import Interval, interval, simplify
 from ..tile import Stage, Tile
 from .structure import summary
 
-WORD = 4
+WORD = 4  # bytes of a bank, and the least that cp.async copies
 DTYPE_BYTES = {"f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "b8": 1}
-CHUNK_WORDS = 4  # the widest copy and the unit of every swizzle: 16 bytes
+CHUNK = 16  # bytes: the widest copy and the unit of every swizzle
+VECTOR_BYTES = (4, 8, CHUNK)  # what one instruction moves of several elements
+ROW = 128  # bytes after which TMA's swizzles go on
 BANKS = 32
 
 
@@ -38,6 +40,17 @@ def stages(kernel: Kernel) -> dict[str, Stage]:
     """The shared slabs of a kernel by name, those for computed values too. All Stages of one slab agree on its layout (a verifier checks it)."""
     found = summary(kernel.body)
     return {slab.dst: slab for slab in (*found.stages, *found.slabs)}  # type: ignore[misc]
+
+
+def item_bytes(kernel: Kernel, stage: Stage) -> int:
+    """Bytes of an element of a slab; of a word, where its source is not known."""
+    source = params(kernel).get(stage.src)
+    return WORD if source is None else DTYPE_BYTES[source.dtype]
+
+
+def slab_bytes(kernel: Kernel, stage: Stage) -> int:
+    """Bytes of one slot of a slab."""
+    return item_bytes(kernel, stage) * slab_cells(stage)
 
 
 @memoised
@@ -83,7 +96,7 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def pitch(stage: Stage) -> int:
-    """Words from one innermost row of a slab to the next."""
+    """Elements from one innermost row of a slab to the next."""
     return stage.slab[-1].extent + stage.pad  # type: ignore[no-any-return]
 
 
@@ -91,8 +104,8 @@ def slab_rows(stage: Stage) -> int:
     return math.prod(axis.extent for axis in stage.slab[:-1])
 
 
-def slab_words(stage: Stage) -> int:
-    """Words of one slot of a slab."""
+def slab_cells(stage: Stage) -> int:
+    """Elements of one slot of a slab."""
     return slab_rows(stage) * pitch(stage)
 
 
@@ -137,7 +150,7 @@ def _address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
         return tidy(flat, ranges_of(kernel))
     row, column = row_and_column(kernel, stage, cell_of(stage, idx))
     flat = add(multiply(row, pitch(stage)), column)
-    return add(flat, multiply(idx[0], slab_words(stage))) if stage.depth > 1 else flat
+    return add(flat, multiply(idx[0], slab_cells(stage))) if stage.depth > 1 else flat
 
 
 def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
@@ -182,16 +195,19 @@ def xor_chunk(stage: Stage, row: Any, chunk: Any) -> Any:
     return chunk
 
 
-def physical(stage: Stage, cell: Sequence[Any]) -> Any:
-    """The word of a cell in its slot, with pad, xor and swizzle. Cells are numbers or arrays of numbers."""
+def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
+    """The element of a slot where a cell stands, with pad, xor and swizzle. Cells are numbers or arrays of numbers.
+
+    item: bytes of an element.
+    """
     row = row_of_numbers(stage, cell)
-    column = cell[-1]
+    column, chunk = cell[-1], CHUNK // item
     if stage.xor:
-        column = xor_chunk(stage, row, column // CHUNK_WORDS) * CHUNK_WORDS + column % CHUNK_WORDS
-    word = row * pitch(stage) + column
+        column = xor_chunk(stage, row, column // chunk) * chunk + column % chunk
+    place = row * pitch(stage) + column
     if stage.swizzle:  # as TMA does it: the chunk within a row of 128 bytes is flipped by the number of that row
-        word = word ^ ((word >> 5 & stage.swizzle // 16 - 1) << 2)
-    return word
+        place = place ^ (place // (ROW // item) & stage.swizzle // CHUNK - 1) * chunk
+    return place
 
 
 def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
@@ -219,7 +235,7 @@ def wavefronts(words: Any, width: int) -> int:
 
 
 class CopyShape(NamedTuple):
-    """width: words per copy (4 or 1); chunks: copies per row; rows of the slab; threads of the block."""
+    """width: elements per copy; chunks: copies per row; rows of the slab; threads of the block."""
 
     width: int
     chunks: int
@@ -228,23 +244,25 @@ class CopyShape(NamedTuple):
 
 
 def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
-    """How a Stage is copied: by chunks of 16 bytes where source and slab allow it, else word by word."""
-    tile = tile_of(kernel)
-    width = CHUNK_WORDS if _copies_chunks(params(kernel)[stage.src], stage) else 1
+    """How a Stage is copied: by 16 bytes where source and slab allow it, else by 4 bytes, or element by element."""
+    tile, source = tile_of(kernel), params(kernel)[stage.src]
+    item = DTYPE_BYTES[source.dtype]
+    width = next((n for n in (CHUNK // item, WORD // item) if n > 1 and _aligned(source, stage, n)), 1)
     return CopyShape(width, stage.slab[-1].extent // width, slab_rows(stage), thread_count(tile) if tile else 1)
 
 
-def _copies_chunks(source: Param, stage: Stage) -> bool:
+def _aligned(source: Param, stage: Stage, width: int) -> bool:
+    """Whether rows of the source and of the slab come apart into the same groups of `width` elements."""
     inner, last = stage.slab[-1], len(source.shape) - 1
     sizes = (inner.extent, pitch(stage), source.shape[-1])
-    if DTYPE_BYTES[source.dtype] != WORD or inner.dim != last or inner.stride != 1:
+    if inner.dim != last or inner.stride != 1:
         return False
-    if any(size % CHUNK_WORDS for size in sizes):
+    if any(size % width for size in sizes):
         return False
-    if any(axis.dim == last and axis.stride % CHUNK_WORDS for axis in stage.slab[:-1]):
+    if any(axis.dim == last and axis.stride % width for axis in stage.slab[:-1]):
         return False
     terms, constant = linear(stage.origin[-1])
-    return constant % CHUNK_WORDS == 0 and all(factor % CHUNK_WORDS == 0 for factor in terms.values())
+    return constant % width == 0 and all(factor % width == 0 for factor in terms.values())
 
 
 def lanes_of(kernel: Kernel, stage: Stage) -> int:

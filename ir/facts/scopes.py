@@ -48,7 +48,9 @@ def _collect(
         if isinstance(stmt, Accumulate):
             functions[stmt.acc] = stmt.fn
         if isinstance(stmt, Merge):
-            functions.update((acc, f"{stmt.fn}.{part}") for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=True))
+            functions.update(
+                (acc, f"{stmt.fn}.{part}") for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=True)
+            )
             names.update(stmt.accs)
             tuples.append(stmt.accs)
         if isinstance(stmt, Accumulate | Combine | Scale | Carry):

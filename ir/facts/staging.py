@@ -14,10 +14,11 @@ from ..program import Block, Kernel
 from ..ranges import interval
 from ..tile import Combine, Slab, Stage
 from .layout import (
-    CHUNK_WORDS,
+    CHUNK,
     WORD,
     cell_of,
     copy_shape,
+    item_bytes,
     lanes_of,
     physical,
     pitch,
@@ -60,29 +61,32 @@ def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
 _ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor}
 
 
-def bank_cycles(body: Block, axes: tuple[Axis, ...], slabs: dict[str, Stage], only: str | None = None) -> int:
-    """Shared-memory cycles of one warp, every load of a slab counted once, as 4-byte reads."""
+def bank_cycles(
+    kernel: Kernel, body: Block, axes: tuple[Axis, ...], slabs: dict[str, Stage], only: str | None = None
+) -> int:
+    """Shared-memory cycles of one warp, every load of a slab counted once, element by element."""
     lanes, total = lane_values(axes), 0
     for load in dict.fromkeys((load.buf, load.idx) for load in summary(body).loads):
         stage = slabs.get(load[0])
         if stage is None or (only is not None and only != load[0]):
             continue
-        words = physical(stage, [at_lanes(e, lanes) for e in cell_of(stage, load[1])])
+        item = item_bytes(kernel, stage)
+        words = physical(stage, [at_lanes(e, lanes) for e in cell_of(stage, load[1])], item) * item // WORD
         total += wavefronts(np.broadcast_to(words, len(next(iter(lanes.values()), [0]))), 1)
     return total
 
 
-def is_box(stage: Stage, source: tuple[int, ...]) -> bool:
+def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
     """Whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
-    inner, dims = stage.slab[-1], [axis.dim or 0 for axis in stage.slab]
-    aligned = inner.dim == len(source) - 1 and inner.extent % CHUNK_WORDS == 0 and source[-1] % CHUNK_WORDS == 0
+    inner, dims, chunk = stage.slab[-1], [axis.dim or 0 for axis in stage.slab], CHUNK // item
+    aligned = inner.dim == len(source) - 1 and inner.extent % chunk == 0 and source[-1] % chunk == 0
     return aligned and len(source) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.slab)
 
 
 def spread_lanes(kernel: Kernel, stage: Stage) -> int:
     """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even."""
     width, chunks, rows, threads = copy_shape(kernel, stage)
-    if width == 1 or threads % rows or rows * chunks % threads:
+    if width * item_bytes(kernel, stage) < CHUNK or threads % rows or rows * chunks % threads:
         return 0
     lanes = max(threads // rows, 2)
     return lanes if lanes < chunks and chunks % lanes == 0 else 0
@@ -113,12 +117,16 @@ def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
 
 
 class Request(NamedTuple):
-    """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary."""
+    """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary.
+
+    item: bytes of an element.
+    """
 
     width: int
     rows: Any
     columns: Any
     touched: int
+    item: int = WORD
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
@@ -127,27 +135,29 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     axes = tile.axes if tile else ()
     lanes, ranges = lane_values(axes), ranges_of(kernel)
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
-    found = []
-    below = summary(body)
-    accesses = (load.idx for load in (*below.loads, *below.stores) if load.buf == stage.dst)
+    found, item, below = [], item_bytes(kernel, stage), summary(body)
+    wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
+    accesses = (access.idx for access in (*below.loads, *below.stores) if access.buf == stage.dst)
     for idx in dict.fromkeys(accesses):
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
-        width = CHUNK_WORDS if _runs_of_four(column, fixed, ranges) else 1
-        found.append(Request(width, at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges)))
+        run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
+        width = max(1, run * item // WORD)
+        found.append(Request(width, at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges), item))
     if isinstance(stage, Slab):
         return tuple(found)
     width, _, rows, threads = copy_shape(kernel, stage)
-    if width == CHUNK_WORDS:
+    if width * item == CHUNK:
         count, thread = lanes_of(kernel, stage), np.arange(min(WARP, threads))
-        found.append(Request(width, thread // count % rows, thread % count * CHUNK_WORDS, 0))
+        found.append(Request(CHUNK // WORD, thread // count % rows, thread % count * width, 0, item))
     return tuple(found)
 
 
-def _runs_of_four(column: Any, fixed: frozenset[str], ranges: Any) -> bool:
+def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
+    """Whether a thread reads `width` aligned neighbours."""
     terms, _ = linear(column)
     for atom, n in terms.items():
-        if atom.__class__ is Var and n == 1 and atom.name not in fixed and interval(atom, ranges)[1] >= CHUNK_WORDS - 1:
-            return all(k % CHUNK_WORDS == 0 for other, k in terms.items() if other is not atom)
+        if atom.__class__ is Var and n == 1 and atom.name not in fixed and interval(atom, ranges)[1] >= width - 1:
+            return all(k % width == 0 for other, k in terms.items() if other is not atom)
     return False
 
 
@@ -163,17 +173,18 @@ def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
 def xor_cycles(stage: Stage, asked: tuple[Request, ...], bits: tuple[int, ...]) -> int:
     """Wavefronts of some requests under a xor map."""
     swizzled, total = replace(stage, xor=tuple(bits)), 0
-    for width, row, column, _ in asked:
-        chunk = xor_chunk(swizzled, row, column // CHUNK_WORDS)
-        words = np.atleast_1d(row * pitch(stage) + chunk * CHUNK_WORDS + column % CHUNK_WORDS)
+    for width, row, column, _, item in asked:
+        cells = CHUNK // item
+        chunk = xor_chunk(swizzled, row, column // cells)
+        words = np.atleast_1d(row * pitch(stage) + chunk * cells + column % cells) * item // WORD
         total += wavefronts(words, width)
     return total
 
 
-def xor_maps(stage: Stage) -> tuple[tuple[int, ...], ...]:
+def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
     """The xor maps worth trying: for each bit of the chunk one bit of the row, or none; the plain layout first."""
-    chunks, rows = stage.slab[-1].extent // CHUNK_WORDS, slab_rows(stage)
-    if stage.slab[-1].extent % CHUNK_WORDS or chunks < 2 or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
+    chunks, rows = stage.slab[-1].extent * item // CHUNK, slab_rows(stage)
+    if stage.slab[-1].extent * item % CHUNK or chunks < 2 or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
         return ((),)
     options = (NO_BIT, *range(min(6, (rows - 1).bit_length())))
     maps = itertools.product(options, repeat=min(3, chunks.bit_length() - 1))
@@ -198,7 +209,9 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
 
     best: tuple[int, ...] = ()
     fewest = xor_cycles(stage, asked, ())
-    for bits in sorted(xor_maps(stage)[1:], key=side_costs) if fewest > _least(asked) else ():
+    for bits in (
+        sorted(xor_maps(stage, item_bytes(kernel, stage))[1:], key=side_costs) if fewest > _least(asked) else ()
+    ):
         cycles = xor_cycles(stage, asked, bits)
         if cycles < fewest:
             best, fewest = bits, cycles
@@ -214,7 +227,7 @@ def _least(asked: tuple[Request, ...]) -> int:
 
 def _least_of(request: Request) -> int:
     group, total = WARP // request.width, 0
-    cells = np.atleast_1d(request.rows * (1 << 20) + request.columns)
+    cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD)
     for first in range(0, len(cells), group):
         total += -(-len(np.unique(cells[first : first + group])) * request.width // WARP)
     return total

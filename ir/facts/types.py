@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..expr import Binary, Call, Not, Var
-from ..functions import promote, result_dtype
+from ..functions import opmath, promote, result_dtype
 from ..loop import Accumulate, For, Let, Load, Merge
 from ..node import memoised, nodes
 from ..program import Block, Kernel, Param
@@ -38,7 +38,7 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
         elif isinstance(stmt, Let):
             known[stmt.dst] = expr_dtype(stmt.val, known)
         elif isinstance(stmt, Accumulate):
-            known[stmt.acc] = expr_dtype(stmt.val, known)
+            known[stmt.acc] = opmath(expr_dtype(stmt.val, known))
         elif isinstance(stmt, Merge):
             known.update((acc, "f32") for acc in stmt.accs)
     return known

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..facts.layout import cell_of, owners, physical, slab_words
+from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
 from ..loop import Load, Store
 from ..program import Kernel
 from ..tile import Slab as SlabOf
@@ -64,7 +64,7 @@ class BlockMemory:
             self.enqueue_tma(group)
             return
         cells, threads = _copied(self.kernel, stmt, group.threads)
-        words = physical(stmt, list(cells)) + slot * slab_words(stmt)
+        words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * slab_cells(stmt)
         if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
         self.copy(stmt, slab, Cells(words, threads), self.source(stmt, origin, cells), group)
@@ -161,8 +161,8 @@ class BlockMemory:
         inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
         if not np.all(inside if read is None else inside | ~np.asarray(read)):
             raise ScheduleError(f"load outside of the slab {stmt.buf}")
-        base = np.clip(slot, 0, stage.depth - 1) * slab_words(stage)
-        word = np.asarray(physical(stage, clipped(cell, extents)) + base)
+        base = np.clip(slot, 0, stage.depth - 1) * slab_cells(stage)
+        word = np.asarray(physical(stage, clipped(cell, extents), item_bytes(self.kernel, stage)) + base)
         shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(read))
         everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
         word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
@@ -184,7 +184,6 @@ class BlockMemory:
             raise ScheduleError(f"store out of bounds of {stmt.buf}")
         array[tuple(idx)] = value
         np.add.at(self.counts[stmt.buf], tuple(idx), 1)
-
 
     def store_shared(self, stmt: Store, idx: list[Any], value: Any, chosen: Any, group: Group) -> None:
         """Threads store computed values, each its own cells."""

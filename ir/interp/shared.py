@@ -1,6 +1,6 @@
-"""A slab of shared memory that remembers, for every word, who wrote and who read it since the last barrier.
+"""A slab of shared memory that remembers, for every cell, who wrote and who read it since the last barrier.
 
-Races are found per word and per epoch (the stretch between two barriers), so finding one does not depend on luck.
+Races are found per cell and per epoch (the stretch between two barriers), so finding one does not depend on luck.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..facts.layout import slab_words
+from ..facts.layout import slab_cells
 from ..tile import Stage
 from .scalar import ScheduleError
 
@@ -32,7 +32,7 @@ class Slab:
     """All slots of one slab, for a batch of blocks."""
 
     def __init__(self, blocks: int, stage: Stage, kind: Any):
-        shape = (blocks, stage.depth * slab_words(stage))
+        shape = (blocks, stage.depth * slab_cells(stage))
         self.stage = stage
         self.values = np.zeros(shape, kind)
         self.poison = np.nan if kind is np.float64 else 0

@@ -164,13 +164,21 @@ class _Meaning:
         kept = axes(term)
         order = (*kept, *term.over)
         read = monoid.reads(part)
-        values = [self.operand(x, order) if n in read else Value(np.zeros(())) for n, x in zip(monoid.operands, term.args, strict=True)]
+        values = [
+            self.operand(x, order) if n in read else Value(np.zeros(()))
+            for n, x in zip(monoid.operands, term.args, strict=True)
+        ]
         shape = [math.prod(a.extent for a in term.over), *(a.extent for a in kept)]
-        lanes = [np.moveaxis(_full(v.data, order).reshape(*shape[1:], shape[0]), -1, 0) if v.data.shape else v.data for v in values]
+        lanes = [
+            np.moveaxis(_full(v.data, order).reshape(*shape[1:], shape[0]), -1, 0) if v.data.shape else v.data
+            for v in values
+        ]
         folded = fold_tuples(monoid, lanes, shape[0])[monoid.parts.index(part)]
         bad = _any(*(v.bad for v in values))
         swept = tuple(range(len(kept), len(order)))
-        return Value(_full(np.asarray(folded), kept), None if bad is None else np.asarray(np.any(_full(bad, order), axis=swept)))
+        return Value(
+            _full(np.asarray(folded), kept), None if bad is None else np.asarray(np.any(_full(bad, order), axis=swept))
+        )
 
     def _case(self, term: Case) -> Value:
         order = axes(term)

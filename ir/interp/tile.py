@@ -270,6 +270,8 @@ class _Blocks(BlockMemory):
     def fold_registers(self, stmt: Combine, group: Group) -> Any:
         """The fold along the replicated axes that a Combine names: in each thread's own registers."""
         value = group.env[stmt.acc]
+        if np.ndim(value) == 0 and value == start_value(stmt.fn, self.dtypes[stmt.acc]):
+            return value  # no thread of the group has folded anything
         for place, axis in enumerate(self.registers):
             if any(axis.name == over.name for over in stmt.over):
                 if np.ndim(value) != 2 + len(self.registers) or value.shape[2 + place] != axis.extent:

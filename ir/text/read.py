@@ -18,7 +18,13 @@ from .parse import parse
 
 ROLES = ("BLOCK", "THREAD", "REG", "VEC", "serial", "reduce", "free")
 VIAS = ("SYNC", "ASYNC", "TMA")
-CLOSED: dict[str, tuple[str, ...]] = {"Role": ROLES, "Via": VIAS, "Fn": tuple(FUNCTIONS), "MonoidName": MONOIDS, "Dtype": tuple(DTYPES)}
+CLOSED: dict[str, tuple[str, ...]] = {
+    "Role": ROLES,
+    "Via": VIAS,
+    "Fn": tuple(FUNCTIONS),
+    "MonoidName": MONOIDS,
+    "Dtype": tuple(DTYPES),
+}
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 

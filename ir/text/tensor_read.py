@@ -12,7 +12,22 @@ from ..facts.index import operate
 from ..functions import CAST, DTYPES, FUNCTIONS, SELECT, promote
 from ..monoids import PARTS, of_part
 from ..node import Expr
-from ..tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Named, Output, Reduce, TensorGraph, Term, axes, dtype
+from ..tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Mat,
+    Named,
+    Output,
+    Reduce,
+    TensorGraph,
+    Term,
+    axes,
+    dtype,
+)
 from . import syntax as s
 
 _NUMBERS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..expr import Binary, Call, Sum, Var, is_int
 from ..facts.layout import DTYPE_BYTES
+from ..functions import opmath
 from ..kernel import (
     BLOCK_INDEX,
     SHARED,
@@ -223,7 +224,7 @@ class _Check:
         size = stmt.width * DTYPE_BYTES[stmt.dtype]
         self.width(stmt, size, INSTRUCTION_BYTES)
         self.address(stmt, stmt.address, stmt.dtype, size)
-        if self.target(stmt, stmt.into) not in (None, stmt.dtype):
+        if self.target(stmt, stmt.into) not in (None, stmt.dtype, opmath(stmt.dtype)):
             self.say(stmt, "the registers have another dtype")
         if stmt.width > self.room(stmt.into):
             self.say(stmt, "the registers hold another number of values")

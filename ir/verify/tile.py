@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..expr import Axis, free_names
-from ..facts.layout import WORD, slab_words, stages, thread_count, tile_of
+from ..facts.layout import slab_bytes, stages, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
 from ..loop import For, If, Load
 from ..node import nodes
@@ -63,7 +63,7 @@ class _TileCheck(Check):
     def launch(self, tile: Tile, limits: Limits) -> None:
         blocks = math.prod(axis.extent for axis in tile.axes if axis.role == "BLOCK")
         slabs = stages(self.kernel)
-        smem = sum(WORD * stage.depth * slab_words(stage) for stage in slabs.values())
+        smem = sum(stage.depth * slab_bytes(self.kernel, stage) for stage in slabs.values())
         for have, limit, what in (
             (thread_count(tile), limits.threads, "threads"),
             (smem, limits.smem, "bytes of shared memory"),

@@ -46,6 +46,28 @@ BROKEN = (
     _rule("no slot in the loads", RING.replace("=> load B[k % N, i..] where B in bufs", "=> load B[0, i..] where B in bufs")),
     _rule("the ring is read after its loop", RING.replace('where not escapes(rest, bufs)                    because "a slab is read outside of the loop"\n', "")),
     _rule("the next round overwrites what is read", RING.replace("    if repeated():\n        Sync()\n", "")),
+    _rule("a guard too wide", """
+@repeat
+rule either_guard on kernel
+match
+    Branch(a):
+        Branch(b):
+            body..
+rewrite
+    Branch(a or b):
+        body..
+"""),
+    _rule("the base of the wrong address", """
+rule one_base on kernel
+match
+    p = Base(x, offset=e, mutable=0)
+    mid..
+    q = Base(x, offset=f, mutable=m)
+rewrite
+    p = Base(x, offset=e)
+    mid..
+    q = Base(x, offset=e, mutable=m)
+"""),
     _rule("a wait too few", """
 @repeat
 rule asynchronous on tile

@@ -34,9 +34,12 @@ def memory_kernel(dtype: DtypeName) -> CudaKernel:
             continue
         count = bits // 8 // element
         body += f"\n  {{ T v[{count}]; ldg{bits}(v, x + t * {count}); "
-        if bits > 32:
+        if bits > 32 or element < 4:
             body += f"sts{bits}(a, v); block_sync(); lds{bits}(v, a); "
         body += f"stg{bits}(y + t * {count}, v); }}"
+        if element == 2:  # the same in floats
+            body += f"\n  {{ float v[{count}]; ldg{bits}(v, x + t * {count}); sts{bits}<T>(a, v); block_sync(); "
+            body += f"lds{bits}<T>(v, a); stg{bits}(y + t * {count}, v); }}"
     text = f'extern "C" __global__ void memory_{dtype}({", ".join(p.declaration for p in params)}) {{{body}\n}}\n'
     return CudaKernel(f"memory_{dtype}", text, (1, 1, 1), 32, 512, params)
 
@@ -116,7 +119,7 @@ extern "C" __global__ void scalars(const float* __restrict__ x, const int* __res
   const long long w = m;
   s += floor_div(w, 3LL) + floor_mod(w, 3LL) + min(w, 3LL) + max(w, 3LL) + llabs(w) + sign(w) + int_pow(w, 3LL);
   s += shfl_xor(w, 1);
-  stg32(y + t, s + to_float(to_f16(s)) + to_float(to_bf16(s)));
+  stg32(y + t, s + to_float(to_f16(s)) + to_float(to_bf16(s)) + round_f16(s) + round_bf16(s));
 }
 """
 

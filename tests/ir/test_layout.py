@@ -83,7 +83,7 @@ def test_layouts_are_injective_and_every_cell_has_one_owner(fields: str) -> None
     cells = np.indices((16, 32)).reshape(2, -1)
     words = layout.physical(stage, list(cells))
     assert len(set(words.tolist())) == 512
-    assert words.max() < layout.slab_words(stage)
+    assert words.max() < layout.slab_cells(stage)
     owners = layout.owners(k, stage)
     assert len(owners) == 512
     assert set(owners) <= set(range(128))

@@ -1,0 +1,143 @@
+"""`dplc db`: stats, list, show, export, import, prune."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ..toolchain import toolchain
+from ..tune.entry import Entry
+from ..tune.exchange import export_attempts, export_lines, import_lines
+from ..tune.schema import VERSION
+from ..tune.store import Failure, Store, default_path, reason
+from .show import print_json, print_note, write
+
+SHOWN = 12  # characters of a key in a list
+
+
+def _refuse(line: str) -> NoReturn:
+    raise DplcError(line.removeprefix("warning: ").removesuffix("; going on without it"))
+
+
+def _opened(path: Path | None, rules: list[Path] | None = None) -> Store:
+    """The store of `--db`. Raises DplcError where there is none, or where it cannot be read."""
+    file = path or default_path()
+    if not file.exists():
+        raise DplcError(f"there is no tuning store {file}", hint="`dplc tune` makes one, `dplc db import` too")
+    return Store(file, None if rules is None else toolchain(rules).rules, _refuse)
+
+
+def stats(path: Path | None, as_json: bool) -> None:
+    """`dplc db stats`"""
+    with _opened(path) as store:
+        entries, counts = store.select(), store.counts()
+    devices = Counter((entry.device, entry.basis) for entry in entries)
+    rows = [{"device": device, "basis": basis, "entries": n} for (device, basis), n in sorted(devices.items())]
+    record = {
+        "file": str(store.path),
+        "bytes": store.path.stat().st_size,
+        "version": VERSION,
+        **counts,
+        "devices": rows,
+    }
+    if as_json:
+        print_json(record)
+        return
+    lines = [f"{record['file']}: {record['bytes']} bytes, version {VERSION}"]
+    lines.append(f"{counts['kernels']} kernels, {counts['entries']} schedules, {counts['attempts']} attempts")
+    lines += [f"  {row['device']}: {row['entries']} {row['basis']}" for row in rows]
+    write("\n".join(lines) + "\n")
+
+
+def list_entries(path: Path | None, device: str | None, as_json: bool) -> None:
+    """`dplc db list`"""
+    with _opened(path) as store:
+        entries = _of_device(store.select(), device)
+    if as_json:
+        print_json([_brief(entry) for entry in entries])
+        return
+    for entry in entries:
+        gain = entry.default_seconds / entry.seconds
+        times = f"{entry.seconds * 1e6:9.4g} us {entry.basis:9} {gain:5.2f}x of default"
+        sizes = "x".join(map(str, dict.fromkeys(entry.extents)))
+        write(f"{entry.kernel[:SHOWN]}  {entry.device}  {times}  {sizes}  {entry.search}, {entry.tries} tries\n")
+
+
+def _brief(entry: Entry) -> dict[str, Any]:
+    return {
+        "kernel": entry.kernel, "extents": list(entry.extents), "device": entry.device, "arch": entry.arch,
+        "basis": entry.basis, "microseconds": entry.seconds * 1e6, "default_microseconds": entry.default_seconds * 1e6,
+        "search": entry.search, "tries": entry.tries, "checked": entry.checked, "tools": entry.tools,
+    }  # fmt: skip
+
+
+def show(path: Path | None, kernel: str, as_json: bool) -> None:
+    """`dplc db show`"""
+    with _opened(path) as store:
+        every = store.select()
+    found = sorted((entry for entry in every if entry.kernel.startswith(kernel)), key=lambda entry: entry.sort_key)
+    if not found:
+        keys = {entry.kernel[:SHOWN] for entry in every}
+        raise UsageError(f"no kernel of the store begins with `{kernel}`", hint=did_you_mean(kernel[:SHOWN], keys))
+    if as_json:
+        print_json([msgspec.to_builtins(entry) for entry in found])
+        return
+    write("\n".join(_text(entry) for entry in found))
+
+
+def _text(entry: Entry) -> str:
+    lines = [
+        f"kernel {entry.kernel}, family {entry.family}, extents {' '.join(map(str, entry.extents))}",
+        f"  {entry.device} ({entry.arch}), {entry.tools}",
+        f"  {entry.seconds * 1e6:.4g} us {entry.basis}; default order {entry.default_seconds * 1e6:.4g} us",
+        f"  found by {entry.search}, seed {entry.seed}, {entry.tries} tries; checked: {entry.checked or 'no'}",
+    ]
+    lines += [f"  {name}: {value}" for name, value in sorted(entry.details.items())]
+    for decision in entry.schedule:
+        values = ", ".join(f"{name}={value}" for name, value in decision.parameters.items())
+        lines.append(f"    {decision.step}: {decision.rule} at {decision.site}{f' ({values})' if values else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def export(path: Path | None, file: Path | None, device: str | None, attempts: bool) -> None:
+    """`dplc db export`"""
+    with _opened(path) as store:
+        text = export_attempts(store.measurements()) if attempts else export_lines(_of_device(store.select(), device))
+    if file is None:
+        write(text)
+        return
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise DplcError(f"cannot write {file}: {error.strerror}") from None
+
+
+def import_file(path: Path | None, file: Path) -> None:
+    """`dplc db import`"""
+    entries = import_lines(file)
+    with Store(path or default_path(), None, _refuse) as store:
+        try:
+            kept = store.add(entries)
+        except Failure as error:
+            raise DplcError(f"cannot write {store.path}: {reason(error)}", notes=("nothing was imported",)) from None
+    write(f"{kept} of {len(entries)} schedules are new or better: kept in {store.path}\n")
+
+
+def prune(path: Path | None, rules: list[Path], attempts: bool, dry_run: bool) -> None:
+    """`dplc db prune`"""
+    with _opened(path, rules) as store:
+        gone = store.prune(attempts, dry_run)
+    would = "would be " if dry_run else ""
+    write(f"{gone['entries']} schedules and {gone['attempts']} attempts {would}removed from {store.path}\n")
+
+
+def _of_device(entries: list[Entry], device: str | None) -> list[Entry]:
+    """Sorted; of one device, by its name or a part of it."""
+    kept = [entry for entry in entries if device is None or device.lower() in entry.device.lower()]
+    if entries and not kept:
+        print_note(f"note: nothing in the store is for {device}")
+    return sorted(kept, key=lambda entry: entry.sort_key)

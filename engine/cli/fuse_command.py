@@ -1,0 +1,103 @@
+"""`dplc fuse`: the candidates of a program side by side; any of them at any stage, or run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...ir.diagnostic import DplcError, UsageError
+from ..compiler import Compilation, Stopwatch, Values, compile_captured, values_of
+from ..egraph.candidate import Candidate
+from ..egraph.explore import Exploration, Options
+from ..exploring import exploration
+from .commands import report_run
+from .compiling import captured_text, machine_for, stage_named, tools_for
+from .show import print_json, print_note, print_text, progress, write
+
+SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be shown: the candidates, or one of them at a stage, or its run."""
+
+    explore: bool
+    top: int
+    exact: bool
+    candidate: int | None
+    ir: str | None
+    run: bool
+    device: str | None
+    as_json: bool
+    html: Path | None
+
+
+def fuse_expression(
+    text: str, wanted: Wanted, target: str | None, rules: list[Path], settings: list[str], seed: int
+) -> None:
+    """`dplc fuse`"""
+    if wanted.ir is not None:
+        stage_named(wanted.ir)
+    tools, machine = tools_for(rules, settings), machine_for(target, wanted.device if wanted.run else None)
+    captured, elapsed = captured_text(text, seed)
+    values = values_of(captured, tools, machine, None, Stopwatch())
+    top = max(wanted.top, wanted.candidate or 1)
+    made = exploration(values, tools, machine, Options(top=top, exact=wanted.exact))
+    with progress("exploring"):
+        found = made.explained(made.candidates()) if wanted.explore else [made.by_rules()]
+    for note in made.notes if wanted.explore else ():
+        print_note(f"note: {note}")
+    if wanted.html is not None:
+        write_page(wanted.html, text, made, found)
+    if wanted.ir is not None or wanted.run:
+        chosen = _chosen(found, wanted.candidate or 1)
+        compilation = compile_captured(captured, tools, machine, None, elapsed, explore=lambda _: chosen)
+        show_one(compilation, wanted)
+    elif wanted.as_json:
+        print_json(
+            {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
+        )
+    else:
+        write(table(found, machine.name, values))
+
+
+def _chosen(found: list[Candidate], number: int) -> Candidate:
+    if not 0 < number <= len(found):
+        raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
+    if found[number - 1].problem:
+        raise DplcError(f"candidate {number} cannot be lowered: {found[number - 1].problem}")
+    return found[number - 1]
+
+
+def show_one(compilation: Compilation, wanted: Wanted) -> None:
+    """A candidate at a stage, or its run."""
+    if wanted.ir is not None:
+        print_text(compilation.ir(wanted.ir), "cuda" if wanted.ir == "cuda" else "ir")
+    if wanted.run:
+        report_run(compilation, wanted.device, None, wanted.as_json)
+
+
+def table(found: list[Candidate], device: str, values: Values) -> str:
+    """The candidates as text: kernels, bytes, predicted time, and the rules that made the difference."""
+    lines = [f"{'':>3} {'kernels':>7} {'moved':>10} {'predicted':>12}  made by"]
+    for number, c in enumerate(found, 1):
+        made = "the rules in their order" if c.label == "rules" else ", ".join(c.rules) or "other cuts"
+        if c.prepared:
+            made += f" ({len(c.prepared)} weights computed at load time)"
+        if c.problem:
+            made += f"; cannot be lowered: {c.problem}"
+        lines.append(f"{number:>3} {c.kernels:>7} {c.bytes / 1e6:>7.2f} MB {c.predicted_us:>9.1f} us  {made}")
+    lines.append(
+        f"times are predicted for {device} by the model, of the kernels that the rules make; nothing was measured"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def write_page(path: Path, text: str, made: Exploration, found: list[Candidate]) -> None:
+    """The e-graph and the candidates as a page."""
+    from ..egraph.page import page
+
+    try:
+        path.write_text(page(text, made, found))
+    except OSError as error:
+        raise DplcError(f"cannot write {path}: {error.strerror}") from None

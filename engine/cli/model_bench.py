@@ -1,0 +1,65 @@
+"""bench of a model or an artefact."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ...codegen.launch import CudaExecutor
+from ...ir.diagnostic import DplcError
+from ..hub import artefact, benching, measuring, weights
+from ..hub.benching import Subject
+from ..hub.compiling import Shape, compile_model
+from ..hub.sources import find, is_model
+from ..suite.measuring import CudaClock, can_measure
+from ..suite.page import html as html_page
+from ..suite.records import CaseRecord
+from ..suite.tables import markdown as markdown_page
+from ..suite.tables import print_table
+from ..toolchain import Toolchain
+from .bench_command import complain, save_page
+from .compiling import machine_for
+from .show import bars, write
+
+
+def wanted(path: str) -> bool:
+    """Whether `dplc bench` was given a model or an artefact rather than a suite."""
+    return artefact.is_artefact(Path(path)) or is_model(path)
+
+
+def bench_model(
+    path: str, shape: Shape, folder: Path | None, target: str | None, tools: Toolchain, as_json: bool,
+    html: Path | None, markdown: Path | None, run: bool, assemble: bool,
+) -> None:  # fmt: skip
+    """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured."""
+    with bars() as tell:
+        if artefact.is_artefact(Path(path)):
+            subject = benching.of_artefact(artefact.load(Path(path)))
+        else:
+            subject = benching.of_compiled(compile_model(find(path), shape, tools, machine_for(target), tell))
+        command = " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
+        measure = functools.partial(_measure, folder=folder) if run and can_measure() else None
+        record = benching.bench(subject, tools, command, assemble, measure, tell)
+    for file, page in ((html, html_page), (markdown, markdown_page)):
+        if file is not None:
+            save_page(file, page(record, benching.LAYOUT))
+    if as_json:
+        write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
+    else:
+        print_table(record, not sys.stdout.isatty(), benching.LAYOUT)
+    complain(record)
+
+
+def _measure(subject: Subject, cases: list[CaseRecord], folder: Path | None) -> None:
+    """On the GPU that is here."""
+    if folder is None:
+        values = weights.make(subject.weights, device="cuda")
+    else:
+        values = {name: tensor.cuda() for name, tensor in weights.load(folder, subject.weights).items()}
+    measuring.measure(subject, cases, values, CudaExecutor(), CudaClock(), "cuda")
+    if cases[-1].measured is not None and cases[-1].measured.wrong:
+        raise DplcError(cases[-1].measured.wrong)

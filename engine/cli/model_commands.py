@@ -1,0 +1,183 @@
+"""compile and run of whole models."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...codegen.launch import CudaExecutor, Executor
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ..api import choose_device
+from ..compiler import Compilation
+from ..hub import artefact, weights
+from ..hub.artefact import Artefact
+from ..hub.checking import compare, emulator
+from ..hub.compiling import CompiledModel, Figures, Shape, compile_model
+from ..hub.module import FLOATS
+from ..hub.running import ModelRunner
+from ..hub.sources import find
+from ..hub.weights import Tell
+from ..match.trace import Trace
+from ..toolchain import Toolchain
+from .commands import save_outputs
+from .compiling import stage_named
+from .show import bars, print_json, print_note, print_text, write
+
+
+def shape_of(length: int, layers: int | None, dtype: str) -> Shape:
+    """The shape of `--seq-len`, `--layers` and `--dtype`. Raises UsageError."""
+    if dtype not in FLOATS:
+        raise UsageError(
+            f"--dtype {dtype}: there is no such dtype here",
+            notes=(f"dtypes are {', '.join(FLOATS)}",),
+            hint=did_you_mean(dtype, FLOATS),
+        )
+    if length < 1:
+        raise UsageError(f"--seq-len {length}: a sequence has at least one token")
+    return Shape(length, 1, dtype, layers)
+
+
+def compile_command(
+    model: str, shape: Shape, folder: Path | None, out: Path | None, cubins: bool, ir: str | None, tools: Toolchain,
+    target: Target, verbose: int, as_json: bool,
+) -> None:  # fmt: skip
+    """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
+    stage = None if ir is None else stage_named(ir)
+    source = find(model)
+    with bars() as tell:
+        compiled = compile_model(source, shape, tools, target, tell, Trace() if verbose else None)
+        if folder is not None:
+            weights.check(folder, compiled.weights)
+        if out is not None:
+            artefact.save(compiled, out, cubins, folder, tell)
+    if as_json:
+        print_json(_record(compiled, stage, out))
+        return
+    _print_trace(compiled.compilation, verbose)
+    if stage is not None:
+        print_text(compiled.compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
+        return
+    write(report(compiled.source.name, shape, target, compiled.figures))
+    if out is not None:
+        write(f"artefact: {out}\n")
+
+
+def report(name: str, shape: Shape, target: Target, found: Figures) -> str:
+    """The figures of a compile, for people."""
+    layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
+    times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
+    lines = [
+        f"{name}: {layers}, {shape.length} tokens, {shape.dtype}, for {target.name} ({target.arch})",
+        f"  launches       {found.launches}, at most {found.per_block} in a block",
+        f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
+        f"  weights        {_size(found.weight_bytes)}",
+        f"  peak memory    {_size(found.planned_bytes)} planned; eager at least {_size(found.eager_bytes)}"
+        " (computed; both beside weights, inputs and outputs)",
+        f"  seconds        {times}",
+        f"  this process   held at most {_size(found.rss_bytes)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} bytes"
+
+
+def _record(compiled: CompiledModel, stage: str | None, out: Path | None) -> dict[str, Any]:
+    import msgspec
+
+    record: dict[str, Any] = {
+        "model": compiled.source.name,
+        "target": compiled.compilation.target.arch,
+        "figures": msgspec.to_builtins(compiled.figures),
+        "timings": compiled.compilation.timings,
+        "kernels": [kernel.name for kernel in compiled.compilation.cuda_kernels],
+    }
+    if stage is not None:
+        record["ir"] = compiled.compilation.ir(stage)
+    if out is not None:
+        record["artefact"] = str(out)
+    return record
+
+
+def _print_trace(compilation: Compilation, verbose: int) -> None:
+    if verbose and compilation.trace is not None:
+        print_text(compilation.trace.render(verbose), "diff")
+
+
+def run_command(
+    folder: Path, given: Path | None, ids: str | None, device: str | None, seed: int, out: Path | None, as_json: bool
+) -> None:
+    """`dplc run DIR`. given: the folder of weights, else that of the compile, else weights are made up."""
+    chosen = choose_device(device)
+    if out is not None and out.suffix != ".npz":
+        raise UsageError(f"--out {out}: the name must end in .npz")
+    with bars() as tell:
+        tell("reading the artefact", 0, 1)
+        found = artefact.load(folder)
+        tokens = _tokens(found, ids, seed)
+        constants, whose = _weights(found, given, seed, tell)
+        start = time.perf_counter()
+        tell(f"running on {chosen}", 0, 1)
+        results = _run(found, chosen, constants, tokens)
+        elapsed = time.perf_counter() - start
+        tell("comparing with float64", 0, 1)
+        compared = compare(found, {**constants, **tokens}, results)
+    if out is not None:
+        save_outputs(out, results)
+    if as_json:
+        print_json({"model": found.plan.model, "device": chosen, "seconds": elapsed, **compared.record()})
+    else:
+        lines = [f"{found.plan.model}: {whose}"]
+        lines += [
+            f"out{place}: {str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for place, v in enumerate(results)
+        ]
+        lines.append(f"device {chosen}: {elapsed * 1e3:.1f} ms, building and placing weights included")
+        lines.append(compared.line())
+        write("\n".join(lines) + "\n")
+    if not compared.ok:
+        raise DplcError(f"the result is wrong: {compared.line()}")
+
+
+def _tokens(found: Artefact, ids: str | None, seed: int) -> dict[str, Any]:
+    """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for what is none."""
+    (buffer,) = found.plan.inputs
+    words = int(found.plan.config.get("vocab_size", 2))
+    shape = (found.plan.batch, found.plan.length)
+    if ids is None:
+        generator = torch.Generator().manual_seed(seed)
+        return {buffer.name: torch.randint(0, words, shape, generator=generator)}
+    parts = ids.replace(",", " ").split()
+    if not all(part.isdigit() and int(part) < words for part in parts):
+        raise UsageError(f"--ids {ids}: numbers from 0 to {words - 1} are expected")
+    if len(parts) != shape[0] * shape[1]:
+        raise UsageError(f"--ids has {len(parts)} tokens; {found.folder} was compiled for {shape[0] * shape[1]}")
+    return {buffer.name: torch.tensor([int(part) for part in parts]).reshape(shape)}
+
+
+def _weights(found: Artefact, given: Path | None, seed: int, tell: Tell) -> tuple[dict[str, Any], str]:
+    """All constants of the program, and whose weights they are."""
+    folder = given or (Path(found.plan.weights_from) if found.plan.weights_from else None)
+    if folder is None:
+        print_note("note: no weights were given (--weights DIR): they are made up")
+        return {**found.constants, **weights.make(found.weights, seed)}, f"made-up weights, seed {seed}"
+    return {**found.constants, **weights.load(folder, found.weights, tell)}, f"weights of {folder}"
+
+
+def _run(found: Artefact, device: str, constants: dict[str, Any], tokens: dict[str, Any]) -> list[Any]:
+    if device == "reference":
+        from ...ir.interp import torch as meaning
+
+        return list(meaning.run(found.torch_graph(), {**constants, **tokens}))
+    runner: Executor = CudaExecutor(images=found.images()) if device == "cuda" else emulator()
+    if device == "cuda":
+        constants, tokens = ({n: t.cuda() for n, t in given.items()} for given in (constants, tokens))
+    results = ModelRunner(found.program, found.outputs, runner, constants).run(tokens)
+    return [result.cpu() for result in results]

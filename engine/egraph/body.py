@@ -1,0 +1,133 @@
+"""A kernel under a choice of spellings: the outline of what it computes.
+
+A value inside of a kernel is an instance: the class, and the axes that it is seen under. Index maps on computed values
+move them to the leaves, as lifting does; a reduction whose axis would be captured gets fresh ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ...codegen.kernel import DTYPES
+from ..model.outline import Outline, Step
+from .graph import EGraph
+from .problem import bits
+
+Under = tuple[tuple[int, int], ...]  # ((axis, mask it is seen as), ...): only where it is another one
+
+
+class Body:
+    """The outline of one kernel, and the classes that it computes and loads."""
+
+    def __init__(self, graph: EGraph, leaves: Container[int]):
+        self.graph, self.leaves = graph, leaves
+        self.items = [DTYPES[name].item_bytes for name in graph.dtype]  # type: ignore[index]
+        self.products: dict[int, int] = {}
+        self.sizes = [graph.problem.size(mask) * item for mask, item in zip(graph.mask, self.items, strict=True)]
+
+    def outline(
+        self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
+    ) -> tuple[Outline, frozenset[Any]]:
+        """The outline, and what it depends on: (class, spelling) of what is computed, (class, -1) of what is loaded."""
+        self.choice, self.stored, self.roots = choice, stored, frozenset(roots)
+        self.steps: list[Step] = []
+        self.seen: dict[tuple[int, Under], int] = {}
+        self.extents = self.graph.problem.extents
+        self.used: set[tuple[int, int]] = set()
+        stores = tuple(self.visit(root, (), True) for root in roots)
+        own = self.extents is self.graph.problem.extents
+        sizes = self.products if own else dict(self.products)
+        return Outline(tuple(self.steps), stores, self.extents, sizes), frozenset(self.used)
+
+    # ---- masks under other axes
+    def mask(self, mask: int, under: Under) -> int:
+        for axis, image in under:
+            if mask & axis:
+                mask = mask & ~axis | image if image & axis == 0 else mask | image
+        return mask
+
+    def restricted(self, under: Under, mask: int) -> Under:
+        return tuple((axis, image) for axis, image in under if mask & axis)
+
+    def visit(self, cls: int, under: Under, top: bool = False) -> int:
+        """The step of a class seen under some axes."""
+        mask = self.graph.mask[cls]
+        under = self.restricted(under, mask) if under else under
+        known = self.seen.get((cls, under))
+        if known is None:
+            step = self.load(cls, under) if self.is_load(cls, top) else self.compute(cls, under)
+            known = self.seen[cls, under] = self.put(step)
+        return known
+
+    def put(self, step: Step) -> int:
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def is_load(self, cls: int, top: bool) -> bool:
+        return cls in self.leaves or (cls in self.stored and not (top and cls in self.roots) and cls not in self.roots)
+
+    def load(self, cls: int, under: Under) -> Step:
+        self.used.add((cls, -1))
+        axes = self.mask(self.graph.mask[cls], under)
+        if not self.in_memory(cls):
+            return Step(axes, item=0)
+        return Step(axes, buffer=cls, item=self.items[cls], whole=self.sizes[cls])
+
+    def in_memory(self, cls: int) -> bool:
+        """Whether reading a leaf is reading memory: numbers and indices are not there."""
+        if cls not in self.leaves or cls in self.graph.known:
+            return True
+        first = self.graph.classes[cls][0]
+        return not (first[0] == "Num" or (first[0] == "Leaf" and not self.graph.problem.leaves[first[1][0]].memory))
+
+    def compute(self, cls: int, under: Under) -> Step:
+        place = self.choice[cls]
+        self.used.add((cls, place))
+        op, attributes, children = self.graph.classes[cls][place]
+        axes = self.mask(self.graph.mask[cls], under)
+        item = self.items[cls]
+        if op in ("Red", "Fold"):
+            return self.fold(attributes, children, under, axes, item)
+        if op == "Map":
+            return self.read(attributes[0], children[0], under, axes, item)
+        reads = tuple(self.visit(child, under) for child in children)
+        if op == "Op":
+            form = self.graph.problem.forms[attributes[0]]
+            inner = {axis: self.mask(image, under) for axis, image in form.images}
+            first = self.visit(children[0], self.under(children[0], inner, under)) if inner else reads[0]
+            reads = (first, *reads[1:])
+        fn = attributes[0] if op == "E" else "where" if op == "Case" else "copy"
+        return Step(axes, reads, 0, fn, item=item)
+
+    def under(self, cls: int, inner: Mapping[int, int], under: Under) -> Under:
+        """What a class is seen under below an index map that is itself seen under other axes."""
+        out = {axis: self.mask(axis, under) for axis in bits(self.graph.mask[cls])}
+        out.update((axis, image) for axis, image in inner.items() if axis in out)
+        return tuple((axis, image) for axis, image in sorted(out.items()) if image != axis)
+
+    def read(self, form: int, child: int, under: Under, axes: int, item: int) -> Step:
+        images = {axis: self.mask(image, under) for axis, image in self.graph.problem.forms[form].images}
+        place = self.visit(child, self.under(child, images, under))
+        return Step(axes, (place,), 0, "copy", item=item)
+
+    def fold(self, attributes: Any, children: Sequence[int], under: Under, axes: int, item: int) -> Step:
+        fn, over = attributes
+        taken = 0
+        for _, image in under:
+            taken |= image
+        if over & taken:  # an axis of its own would be captured
+            renamed = {axis: self.fresh(axis) for axis in bits(over & taken)}
+            under = (*under, *renamed.items())
+            over = self.mask(over, tuple(renamed.items()))
+        reads = tuple(self.visit(child, under) for child in children)
+        half = all(self.graph.dtype[child] in ("f16", "bf16") for child in children)
+        return Step(axes, reads, over, fn, item=item, half=half)
+
+    def fresh(self, axis: int) -> int:
+        """Another axis of the same extent, for this kernel only."""
+        if self.extents is self.graph.problem.extents:
+            self.extents = dict(self.extents)
+        bit = 1 << max(extent.bit_length() for extent in self.extents)
+        self.extents[bit] = self.extents[axis]
+        return bit

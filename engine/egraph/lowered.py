@@ -1,0 +1,69 @@
+"""What the lowering really makes of kernels: scheduled by the rules, counted, and priced by the model.
+
+Kernels of one structure are lowered once. This is how extraction asks what can be lowered: not by a list of forms, but
+by doing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ..fuse.kernels import Plan
+from ..fuse.key import key
+from ..model.census import buffer_bytes, census
+from ..model.predict import predict
+
+Schedule = Callable[[tuple[Kernel, ...]], tuple[Kernel, ...]]  # Loop IR to Kernel IR, by the rules
+
+
+@dataclass(frozen=True)
+class Told:
+    """One kernel, or a program of them. problem: why it cannot be lowered; then seconds is infinite."""
+
+    seconds: float
+    bytes: float
+    kernels: int
+    problem: str = ""
+    signature: Any = None
+
+
+class Lowering:
+    """Prices kernels of Loop IR by what the rules make of them."""
+
+    def __init__(self, schedule: Schedule, target: Target):
+        self.schedule, self.target = schedule, target
+        self.known: dict[str, Told] = {}
+
+    def kernel(self, kernel: Kernel) -> Told:
+        name = key(kernel)
+        found = self.known.get(name)
+        if found is None:
+            found = self.known[name] = self._lower(kernel, name)
+        return found
+
+    def _lower(self, kernel: Kernel, name: str) -> Told:
+        try:
+            launches = self.schedule((kernel,))
+        except DplcError as error:
+            return Told(float("inf"), float(buffer_bytes(kernel)), 1, error.what, name)
+        seconds = sum(predict(census(launch), self.target).seconds for launch in launches)
+        return Told(seconds, float(sum(map(buffer_bytes, launches))), len(launches), "", name)
+
+    def stores(self, plan: Plan, values: frozenset[Any]) -> Told:
+        """The kernels of a program that store some values."""
+        told = [self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored)]
+        problem = next((each.problem for each in told if each.problem), "")
+        return Told(sum(t.seconds for t in told), sum(t.bytes for t in told), sum(t.kernels for t in told), problem)
+
+    def program(self, plan: Plan) -> Told:
+        told = [self.kernel(kernel) for kernel in plan.kernels]
+        problem = next((each.problem for each in told if each.problem), "")
+        return Told(
+            sum(each.seconds for each in told), sum(each.bytes for each in told), sum(each.kernels for each in told),
+            problem, tuple(sorted(str(each.signature) for each in told)),
+        )  # fmt: skip

@@ -1,0 +1,252 @@
+"""A region as plain data: terms as tuples over numbered leaves and axes, equal for regions of equal structure.
+
+An axis is a bit of a mask. What an e-graph need not look into (index maps, conditions, gathers) is numbered: equal
+numbers mean equal forms. So one solution serves every region with the same key.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir import compose
+from ...ir.expr import Axis
+from ...ir.facts.index import substitute
+from ...ir.node import Node
+from ...ir.tensor import Case, Const, Elementwise, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ..fuse.dataflow import topological
+from .export import number_text
+
+# An e-node: (constructor, attributes, operands). E: (fn,), one to three operands; Red: (fn, mask); Map, Case, Op: the
+# number of a form; Num: (text, dtype); Leaf: (number,).
+ENode = tuple[str, tuple[Any, ...], tuple[int, ...]]
+MOST_AXES = 62
+MOST_OPERANDS = 4
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The axes of a mask, one bit each."""
+    while mask:
+        low = mask & -mask
+        yield low
+        mask ^= low
+
+
+class TooLarge(Exception):
+    """A region that has no form here: too many axes, or too many operands."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A stored value or an index. axes: masks in memory order; memory: whether reading it is reading memory."""
+
+    axes: tuple[int, ...]
+    dtype: str
+    known: bool
+    memory: bool
+
+    @property
+    def mask(self) -> int:
+        return sum(self.axes)
+
+
+@dataclass(frozen=True)
+class Form:
+    """An index map, a condition or another form. images: {axis of the operand: mask it is read under}.
+
+    mask: axes that the form itself brings. gathers: whether data decides what is read.
+    """
+
+    kind: str
+    spelled: Any
+    images: tuple[tuple[int, int], ...] = ()
+    mask: int = 0
+    gathers: bool = False
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Weights side by side as one: `whole` is their leaf, `cat` its axis; each part is (weight's node, the map of its slice)."""
+
+    whole: int
+    cat: int
+    parts: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class Problem:
+    """One region. nodes: its terms, operands first; roots: those that others read; shared: kept for rebuilding.
+
+    extents: {axis: places}; dtypes: of every node.
+    """
+
+    nodes: list[ENode] = field(default_factory=list)
+    roots: tuple[int, ...] = ()
+    leaves: list[Leaf] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)
+    extents: dict[int, int] = field(default_factory=dict)
+    dtypes: list[str] = field(default_factory=list)
+    packs: list[Pack] = field(default_factory=list)
+    # what the numbers stand for; no part of the key
+    terms: list[Term] = field(default_factory=list)
+    axes: list[Axis] = field(default_factory=list)
+    leaf_terms: list[Term] = field(default_factory=list)
+    makers: list[Callable[[list[Any], Problem], Term]] = field(default_factory=list)
+
+    @functools.cached_property
+    def key(self) -> Any:
+        return (
+            tuple(self.nodes), self.roots, tuple(self.leaves), tuple(self.forms), tuple(self.extents.values()),
+            tuple(self.packs),
+        )  # fmt: skip
+
+    def size(self, mask: int) -> int:
+        """The elements of a value over these axes."""
+        return math.prod(self.extents[bit] for bit in bits(mask))
+
+
+class Reader:
+    """Reads a region: what is below `roots`, down to leaves. stored: values that others write for it."""
+
+    def __init__(self, roots: Sequence[Term], stored: Any, known: Any):
+        self.problem = Problem()
+        self.stored, self.known = stored, known
+        self.bits: dict[Axis, int] = {}
+        self.numbers: dict[Any, int] = {}
+        self.form_numbers: dict[Any, int] = {}
+        self.enodes: dict[ENode, int] = {}
+        wanted = set(roots)
+
+        def below(term: Any) -> Sequence[Any]:
+            return () if self.is_leaf(term) and term not in wanted else operands(term)
+
+        for term in topological(roots, below):
+            self.add(term, term in wanted)
+        self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
+
+    def is_leaf(self, term: Any) -> bool:
+        return term.__class__ is Input or term in self.stored or (term.__class__ is Index and not operands(term))
+
+    def axis(self, axis: Axis) -> int:
+        bit = self.bits.get(axis)
+        if bit is None:
+            if len(self.bits) >= MOST_AXES:
+                raise TooLarge
+            bit = self.bits[axis] = 1 << len(self.bits)
+            self.problem.axes.append(axis)
+            self.problem.extents[bit] = int(axis.extent)
+        return bit
+
+    def mask(self, found: Any) -> int:
+        mask = 0
+        for axis in found:
+            mask |= self.axis(axis)
+        return mask
+
+    def add(self, term: Any, root: bool) -> int:
+        node = self.leaf(term) if self.is_leaf(term) and not (root and term in self.stored) else None
+        return self.put(self.node(term) if node is None else node, term)
+
+    def put(self, node: ENode, term: Term) -> int:
+        number = self.enodes.get(node)
+        if number is None:
+            number = self.enodes[node] = len(self.problem.nodes)
+            self.problem.nodes.append(node)
+            self.problem.terms.append(term)
+            self.problem.dtypes.append(dtype(term))
+        self.numbers[term] = number
+        return number
+
+    def leaf(self, term: Any) -> ENode:
+        known = term.__class__ is Input and term.name in self.known
+        memory = term.__class__ is not Index
+        order = tuple(self.axis(axis) for axis in axes(term))
+        number = len(self.problem.leaves)
+        self.problem.leaves.append(Leaf(order, dtype(term), known, memory))
+        self.problem.leaf_terms.append(term)
+        return "Leaf", (number,), ()
+
+    def node(self, term: Any) -> ENode:
+        kind, at = term.__class__, self.numbers
+        if kind is Const:
+            return "Num", (number_text(term.value), term.dtype), ()
+        if kind is Elementwise and len(term.args) <= 3:
+            return "E", (term.fn,), tuple(at[x] for x in term.args)
+        if kind is Reduce:
+            return "Red", (term.fn, self.mask(term.over)), (at[term.x],)
+        below = operands(term)
+        if kind is Remap and len(below) == 1:
+            return "Map", (self.map_form(term),), (at[term.x],)
+        if kind is Case and set(below) <= {term.a, term.b}:
+            return "Case", (self.case_form(term.cond),), (at[term.a], at[term.b])
+        if len(below) > MOST_OPERANDS:
+            raise TooLarge
+        return "Op", (self.other_form(term, below),), tuple(at[x] for x in below)
+
+    # ---- forms
+    def form(self, form: Form, maker: Callable[[list[Any], Problem], Term]) -> int:
+        number = self.form_numbers.get(form)
+        if number is None:
+            number = self.form_numbers[form] = len(self.problem.forms)
+            self.problem.forms.append(form)
+            self.problem.makers.append(maker)
+        return number
+
+    def map_form(self, term: Remap) -> int:
+        images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in term.map)
+        spelled = tuple((self.axis(a), self.spell(e)) for a, e in term.map)
+        mapping = dict(term.map)
+        return self.form(Form("Map", spelled, images), lambda args, _: read(args[0], mapping))
+
+    def case_form(self, cond: Any) -> int:
+        form = Form("Case", self.spell(cond), mask=self.mask(index_axes(cond)))
+        return self.form(form, lambda args, _: Case(cond, *args))
+
+    def other_form(self, term: Any, below: tuple[Term, ...]) -> int:
+        numbers = {x: place for place, x in enumerate(below)}
+        kind = term.__class__
+        spelled = (kind.__name__, self.spell([getattr(term, f.name) for f in kind.fields], numbers))
+        images: tuple[tuple[int, int], ...] = ()
+        if kind is Remap:
+            images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in term.map)
+        form = Form("Op", spelled, images, self.mask(axes(term)), gathers=True)
+
+        def make(args: list[Any], _: Problem) -> Term:
+            new = dict(zip(below, args, strict=True))
+            if kind is Remap:
+                return Remap(new[term.x], tuple((a, _within(e, new)) for a, e in term.map))
+            if kind is Case:
+                return Case(_within(term.cond, new), new[term.a], new[term.b])
+            return Elementwise(term.fn, tuple(new[x] for x in term.args)) if kind is Elementwise else Index(
+                _within(term.expr, new))  # fmt: skip
+
+        return self.form(form, make)
+
+    def spell(self, e: Any, operands_: dict[Any, int] | None = None) -> Any:
+        """An index expression with axes and operands by number."""
+        if e.__class__ is Axis:
+            return ("axis", self.axis(e))
+        if isinstance(e, (tuple, list)):
+            return tuple(self.spell(x, operands_) for x in e)
+        if operands_ is not None and e in operands_:
+            return ("operand", operands_[e])
+        if isinstance(e, Node):
+            return (type(e).__name__, *(self.spell(getattr(e, f.name), operands_) for f in type(e).fields))
+        return (type(e).__name__, repr(e))
+
+
+def _within(e: Any, new: dict[Any, Any]) -> Any:
+    return substitute(e, {}, lambda term: new.get(term, term))
+
+
+def read(x: Term, mapping: dict[Axis, Any]) -> Term:
+    """x under an index map, of which it may not have all axes. The map stays a term of its own."""
+    own = axes(x)
+    kept = tuple((a, mapping[a]) for a in own if a in mapping and mapping[a] is not a)
+    return Remap(x, kept) if kept else x
+
+
+__all__ = ["ENode", "Form", "Leaf", "Pack", "Problem", "Reader", "TooLarge", "bits", "compose"]

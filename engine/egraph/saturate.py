@@ -1,0 +1,222 @@
+"""A problem to egglog text, saturated step by step under budgets, and read back.
+
+egglog sees limits only between iterations, so one iteration is run at a time, rows are counted, and it stops: never
+"until saturated". A stopped e-graph is smaller, never wrong, and the program as it was written is always in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ...ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from .export import Exported
+from .graph import EGraph, read_back
+from .problem import ENode, Problem
+
+# constructor: sorts of its attributes, number of operands
+CONSTRUCTORS: dict[str, tuple[tuple[str, ...], int]] = {
+    "E1": (("String",), 1), "E2": (("String",), 2), "E3": (("String",), 3),
+    "Red": (("String", "i64"), 1), "Map": (("i64",), 1), "Case": (("i64",), 2),
+    "O0": (("i64",), 0), "O1": (("i64",), 1), "O2": (("i64",), 2), "O3": (("i64",), 3), "O4": (("i64",), 4),
+    "Leaf": (("i64",), 0), "Num": (("String", "String"), 0),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: e-nodes, seconds, iterations."""
+
+    nodes: int = 2000
+    seconds: float = 2.0
+    iterations: int = 30
+
+
+@dataclass(frozen=True)
+class Stop:
+    """How saturation ended: `saturated`, or the budget that ran out. rows: e-nodes before twins are merged."""
+
+    reason: str
+    iterations: int
+    rows: int
+    seconds: float
+
+
+def available() -> bool:
+    """Whether egglog can be imported here."""
+    try:
+        import egglog.bindings  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@cache
+def prelude() -> str:
+    """Sorts, constructors, and the analyses: axes, dtype, known when loaded, varies at run time."""
+    out = ["(sort T)"]
+    for name, (attributes, arity) in CONSTRUCTORS.items():
+        out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
+    out += [
+        "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
+        "(function extent (i64) i64 :no-merge)", "(function source (i64) i64 :no-merge)",
+        "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
+        "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
+        "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
+        "(relation packed (T T i64))", "(ruleset algebra)", "(ruleset analysis)",
+    ]  # fmt: skip
+
+    def rule(query: str, *actions: str) -> None:
+        out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
+
+    operands = "a b c"
+    for arity in (1, 2, 3):
+        names = operands.split()[:arity]
+        node = f"(E{arity} f {' '.join(names)})"
+        mask = "(axes a)"
+        query = [f"(= e {node})"]
+        for name in names:
+            query.append(f"(= m{name} (axes {name}))")
+        mask = "ma"
+        for name in names[1:]:
+            mask = f"(| {mask} m{name})"
+        rule(" ".join(query), f"(set (axes e) {mask})")
+        rule(f"(= e {node}) (gives f d)", "(set (dtype e) d)")
+        rule(f"(= e {node}) (keeps f) (= d (dtype {names[-1]}))", "(set (dtype e) d)")
+        for name in names:
+            rule(f"(= e {node}) (varies {name})", "(varies e)")
+        # known: some operand is, and the others are too, or are numbers
+        for place, name in enumerate(names):
+            rest = [other for n, other in enumerate(names) if n != place]
+            choices: list[list[str]] = [[]]
+            for other in rest:
+                choices = [[*c, f"({what} {other})"] for c in choices for what in ("known", "number")]
+            for choice in choices:
+                rule(f"(= e {node}) (known {name}) {' '.join(choice)}", "(known e)")
+    rule("(= e (Red f k a)) (= m (axes a))", "(set (axes e) (& m (not-i64 k)))")
+    rule("(= e (Map n a)) (= m (axes a)) (= s (source n)) (= i (image n))", "(set (axes e) (| (& m (not-i64 s)) i))")
+    rule("(= e (Case n a b)) (= x (axes a)) (= y (axes b)) (= i (brings n))", "(set (axes e) (| i (| x y)))")
+    for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
+        rule(f"(= e {node}) (= d (dtype a))", "(set (dtype e) d)")
+        rule(f"(= e {node}) (varies a)", "(varies e)")
+    rule("(= e (Case n a b)) (varies b)", "(varies e)")
+    for node in ("(Red f k a)", "(Map n a)"):
+        rule(f"(= e {node}) (known a)", "(known e)")
+    rule("(= e (Num v d))", "(set (axes e) 0)", "(set (dtype e) d)", "(number e)")
+    for name, function in FUNCTIONS.items():
+        if function.kind in (COMPARE, LOGICAL):
+            out.append(f'(gives "{name}" "b8")')
+        elif function.kind == CAST:
+            out.append(f'(gives "{name}" "{name}")')
+        else:
+            assert function.kind in (ARITHMETIC, FLOAT, SELECT)
+            out.append(f'(keeps "{name}")')
+    out += [f'(floating "{name}")' for name in ("f32", "f16", "bf16")]
+    return "\n".join(out)
+
+
+def constructor(node: ENode) -> str:
+    """The egglog constructor of an e-node."""
+    op, _, children = node
+    return f"E{len(children)}" if op == "E" else f"O{len(children)}" if op == "Op" else op
+
+
+def node_text(node: ENode, name: str) -> str:
+    """An e-node over classes called `name` and their number."""
+    attributes = (f'"{a}"' if isinstance(a, str) else str(a) for a in node[1])
+    return f"({' '.join((constructor(node), *attributes, *(f'{name}{child}' for child in node[2])))})"
+
+
+def text_of(problem: Problem) -> str:
+    """The program and what is known of it."""
+    out: list[str] = []
+    for number, node in enumerate(problem.nodes):
+        out.append(f"(let $t{number} {node_text(node, '$t')})")
+        if node[0] == "Leaf":
+            leaf = problem.leaves[node[1][0]]
+            out.append(f'(set (axes $t{number}) {leaf.mask}) (set (dtype $t{number}) "{leaf.dtype}")')
+            if leaf.memory:
+                out.append(f"({'known' if leaf.known else 'varies'} $t{number})")
+        elif node[0] == "Op":
+            out.append(f"(set (axes $t{number}) {problem.forms[node[1][0]].mask})")
+            out.append(f'(set (dtype $t{number}) "{problem.dtypes[number]}") (varies $t{number})')
+    masks = {node[1][1] for node in problem.nodes if node[0] == "Red"}
+    for bit in problem.extents:
+        out.append(f"(single {bit})")
+        masks.add(bit)
+    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
+    for number, form in enumerate(problem.forms):
+        source = image = 0
+        for axis, mask in form.images:
+            source, image = source | axis, image | mask
+        out.append(
+            f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})"
+        )
+    for pack in problem.packs:
+        out += [f"(packed $t{weight} $t{pack.whole} {slice_})" for weight, slice_ in pack.parts]
+    return "\n".join(out)
+
+
+def useful(exported: Exported, problem: Problem) -> list[str]:
+    """The rules whose functions can come up at all, by name."""
+    there = {node[1][0] for node in problem.nodes if node[0] in ("E", "Red")}
+    chosen: dict[str, None] = {}
+    while True:
+        more = [name for name, needs in exported.needs.items() if name not in chosen and needs <= there]
+        if not more:
+            return list(chosen)
+        for name in more:
+            chosen[name] = None
+            there |= exported.makes[name]
+
+
+def commutativity(functions: Iterable[str]) -> list[str]:
+    """Commutativity is a rule of the e-graph: it unites the twins that templates make."""
+    return [
+        f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset algebra)'
+        for name in sorted(functions)
+        if FUNCTIONS[name].commutative and FUNCTIONS[name].arity == 2
+    ]
+
+
+def saturate(
+    problem: Problem, exported: Exported, budget: Budget | None = None, without: Collection[str] = ()
+) -> EGraph:
+    """The e-graph of a problem. without: rules to leave out."""
+    import egglog.bindings as bindings
+
+    budget, start = budget or Budget(), time.perf_counter()
+    names = [name for name in useful(exported, problem) if name not in without]
+    functions = {node[1][0] for node in problem.nodes if node[0] in ("E", "Red")}
+    functions.update(fn for name in names for fn in exported.makes[name])
+    graph = bindings.EGraph()
+
+    def run(text: str) -> Any:
+        return graph.run_program(*graph.parse_program(text))
+
+    rules = [exported.text[name] for name in names]
+    run("\n".join((prelude(), *rules, *commutativity(functions), text_of(problem))))
+    run("(run-schedule (saturate analysis))")
+    reason, rows, iteration = "iterations", len(problem.nodes), 0
+    hits: dict[str, int] = {}
+    for iteration in range(1, budget.iterations + 1):
+        report = run("(run-schedule (run algebra))")[0].report
+        for name, count in report.num_matches_per_rule.items():
+            hits[name] = hits.get(name, 0) + count
+        run("(run-schedule (saturate analysis))")
+        rows = sum(len(f.rows) for name, f in graph.freeze().functions.items() if name in CONSTRUCTORS)
+        if not report.updated:
+            reason = "saturated"
+        elif rows > budget.nodes:
+            reason = "nodes"
+        elif time.perf_counter() - start > budget.seconds:
+            reason = "seconds"
+        else:
+            continue
+        break
+    stop = Stop(reason, iteration, rows, time.perf_counter() - start)
+    fired = tuple(name for name in names if hits.get(name))
+    return read_back(graph, problem, stop, fired)

@@ -1,0 +1,210 @@
+"""The search for a good solution: greedy descents over the stores, merging of siblings, a beam over spellings.
+
+Greedy keeps the program as it was written. The beam changes one spelling at a time, or lets everybody who could read a
+class do so at once (q, k and v as slices of one matmul: one by one that is uphill), each followed by a descent near the
+change. Everything is in a fixed order, so the same program gives the same answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .graph import sorted_operands
+from .solution import BETTER, Evaluation, Extraction, Group, Solution
+
+PATIENCE = 24  # expansions without progress
+NEAR, GOOD, WORTH = 1.03, 1.15, 1.3  # of the best: where descents go everywhere, where siblings merge, what is kept
+ALIKE = 4  # solutions of one signature in the beam
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a search may take: kernels that are priced, so that the answer does not depend on the machine's load.
+
+    seconds: where it stops all the same. width: of the beam. lowerings: kernels of a region that are lowered to see
+    what they really take.
+    """
+
+    kernels: int = 500
+    seconds: float = 5.0
+    width: int = 12
+    lowerings: int = 16
+
+
+class Search:
+    """One search over one e-graph."""
+
+    def __init__(self, extraction: Extraction, effort: Effort | None = None):
+        self.extraction, self.effort = extraction, effort or Effort()
+        self.graph = extraction.graph
+        self.deadline = math.inf
+        self.limit = math.inf
+        self.timed_out = False
+
+    # ---- the program as written
+    def as_written(self, stored: Iterable[int] | None = None) -> Evaluation:
+        """The original spellings. stored: classes that are written; by default every operation's result."""
+        graph = self.graph
+        choice: dict[int, int] = {}
+        for place, (op, attributes, children) in enumerate(graph.problem.nodes):
+            node = sorted_operands((op, attributes, tuple(graph.of[c] for c in children)))
+            choice.setdefault(graph.of[place], graph.classes[graph.of[place]].index(node))
+        every = set(graph.of) if stored is None else set(stored)
+        found = self.extraction.solution(choice, every)
+        if found is None:  # a rule united a value with one above it
+            found = self.extraction.solution({}, every)
+        assert found is not None
+        return self.extraction.evaluate(found)
+
+    def greedy(self) -> Evaluation:
+        """Stores dropped or added while that is cheaper, in both orders, with siblings merged."""
+        best: Evaluation | None = None
+        for upwards in (False, True):
+            found = self.descend(self.as_written(), upwards)
+            for _ in range(4):
+                before = found.score
+                found = self.descend(self.merge(found), not upwards)
+                if found.score >= before * BETTER:
+                    break
+            if best is None or found.score < best.score:
+                best = found
+        assert best is not None
+        return best
+
+    # ---- moves that keep the spellings
+    def descend(self, start: Evaluation, upwards: bool = False, near: set[int] | None = None) -> Evaluation:
+        """Takes the first store that is better dropped or added, in turn, until nobody is."""
+        extraction, best = self.extraction, start
+        roots, leaves = extraction.roots, extraction.leaves
+        improved = True
+        while improved and not self.late():
+            improved = False
+            order = [c for c in best.solution.choice if c not in leaves and (near is None or c in near)]
+            for cls in order if upwards else reversed(order):
+                now = best.solution
+                if cls not in now.choice or cls in roots or extraction.is_view(cls, now.choice):
+                    continue
+                other = extraction.solution(now.choice, now.stored ^ {cls}, now.groups)
+                if other is None or other.stored == now.stored:
+                    continue
+                found = extraction.evaluate(other, best.score * BETTER, best)
+                if found.score < best.score * BETTER:
+                    best, improved = found, True
+        return best
+
+    def merge(self, start: Evaluation) -> Evaluation:
+        """Kernels that read a common buffer become one, while that is cheaper."""
+        best = start
+        while True:
+            better = next(self._merged(best), None)
+            if better is None or self.late():
+                return best
+            best = better
+
+    def _merged(self, best: Evaluation) -> Iterable[Evaluation]:
+        table, now = best.table, best.solution
+        for a, b in itertools.combinations(table, 2):
+            if not table[a].touched & table[b].touched:
+                continue
+            together: Group = (*a, *b)
+            groups = (*(group for group in now.groups if group not in (a, b)), together)
+            found = self.extraction.evaluate(Solution(now.choice, now.stored, groups), best.score * BETTER, best)
+            if found.score < best.score * BETTER:
+                yield found
+
+    # ---- the beam
+    def explore(self, start: Evaluation) -> list[Evaluation]:
+        """Different solutions, best first, from a first one."""
+        self.deadline = time.perf_counter() + self.effort.seconds
+        self.limit = self.extraction.evaluated + self.effort.kernels
+        self.timed_out = False
+        beam, done, seen = [start], set(), set()
+        stale = 0
+        while stale < PATIENCE and not self.late():
+            following = next((e for e in beam[: self.effort.width] if e.solution.key not in done), None)
+            if following is None:
+                break
+            done.add(following.solution.key)
+            stale += 1
+            best = beam[0].score
+            progress = False
+            for found in self._neighbours(following, best, seen):
+                beam.append(found)
+                if found.score < best * (1 - 1e-6):
+                    progress = True
+                    done.discard(following.solution.key)
+                    break
+            beam = self._different(beam)
+            if progress:
+                stale = 0
+        self.timed_out, self.deadline, self.limit = self.late(), math.inf, math.inf
+        return beam
+
+    def _neighbours(self, here: Evaluation, best: float, seen: set[object]) -> Iterable[Evaluation]:
+        now = here.solution
+        for move in self._moves(now):
+            if self.late():
+                return
+            base = self.extraction.solution({**now.choice, **dict(move)}, now.stored, now.groups)
+            if base is None:
+                continue
+            new = frozenset(c for c in base.choice if c not in now.choice and self._folds(c, base))
+            for extra in (frozenset(), new) if new else (frozenset(),):
+                changed = self.extraction.solution(base.choice, base.stored | extra, now.groups)
+                if changed is None or changed.key in seen:
+                    continue
+                seen.add(changed.key)
+                found = self._settled(self.extraction.evaluate(changed, math.inf, here), here, best)
+                if found.score < best * WORTH:
+                    yield found
+
+    def _folds(self, cls: int, solution: Solution) -> bool:
+        node = self.extraction.node(cls, solution.choice)
+        return cls not in self.extraction.leaves and node[0] in ("Red", "Fold")
+
+    def _settled(self, found: Evaluation, before: Evaluation, best: float) -> Evaluation:
+        """A move, with the stores around it decided anew."""
+        choice, old = found.solution.choice, before.solution.choice
+        near = {c for c in choice if old.get(c) != choice[c]}
+        near |= {child for c in near for child in self.extraction.node(c, choice)[2]}
+        found = self.descend(found, near=near)
+        if found.score < best * NEAR:
+            found = min((self.descend(found, upwards) for upwards in (False, True)), key=lambda e: e.score)
+        return self.merge(found) if found.score < best * GOOD else found
+
+    def _moves(self, now: Solution) -> list[tuple[tuple[int, int], ...]]:
+        """Changes of spelling: everybody who could read a class that nobody reads yet, then one class at a time."""
+        single: list[tuple[tuple[int, int], ...]] = []
+        pulled: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        for cls, chosen in now.choice.items():
+            if cls in self.extraction.leaves:
+                continue
+            for place, (op, _, children) in enumerate(self.graph.classes[cls]):
+                if place != chosen:
+                    single.append(((cls, place),))
+                for child in children:
+                    if child not in now.choice and child not in self.extraction.leaves:
+                        pulled.setdefault((child, op), []).append((cls, place))
+        together = [tuple(dict(moves).items()) for moves in pulled.values() if len(dict(moves)) > 1]
+        return together + single
+
+    def _different(self, beam: list[Evaluation]) -> list[Evaluation]:
+        """The best of every signature: else equal spellings crowd out what is different."""
+        alike: dict[object, int] = {}
+        costs: set[object] = set()
+        kept: list[Evaluation] = []
+        for found in sorted(beam, key=lambda e: e.score):
+            signature = found.signature
+            exactly = signature, round(found.score * 1e9, 1)
+            if alike.get(signature, 0) < ALIKE and exactly not in costs and found.score < math.inf:
+                alike[signature] = alike.get(signature, 0) + 1
+                costs.add(exactly)
+                kept.append(found)
+        return kept[:64]
+
+    def late(self) -> bool:
+        return self.extraction.evaluated > self.limit or time.perf_counter() > self.deadline

@@ -1,0 +1,252 @@
+"""A solution: one spelling for every class that is needed, and which classes are written to memory.
+
+Its price is the sum over its kernels. Kernels are priced by the model, remembered by what they compute; where the
+lowering has shown what a kernel really takes, that price stands instead (corrections).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...codegen.target import Target
+from ..model.outline import Price, impossible, price
+from .body import Body
+from .graph import EGraph
+from .permissions import Permissions
+
+Group = tuple[int, ...]  # classes that one kernel stores
+VIEWS = ("Map",)
+BETTER = 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class Solution:
+    """choice: {class: place of its spelling}, for the classes that are reached; stored; groups that share a kernel."""
+
+    choice: dict[int, int]
+    stored: frozenset[int]
+    groups: tuple[Group, ...] = ()
+
+    @property
+    def key(self) -> Any:
+        return frozenset(self.choice.items()), self.stored, self.groups
+
+
+class Kernel(NamedTuple):
+    """A priced kernel: the classes it looks at, and the key under which its price is remembered."""
+
+    price: Price
+    touched: frozenset[int]
+    key: Any
+
+
+Table = dict[Group, Kernel]
+
+
+class Extraction:
+    """Prices solutions of one e-graph on one device."""
+
+    def __init__(self, graph: EGraph, target: Target, permissions: Permissions):
+        self.graph, self.target, self.permissions = graph, target, permissions
+        self.roots = frozenset(graph.roots)
+        self.leaves = frozenset(
+            cls
+            for cls, spelled in enumerate(graph.classes)
+            if (cls in graph.known and cls not in self.roots) or any(node[0] in ("Leaf", "Num") for node in spelled)
+        )
+        self.memory = Body(graph, self.leaves)
+        self.default = self._cheapest()
+        self.prices: dict[Any, Price] = {}
+        self.corrections: dict[Any, Price] = {}
+        self.evaluated = 0  # kernels looked at: what a search spends
+
+    # ---- spellings
+    def space(self, cls_node: Any) -> int:
+        """The axes that an e-node runs over."""
+        op, attributes, children = cls_node
+        mask = 0
+        for child in children:
+            mask |= self.graph.mask[child]
+        return mask | attributes[1] if op in ("Red", "Fold") else mask
+
+    def _cheapest(self) -> dict[int, int]:
+        """For every class the spelling with the least work as a tree: the one to take where nobody has decided."""
+        cost: dict[int, float] = {}
+        how: dict[int, int] = {}
+        for cls, spelled in enumerate(self.graph.classes):
+            for place, node in enumerate(spelled):
+                if not node[2]:
+                    cost[cls], how[cls] = 0.0, place
+                    break
+        changed = True
+        while changed:
+            changed = False
+            for cls, spelled in enumerate(self.graph.classes):
+                for place, node in enumerate(spelled):
+                    if not node[2] or any(child not in cost for child in node[2]):
+                        continue
+                    work = 1.0 if cls in self.leaves else 1.0 + self.graph.problem.size(self.space(node))
+                    total = work + sum(cost[child] for child in node[2])
+                    if total < cost.get(cls, math.inf):
+                        cost[cls], how[cls], changed = total, place, True
+        return how
+
+    def node(self, cls: int, choice: dict[int, int]) -> Any:
+        return self.graph.classes[cls][choice[cls]]
+
+    def is_view(self, cls: int, choice: dict[int, int]) -> bool:
+        return cls not in self.leaves and self.node(cls, choice)[0] in VIEWS
+
+    def solution(self, choice: dict[int, int], stored: Iterable[int], groups: Sequence[Group] = ()) -> Solution | None:
+        """The reachable part of a choice, with the stores that nothing permits to drop. None where it is a circle."""
+        given, stores = dict(choice), set(stored)
+        needed: dict[int, int] = {}
+        holds: dict[int, bool] = {}  # whether a reduction would be folded in place
+        kept: set[int] = set()
+        for root in self.graph.roots:
+            if not self._reach(root, given, stores, needed, holds, kept):
+                return None
+        kept |= {root for root in self.roots if root not in self.leaves}
+        merged = []
+        for group in groups:
+            rest = tuple(cls for cls in group if cls in kept)
+            if len(rest) > 1:
+                merged.append(rest)
+        return Solution(needed, frozenset(kept), tuple(merged))
+
+    def _reach(self, root: int, given: Any, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
+        """Visits what a class needs, operands first; an explicit stack, since chains may be long."""
+        stack: list[tuple[int, int]] = [(root, 0)]
+        open_: set[int] = set()
+        while stack:
+            cls, stage = stack.pop()
+            if stage == 0:
+                if cls in holds:
+                    continue
+                if cls in open_:
+                    return False
+                open_.add(cls)
+                place = self.default[cls] if cls in self.leaves else given.get(cls, self.default[cls])
+                needed[cls] = place
+                stack.append((cls, 1))
+                if cls in self.leaves:
+                    continue
+                for child in self.graph.classes[cls][place][2]:
+                    if child in open_ and child not in holds:
+                        return False
+                    stack.append((child, 0))
+                continue
+            open_.discard(cls)
+            holds[cls] = self._settle(cls, stores, needed, holds, kept)
+        return True
+
+    def _settle(self, cls: int, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
+        """Decides the stores right below a class. Whether computing it folds something in place."""
+        if cls in self.leaves:
+            return False
+        op, _, children = self.graph.classes[cls][needed[cls]]
+        folding = op in ("Red", "Fold")
+        for child in children:
+            if child in self.leaves:
+                continue
+            view = self.graph.classes[child][needed[child]][0] in VIEWS
+            wanted = child in stores and not view
+            if op in VIEWS and cls in stores and cls not in self.roots:
+                wanted = not view  # a view owns no kernel: what it looks at is stored
+            if wanted or (child not in kept and not self.permissions.allows(op, holds[child])):
+                if view:
+                    (below,) = self.graph.classes[child][needed[child]][2]
+                    if below not in self.leaves:
+                        kept.add(below)
+                else:
+                    kept.add(child)
+            if child not in kept:
+                folding |= holds[child]
+        return folding
+
+    # ---- prices
+    def kernel(self, group: Group, solution: Solution) -> Kernel:
+        self.evaluated += 1
+        outline, used = self.memory.outline(group, solution.choice, solution.stored)
+        key = (used, group)
+        found = self.corrections.get(key) or self.prices.get(key)
+        if found is None:
+            found = self.prices[key] = price(outline, self.target) if self._same_loops(group) else _APART
+        return Kernel(found, frozenset(cls for cls, _ in used), key)
+
+    def _same_loops(self, group: Group) -> bool:
+        masks = {self.graph.mask[cls] for cls in group}
+        return len(masks) == 1
+
+    def groups(self, solution: Solution) -> list[Group]:
+        """The kernels of a solution, by what they store."""
+        together = {cls: group for group in solution.groups for cls in group}
+        return list(dict.fromkeys(together.get(cls, (cls,)) for cls in sorted(solution.stored)))
+
+    def evaluate(self, solution: Solution, bound: float = math.inf, before: Evaluation | None = None) -> Evaluation:
+        """The score of a solution, and its kernels. Above `bound` the answer may be incomplete, with an infinite score.
+
+        before: an evaluation whose kernels are kept where the change does not touch them.
+        """
+        total, table = 0.0, {}
+        old: Table = {}
+        delta: set[int] = set()
+        if before is not None:
+            old = before.table
+            delta = set(solution.stored ^ before.solution.stored)
+            delta.update(c for c, place in solution.choice.items() if before.solution.choice.get(c) != place)
+        for group in self.groups(solution):
+            kernel = old.get(group)
+            if kernel is None or kernel.touched & delta:
+                kernel = self.kernel(group, solution)
+            table[group] = kernel
+            total += kernel.price.score
+            if total >= bound:
+                return Evaluation(solution, math.inf, table)
+        if solution.groups and not self._acyclic(solution, table):
+            return Evaluation(solution, math.inf, table)
+        return Evaluation(solution, total, table)
+
+    def _acyclic(self, solution: Solution, table: Table) -> bool:
+        """Whether kernels that store several values can be put in an order."""
+        owner = {cls: group for group in table for cls in group}
+        below = {
+            group: {owner[cls] for cls in kernel.touched if cls in owner and cls not in group}
+            for group, kernel in table.items()
+        }
+        done: set[Group] = set()
+        while len(done) < len(below):
+            ready = [group for group, needs in below.items() if group not in done and needs <= done]
+            if not ready:
+                return False
+            done.update(ready)
+        return True
+
+
+_APART = impossible("their loops differ")
+
+
+@dataclass
+class Evaluation:
+    """A solution with its score and the kernels that make it."""
+
+    solution: Solution
+    score: float
+    table: Table
+
+    @property
+    def seconds(self) -> float:
+        return sum(kernel.price.seconds for kernel in self.table.values())
+
+    @property
+    def bytes(self) -> float:
+        return sum(kernel.price.bytes for kernel in self.table.values())
+
+    @property
+    def signature(self) -> Any:
+        """What tells solutions apart for a person: the kind of each kernel and the bytes it moves."""
+        kernels = (kernel.price for kernel in self.table.values())
+        return tuple(sorted((price.kind, round(price.bytes / 1e4)) for price in kernels))

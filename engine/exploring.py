@@ -1,0 +1,71 @@
+"""Exploration with a toolchain: a program as values, and the candidates that rules, lowering and model find for it."""
+
+from __future__ import annotations
+
+import functools
+
+from ..codegen.materialise import materialise
+from ..codegen.target import Target
+from ..ir.diagnostic import UsageError
+from ..ir.program import Kernel
+from .compiler import Explore, Values
+from .egraph.candidate import Candidate
+from .egraph.explore import Exploration, Options
+from .egraph.export import Exported, export
+from .egraph.lowered import Lowering
+from .match.passes import run_pipeline
+from .toolchain import Toolchain
+
+
+def exploration(values: Values, tools: Toolchain, target: Target, options: Options | None = None) -> Exploration:
+    """The exploration of a program, not begun yet."""
+    chosen = options or Options()
+    return Exploration(
+        values.graph, tools.fusion, exported(tools, chosen.exact), target, lowering(tools, target), values.known,
+        values.origins, chosen,
+    )  # fmt: skip
+
+
+def explore(values: Values, tools: Toolchain, target: Target, options: Options | None = None) -> list[Candidate]:
+    """Different ways to compute a program on a device, best first; what the rules decide in their order is among them.
+
+    A tuner may go on from each: `candidate.plan()` is the program as kernels of Loop IR.
+    """
+    return exploration(values, tools, target, options).candidates()
+
+
+def chosen(tools: Toolchain, target: Target, options: Options | None = None, number: int = 1) -> Explore:
+    """What compile asks: the candidate of a number, counted from 1, the best. Raises UsageError where there is none."""
+
+    def choose(values: Values) -> Candidate:
+        wanted = options or Options(top=number)
+        found = explore(values, tools, target, wanted)
+        if not 0 < number <= len(found):
+            raise UsageError(f"there is no candidate {number}", notes=(f"{len(found)} were found",))
+        if found[number - 1].problem:
+            raise UsageError(f"candidate {number} cannot be lowered: {found[number - 1].problem}")
+        return found[number - 1]
+
+    return choose
+
+
+def exported(tools: Toolchain, exact: bool = False) -> Exported:
+    """The algebra of a toolchain as egglog text."""
+    return _kept(tools.rules.digest, exact, tools.equations)
+
+
+@functools.lru_cache(8)
+def _kept(digest: str, exact: bool, rules: tuple[object, ...]) -> Exported:
+    return export(rules, exact)  # type: ignore[arg-type]
+
+
+def lowering(tools: Toolchain, target: Target) -> Lowering:
+    """What makes kernels of loop nests, to see what they take."""
+
+    def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        for pipeline in ("loop", "tile"):
+            kernels = run_pipeline(tools.engine, tools.pipelines[pipeline], kernels, target, None, {})
+        made = tuple(materialise(kernel, target) for kernel in kernels)
+        return run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, None, {})
+
+    return Lowering(scheduled, target)

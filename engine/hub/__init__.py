@@ -1,0 +1,1 @@
+"""Whole models of the Hugging Face families: a configuration in, an artefact out, and a runner. README.md shows how."""

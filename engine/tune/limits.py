@@ -1,0 +1,59 @@
+"""What no launch of a target can be, told from Tile IR: a search drops it before anything is built."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...codegen.kernel import MAX_THREADS_PER_BLOCK
+from ...codegen.target import Target
+from ...ir.node import nodes
+from ...ir.tile import Tile
+from ..facts.schedule import registers
+from ..facts.shared import smem_left
+from ..match.compiled import Program
+from ..match.site import Site
+
+MOST_REGISTERS = 255  # of one thread
+SLACK = 16  # registers by which the estimate may be too high; beyond, every candidate that was assembled spilled
+REGISTER_GRAIN = 8
+
+
+def register_budget(tile: Tile, target: Target) -> int:
+    """The registers that the compiler may give to a thread: what the blocks that must fit together leave it."""
+    threads = -(-_extent(tile, "THREAD") // 32) * 32
+    share = target.registers // (threads * max(tile.resident, 1))
+    return min(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
+
+
+def predicted_registers(program: Program, number: int, target: Target) -> int:
+    """Registers of a thread, predicted from Tile IR; what assembled kernels take lies within about a third of it."""
+    site = Site(program, (number,), target)
+    tile: Any = site.tile
+    return min(registers(site, tile.axes, tile.body), register_budget(tile, target))
+
+
+def refusal(program: Program, target: Target) -> str | None:
+    """Why a program cannot be launched, or would spill its registers; None if nothing is known against it."""
+    return next((why for n in range(len(program)) if (why := _refusal(program, n, target)) is not None), None)
+
+
+def _refusal(program: Program, number: int, target: Target) -> str | None:
+    kernel, site = program[number], Site(program, (number,), target)
+    tile = next(iter(nodes(kernel, Tile)), None)
+    if tile is None:
+        return f"kernel `{kernel.name}` has no tile"
+    threads = _extent(tile, "THREAD")
+    if threads > MAX_THREADS_PER_BLOCK:
+        return f"{threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible"
+    left = smem_left(site)
+    if left < 0:
+        return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
+    wanted, budget = registers(site, tile.axes, tile.body), register_budget(tile, target)
+    if wanted > budget + SLACK:
+        return f"about {wanted} registers per thread; {budget} are possible"
+    return None
+
+
+def _extent(tile: Tile, role: str) -> int:
+    return math.prod(int(axis.extent) for axis in tile.axes if axis.role == role)

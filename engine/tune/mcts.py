@@ -1,0 +1,216 @@
+"""Monte-Carlo tree search for one player, over factored decisions.
+
+UCT (Kocsis and Szepesvari 2006) in its single-player form with a term for the spread of rewards (Schadd et al. 2008),
+progressive widening (Coulom 2007), the best reward passed upwards instead of the mean (one line is all that counts, as
+in Cazenave's nested search, 2009), and rollouts that follow the best schedule known. A level of the tree is
+skip-or-rule-at-a-site, or one parameter; where there is only one option there is no level.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from ..match.choices import Spot
+from .local import Hill
+from .moves import options, ordered, random_fill, random_token
+from .search import Proposal, Search, Tried
+from .space import DEFAULT, Fire, Genome, Slot, Space, State, Token
+
+Key = Any  # a Token without values, or a value
+
+
+class Node:
+    """A point of the tree. options: what can be done, best guesses first, None until somebody asks."""
+
+    __slots__ = ("best", "children", "closed", "options", "squares", "total", "visits")
+
+    def __init__(self) -> None:
+        self.children: dict[Key, Node] = {}
+        self.options: list[Key] | None = None
+        self.visits, self.total, self.squares, self.best = 0, 0.0, 0.0, 0.0
+        self.closed = False
+
+
+class FactoredTree(Search):
+    """Tree search alone; `mcts` goes on with hill climbing."""
+
+    name: ClassVar[str] = "mcts-tree"
+    exploration: ClassVar[float] = 0.3
+    spread: ClassVar[float] = 0.02
+    chance: ClassVar[float] = 0.15  # how often a rollout leaves the best schedule
+
+    def __init__(self, space: Space, dice: random.Random):
+        super().__init__(space, dice)
+        self.root = Node()
+        self._path: list[Node] = []
+        self._guide: Genome = {}
+        self._inside = True
+
+    # ---- propose
+    def propose(self, spent: float) -> Proposal | None:
+        if self.root.closed:
+            return None
+        self._path, self._guide, self._inside = [self.root], self.incumbent, True
+        start = self._level(range(len(self.space.starts)), lambda n: n)
+        candidate = self.space.walk(self._decide, start)
+        if self._inside:
+            self._path[-1].closed = True
+            self._close()
+        for node in self._path:  # counted before the score is known: other proposals go elsewhere meanwhile
+            node.visits += 1
+        return Proposal(candidate, tuple(self._path))
+
+    def _decide(self, state: State, slot: Slot) -> Token:
+        if not self._inside:
+            return self._rollout(state, slot)
+        found = self._level(options(self.space, state), self._name)
+        if isinstance(found, Spot):
+            return self._values(state, slot, found)
+        return found  # type: ignore[no-any-return]
+
+    def _values(self, state: State, slot: Slot, spot: Spot) -> Token:
+        """One value after the other, in the tree and then beyond it."""
+        wanted = self._wanted(slot, spot)
+        found: Spot | None = spot
+        while found is not None and found.open is not None:
+            values = ordered(self.space, found, wanted.get(found.open.name))
+            if self._inside:
+                value = self._level(values, self.space.plain)
+                found = self._legal(found.choose(value))
+            elif self.dice.random() < self.chance:
+                return random_fill(self.space, found, self.dice) or DEFAULT
+            else:
+                found = next((made for made in map(found.choose, values) if made is not None), None)
+        return DEFAULT if found is None else self.space.token(found)
+
+    def _wanted(self, slot: Slot, spot: Spot) -> dict[str, Any]:
+        """The values that the best schedule has for this rule at this site."""
+        token = self._guide.get(slot)
+        same = isinstance(token, Fire) and (token.rule, token.where) == (spot.rule, spot.where)
+        return dict(token.values) if same else {}  # type: ignore[union-attr]
+
+    def _legal(self, found: Spot | None) -> Spot | None:
+        if found is None:  # a guard refuses the value: nobody comes here again
+            self._path[-1].closed = True
+            self._close()
+            self._inside = False
+        return found
+
+    def _rollout(self, state: State, slot: Slot) -> Token:
+        if self.dice.random() < self.chance:
+            return random_token(self.space, state, self.dice)
+        return self._guide.get(slot, DEFAULT)
+
+    # ---- the tree
+    @staticmethod
+    def _name(option: Token | Spot) -> Key:
+        return (option.rule, option.where) if isinstance(option, Spot) else option
+
+    def _level(self, found: Sequence[Any], name: Callable[[Any], Key]) -> Any:
+        """One of the options: a new child while there are few, else the most promising one."""
+        if len(found) == 1:
+            return found[0]
+        node = self._path[-1]
+        named = {name(option): option for option in found}
+        if node.options is None:
+            node.options = list(named)
+        key = self._new(node) or self._promising(node)
+        if key not in named:  # what is forbidden now was there before: a default reached from elsewhere
+            key = next(iter(named))
+        if key not in node.children:
+            node.children[key] = Node()
+            self._inside = False
+        self._path.append(node.children[key])
+        return named[key]
+
+    def _new(self, node: Node) -> Key | None:
+        assert node.options is not None
+        allowed = math.ceil(2 * math.sqrt(node.visits + 1))
+        enough = len(node.children) >= min(allowed, len(node.options))
+        if enough and any(not child.closed for child in node.children.values()):
+            return None
+        return next((key for key in node.options if key not in node.children), None)
+
+    def _promising(self, node: Node) -> Key:
+        open_ = [(key, child) for key, child in node.children.items() if not child.closed]
+        return max(open_ or node.children.items(), key=lambda pair: self.worth(node, pair[1]))[0]
+
+    def worth(self, node: Node, child: Node) -> float:
+        """Upper confidence: its best reward, what it may hide, and how much its rewards differ."""
+        visits = max(child.visits, 1)
+        explore = self.exploration * math.sqrt(math.log(max(node.visits, 2)) / visits)
+        variance = max(child.squares / visits - (child.total / visits) ** 2, 0.0)
+        return self.value(child) + explore + math.sqrt(variance + self.spread / visits)
+
+    def value(self, child: Node) -> float:
+        return child.best
+
+    def _close(self) -> None:
+        """Exhausted subtrees are not entered again."""
+        for node in reversed(self._path[:-1]):
+            if node.options is None or len(node.children) < len(node.options):
+                return
+            if not all(child.closed for child in node.children.values()):
+                return
+            node.closed = True
+
+    # ---- observe
+    def observe(self, tried: Tried) -> None:
+        super().observe(tried)
+        for node in tried.proposal.memo or ():
+            node.total += tried.reward
+            node.squares += tried.reward**2
+            node.best = max(node.best, tried.reward)
+
+
+class TreeThenHill(Search):
+    """Tree search for the first quarter of the budget, then hill climbing from its best."""
+
+    name: ClassVar[str] = "mcts"
+    share: ClassVar[float] = 0.25
+
+    def __init__(self, space: Space, dice: random.Random):
+        super().__init__(space, dice)
+        self.tree, self.hill = FactoredTree(space, dice), Hill(space, dice)
+
+    def propose(self, spent: float) -> Proposal | None:
+        found = self.tree.propose(spent) if spent < self.share else None
+        return found or self.hill.propose(spent)
+
+    def observe(self, tried: Tried) -> None:
+        super().observe(tried)
+        self.hill.observe(tried)
+        self.tree.observe(tried)
+
+
+class PlainTree(FactoredTree):
+    """Single-player MCTS as published (Schadd et al. 2008): mean rewards, random rollouts.
+
+    A decision with all its values is one child.
+    """
+
+    name: ClassVar[str] = "mcts-plain"
+
+    def _decide(self, state: State, slot: Slot) -> Token:
+        if not self._inside:
+            return random_token(self.space, state, self.dice)
+        return self._level(self._joint(state), lambda token: token)  # type: ignore[no-any-return]
+
+    def _joint(self, state: State) -> list[Token]:
+        found: list[Token] = []
+        for option in options(self.space, state):
+            found += self._all(option) if isinstance(option, Spot) else [option]
+        self.dice.shuffle(found)
+        return found
+
+    def _all(self, spot: Spot) -> list[Token]:
+        if spot.open is None:
+            return [self.space.token(spot)]
+        made = (spot.choose(value) for value in spot.open.values)
+        return [token for one in made if one is not None for token in self._all(one)]
+
+    def value(self, child: Node) -> float:
+        return child.total / max(child.visits, 1)

@@ -1,0 +1,179 @@
+"""One search, run: candidates are proposed, held against the limits and scored, until the budget ends."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from .exhaustive import Exhaustive
+from .limits import refusal
+from .local import Evolution, Hill, Random
+from .mcts import FactoredTree, PlainTree, TreeThenHill
+from .protocol import Attempt, Evaluator, Score
+from .search import Proposal, Search, Tried, reward
+from .space import Candidate, Space
+
+SEARCHES: dict[str, type[Search]] = {
+    search.name: search for search in (TreeThenHill, Hill, FactoredTree, Evolution, Random, PlainTree, Exhaustive)
+}
+DEFAULT_SEARCH = TreeThenHill.name
+SCORES_KEPT = 50_000  # programs whose score is remembered
+REPEATS = 20  # tries per program after which a space counts as used up
+REPORTED = 50  # attempts that are handed on at once
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: tries, distinct programs, seconds, and programs without an improvement. None: no such limit."""
+
+    tries: int | None = None
+    programs: int | None = None
+    seconds: float | None = None
+    patience: int | None = None
+
+
+@dataclass
+class Run:
+    """What a search has found so far. best: (seconds, candidate); curve: (try, programs, seconds) of every improvement.
+
+    pruned: refused by the limits before anything was built; failed: refused or wrong later; again: known programs.
+    """
+
+    search: Search
+    default: Score
+    tries: int = 0
+    programs: int = 0
+    pruned: int = 0
+    failed: int = 0
+    again: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    best: tuple[float, Candidate] | None = None
+    curve: list[tuple[int, int, float]] = field(default_factory=list)
+    since: int = 0  # programs since the last improvement
+
+    @property
+    def gain(self) -> float:
+        """Default over best, in time; 1 where nothing is known."""
+        known = self.best is not None and self.default.seconds is not None
+        return self.default.seconds / self.best[0] if known else 1.0  # type: ignore[operator,index]
+
+
+Heard = Callable[[Run, Tried], None]
+
+
+@dataclass
+class Runner:
+    """Runs one search over one space. ahead: proposals that are evaluated at the same time, by the pool.
+
+    avoid: programs that are known to be wrong.
+    """
+
+    space: Space
+    evaluator: Evaluator
+    search: str
+    seed: int
+    budget: Budget
+    heard: Heard = lambda run, tried: None
+    record: Callable[[list[Attempt]], None] = lambda attempts: None
+    pool: Executor | None = None
+    ahead: int = 1
+    avoid: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._scores: OrderedDict[str, Score] = OrderedDict()
+        self._attempts: list[Attempt] = []
+        self._began = time.monotonic()
+
+    def run(self) -> Run:
+        """Search until the budget ends. Ctrl-C ends it too: what was found is kept."""
+        search = SEARCHES[self.search](self.space, random.Random(self.seed))
+        first = Proposal(self.space.default())
+        score = self._score(first.candidate)
+        run = Run(search, score)
+        try:
+            self._hear(run, first, score)
+            while not self._spent(run) >= 1.0 and self._round(run):
+                pass
+        except KeyboardInterrupt:
+            run.interrupted = True
+        run.seconds = time.monotonic() - self._began
+        self._hand_on(0)
+        return run
+
+    def _round(self, run: Run) -> bool:
+        """Some proposals, evaluated together; False when the search has no more."""
+        proposals = list(self._proposals(run))
+        if self.pool is None:
+            scores = map(self._score, (proposal.candidate for proposal in proposals))
+        else:
+            scores = self.pool.map(self._score, [proposal.candidate for proposal in proposals])
+        for proposal, score in zip(proposals, scores, strict=True):
+            self._hear(run, proposal, score)
+        return bool(proposals)
+
+    def _proposals(self, run: Run) -> Iterator[Proposal]:
+        for _ in range(self.ahead):
+            proposal = run.search.propose(self._spent(run))
+            if proposal is None:
+                return
+            yield proposal
+
+    def _score(self, candidate: Candidate) -> Score:
+        known = self._scores.get(candidate.key)
+        if known is not None:
+            return known
+        if candidate.key in self.avoid:
+            return Score(None, self.evaluator.basis, "wrong", "known to be wrong")
+        why = refusal(candidate.tile, candidate.target)
+        return Score(None, self.evaluator.basis, "refused", why) if why else self.evaluator(candidate)
+
+    def _hear(self, run: Run, proposal: Proposal, score: Score) -> None:
+        candidate, key = proposal.candidate, proposal.candidate.key
+        run.tries += 1
+        if key in self._scores:
+            run.again += 1
+            self._scores.move_to_end(key)
+        else:
+            run.programs += 1
+            run.since += 1
+            self._remember(key, score)
+            run.pruned += score.status == "refused"
+            run.failed += score.status not in ("ok", "refused")
+            name, seed = run.search.name, self.seed
+            self._attempts.append(Attempt(candidate.schedule, key, score, name, seed, run.tries))
+        if score.seconds is not None and (run.best is None or score.seconds < run.best[0]):
+            run.best, run.since = (score.seconds, candidate), 0
+            run.curve.append((run.tries, run.programs, score.seconds))
+        tried = Tried(proposal, score, reward(score, run.default.seconds))
+        run.search.observe(tried)
+        self._hand_on(REPORTED)
+        self.heard(run, tried)
+
+    def _remember(self, key: str, score: Score) -> None:
+        self._scores[key] = score
+        if len(self._scores) > SCORES_KEPT:
+            self._scores.popitem(last=False)
+
+    def _hand_on(self, least: int) -> None:
+        if len(self._attempts) > least:
+            self.record(self._attempts)
+            self._attempts = []
+
+    def _spent(self, run: Run) -> float:
+        """The share of the budget that is used up."""
+        limits, elapsed = self.budget, time.monotonic() - self._began
+        shares = [
+            run.tries / limits.tries if limits.tries is not None else 0.0,
+            run.programs / limits.programs if limits.programs is not None else 0.0,
+            elapsed / limits.seconds if limits.seconds is not None else 0.0,
+        ]
+        if limits.patience is not None and run.since >= limits.patience:
+            return 1.0
+        if limits.programs is not None and run.tries >= REPEATS * limits.programs:
+            return 1.0
+        return max(shares)

@@ -1,0 +1,44 @@
+"""How long the sixteen schedule transforms are: lines of rule text, without examples and blank lines.
+
+python examples/benches/rule_lines.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dplc
+
+FOLDER = Path(dplc.__file__).parent / "rules" / "tile"
+
+
+def rules_of(path: Path) -> Iterator[list[str]]:
+    """The lines of each rule of a file: documentation, pattern, clauses, template."""
+    lines: list[str] = []
+    in_example = False
+    for line in (*path.read_text().splitlines(), "##"):
+        if line.startswith(("##", "@", "rule ")) and in_example:
+            yield lines
+            lines, in_example = [], False
+        in_example = in_example or line.startswith("example ")
+        if line.strip() and not in_example:
+            lines.append(line)
+    if len(lines) > 1:
+        yield lines[:-1]  # without the mark of the end
+
+
+def main() -> None:
+    """Print the table."""
+    total, longest = 0, 0
+    print("| file | rules | lines | longest rule |\n|---|---|---|---|")
+    for path in sorted(FOLDER.glob("0[01]*.rw"))[1:17]:
+        found = list(rules_of(path))
+        counts = [len(lines) for lines in found]
+        total, longest = total + sum(counts), max(longest, *counts)
+        print(f"| `{path.name}` | {len(found)} | {sum(counts)} | {max(counts)} |")
+    print(f"| all sixteen | | {total} | {longest} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Schedules for tests: first legal choices, and choices by dice, written down as a search would."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import torch
+
+from dplc.codegen.target import Target, target
+from dplc.engine.compiler import Stopwatch, cut_into_kernels
+from dplc.engine.front.capture import capture
+from dplc.engine.match.choices import choices
+from dplc.engine.toolchain import Toolchain
+from dplc.engine.tune.protocol import Decision, Schedule
+from dplc.engine.tune.schedule import decision, numbers_of, untiled
+from dplc.engine.tune.space import Space, Start
+from dplc.ir.program import Kernel
+
+H200 = target("h200")
+
+
+def loops(tools: Toolchain, function: Any, *shapes: tuple[int, ...], machine: Target = H200) -> tuple[Kernel, ...]:
+    """The kernels of a function in Loop IR."""
+    captured = capture(function, [torch.randn(shape) for shape in shapes])
+    return cut_into_kernels(captured, tools, machine, None, Stopwatch())[2].kernels
+
+
+def written_down(
+    tools: Toolchain, kernel: Kernel, seed: int | None = None, machine: Target = H200
+) -> tuple[Schedule, tuple[Kernel, ...]]:
+    """A schedule and what it makes: the first legal choice of most passes; with a seed, any choice of some of them."""
+    dice = random.Random(seed)
+    program: tuple[Kernel, ...] = (kernel,)
+    numbers = numbers_of(program)
+    out: list[Decision] = []
+    for step in tools.pipelines["tile"]:
+        if untiled(program):
+            program = tools.engine.fire(step, program, machine)
+        if step.label in ("split_matmul_k", "slice_matmul_k") and seed is None:
+            continue
+        found = list(itertools.islice(choices(tools.engine, step, program, machine, step.parameters), 12))
+        if not found or (seed is not None and dice.random() < 0.3):
+            continue
+        choice = found[0] if seed is None else dice.choice(found)
+        made = choice.apply()
+        if made != program:
+            out.append(decision(step, choice, numbers))
+            program = made
+    return tuple(out), program
+
+
+def default_schedule(tools: Toolchain, kernel: Kernel, machine: Target = H200) -> tuple[Schedule, tuple[Kernel, ...]]:
+    """The default order, firing by firing."""
+    candidate = Space(tools, (Start((kernel,)),), machine).default()
+    return candidate.schedule, candidate.tile

@@ -1,0 +1,197 @@
+"""What may happen to a store: killed writers, two at once, a full disk, damage, other versions. Nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from entries import OTHER, key, tuned
+
+from dplc.engine.tune import schema
+from dplc.engine.tune.exchange import import_lines
+from dplc.engine.tune.protocol import Attempt, Score
+from dplc.engine.tune.store import Store, open_store
+
+HERE = Path(__file__).parent
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from entries import key, tuned
+from dplc.engine.tune.store import open_store
+store = open_store(Path(sys.argv[1]))
+for number in range(int(sys.argv[3]), int(sys.argv[4])):
+    assert store.put(key(number), tuned())
+    print(number, flush=True)
+store.close()
+"""
+
+
+def writer(path: Path, first: int, last: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(path), str(HERE), str(first), str(last)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(path: Path) -> tuple[Store, list[str]]:
+    lines: list[str] = []
+    return Store(path, None, lines.append, patience=0.2), lines
+
+
+def test_killed_writers_lose_nothing_that_was_said_to_be_kept(tmp_path: Path) -> None:
+    path, dice, kept = tmp_path / "t.sqlite", random.Random(0), []
+    writers = [writer(path, n * 100_000, (n + 1) * 100_000) for n in range(3)]
+    for one in writers:
+        assert one.stdout is not None and one.stdout.readline()  # it writes
+    for one in writers:
+        time.sleep(dice.random() * 0.1)
+        one.send_signal(signal.SIGKILL)
+    for n, one in enumerate(writers):
+        printed = one.communicate()[0].splitlines()
+        kept += [n * 100_000, *(int(line) for line in printed if line)]
+    store, lines = told(path)
+    found = {entry.kernel for entry in store.select()}
+    assert found >= {f"kernel{number}" for number in kept[:-1]} and len(kept) > 3
+    assert store.put(key(7_000_000), tuned()) and not lines
+    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_two_tuners_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    writers = [writer(path, 0, 150), writer(path, 150, 300)]
+    for one in writers:
+        _, err = one.communicate(timeout=60)
+        assert one.returncode == 0, err
+    assert len(open_store(path).select()) == 300
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The search goes on, one line says why, and what was found is in a file at the end or saved when there is room."""
+    path = tmp_path / "t.sqlite"
+    store, lines = told(path)
+    assert store.put(key(0), tuned())
+    assert store._connection is not None
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    big: Any = {"filler": "x" * 20_000}
+    for number in range(1, 6):
+        assert store.put(key(number), tuned(details=big))
+        assert store.get(key(number)) == tuned(details=big)  # out of memory
+    store.record(key(), [Attempt(OTHER, "p", Score(1.0, "predicted", details=big), "hill", 0, 1)])
+    assert not store.put(key(1), tuned(2e-5))
+    assert store.put(key(1), tuned(1e-6, details=big))
+    assert len(lines) == 1 and "the disk is full" in lines[0] and str(path) in lines[0]
+    store.close()
+    (file,) = tmp_path.glob("*.unsaved-*.jsonl")
+    assert str(file) in lines[-1] and "5 schedules" in lines[-1]
+    assert {entry.kernel: entry.seconds for entry in import_lines(file)} == {
+        "kernel1": 1e-6, **{f"kernel{n}": 1e-5 for n in range(2, 6)},
+    }  # fmt: skip
+    assert open_store(path).get(key(0)) == tuned()
+
+
+def test_room_again(tmp_path: Path) -> None:
+    store, lines = told(tmp_path / "t.sqlite")
+    assert store._connection is not None
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    store.put(key(1), tuned(details={"filler": "x" * 20_000}))
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    store.put(key(2), tuned())
+    store.close()
+    assert len(open_store(store.path).select()) == 2
+    assert len(lines) == 1 and not list(tmp_path.glob("*.unsaved-*"))
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(b"this is no database " * 500)
+
+
+def cut_off(path: Path) -> None:
+    with open_store(path) as store:
+        for number in range(40):
+            store.put(key(number), tuned())
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + bytes(len(data) - 4096))
+
+
+def of_something_else(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE songs (title TEXT)")
+
+
+def newer(path: Path) -> None:
+    open_store(path).close()
+    with sqlite3.connect(path) as later:
+        later.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (damaged, "damaged"),
+        (cut_off, "damaged"),
+        (of_something_else, "something else"),
+        (newer, f"version {schema.VERSION + 1}"),
+        (a_folder, "unable to open"),
+    ],
+)
+def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Any, said: str) -> None:
+    path = tmp_path / "t.sqlite"
+    make(path)
+    before = path.read_bytes() if path.is_file() else b""
+    store, lines = told(path)
+    assert store.get(key(99)) is None
+    assert store.put(key(99), tuned())
+    assert store.get(key(99)) == tuned()
+    store.record(key(99), [])
+    store.close()
+    assert len(lines) == 2, lines
+    assert said in lines[0] and "going on without it" in lines[0]
+    (file,) = tmp_path.glob("*.unsaved-*.jsonl")
+    assert [entry.kernel for entry in import_lines(file)] == ["kernel99"]
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_an_earlier_store_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.sqlite"
+    with monkeypatch.context() as earlier:
+        earlier.setattr(schema, "STEPS", schema.STEPS[:1])
+        earlier.setattr(schema, "VERSION", 1)
+        with open_store(path) as store:
+            assert store.put(key(), tuned())
+    with open_store(path) as store:
+        assert store.get(key()) == tuned()
+        store.record(key(), [Attempt(OTHER, "p", Score(1.0, "predicted"), "hill", 0, 1)])
+        assert store.counts()["attempts"] == 1
+
+
+def test_a_row_that_somebody_wrote(tmp_path: Path) -> None:
+    """Data, never code: what does not decode is an error of the store."""
+    path = tmp_path / "t.sqlite"
+    with open_store(path) as store:
+        store.put(key(), tuned())
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE entries SET schedule = '[{\"step\": 3}]'")
+    store, lines = told(path)
+    assert store.get(key()) is None
+    assert len(lines) == 1 and "step" in lines[0]
+
+
+def test_no_place_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "absent"))
+    store, lines = told(tmp_path / "file" / "t.sqlite")
+    store.put(key(), tuned())
+    store.close()
+    assert lines[-1] == "warning: 1 schedules could not be saved anywhere"
