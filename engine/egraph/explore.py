@@ -25,13 +25,13 @@ from .export import Exported
 from .graph import as_written
 from .lowered import Lowering
 from .permissions import Permissions
-from .problem import Problem, Reader
+from .problem import Problem, Reader, TooLarge
 from .rebuild import Rebuilder, Rebuilt
 from .regions import Cutting, Region
+from .trial import Trial
 from .saturate import Budget, available, saturate
 from .search import Effort, Search
 from .solution import Evaluation, Extraction
-from .trial import Trial
 
 HINT = 'fusion explores with egglog, which is not here: pip install "dplc[explore]"'
 

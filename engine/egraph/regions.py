@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.functions import FUNCTIONS
-from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, TensorGraph, Term, operands
+from ...ir.tensor import Case, Const, Elementwise, Index, Input, Reduce, Remap, TensorGraph, Term, operands
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import is_renaming
 

@@ -152,9 +152,7 @@ def text_of(problem: Problem) -> str:
         source = image = 0
         for axis, mask in form.images:
             source, image = source | axis, image | mask
-        out.append(
-            f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})"
-        )
+        out.append(f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})")
     for pack in problem.packs:
         out += [f"(packed $t{weight} $t{pack.whole} {slice_})" for weight, slice_ in pack.parts]
     return "\n".join(out)
