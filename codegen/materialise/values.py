@@ -106,7 +106,7 @@ def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
 
 
 def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
-    """Nothing to do: where an accumulator starts is decided by who mentions it, a slab gets memory when first asked for."""
+    """Nothing: who mentions an accumulator decides where it starts, and a slab gets memory when first asked for."""
     return ()
 
 

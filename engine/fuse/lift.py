@@ -97,6 +97,23 @@ class Lift:
                 rank += 1
                 self.groups.setdefault(common_key(term), []).append(term)
             self.rank[term] = rank
+        self.deeper = self._deeper(order)
+
+    def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
+        """The axes under which folds are computed, and what needs them: those of one key share their loop, so each stands
+        where the last of them can be computed."""
+        found: dict[Any, tuple[Axis, ...]] = {}
+        for term in order:
+            if self._buffer(term) is not None:
+                continue
+            if term.__class__ is Fold:
+                together = self.groups[common_key(term)]
+                found[term] = tuple(dict.fromkeys(axis for other in together for axis in axes(other)))
+            elif any(operand in found for operand in operands(term)):
+                below = dict.fromkeys(axis for x in operands(term) for axis in found.get(x, axes(x)))
+                own = term.over if term.__class__ is Reduce else ()
+                found[term] = tuple(axis for axis in below if axis not in own)
+        return found
 
     # ---- what is read from memory
     def _buffer(self, term: Any) -> Buffer | None:
@@ -193,8 +210,10 @@ class Lift:
         bound = axes(term)
         if self._buffer(term) is not None:
             bound = tuple(axis for axis in bound if axis in self.buffers[term].loops)
-        if term.__class__ is Fold:  # folds of one key share their loop, where the last of them can be computed
-            bound = tuple(axis for other in self._together(term, stack) for axis in axes(other))
+        deeper = self.deeper.get(term)
+        if deeper is not None:
+            there = {block.axis for block in stack}
+            bound = tuple(axis for axis in deeper if axis in there)
         here = max((self._depth(axis, stack) for axis in bound), default=0)
         known = stack[here].memo.get(term)
         if known is not None or guard is True:

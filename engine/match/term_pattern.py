@@ -65,8 +65,8 @@ class Patterns:
         self.lines: list[str] = []
         self.depth = 1
         self.scope: dict[str, Any] = {
-            "Const": Const, "Elementwise": Elementwise, "Reduce": Reduce, "Fold": Fold, "Remap": Remap, "Case": Case, "Index": Index,
-            "Mat": Mat,
+            "Const": Const, "Elementwise": Elementwise, "Reduce": Reduce, "Fold": Fold, "Remap": Remap, "Case": Case,
+            "Index": Index, "Mat": Mat,
         }  # fmt: skip
         self.bound: dict[str, str] = {}
         self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, terms, map, expr

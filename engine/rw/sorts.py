@@ -42,8 +42,8 @@ class Sort(NamedTuple):
 READABLE = {
     "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
     "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
-    "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "monoid": "a monoid", "dtype": "a dtype",
-    "any": "anything", "value": "a value", "splice": "statements", "target": "the target",
+    "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype",
+    "monoid": "a monoid", "any": "anything", "value": "a value", "splice": "statements", "target": "the target",
     "index": "an axis or a number",
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")

@@ -160,25 +160,21 @@ class _Meaning:
         return Value(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
 
     def _fold(self, term: Fold) -> Value:
+        """A part of a tuple reduction: its operands with what is folded in front, lifted and combined."""
         monoid, part = of_part(term.part)
         kept = axes(term)
-        order = (*kept, *term.over)
-        read = monoid.reads(part)
-        values = [
-            self.operand(x, order) if n in read else Value(np.zeros(()))
-            for n, x in zip(monoid.operands, term.args, strict=True)
-        ]
-        shape = [math.prod(a.extent for a in term.over), *(a.extent for a in kept)]
-        lanes = [
-            np.moveaxis(_full(v.data, order).reshape(*shape[1:], shape[0]), -1, 0) if v.data.shape else v.data
-            for v in values
-        ]
-        folded = fold_tuples(monoid, lanes, shape[0])[monoid.parts.index(part)]
-        bad = _any(*(v.bad for v in values))
-        swept = tuple(range(len(kept), len(order)))
-        return Value(
-            _full(np.asarray(folded), kept), None if bad is None else np.asarray(np.any(_full(bad, order), axis=swept))
-        )
+        order, read = (*kept, *term.over), monoid.reads(part)
+        count = math.prod(a.extent for a in term.over)
+        lanes, bad = [], []
+        for name, x in zip(monoid.operands, term.args, strict=True):
+            value = self.operand(x, order) if name in read else Value(np.zeros(()))
+            bad.append(value.bad)
+            flat = _full(value.data, order).reshape(*(a.extent for a in kept), count)
+            lanes.append(np.moveaxis(flat, -1, 0))
+        folded = fold_tuples(monoid, lanes, count)[monoid.parts.index(part)]
+        outside, swept = _any(*bad), tuple(range(len(kept), len(order)))
+        poison = None if outside is None else np.asarray(np.any(_full(outside, order), axis=swept))
+        return Value(_full(np.asarray(folded), kept), poison)
 
     def _case(self, term: Case) -> Value:
         order = axes(term)
