@@ -146,6 +146,12 @@ def staged(site: Any, body: Block) -> bool:
     return bool(summary(body).stages)
 
 
+@fact("makes(run, name) -> bool", TILE)
+def makes(site: Any, body: Block, name: Var) -> bool:
+    """Whether a run defines a value at its top."""
+    return any(defines(stmt) == name.name for stmt in body)
+
+
 @fact("reads(any, name) -> int", TILE)
 def reads(site: Any, body: Any, name: Var) -> int:
     """How often a run mentions a value, or loads from a buffer."""
