@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .engine.api import Compiled, Rules, compile
+    from .engine.hub.face import Model, compile_model, load_model
     from .ir.diagnostic import DplcError
 
 __version__ = "0.1.0"
-__all__ = ["Compiled", "DplcError", "Rules", "__version__", "compile"]
+__all__ = ["Compiled", "DplcError", "Model", "Rules", "__version__", "compile", "compile_model", "load_model"]
 
-_HOME = {"compile": "engine.api", "Rules": "engine.api", "Compiled": "engine.api", "DplcError": "ir.diagnostic"}
+_HOME = {
+    **dict.fromkeys(("compile", "Rules", "Compiled"), "engine.api"),
+    **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.hub.face"),
+    "DplcError": "ir.diagnostic",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ __all__ = [
     "build_host",
     "build_runtime",
     "device_text",
+    "emulator_sources",
     "host_text",
 ]
 
@@ -109,7 +110,7 @@ def build_host(text: str, checked: bool = False) -> Path:
         except CompilerFailure as failure:
             raise _rejected(text, "the emulator", failure) from failure
 
-    return cached("host", [text, *_headers(), program_identity(compiler), *flags], ".so", build)
+    return cached("host", [text, *emulator_sources(), program_identity(compiler), *flags], ".so", build)
 
 
 def _kernel_flags(compiler: str, checked: bool) -> tuple[str, ...]:
@@ -132,7 +133,7 @@ def build_runtime(extra_flags: Sequence[str] = ()) -> Path:
                 what, diagnose(str(failure), {}), f"{compiler} must know C++17; {FIX_NO_HOST}"
             ) from failure
 
-    return cached("runtime", [*_headers(), program_identity(compiler), *flags], ".so", build)
+    return cached("runtime", [*emulator_sources(), program_identity(compiler), *flags], ".so", build)
 
 
 def _host_compiler() -> str:
@@ -144,7 +145,7 @@ def _host_compiler() -> str:
 
 
 @lru_cache(maxsize=1)
-def _headers() -> tuple[str, ...]:
+def emulator_sources() -> tuple[str, ...]:
     """All that a kernel includes, and the runtime's sources: they decide a build as much as its own text does."""
     files = sorted([*HEADERS.glob("*.cuh"), *EMULATOR.glob("*.cuh"), *EMULATOR.glob("*.cpp")])
     return tuple(part for file in files for part in (file.name, file.read_text()))
@@ -164,7 +165,7 @@ def build_device(text: str, target: str) -> bytes:
     def build(product: Path) -> None:
         product.write_bytes(_compile(text, target)[0])
 
-    return cached("cubin", [text, *_headers(), identity, target], ".cubin", build).read_bytes()
+    return cached("cubin", [text, *emulator_sources(), identity, target], ".cubin", build).read_bytes()
 
 
 @dataclass(frozen=True)

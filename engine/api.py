@@ -152,7 +152,7 @@ def compile(
     be compiled.
     """
     chosen = choose_device(device)
-    tools = _tools(rules, settings)
+    tools = tools_of(rules, settings)
     machine = target if isinstance(target, Target) else find_target(target or default_target_name(chosen))
     start = time.perf_counter()
     captured = capture(function, example_inputs)
@@ -162,7 +162,8 @@ def compile(
     return Compiled(compilation, chosen, function)
 
 
-def _tools(rules: RuleSource, settings: Settings | None) -> Toolchain:
+def tools_of(rules: RuleSource, settings: Settings | None) -> Toolchain:
+    """The toolchain of what a caller gave. Raises DplcError for rules that do not check."""
     if isinstance(rules, Rules):
         return toolchain(rules.rules, settings)
     return toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)

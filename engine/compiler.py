@@ -21,6 +21,7 @@ from .egraph.candidate import Candidate, Prepared
 from .front.capture import Capture, check_extents
 from .front.constants import fold
 from .front.lower import lower
+from .fuse.commute import commute
 from .fuse.kernels import Plan, compile_graph
 from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
@@ -172,9 +173,12 @@ def cut_into_kernels(
     """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
     values = values_of(captured, tools, target, trace, watch)
     with watch.stage("fusion"):
-        plan = compile_graph(values.graph, tools.fusion, target, values.origins, values.results)
-        trace_fusion(trace, plan, values.graph, tools.fusion.rules)
-    return values.captured, values.graph, plan
+        evidence = Evidence() if trace is not None else None
+        graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
+        trace_algebra(trace, evidence, values.graph, graph)
+        plan = compile_graph(graph, tools.fusion, target, values.origins, values.results)
+        trace_fusion(trace, plan, graph, tools.fusion.rules)
+    return values.captured, graph, plan
 
 
 def schedule(

@@ -110,9 +110,8 @@ class CheckingExecutor(EmulatorExecutor):
         checked = load((kernel,), True)
         for order in self.orders:
             fresh = {param.name: _own(param, buffers[param.name]) for param in kernel.params}
-            counted = False
             try:
-                options = replace(self._options, checked=True, counted=counted, blocks=chosen, order=order)
+                options = replace(self._options, checked=True, counted=not sites, blocks=chosen, order=order)
                 costs = checked.launch(kernel, fresh, options)
                 sites = sites or costs
                 written[order] = {p.name: fresh[p.name].array.copy() for p in kernel.params if p.role == "out"}
@@ -127,6 +126,37 @@ class CheckingExecutor(EmulatorExecutor):
             for order, arrays in written.items():
                 findings += _differences(kernel, order, arrays, buffers)
             self.launches.append(CheckedLaunch(kernel, chosen, sites, _distinct(findings)))
+
+
+class WholeExecutor(EmulatorExecutor):
+    """Runs programs in checked mode alone: every block, under several orders of threads, costs not counted.
+
+    What the first order leaves is what follows. Raises EmulatorError for the first finding.
+    """
+
+    def __init__(self, orders: tuple[int, ...] = ORDERS) -> None:
+        super().__init__(checked=True)
+        self._orders = orders
+
+    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
+        first, *others = (replace(self._options, order=order) for order in self._orders)
+        kernels.launch(kernel, buffers, first)
+        for options in others:
+            again = {param.name: _own(param, buffers[param.name]) for param in kernel.params}
+            kernels.launch(kernel, again, options)
+            for param in kernel.params:
+                if param.role == "out":
+                    _same(kernel, options.order, param.name, buffers[param.name].array, again[param.name].array)
+
+
+def _same(
+    kernel: CudaKernel, order: int, name: str, first: npt.NDArray[np.generic], again: npt.NDArray[np.generic]
+) -> None:
+    different = int((_bytes(first) != _bytes(again)).any(axis=1).sum())
+    if different:
+        raise EmulatorError(
+            f"kernel `{kernel.name}` gives other values for {different} elements of `{name}`: order {order}"
+        )
 
 
 def _own(param: KernelParam, buffer: DeviceBuffer) -> DeviceBuffer:

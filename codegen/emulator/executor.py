@@ -17,14 +17,14 @@ class EmulatorExecutor:
     """Runs programs on the CPU, on copies of the arrays it is given.
 
     `notes` says, for the latest run, which arrays could not have been used in place on a GPU. `checked` looks at every
-    access of every kernel (about a hundred times slower). `arena` puts temporaries where the program's arena says, as a
+    access of every kernel (about ten times slower). `arena` puts temporaries where the program's arena says, as a
     GPU does; else each has memory of its own with guards around it, which finds more.
     """
 
     device = "emulator"
 
     def __init__(self, workers: int | None = None, checked: bool = False, arena: bool = False) -> None:
-        self._options = LaunchOptions(workers=workers, checked=checked)
+        self._options = LaunchOptions(workers=workers, checked=checked, counted=False)
         self._arena = arena
         self.notes: tuple[str, ...] = ()
 

@@ -44,25 +44,25 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
-    """A store, converted to what the buffer's dtype is computed in; the last rounding is the store's."""
-    dtype, stage = dtype_of_buffer(low, stmt.buf), low.stages.get(stmt.buf)
+    """A store to a buffer or a slab, converted to what its dtype is computed in; the last rounding is the store's."""
+    stage, dtype = low.stages.get(stmt.buf), dtype_of_buffer(low, stmt.buf)
     converts = isinstance(stmt.val, Node) and low.dtype(stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
-    element, idx = element_of(low, stmt), stmt.idx
+    idx, element = stmt.idx, element_of(low, stmt)
     vector = vector_axis(low, stmt.buf, element, low.axes_of(stmt.idx, at.bound))
     if vector is None:
         values: tuple[Expr, ...] = (low.read(val),)
     else:
-        element, idx = low.tidy(substitute(element, {vector: 0})), substitute(idx, {vector: 0})
+        idx, element = substitute(idx, {vector: 0}), low.tidy(substitute(element, {vector: 0}))
         values = tuple(low.read(val, {vector: lane}) for lane in range(low.vectors[vector]))
-    to = slab_address(low, stage, idx, f"{stmt.buf}_wr") if stage else global_address(low, stmt.buf, element)
-    store = StoreTo(dtype, to, values)
+    address = slab_address(low, stage, idx, f"{stmt.buf}_wr") if stage else global_address(low, stmt.buf, element)
+    store = StoreTo(dtype, address, values)
     axes = low.axes_of((stmt.idx, val), at.bound)
     return low.nest(tuple(axis for axis in axes if axis != vector), (store,))
 
 
 def element_of(low: Lowering, stmt: Load | Store) -> Expr:
-    """The element that an access reads or writes, counted from the start of its buffer or slab."""
+    """The element of an access, counted from the start of its buffer or slab."""
     stage = low.stages.get(stmt.buf)
     return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
 

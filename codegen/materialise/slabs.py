@@ -6,8 +6,8 @@ C = Ct ^ Ci, so
 
     address = (base ^ (Ci ^ F(Ri))*16) + Ri*pitch        with base = Rt*pitch + (Ct ^ F(Rt))*16
 
-and all that remains for the access is constant. Where the parts share bits the address is computed at the access:
-right, but slow.
+(bits of Ci beyond those of F are added: slabs are aligned for no more), and all that remains for the access is
+constant. Where the parts share bits the address is computed at the access: right, but slow.
 """
 
 from __future__ import annotations
@@ -99,8 +99,17 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
         return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
     base_e = add(multiply(row_t, row_bytes), multiply(xor(chunk_t, flip(low, flips, row_t)), CHUNK))
     base, offset = resolve(low, root, add(add(start, base_e), multiply(within_t, size)), hint, shared=True)
-    offset = add(offset, add(multiply(row_i, row_bytes), multiply(within_i, size)))
+    chunk_i, beyond = within_unit(low, chunk_i, unit // CHUNK)
+    offset = add(offset, add(multiply(row_i, row_bytes), add(multiply(within_i, size), multiply(beyond, CHUNK))))
     return Address(base, low.read(offset), low.read(multiply(xor(chunk_i, flip(low, flips, row_i)), CHUNK)))
+
+
+def within_unit(low: Lowering, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
+    """(the bits of a chunk number that an xor may touch, the rest): a slab is aligned for no more of them."""
+    if low.low(chunk) >= 0 and low.high(chunk) < unit:
+        return chunk, 0
+    first = low.tidy(modulo(chunk, unit))
+    return first, low.tidy(multiply(floordiv(chunk, unit), unit))
 
 
 def _computed(

@@ -10,6 +10,27 @@ import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
 from .db_app import db_app
+from .options import (
+    Artefact,
+    ArtefactFolder,
+    Cubins,
+    DatabaseFile,
+    Explored,
+    Expression,
+    FloatDtype,
+    Json,
+    Layers,
+    Length,
+    Model,
+    NoDatabase,
+    RuleFiles,
+    Seed,
+    Settings,
+    TargetName,
+    Tokens,
+    Verbose,
+    Weights,
+)
 
 INTERRUPTED = 130
 
@@ -24,50 +45,6 @@ app = typer.Typer(
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
-
-Expression = Annotated[
-    str | None,
-    typer.Option(
-        "-c",
-        metavar="EXPR",
-        help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
-    ),
-]
-RuleFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones."),
-]
-TargetName = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="sm_NN",
-        help="Architecture or device to compile for (default: the GPU present, else sm_80).",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Verbose = Annotated[
-    int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
-]
-Weights = Annotated[
-    Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
-]
-Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
-Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
-DtypeName = Annotated[str, typer.Option("--dtype", help="Of a model: f32, f16 or bf16.")]
-Explored = Annotated[
-    bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
-]
-
-DatabaseFile = Annotated[
-    Path | None,
-    typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
-]
-NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
 
 
 def _version(wanted: bool) -> None:
@@ -90,9 +67,7 @@ def options(
 
 @app.command("compile")
 def compile_command(
-    model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub.")
-    ] = None,
+    model: Model = None,
     expression: Expression = None,
     ir: Annotated[
         str | None,
@@ -100,15 +75,10 @@ def compile_command(
     ] = None,
     layers: Layers = None,
     length: Length = 32,
-    dtype: DtypeName = "f32",
+    dtype: FloatDtype = None,
     weights: Weights = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="DIR", help="Of a model: write an artefact for `dplc run DIR`."),
-    ] = None,
-    cubins: Annotated[
-        bool, typer.Option("--cubins/--no-cubins", help="With -o: assemble the kernels too, where NVRTC or nvcc is.")
-    ] = True,
+    out: ArtefactFolder = None,
+    cubins: Cubins = True,
     target: TargetName = None,
     verbose: Verbose = 0,
     as_json: Json = False,
@@ -120,31 +90,31 @@ def compile_command(
     explore: Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or compile a model and write an artefact."""
-    if model is not None:
-        from . import compiling, model_commands
+    from .compiling import Database, Request
 
-        if expression is not None:
-            raise UsageError("compile either a model or an expression, not both")
-        shape = model_commands.shape_of(length, layers, dtype)
-        tools, machine = compiling.tools_for(rules or [], settings or []), compiling.machine_for(target)
-        model_commands.compile_command(model, shape, weights, out, cubins, ir, tools, machine, verbose, as_json)
+    database = Database(db, not no_db)
+    if model is not None:
+        from . import model_commands
+
+        if expression is not None or explore:
+            raise UsageError("compile either a model or an expression, not both; --explore goes with an expression")
+        shape = model_commands.shape_of(length, layers, dtype or "f32")
+        how = model_commands.How(shape, target, tuple(rules or ()), tuple(settings or ()), database)
+        model_commands.compile_command(model, how, weights, out, cubins, ir, verbose, as_json)
         return
     if layers is not None or weights is not None or out is not None:
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from . import commands
-    from .compiling import Database
 
-    database = Database(db, not no_db)
-    commands.compile_expression(
-        _text(expression), ir, target, verbose, as_json, rules or [], settings or [], seed, database, explore
+    request = Request(
+        _text(expression), seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose, database, explore
     )
+    commands.compile_expression(request, ir, as_json)
 
 
 @app.command("run")
 def run_command(
-    artefact: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote.")
-    ] = None,
+    artefact: Artefact = None,
     expression: Expression = None,
     device: Annotated[
         str | None,
@@ -153,6 +123,7 @@ def run_command(
         ),
     ] = None,
     seed: Seed = 0,
+    dtype: FloatDtype = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")
     ] = None,
@@ -165,9 +136,7 @@ def run_command(
         bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
     ] = False,
     weights: Weights = None,
-    ids: Annotated[
-        str | None, typer.Option("--ids", metavar="NUMBERS", help="Of a model: the tokens (default: drawn by --seed).")
-    ] = None,
+    ids: Tokens = None,
     blocks: Annotated[
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
@@ -187,15 +156,18 @@ def run_command(
     if weights is not None or ids is not None:
         raise UsageError("--weights and --ids go with an artefact", hint="dplc run DIR ..")
     from . import checking, commands
-    from .compiling import Database
+    from .compiling import Database, Request
 
-    common = (as_json, target, rules or [], settings or [], verbose, Database(db, not no_db))
+    request = Request(
+        _text(expression), seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose,
+        Database(db, not no_db), explore,
+    )  # fmt: skip
     if check:
-        checking.check_expression(_text(expression), blocks, device, seed, *common)
+        checking.check_expression(request, blocks, device, as_json)
         return
     if blocks is not None:
         raise UsageError("--blocks goes with --check")
-    commands.run_expression(_text(expression), device, seed, out, *common, explore)
+    commands.run_expression(request, device, out, as_json)
 
 
 @app.command("fuse")
@@ -246,6 +218,7 @@ def rewrite_command(
     rules: RuleFiles = None,
     target: TargetName = None,
     seed: Seed = 0,
+    dtype: FloatDtype = None,
 ) -> None:
     """Apply rules to a program and print what comes out."""
     from . import rewriting
@@ -256,7 +229,7 @@ def rewrite_command(
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = None if expression is None else _text(expression)
-    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed)
+    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed, dtype)
 
 
 @rules_app.command("list")
@@ -313,7 +286,7 @@ def bench_options(
     ] = True,
     layers: Layers = None,
     length: Length = 32,
-    dtype: DtypeName = "f32",
+    dtype: FloatDtype = None,
     weights: Weights = None,
     rules: RuleFiles = None,
     settings: Settings = None,
@@ -322,12 +295,14 @@ def bench_options(
     from . import bench_command, model_bench
 
     if model_bench.wanted(suite):
-        from . import compiling, model_commands
+        from . import model_commands
 
         if only is not None:
             raise UsageError("--only goes with a suite")
-        tools, shape = compiling.tools_for(rules or [], settings or []), model_commands.shape_of(length, layers, dtype)
-        model_bench.bench_model(suite, shape, weights, target, tools, as_json, html, markdown, run, assemble)
+        how = model_commands.How(
+            model_commands.shape_of(length, layers, dtype or "f32"), target, tuple(rules or ()), tuple(settings or ())
+        )
+        model_bench.bench_model(suite, how, weights, as_json, html, markdown, run, assemble)
         return
     bench_command.bench_suite(
         Path(suite), only, target, as_json, html, markdown, run, assemble, rules or [], settings or []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from ...codegen.emulator.checking import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, Finding
@@ -12,21 +11,20 @@ from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled
 from ..compiler import Compilation
 from ..reference import accepted, errors, run_reference
-from .compiling import Database, compile_text, machine_for, print_trace
+from .compiling import Request, compile_text, print_trace
 from .show import print_json, progress, write
 
 LINE_WIDTH = 72
 
 
 def check_expression(
-    text: str, blocks: str | None, device: str | None, seed: int, as_json: bool, target: str | None, rules: list[Path],
-    settings: list[str], verbose: int, database: Database,
-) -> None:  # fmt: skip
+    request: Request, blocks: str | None = None, device: str | None = None, as_json: bool = False
+) -> None:
     """`dplc run --check`. Raises DplcError where something was found."""
     if device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target, "emulator"), verbose, database)
-    print_trace(compilation, 0 if as_json else verbose)
+    compilation = compile_text(request, "emulator")
+    print_trace(compilation, 0 if as_json else request.verbose)
     checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
     absolute, relative, ok = _run(compilation, checker)
     found = checker.findings

@@ -13,29 +13,18 @@ from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
 from ..compiler import Compilation
 from ..reference import accepted, errors, run_reference
-from .compiling import Database, compile_text, machine_for, print_trace, stage_named
+from .compiling import Request, compile_text, print_trace, stage_named
 from .show import print_json, print_note, print_text, progress, write
 
 
-def compile_expression(
-    text: str,
-    ir: str | None,
-    target: str | None,
-    verbose: int,
-    as_json: bool,
-    rules: list[Path],
-    settings: list[str],
-    seed: int,
-    database: Database,
-    explore: bool = False,
-) -> None:
+def compile_expression(request: Request, ir: str | None = None, as_json: bool = False) -> None:
     """`dplc compile`"""
     stage = stage_named(ir or "cuda")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target), verbose, database, explore)
+    compilation = compile_text(request)
     if as_json:
         print_json(_compile_record(compilation, None if ir is None else stage))
         return
-    print_trace(compilation, verbose)
+    print_trace(compilation, request.verbose)
     print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
 
 
@@ -51,16 +40,13 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
     return record
 
 
-def run_expression(
-    text: str, device: str | None, seed: int, out: Path | None, as_json: bool, target: str | None, rules: list[Path],
-    settings: list[str], verbose: int, database: Database, explore: bool = False,
-) -> None:  # fmt: skip
+def run_expression(request: Request, device: str | None = None, out: Path | None = None, as_json: bool = False) -> None:
     """`dplc run`"""
     chosen = choose_device(device)
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
-    compilation = compile_text(text, seed, rules, settings, machine_for(target, chosen), verbose, database, explore)
-    print_trace(compilation, 0 if as_json else verbose)
+    compilation = compile_text(request, chosen)
+    print_trace(compilation, 0 if as_json else request.verbose)
     report_run(compilation, chosen, out, as_json)
 
 
@@ -134,9 +120,15 @@ def save_outputs(path: Path, results: list[Any]) -> None:
 
     try:
         with path.open("wb") as file:
-            np.savez(file, **{f"out{place}": value.detach().cpu().numpy() for place, value in enumerate(results)})
+            np.savez(file, **{f"out{place}": _as_numpy(value) for place, value in enumerate(results)})
     except OSError as error:
         raise DplcError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _as_numpy(value: Any) -> Any:
+    """An output as numpy has it; bf16, which numpy lacks, as f32."""
+    value = value.detach().cpu()
+    return (value.float() if value.dtype is torch.bfloat16 else value).numpy()
 
 
 def _kernel_record(kernel: CudaKernel) -> dict[str, Any]:

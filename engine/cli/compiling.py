@@ -37,25 +37,33 @@ class Database:
         return book_for(tools, self.path, self.asked)
 
 
-def compile_text(
-    text: str,
-    seed: int,
-    rules: list[Path],
-    settings: list[str],
-    machine: Target,
-    verbose: int,
-    database: Database,
-    explore: bool = False,
-) -> Compilation:
-    """Compile a `-c` text; `-v` and `-vv` keep what the rules did. explore: take the best candidate of fusion."""
-    tools = tools_for(rules, settings)
-    book = database.book(tools)
-    captured, elapsed = captured_text(text, seed)
+FLOATS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the options that `-c` commands share say. dtype: of floats whose dtype the text does not name."""
+
+    text: str
+    seed: int = 0
+    dtype: str | None = None
+    rules: tuple[Path, ...] = ()
+    settings: tuple[str, ...] = ()
+    target: str | None = None
+    verbose: int = 0
+    database: Database = Database()
+    explore: bool = False
+
+
+def compile_text(request: Request, device: str | None = None) -> Compilation:
+    """Compile a `-c` text for the target asked for, by default the device's; `-v` and `-vv` keep what the rules did."""
+    tools, machine = tools_for(list(request.rules), list(request.settings)), machine_for(request.target, device)
+    book = request.database.book(tools)
+    captured, elapsed = captured_text(request.text, request.seed, request.dtype)
     with progress("compiling"):
-        choose = best_candidate(tools, machine) if explore else None
-        return compile_captured(
-            captured, tools, machine, Trace() if verbose else None, elapsed, book=book, explore=choose
-        )
+        choose = best_candidate(tools, machine) if request.explore else None
+        trace = Trace() if request.verbose else None
+        return compile_captured(captured, tools, machine, trace, elapsed, book=book, explore=choose)
 
 
 def best_candidate(tools: Toolchain, machine: Target) -> Explore:
@@ -69,11 +77,11 @@ def best_candidate(tools: Toolchain, machine: Target) -> Explore:
     return chosen(tools, machine)
 
 
-def captured_text(text: str, seed: int) -> tuple[Capture, float]:
+def captured_text(text: str, seed: int, dtype: str | None = None) -> tuple[Capture, float]:
     """A text captured, and the milliseconds it took. What it prints goes to standard error: ours is for results."""
     start = time.perf_counter()
     with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
-        captured = capture_text(text, seed)
+        captured = capture_text(text, seed, float_named(dtype))
     return captured, (time.perf_counter() - start) * 1e3
 
 
@@ -86,6 +94,18 @@ def tools_for(rules: list[Path], settings: list[str]) -> Toolchain:
 def machine_for(target: str | None, device: str | None = None) -> Target:
     """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80."""
     return find_target(target or default_target_name(choose_device(device)))
+
+
+def float_named(name: str | None) -> str | None:
+    """A dtype of `--dtype`, by our name or torch's. Raises UsageError."""
+    known = {FLOATS[ours]: ours for ours in FLOATS} | {ours: ours for ours in FLOATS}
+    if name is not None and name not in known:
+        raise UsageError(
+            f"--dtype {name}: not a dtype for floats",
+            notes=(f"dtypes are {', '.join(FLOATS)}",),
+            hint=did_you_mean(name, tuple(known)),
+        )
+    return None if name is None else known[name]
 
 
 def stage_named(name: str) -> str:

@@ -13,16 +13,15 @@ from ...codegen.launch import CudaExecutor
 from ...ir.diagnostic import DplcError
 from ..hub import artefact, benching, measuring, weights
 from ..hub.benching import Subject
-from ..hub.compiling import Shape, compile_model
-from ..hub.sources import find, is_model
+from ..hub.sources import is_model
 from ..suite.measuring import CudaClock, can_measure
 from ..suite.page import html as html_page
 from ..suite.records import CaseRecord
 from ..suite.tables import markdown as markdown_page
 from ..suite.tables import print_table
-from ..toolchain import Toolchain
 from .bench_command import complain, save_page
-from .compiling import machine_for
+from .compiling import tools_for
+from .model_commands import How
 from .show import bars, write
 
 
@@ -32,17 +31,18 @@ def wanted(path: str) -> bool:
 
 
 def bench_model(
-    path: str, shape: Shape, folder: Path | None, target: str | None, tools: Toolchain, as_json: bool,
-    html: Path | None, markdown: Path | None, run: bool, assemble: bool,
+    path: str, how: How, folder: Path | None, as_json: bool, html: Path | None, markdown: Path | None, run: bool,
+    assemble: bool,
 ) -> None:  # fmt: skip
     """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured."""
     with bars() as tell:
         if artefact.is_artefact(Path(path)):
             subject = benching.of_artefact(artefact.load(Path(path)))
         else:
-            subject = benching.of_compiled(compile_model(find(path), shape, tools, machine_for(target), tell))
+            subject = benching.of_compiled(how.compile(path, tell))
         command = " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
         measure = functools.partial(_measure, folder=folder) if run and can_measure() else None
+        tools = tools_for(list(how.rules), list(how.settings))
         record = benching.bench(subject, tools, command, assemble, measure, tell)
     for file, page in ((html, html_page), (markdown, markdown_page)):
         if file is not None:

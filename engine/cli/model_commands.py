@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...codegen.launch import CudaExecutor, Executor
-from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..api import choose_device
-from ..compiler import Compilation
 from ..hub import artefact, weights
 from ..hub.artefact import Artefact
 from ..hub.checking import compare, emulator
-from ..hub.compiling import CompiledModel, Figures, Shape, compile_model
+from ..hub.compiling import CompiledModel, Shape, compile_model
 from ..hub.module import FLOATS
 from ..hub.running import ModelRunner
 from ..hub.sources import find
 from ..hub.weights import Tell
 from ..match.trace import Trace
-from ..toolchain import Toolchain
 from .commands import save_outputs
-from .compiling import stage_named
+from .compiling import Database, machine_for, print_trace, stage_named, tools_for
 from .show import bars, print_json, print_note, print_text, write
 
 
@@ -41,15 +39,31 @@ def shape_of(length: int, layers: int | None, dtype: str) -> Shape:
     return Shape(length, 1, dtype, layers)
 
 
+@dataclass(frozen=True)
+class How:
+    """What the options say of a compile."""
+
+    shape: Shape
+    target: str | None
+    rules: tuple[Path, ...] = ()
+    settings: tuple[str, ...] = ()
+    database: Database = field(default_factory=Database)
+
+    def compile(self, model: str, tell: Tell, trace: Trace | None = None) -> CompiledModel:
+        """Raises DplcError for a model that is not there or cannot be compiled."""
+        tools = tools_for(list(self.rules), list(self.settings))
+        book, machine = self.database.book(tools), machine_for(self.target)
+        return compile_model(find(model), self.shape, tools, machine, tell, trace, book)
+
+
 def compile_command(
-    model: str, shape: Shape, folder: Path | None, out: Path | None, cubins: bool, ir: str | None, tools: Toolchain,
-    target: Target, verbose: int, as_json: bool,
+    model: str, how: How, folder: Path | None, out: Path | None, cubins: bool, ir: str | None, verbose: int,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
     stage = None if ir is None else stage_named(ir)
-    source = find(model)
     with bars() as tell:
-        compiled = compile_model(source, shape, tools, target, tell, Trace() if verbose else None)
+        compiled = how.compile(model, tell, Trace() if verbose else None)
         if folder is not None:
             weights.check(folder, compiled.weights)
         if out is not None:
@@ -57,21 +71,22 @@ def compile_command(
     if as_json:
         print_json(_record(compiled, stage, out))
         return
-    _print_trace(compiled.compilation, verbose)
+    print_trace(compiled.compilation, verbose)
     if stage is not None:
         print_text(compiled.compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
         return
-    write(report(compiled.source.name, shape, target, compiled.figures))
+    write(report(compiled))
     if out is not None:
         write(f"artefact: {out}\n")
 
 
-def report(name: str, shape: Shape, target: Target, found: Figures) -> str:
+def report(compiled: CompiledModel) -> str:
     """The figures of a compile, for people."""
+    shape, target, found = compiled.shape, compiled.compilation.target, compiled.figures
     layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
     times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
     lines = [
-        f"{name}: {layers}, {shape.length} tokens, {shape.dtype}, for {target.name} ({target.arch})",
+        f"{compiled.source.name}: {layers}, {shape.length} tokens, {shape.dtype}, for {target.name} ({target.arch})",
         f"  launches       {found.launches}, at most {found.per_block} in a block",
         f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
         f"  weights        {_size(found.weight_bytes)}",
@@ -105,11 +120,6 @@ def _record(compiled: CompiledModel, stage: str | None, out: Path | None) -> dic
     if out is not None:
         record["artefact"] = str(out)
     return record
-
-
-def _print_trace(compilation: Compilation, verbose: int) -> None:
-    if verbose and compilation.trace is not None:
-        print_text(compilation.trace.render(verbose), "diff")
 
 
 def run_command(

@@ -46,12 +46,13 @@ def rewrite_program(
     rules: list[Path],
     target: str | None,
     seed: int,
+    dtype: str | None = None,
 ) -> None:
     """`dplc rewrite`"""
     tools, machine = tools_for(rules, settings), machine_for(target)
     trace = Trace() if traced else None
     if text is not None:
-        level, units = rewrite_expression(text, seed, tools, machine, only, trace)
+        level, units = rewrite_expression(text, seed, tools, machine, only, trace, dtype)
     else:
         assert file is not None
         level, units = rewrite_file(file, tools, machine, only, trace)
@@ -73,11 +74,17 @@ def concerns(event: Event, names: Iterable[str]) -> bool:
 
 
 def rewrite_expression(
-    text: str, seed: int, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
+    text: str,
+    seed: int,
+    tools: Toolchain,
+    machine: Target,
+    only: list[str],
+    trace: Trace | None,
+    dtype: str | None = None,
 ) -> Program:
     """The program after the last pass that is asked for; without any, after the last pass of Tile IR."""
     last = last_pipeline(tools, only) if only else "tile"
-    captured, _ = captured_text(text, seed)
+    captured, _ = captured_text(text, seed, dtype)
     with progress("rewriting"):
         _, graph, plan = cut_into_kernels(captured, tools, machine, trace, Stopwatch())
         if last in ("torch", "tensor"):

@@ -102,7 +102,7 @@ class Exploration:
         return out
 
     def problem(self, region: Region, cuts: set[Any]) -> Problem:
-        return Reader(region.roots, cuts, self.known).problem
+        return Reader(region.roots, cuts, self.known, {out.value for out in self.graph.outs}).problem
 
     def solve(self, problem: Problem) -> Solved:
         if available():

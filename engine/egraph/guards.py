@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .export import RuleText
 
 COMPARED = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+# Facts that answer something that is there: (the function of the e-graph, what the answer is).
+ANSWERS = {"packed": ("packed", "term"), "packed_places": ("places", "map")}
 
 
 class Guards:
@@ -21,13 +23,14 @@ class Guards:
     def __init__(self, rule: RuleText):
         self.rule = rule
         self.lets: dict[str, s.Syntax] = {}
+        self.answers: set[str] = set()
         self.numbers = {p.name: p.default for p in rule.rule.parameters}
 
     def write(self) -> list[str]:
         out: list[str] = []
         for clause in self.rule.rule.clauses:
             if isinstance(clause, s.LetClause):
-                self.lets[clause.name] = clause.value
+                out += self.let(clause)
             elif isinstance(clause, s.Guard):
                 if clause.kind == "where":
                     out += self.condition(clause.condition)
@@ -35,11 +38,25 @@ class Guards:
                 raise self.rule.refuse("`pick`", clause)
         return list(dict.fromkeys(out))
 
+    def let(self, clause: s.LetClause) -> list[str]:
+        """A name for what a fact answers, which is there or not; any other name stands for its text."""
+        value = clause.value
+        if isinstance(value, s.Apply) and value.fn in ANSWERS and len(value.items) == 2:
+            function, kind = ANSWERS[value.fn]
+            w, over = value.items
+            self.rule.kinds[clause.name] = kind
+            self.answers.add(clause.name)
+            return [f"(= v_{clause.name} ({function} {self.term(w)} {self.axes(over)}))"]
+        self.lets[clause.name] = value
+        return []
+
     def condition(self, node: s.Syntax) -> list[str]:
         """The facts that a condition is."""
         if isinstance(node, s.Group) and len(node.items) == 1:
             return self.condition(node.items[0])
         if isinstance(node, s.Operation):
+            if node.op == "!=" and _is_none(node.b) and getattr(node.a, "text", None) in self.answers:
+                return []  # the fact answers, or the rule does not match
             if node.op == "and":
                 return self.condition(node.a) + self.condition(node.b)
             if node.op in ("in", "not in"):
@@ -49,8 +66,12 @@ class Guards:
                 return [self.compared(node)]
         if isinstance(node, s.Apply):
             return [self.fact(node)]
-        if isinstance(node, s.Prefix) and node.op == "not" and isinstance(node.a, s.Apply) and node.a.fn == "known":
-            return [f"(varies {self.term(node.a.items[0])})"]
+        if isinstance(node, s.Prefix) and node.op == "not" and isinstance(node.a, s.Apply):
+            if node.a.fn == "known":
+                return [f"(varies {self.term(node.a.items[0])})"]
+            if node.a.fn == "disjoint" and len(node.a.items) == 2:
+                a, b = map(self.axes, node.a.items)
+                return [f"(!= 0 (& {a} {b}))"]
         raise self.unknown(node)
 
     def fact(self, node: s.Apply) -> str:
@@ -135,6 +156,10 @@ class Guards:
             return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",),
                              "the rule still works where it is run as a rewrite")  # fmt: skip
         return self.rule.refuse(f"the fact `{asked}`" if asked else "this guard", node)
+
+
+def _is_none(node: s.Syntax) -> bool:
+    return isinstance(node, s.NameOf) and node.text == "none"
 
 
 def _calls(node: s.Syntax) -> list[str]:

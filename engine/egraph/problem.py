@@ -18,6 +18,7 @@ from ...ir.facts.index import substitute
 from ...ir.node import Node
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
 from ..fuse.dataflow import topological
+from ..match.packs import find_packs
 from .export import number_text
 
 # An e-node: (constructor, attributes, operands). E: (fn,), one to three operands; Red: (fn, mask); Map, Case, Op: the
@@ -69,22 +70,23 @@ class Form:
 
 @dataclass(frozen=True)
 class Pack:
-    """Weights side by side as one: `whole` is their leaf, `cat` its axis; each part is (weight's node, the map of its slice)."""
+    """A weight beside its siblings: the nodes of the weight and of the whole, what is summed, the map of its part."""
 
+    weight: int
+    over: int
     whole: int
-    cat: int
-    parts: tuple[tuple[int, int], ...]
+    places: int
 
 
 @dataclass
 class Problem:
-    """One region. nodes: its terms, operands first; roots: those that others read; shared: kept for rebuilding.
-
-    extents: {axis: places}; dtypes: of every node.
+    """One region. nodes: its terms, operands first; roots: those that others read, of which the `fixed` ones have a
+    buffer of their own. extents: {axis: places}; dtypes: of every node.
     """
 
     nodes: list[ENode] = field(default_factory=list)
     roots: tuple[int, ...] = ()
+    fixed: frozenset[int] = frozenset()
     leaves: list[Leaf] = field(default_factory=list)
     forms: list[Form] = field(default_factory=list)
     extents: dict[int, int] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Problem:
     @functools.cached_property
     def key(self) -> Any:
         return (
-            tuple(self.nodes), self.roots, tuple(self.leaves), tuple(self.forms), tuple(self.extents.values()),
+            tuple(self.nodes), self.roots, self.fixed, tuple(self.leaves), tuple(self.forms), tuple(self.extents.values()),
             tuple(self.packs),
         )  # fmt: skip
 
@@ -111,7 +113,7 @@ class Problem:
 class Reader:
     """Reads a region: what is below `roots`, down to leaves. stored: values that others write for it."""
 
-    def __init__(self, roots: Sequence[Term], stored: Any, known: Any):
+    def __init__(self, roots: Sequence[Term], stored: Any, known: Any, fixed: Any = ()):
         self.problem = Problem()
         self.stored, self.known = stored, known
         self.bits: dict[Axis, int] = {}
@@ -125,7 +127,20 @@ class Reader:
 
         for term in topological(roots, below):
             self.add(term, term in wanted)
+        self.packs(roots)
+        self.problem.fixed = frozenset(self.numbers[root] for root in roots if root in fixed)
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
+
+    def packs(self, roots: Sequence[Term]) -> None:
+        """Weights side by side, as leaves of their own."""
+        nodes = zip(self.problem.nodes, self.problem.terms, strict=True)
+        inside = tuple(term for node, term in nodes if node[0] != "Leaf")
+        for (w, over), found in find_packs(roots, self.known, inside).items():
+            if found.whole not in self.numbers:
+                self.put(self.leaf(found.whole, known=True), found.whole)
+            places = self.places_form(dict(found.places))
+            pack = Pack(self.numbers[w], self.mask(over), self.numbers[found.whole], places)
+            self.problem.packs.append(pack)
 
     def is_leaf(self, term: Any) -> bool:
         return term.__class__ is Input or term in self.stored or (term.__class__ is Index and not operands(term))
@@ -160,8 +175,8 @@ class Reader:
         self.numbers[term] = number
         return number
 
-    def leaf(self, term: Any) -> ENode:
-        known = term.__class__ is Input and term.name in self.known
+    def leaf(self, term: Any, known: bool = False) -> ENode:
+        known = known or (term.__class__ is Input and term.name in self.known)
         memory = term.__class__ is not Index
         order = tuple(self.axis(axis) for axis in axes(term))
         number = len(self.problem.leaves)
@@ -196,10 +211,12 @@ class Reader:
         return number
 
     def map_form(self, term: Remap) -> int:
-        images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in term.map)
-        spelled = tuple((self.axis(a), self.spell(e)) for a, e in term.map)
-        mapping = dict(term.map)
-        return self.form(Form("Map", spelled, images), lambda args, _: read(args[0], mapping))
+        return self.places_form(dict(term.map))
+
+    def places_form(self, mapping: dict[Axis, Any]) -> int:
+        images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in mapping.items())
+        spelled = tuple((self.axis(a), self.spell(e)) for a, e in mapping.items())
+        return self.form(Form("Map", spelled, images), lambda args, _: compose.remap(args[0], mapping))
 
     def case_form(self, cond: Any) -> int:
         form = Form("Case", self.spell(cond), mask=self.mask(index_axes(cond)))
@@ -217,7 +234,7 @@ class Reader:
         def make(args: list[Any], _: Problem) -> Term:
             new = dict(zip(below, args, strict=True))
             if kind is Remap:
-                return Remap(new[term.x], tuple((a, _within(e, new)) for a, e in term.map))
+                return compose.remap(new[term.x], {a: _within(e, new) for a, e in term.map})
             if kind is Case:
                 return Case(_within(term.cond, new), new[term.a], new[term.b])
             return Elementwise(term.fn, tuple(new[x] for x in term.args)) if kind is Elementwise else Index(
@@ -240,13 +257,3 @@ class Reader:
 
 def _within(e: Any, new: dict[Any, Any]) -> Any:
     return substitute(e, {}, lambda term: new.get(term, term))
-
-
-def read(x: Term, mapping: dict[Axis, Any]) -> Term:
-    """x under an index map, of which it may not have all axes. The map stays a term of its own."""
-    own = axes(x)
-    kept = tuple((a, mapping[a]) for a in own if a in mapping and mapping[a] is not a)
-    return Remap(x, kept) if kept else x
-
-
-__all__ = ["ENode", "Form", "Leaf", "Pack", "Problem", "Reader", "TooLarge", "bits", "compose"]

@@ -1,6 +1,6 @@
 """A program cut into regions that a search can take in whole: at values that are stored whatever happens.
 
-These are results, what is read across a contraction (the residual stream), what goes from one contraction through
+These are what is read across a contraction (the residual stream), what goes from one contraction through
 something that is not linear into another one, and what is folded and read under an index map. Where a region is still
 too large, what the greedy fusion stores is a cut too, and at last every so many operations.
 """
@@ -37,7 +37,7 @@ class Cutting:
         self.largest = largest
         self.outs = {out.value for out in graph.outs if not is_leaf(out.value)}
         self.greedy = {term for term in greedy if not is_leaf(term)}
-        self.cuts: set[Any] = set(self.outs)
+        self.cuts: set[Any] = set()
         self.folds: dict[Any, bool] = {}
 
     def regions(self) -> tuple[list[Region], set[Any]]:
@@ -153,7 +153,7 @@ class Cutting:
         self._join_readers(computed, find, parent, count)
         roots: dict[Any, list[Any]] = {}
         for term in computed:
-            if term in self.cuts:
+            if term in self.cuts or term in self.outs:
                 roots.setdefault(find(term), []).append(term)
         large = {root for root in roots if count[root] > self.largest}
         if large:
@@ -179,7 +179,7 @@ class Cutting:
 
     def _more_cuts(self, computed: Sequence[Any], find: Any, large: set[Any]) -> set[Any]:
         """What greedy fusion stores in these, or every so many operations."""
-        stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts}
+        stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts | self.outs}
         if stored:
             return stored
         more: set[Any] = set()

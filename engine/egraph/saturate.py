@@ -66,7 +66,8 @@ def prelude() -> str:
         "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
         "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
         "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
-        "(relation packed (T T i64))", "(ruleset algebra)", "(ruleset analysis)",
+        "(function packed (T i64) T :merge old)", "(function places (T i64) i64 :merge old)",
+        "(ruleset algebra)", "(ruleset analysis)",
     ]  # fmt: skip
 
     def rule(query: str, *actions: str) -> None:
@@ -154,7 +155,8 @@ def text_of(problem: Problem) -> str:
             source, image = source | axis, image | mask
         out.append(f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})")
     for pack in problem.packs:
-        out += [f"(packed $t{weight} $t{pack.whole} {slice_})" for weight, slice_ in pack.parts]
+        at = f"$t{pack.weight} {pack.over}"
+        out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
     return "\n".join(out)
 
 

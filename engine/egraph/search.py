@@ -32,7 +32,7 @@ class Effort:
     kernels: int = 500
     seconds: float = 5.0
     width: int = 12
-    lowerings: int = 16
+    lowerings: int = 8
 
 
 class Search:

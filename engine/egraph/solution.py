@@ -52,6 +52,7 @@ class Extraction:
     def __init__(self, graph: EGraph, target: Target, permissions: Permissions):
         self.graph, self.target, self.permissions = graph, target, permissions
         self.roots = frozenset(graph.roots)
+        self.fixed = frozenset(graph.of[root] for root in graph.problem.fixed)
         self.leaves = frozenset(
             cls
             for cls, spelled in enumerate(graph.classes)
@@ -109,13 +110,24 @@ class Extraction:
         for root in self.graph.roots:
             if not self._reach(root, given, stores, needed, holds, kept):
                 return None
-        kept |= {root for root in self.roots if root not in self.leaves}
+        kept |= self._stored_roots(needed)
         merged = []
         for group in groups:
             rest = tuple(cls for cls in group if cls in kept)
             if len(rest) > 1:
                 merged.append(rest)
         return Solution(needed, frozenset(kept), tuple(merged))
+
+    def _stored_roots(self, needed: dict[int, int]) -> set[int]:
+        """What is written for others: a root that may be a view is read where its operand is stored."""
+        out: set[int] = set()
+        for root in self.roots:
+            cls = root
+            while cls not in self.fixed and self.is_view(cls, needed):
+                (cls,) = self.graph.classes[cls][needed[cls]][2]
+            if cls not in self.leaves:
+                out.add(cls)
+        return out
 
     def _reach(self, root: int, given: Any, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
         """Visits what a class needs, operands first; an explicit stack, since chains may be long."""

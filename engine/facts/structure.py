@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...ir.expr import Binary, Call, Var, add, free_names, linear, subtract
+from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
@@ -73,6 +73,12 @@ def only_copies(site: Any, body: Block) -> bool:
     return only(body, Load, Let, Stage, Sync, Wait)
 
 
+@fact("stages_of(run) -> [stmt]", TILE)
+def stages_of(site: Any, body: Block) -> tuple[Stage, ...]:
+    """The copies to shared memory in a run."""
+    return summary(body).stages
+
+
 @fact("collective(run) -> bool", TILE)
 def collective(site: Any, body: Block) -> bool:
     """Whether all threads of the block take part in a statement of a run: it must not come under a guard."""
@@ -108,6 +114,13 @@ def _mentions(block: Block, name: str) -> int:
     found = summary(block)
     folds = sum(stmt.acc == name for stmt in (*found.sums, *found.combines))
     return folds + sum(leaf.name == name for leaf in nodes(block, Var))
+
+
+@fact("varying(name, run, [axis]) -> [axis]", TILE)
+def varying(site: Any, acc: Var, body: Block, axes: Any) -> tuple[Axis, ...]:
+    """Those of some axes that what a run accumulates varies with."""
+    names = dependencies(acc, body)
+    return tuple(axis for axis in axes if axis.name in names)
 
 
 @fact("matmul_shaped(run) -> bool", TILE)

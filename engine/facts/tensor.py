@@ -86,13 +86,35 @@ def within(site: Any, some: Any, others: Any) -> bool:
     return set(some) <= set(others)
 
 
-@fact("source_axes(map) -> [axis]", levels="tensor")
+@fact("source_axes(any) -> [axis]", levels="tensor")
 def source_axes(site: Any, places: Any) -> tuple[Axis, ...]:
     """The axes that an index map replaces: `j` in `x[j := i + 1]`."""
     return tuple(axis for axis, _ in places)
 
 
-@fact("image_axes(map) -> [axis]", levels="tensor")
+@fact("image_axes(any) -> [axis]", levels="tensor")
 def image_axes(site: Any, places: Any) -> tuple[Axis, ...]:
     """The axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
     return tuple(dict.fromkeys(axis for _, e in places for axis in index_axes(e)))
+
+
+@fact("packed(term, [axis]) -> any", levels="tensor")
+def packed(site: Any, w: Term, over: Any) -> Any:
+    """The weight that holds w beside its siblings, which are summed over the same axes against the same value; else
+    none.
+    """
+    found = site.packs.get((w, frozenset(over)))
+    return None if found is None else found.whole
+
+
+@fact("packed_places(term, [axis]) -> any", levels="tensor")
+def packed_places(site: Any, w: Term, over: Any) -> Any:
+    """The index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
+    found = site.packs.get((w, frozenset(over)))
+    return None if found is None else found.places
+
+
+@fact("places([axis]) -> int", levels="tensor")
+def places(site: Any, over: Any) -> int:
+    """How many places axes have together, each counted once."""
+    return math.prod(int(axis.extent) for axis in dict.fromkeys(over))

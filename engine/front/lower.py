@@ -101,11 +101,17 @@ def lower(captured: Capture, rules: RuleSet, trace: bool = False) -> Lowered:
     Raises DplcError for an op, or an argument of one, that no rule accounts for.
     """
     known = {
-        param.name: captured.tensors[param.name].detach().cpu().numpy()
+        param.name: _numbers(captured.tensors[param.name])
         for param in captured.graph.ins
         if captured.kinds[param.name] == "constant"
     }
     return lower_graph(captured.graph, rules, known, captured.spans, trace)
+
+
+def _numbers(tensor: Any) -> Any:
+    """A constant's elements; 16-bit floats as f32, since numpy has no bf16."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
 def lower_graph(

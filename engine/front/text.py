@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from ...ir import node
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
+from ...ir.schemas import DTYPES
 from .capture import Capture, finish
 from .convert import Conversion, convert
 from .export import explain, export
@@ -34,10 +35,11 @@ from .signature import Signature
 from .weights import unused
 
 
-def capture_text(text: str, seed: int = 0) -> Capture:
+def capture_text(text: str, seed: int = 0, dtype: str | None = None) -> Capture:
     """The program that the last expression of a text is. In scope: torch, nn, F, math.
 
-    seed: for torch.manual_seed, right before the text is evaluated. Modules are in evaluation mode from the start.
+    seed: for torch.manual_seed, right before the text is evaluated. dtype: of the floats for which the text names none,
+    by our name; as torch has it if left out. Modules are in evaluation mode from the start.
     `reference` of the result is what the evaluation gave. Raises DplcError with a caret in the text.
     """
     program = parse(text)
@@ -45,6 +47,8 @@ def capture_text(text: str, seed: int = 0) -> Capture:
     evaluation = Evaluation(program, places)
     with _isolated():
         torch.manual_seed(seed)
+        if dtype is not None:
+            torch.set_default_dtype(getattr(torch, DTYPES[dtype]))
         result = evaluation.first()
         reference = [leaf.detach() for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         if not reference:

@@ -81,6 +81,8 @@ class Site:
         return self.value if operand is self.value or self.value in self.fusion.open.get(operand, ()) else None
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
+        if self.refused is not None:  # the first rule that fits is the one that the reader expects
+            return
         where = f"{guard.span.source.name}:{guard.span.line}"
         self.refused = Refusal(rule, guard.reason, guard.kind, where, term)
 
@@ -282,14 +284,17 @@ class Fusion:
         """Stores what several kernels compute, where a rule says so: the first place that changed, or None."""
         if not self.rules.share.attempts:
             return None
-        owners = self._owners()
+        owners, readers = self._owners(), self.flow.readers
         changed = []
         for term in self.flow.order:
             mine = owners[term]
-            if term in self.kept or isinstance(term, NEVER_STORED) or (mine & (mine - 1) == 0 and self.marked is None):
+            if term in self.kept or isinstance(term, NEVER_STORED):
                 continue
-            if any(reader not in self.kept and owners[reader] == mine for reader in self.flow.readers[term]):
-                continue  # the same kernels compute that as well: store it instead
+            several = mine & (mine - 1) != 0 or self.marked is not None
+            if several and any(reader not in self.kept and owners[reader] == mine for reader in readers[term]):
+                several = False  # the same kernels compute that as well: store it instead
+            if not several and not self._widened(term):
+                continue
             self.owners = owners
             self.site.reader = self.site.value = term
             self.site.refused = None
@@ -306,6 +311,11 @@ class Fusion:
             self._note(term)
         self.kept.update(changed)
         return min((self.flow.position[term] for term in changed), default=None)
+
+    def _widened(self, term: Any) -> bool:
+        """Whether a reader runs over more axes, so that several blocks may compute what it reads."""
+        mask = self.flow.mask
+        return any(mask[term] & ~mask[reader] == 0 != mask[reader] & ~mask[term] for reader in self.flow.readers[term])
 
     def _owners(self) -> dict[Any, int]:
         """For every value the kernels that compute it, a bit each."""

@@ -11,8 +11,11 @@ from ...ir.expr import Axis
 from ...ir.node import Node
 from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, operands
 from ..rw.facts import fact
+from . import cost
+from .dataflow import Dataflow
 from .lift import common_key
 
+SHARED_ACCESSES = 3  # of an element of an operand that is computed in shared memory: for its sum, from there, back
 REACH = 6  # operations looked through for what an elementwise value reads from memory
 
 
@@ -195,3 +198,120 @@ def independent(site: Any, v: Any, w: Any) -> bool:
 def distance(site: Any, v: Any, w: Any) -> int:
     """How many launches lie between two stored values, one for neighbours."""
     return site.place(w) - site.place(v)  # type: ignore[no-any-return]
+
+
+@fact("beside(term, term) -> bool", levels="tensor")
+def beside(site: Any, v: Any, y: Any) -> bool:
+    """Whether y's kernel folds, over the axis that v folds, a value over more axes that reads what v reads: one loop."""
+    if v.__class__ is not Reduce or len(v.over) != 1:
+        return False
+    flow, kept = site.flow, site.fusion.kept
+    mine, read = cost.parts(v, kept)
+    return any(
+        other.__class__ is Reduce
+        and other.over == v.over
+        and flow.mask[other] & flow.mask[v] == flow.mask[v] != flow.mask[other]
+        and other not in mine
+        and _walks_beside(v, *cost.parts(other, kept), read)
+        for other in cost.parts(y, kept)[0]
+    )
+
+
+def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) -> bool:
+    """Whether what a reduction is made of needs no v, and reads something that v reads."""
+    return v not in made and not set(read).isdisjoint(reads)
+
+
+@fact("again(term, term, int) -> num", levels="tensor")
+def again(site: Any, v: Any, y: Any, tile: int) -> float:
+    """Seconds to compute v in every block of y's kernel, from what is in shared memory."""
+    blocks = recompute(site, v, y, tile if site.seen[v] else 1)  # one row: a block for every column
+    return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
+
+
+def _in_block(site: Any, v: Any, walked: Any) -> float:
+    """Seconds to compute v once, reading each element that it walks from shared memory."""
+    made, read = cost.parts(v, site.fusion.kept)
+    moved = len(read) * site.flow.elements(site.flow.mask[walked])
+    return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
+
+
+@fact("product_blocks(term, int) -> int", levels="tensor")
+def product_blocks(site: Any, v: Any, tile: int) -> int:
+    """How many blocks of a product compute its operand v: one for every tile of the columns that v lacks."""
+    flow, most = site.flow, 1
+    for product in flow.readers[v]:
+        if product.__class__ is not Elementwise or product in site.fusion.kept:
+            continue
+        for total in flow.readers[product]:
+            if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[v]:
+                blocks = 1
+                for axis in flow.axes_in(flow.mask[total] & ~flow.mask[v]):
+                    blocks *= -(-axis.extent // (tile if flow.mask[total] & flow.mask[v] else 1))
+                most = max(most, blocks)
+    return most
+
+
+@fact("again_in(int, term) -> num", levels="tensor")
+def again_in(site: Any, blocks: int, v: Any) -> float:
+    """Seconds to compute an operand in so many blocks, and to put it into shared memory there."""
+    stored = cost.issue_seconds(site.flow.elements(site.flow.mask[v]), site.target)
+    return blocks * (_in_block(site, v, v) + stored)
+
+
+@fact("apart(term) -> num", levels="tensor")
+def apart(site: Any, v: Any) -> float:
+    """Seconds that a kernel of its own takes for v, and to read v again."""
+    _, read = cost.parts(v, site.fusion.kept)
+    size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
+    return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
+
+
+# ---- before fusion: whether moving a factor behind a product pays
+
+
+def _flow(site: Any, v: Any) -> Any:
+    """The program as a flow; of an example or a fragment, what is below a value."""
+    if site.flow is None or v not in site.flow.mask:
+        site.flow = Dataflow((*site.roots, v) if v not in site.roots else site.roots)
+    return site.flow
+
+
+@fact("sums(term, axis) -> bool", levels="tensor")
+def sums(site: Any, s: Any, k: Axis) -> bool:
+    """Whether a value is made of a sum along an axis."""
+    return any(term.__class__ is Reduce and k in term.over for term in cost.parts(s, ())[0])
+
+
+@fact("read_once(term, term) -> bool", levels="tensor")
+def read_once(site: Any, v: Any, y: Any) -> bool:
+    """Whether v is read on the way to y only."""
+    flow = _flow(site, y)
+    while v is not y:
+        following = flow.readers[v]
+        if len(following) != 1:
+            return False
+        v = following[0]
+    return True
+
+
+@fact("afterwards(term, term, int) -> num", levels="tensor")
+def afterwards(site: Any, v: Any, y: Any, tile: int) -> float:
+    """Seconds to compute the operand v of the product y in every block, from what is in shared memory."""
+    flow = _flow(site, y)
+    columns = flow.mask[y] & ~flow.mask[v]
+    blocks = 1
+    for axis in flow.axes_in(columns):
+        blocks *= -(-axis.extent // (tile if flow.mask[y] & flow.mask[v] else 1))  # one row: a block for every column
+    made, _ = cost.parts(v, ())
+    moved = SHARED_ACCESSES * flow.elements(flow.mask[v])
+    return cost.issue_seconds(blocks * (cost.slots_of(flow, made, site.target) + moved), site.target)
+
+
+@fact("beforehand(term, term) -> num", levels="tensor")
+def beforehand(site: Any, v: Any, y: Any) -> float:
+    """Seconds that a kernel of its own takes for the operand v of a product y."""
+    flow = _flow(site, y)
+    _, read = cost.parts(v, ())
+    size = cost.bytes_of(flow, [*read, v])
+    return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)

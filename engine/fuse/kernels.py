@@ -243,6 +243,12 @@ class Kernels:
     # ---- lifting
     def _lift(self, group: list[Entry]) -> Kernel:
         first = group[0]
+        inside = {entry.value for entry in group}
+        if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
+            # what one of them computes, another one reads: in their kernel that is no load
+            resolver = Resolver(self.flow, self.decisions.stored - inside, self.names.values)
+            for entry in group:
+                entry.root = resolver.kernel(entry.value)
         writes = [Write(first.root, first.buffer)]
         for entry in group[1:]:
             renaming = {

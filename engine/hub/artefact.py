@@ -68,6 +68,12 @@ class Artefact:
         texts = {kernel.name: kernel.text for kernel in self.program.distinct_kernels()}
         return {(texts[name], self.plan.arch): image for name, image in self.cubins.items() if name in texts}
 
+    def ir(self, stage: str) -> str:
+        """The program's text at a stage. Raises DplcError for a stage that is not there."""
+        if stage == STAGES[-1]:
+            return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
+        return _text(self.folder / "ir" / f"{stage}.ir")
+
     def torch_graph(self) -> TorchGraph:
         """What the program computes: the reference runs this in float64."""
         path = self.folder / "ir" / "torch.ir"

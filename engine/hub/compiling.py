@@ -18,6 +18,7 @@ from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ..compiler import Compilation, Stopwatch, compile_captured
 from ..match.trace import Trace
+from ..scheduling import Book
 from ..toolchain import Toolchain
 from .capturing import CapturedModel, capture_logits
 from .memory import eager_peak, planned_peak
@@ -71,6 +72,10 @@ class CompiledModel:
     def program(self) -> Program:
         return self.compilation.program
 
+    def ir(self, stage: str) -> str:
+        """The program's text at a stage. Raises UsageError for another name."""
+        return self.compilation.ir(stage)
+
     @property
     def outputs(self) -> tuple[Output, ...]:
         plan = self.compilation.plan
@@ -86,9 +91,18 @@ class CompiledModel:
 
 
 def compile_model(
-    source: Source, shape: Shape, tools: Toolchain, target: Target, tell: Tell = silent, trace: Trace | None = None
+    source: Source,
+    shape: Shape,
+    tools: Toolchain,
+    target: Target,
+    tell: Tell = silent,
+    trace: Trace | None = None,
+    book: Book | None = None,
 ) -> CompiledModel:
-    """Compile the logits of a model for its shape. Raises DplcError for what cannot be compiled."""
+    """Compile the logits of a model for its shape. book: remembered schedules.
+
+    Raises DplcError for what cannot be compiled.
+    """
     seconds: dict[str, float] = {}
     with collections_paused():
         with _timed(seconds, "build"):
@@ -99,7 +113,7 @@ def compile_model(
         tell("capturing", 1, 1)
         with _timed(seconds, "compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            compilation = compile_captured(captured.captured, tools, target, trace, watch=watch)
+            compilation = compile_captured(captured.captured, tools, target, trace, watch=watch, book=book)
     told = figures(captured, compilation, seconds)
     return CompiledModel(source, shape, compilation, _read(captured, compilation), told, tools.rules.digest)
 

@@ -8,6 +8,7 @@ of the root.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,7 @@ from ...ir.tensor import (
 )
 from ...ir.text import syntax as s
 from ..rw.rule import Rule, RuleSet
+from .packs import Packs, find_packs
 from .term_code import Attempt, Writer
 
 FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
@@ -94,11 +96,22 @@ class Evidence:
 
 @dataclass
 class TermSite:
-    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here."""
+    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
+
+    roots: the results of the program, for what is found by looking at all of it. flow: the program as a flow, made by
+    the first fact that asks.
+    """
 
     target: Target
     evidence: Evidence | None = None
     weights: frozenset[str] = frozenset()
+    roots: tuple[Term, ...] = ()
+    flow: Any = None
+
+    @functools.cached_property
+    def packs(self) -> Packs:
+        """Weights that have a sibling."""
+        return find_packs(self.roots, self.weights)
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
         assert self.evidence is not None
@@ -192,6 +205,7 @@ class Rewriter:
         self.evidence = evidence
         self.table = rules.table(evidence is not None)
         self.normal: dict[Any, Any] = {}
+        self.replaced: dict[Any, Any] = {}  # what is replaced from the start, whatever the rules say
         self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
         self.firings = 0
         self.limit = 10_000
@@ -206,6 +220,8 @@ class Rewriter:
                 stack.pop()
                 continue
             following = becomes.get(term)
+            if following is None and term in self.replaced:
+                following = becomes[term] = self.replaced[term]
             if following is None:
                 waiting = [operand for operand in operands(term) if operand not in normal]
                 following = self._collapsed(term) if waiting else None
@@ -311,13 +327,16 @@ def rewrite_graph(
     evidence: Evidence | None = None,
     origins: dict[Any, str] | None = None,
     weights: Iterable[str] = (),
+    replaced: dict[Any, Any] | None = None,
 ) -> TensorGraph:
     """The program with the rules applied everywhere, to a fixpoint. Names follow the values that have them, and so do
     origins (the op that each term came from), which is added to.
 
-    weights: the inputs that are known when the program is loaded.
+    weights: the inputs that are known when the program is loaded. replaced: values that are others from the start.
     """
     rewriter = Rewriter(rules, target, evidence, weights)
+    rewriter.site.roots = tuple(out.value for out in graph.outs)
+    rewriter.replaced = replaced or {}
     rewriter.limit = FUEL * (100 + len(graph.names))
     outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
     if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):

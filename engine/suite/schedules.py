@@ -1,97 +1,155 @@
 """Random points of the rule space, whole in checked mode: whatever the tile rules may do, they must do right.
 
-A point is one choice or none for every pass of the default order and of the passes that the default leaves out. Its
-kernels are lowered, run on the emulator with every access looked at, and compared with float64.
+A point is what the passes of the default order, and those beside it, make of a program when each of them does as by
+default, or something else that is legal, or nothing. Its kernels are lowered, run on the emulator with every access
+looked at, and compared with float64.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 import random
+import resource
+import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from ...codegen import cache
+from ...codegen.build import emulator_sources
 from ...codegen.cuda import print_cuda
-from ...codegen.emulator.checking import CheckingExecutor
+from ...codegen.emulator.checking import WholeExecutor
+from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.kernel import Program
 from ...codegen.materialise import materialise
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
+from ...ir.loop import For
 from ...ir.node import nodes
 from ...ir.program import Kernel
-from ...ir.tile import Tile
+from ...ir.tile import Stage, Tile
 from ..compiler import Stopwatch, cut_into_kernels, launch_plan
 from ..front.capture import Capture
 from ..match.choices import choices
 from ..match.passes import run_pipeline
+from ..match.trace import Trace
 from ..reference import accepted, run_reference
 from ..rw.pipeline import PassStep
 from ..sharing import share
 from ..toolchain import Toolchain
-from .suite_file import Case, Suite
 
 # Passes of the library that no default line names, and the passes that they stand before.
 BESIDE = {
     "async_copy": ("tma_copy", "swizzle", "split_inner_for_swizzle"),
     "xor_smem": ("pad_smem",),
-    "pipeline_predicated": ("pipeline_k_outer",),
 }
 NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
-SKIPPED = 0.2  # how often a pass that could fire does not
-LOOKED_AT = 16  # choices of a pass
-REPEATED = 3  # firings of a pass
+# How often a pass of a point does otherwise than by default: deep schedules need most of the default order.
+BOLDNESS = (0.15, 0.4, 1.0)
+BESIDE_AT_LEAST = 0.6  # the same for the passes beside
+SKIPPED = 0.2  # how often it then does nothing
+LOOKED_AT = 4096  # choices of a pass
+REPEATED = 4  # firings of a pass
 LARGEST = 16384  # values of one name in a block, over threads and registers
-LONGEST, KEPT = 256, 64  # sizes beyond the first are reduced, and keep their residue modulo the second
 
 
 @dataclass(frozen=True)
-class Point:
-    """What came of one random schedule. choices: in order; refused: why it cannot be launched; fault: what is wrong."""
+class Drawn:
+    """A random schedule, lowered. choices: `rule@site(parameters)` in order, with what passes did by default.
+
+    refused: why it cannot be launched, else the program. turns: of its ring that turns least (infinite without rings).
+    """
 
     seed: int
     choices: tuple[str, ...]
     refused: str | None = None
-    fault: str | None = None
+    program: Program | None = None
+    turns: float = math.inf
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """The rules that fired."""
+        return frozenset(choice.split("@")[0] for choice in self.choices)
 
 
-def reduced(suite: Suite) -> Iterator[Case]:
-    """The cases of a suite at reduced extents, each once: residues stay, and rings turn twice."""
-    seen = set()
-    for case in suite.cases:
-        sizes = {name: n if n <= LONGEST else 3 * KEPT + n % KEPT for name, n in case.sizes.items()}
-        key = (case.operation, tuple(sorted(sizes.items())))
-        if key not in seen:
-            seen.add(key)
-            yield Case(case.name, case.operation, sizes, case.dtype)
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a check. fault: what is wrong; seconds: of processor time, by phase."""
+
+    fault: str | None
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
 
-def check_point(captured: Capture, tools: Toolchain, target: Target, seed: int) -> Point:
-    """One random schedule of a program, checked."""
-    dice = random.Random(seed)
-    folded, _, plan = cut_into_kernels(captured, tools, target, None, Stopwatch())
-    shared = share(plan.kernels)
-    loops = run_pipeline(tools.engine, tools.pipelines["loop"], shared.kernels, target)
-    tiles, log = random_schedule(tools, loops, target, dice)
-    try:
-        kernels = tuple(materialise(kernel, target) for kernel in tiles)
-        kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], kernels, target)
-        cuda = tuple(print_cuda(kernel) for kernel in kernels)
-    except DplcError as error:
-        return Point(seed, log, refused=error.what)
-    checker = CheckingExecutor(("all",), orders=(dice.randrange(2), 2 + dice.randrange(1000)))
-    program, _ = launch_plan(plan, shared, kernels, cuda, folded.kinds)
-    names = [buffer.name for buffer in (*program.inputs, *program.constants)]
-    try:
-        made = checker.run(program, {name: _flat(folded.tensors[name]) for name in names})
-    except EmulatorError as error:
-        return Point(seed, log, fault=error.render())
-    if checker.findings:
-        return Point(seed, log, fault="\n".join((checker.findings[0].message, *checker.findings[0].lines)))
-    results = [made[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
-    right = accepted(results, run_reference(folded, folded.tensors), captured.reference)
-    return Point(seed, log, fault=None if right else "the result is wrong: outside of the gate")
+class Space:
+    """The schedules of one program on one target. What comes before the first choice is done once."""
+
+    def __init__(self, captured: Capture, tools: Toolchain, target: Target) -> None:
+        self._captured, self._tools, self._target = captured, tools, target
+        self._folded, _, self._plan = cut_into_kernels(captured, tools, target, None, Stopwatch())
+        self._shared = share(self._plan.kernels)
+        self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._shared.kernels, target)
+
+    @functools.cached_property
+    def _reference(self) -> list[Any]:
+        return run_reference(self._folded, self._folded.tensors)
+
+    def draw(self, seed: int) -> Drawn:
+        """The schedule that a seed stands for."""
+        tiles, log = random_schedule(self._tools, self._loops, self._target, random.Random(seed))
+        try:
+            kernels = tuple(materialise(kernel, self._target) for kernel in tiles)
+            kernels = run_pipeline(self._tools.engine, self._tools.pipelines["kernel"], kernels, self._target)
+            cuda = tuple(print_cuda(kernel) for kernel in kernels)
+        except DplcError as error:
+            return Drawn(seed, log, refused=error.what)
+        program, _ = launch_plan(self._plan, self._shared, kernels, cuda, self._folded.kinds)
+        return Drawn(seed, log, None, program, turns(tiles))
+
+    @functools.cached_property
+    def _task(self) -> str:
+        values = [*self._folded.tensors.values(), *self._reference]
+        return cache.digest([*emulator_sources(), *(value.detach().numpy().tobytes() for value in values)])
+
+    def digest(self, program: Program) -> str:
+        """What decides the verdict on a program: its kernels, the values it is run on and should give, the emulator."""
+        return cache.digest([self._task, repr(program)])
+
+    def check(self, program: Program) -> Verdict:
+        """Every block in checked mode, forwards or backwards and in a random order, then against float64."""
+        digits = int(self.digest(program)[:8], 16)
+        seconds: dict[str, float] = {}
+        start = processor_seconds()
+
+        def lap(phase: str) -> None:
+            nonlocal start
+            seconds[phase], start = processor_seconds() - start, processor_seconds()
+
+        load(program.distinct_kernels(), True)
+        lap("build")
+        names = [buffer.name for buffer in (*program.inputs, *program.constants)]
+        try:
+            made = WholeExecutor((digits % 2, 2 + digits // 2 % 1000)).run(
+                program, {name: _flat(self._folded.tensors[name]) for name in names}
+            )
+        except EmulatorError as error:
+            lap("run")
+            return Verdict("\n".join((error.what, *error.notes)), seconds)
+        lap("run")
+        outputs = zip(self._plan.outputs, self._plan.results, strict=True)
+        results = [made[param.name].reshape(kind.shape) for param, kind in outputs]
+        right = accepted(results, self._reference, self._captured.reference)
+        lap("compare")
+        return Verdict(None if right else "the result is wrong: outside of the gate", seconds)
+
+
+def processor_seconds() -> float:
+    """Of this process and of the compilers that it ran."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _flat(tensor: Any) -> Any:
@@ -99,42 +157,71 @@ def _flat(tensor: Any) -> Any:
     return tensor.detach().reshape([n for n in tensor.shape if n != 1] or [1])
 
 
+def turns(program: tuple[Kernel, ...]) -> float:
+    """How often the ring of slabs turns that turns least: chunks, those before the loop included, over slots."""
+    found = [math.inf]
+    for kernel in program:
+        copies = Counter(stage.dst for stage in nodes(kernel, Stage))
+        for loop in nodes(kernel, For):
+            inside = [stmt for stmt in loop.body if isinstance(stmt, Stage)]
+            for stage in inside:
+                if stage.depth > 1 and isinstance(loop.start, int) and isinstance(loop.stop, int):
+                    peeled = copies[stage.dst] - sum(other.dst == stage.dst for other in inside)
+                    found.append((loop.stop - loop.start + peeled) / stage.depth)
+    return min(found)
+
+
 def random_schedule(
     tools: Toolchain, program: tuple[Kernel, ...], target: Target, dice: random.Random
 ) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
-    """A program after random choices of its passes in order, and the keys of the choices."""
+    """A program after random choices of its passes in order, and what they did."""
     log: list[str] = []
-    by_tma = target.sm >= 90 and dice.random() < 0.5
-    for step in _steps(tools, by_tma):
-        done: set[str] = set()
-        for _ in range(REPEATED):
-            found = list(
-                itertools.islice(
-                    choices(tools.engine, step, program, target, step.parameters, frozenset(done)), LOOKED_AT
-                )
-            )
-            if not found or (step.label not in NEEDED and dice.random() < SKIPPED):
-                break
-            choice = dice.choice(found)
-            made = choice.apply()
-            if step.label not in (*NEEDED, "blockify_launch") and any(map(_too_large, nodes(made, Tile))):
-                break
-            if not any("repeat" in rule.attributes for rule in step.rules):
-                done |= {choice.kernel} | ({k.name for k in made} - {k.name for k in program})
-            program = made
-            log.append(choice.key)
+    by_tma, bold = target.sm >= 90 and dice.random() < 0.5, dice.choice(BOLDNESS)
+    taken: dict[str | None, set[str]] = {}
+    for step, usual in _steps(tools, by_tma):
+        if dice.random() < (bold if usual else max(bold, BESIDE_AT_LEAST)):
+            program = _choose(tools, step, program, target, dice, log)
+        elif usual:
+            trace = Trace()
+            done = taken.setdefault(step.group, set()) if step.group is not None else None
+            program = tools.engine.fire(step, program, target, step.parameters, trace, done)
+            log += [f"{firing.rule}@{firing.unit} {firing.where}() by default" for firing in trace.firings]
     return program, tuple(log)
 
 
-def _steps(tools: Toolchain, by_tma: bool) -> Iterator[PassStep]:
-    """The default order with the passes beside it; TMA or cp.async, for the first that copies leaves nothing."""
+def _choose(
+    tools: Toolchain, step: PassStep, program: tuple[Kernel, ...], target: Target, dice: random.Random, log: list[str]
+) -> tuple[Kernel, ...]:
+    """A pass that does whatever is legal, once or more often."""
+    done: set[str] = set()
+    for _ in range(REPEATED):
+        every = choices(tools.engine, step, program, target, step.parameters, frozenset(done))
+        found = list(islice(every, LOOKED_AT))
+        if not found or (step.label not in NEEDED and dice.random() < SKIPPED):
+            break
+        choice = dice.choice(found)
+        made = choice.apply()
+        if step.label not in (*NEEDED, "blockify_launch") and any(map(_too_large, nodes(made, Tile))):
+            break
+        if not any("repeat" in rule.attributes for rule in step.rules):
+            done |= {choice.kernel} | ({k.name for k in made} - {k.name for k in program})
+        program = made
+        log.append(choice.key)
+    return program
+
+
+def _steps(tools: Toolchain, by_tma: bool) -> Iterator[tuple[PassStep, bool]]:
+    """The default order (True) with the passes beside it (False).
+
+    TMA or cp.async, for the first that copies leaves nothing to the other.
+    """
     steps = tools.pipelines["tile"]
     named = {step.name for step in steps}
     for step in steps:
         for name in BESIDE.get(step.name, ()):
             if name not in named and (by_tma or step.name != "async_copy"):
-                yield tools.engine.step(name)
-        yield step
+                yield tools.engine.step(name), False
+        yield step, True
 
 
 def _too_large(tile: Tile) -> bool:

@@ -150,51 +150,54 @@ class BlockMemory:
         return array[clipped(idx, array.shape)]
 
     def load_shared(self, stmt: Load, idx: list[Any], group: Group, read: Any) -> Any:
+        slab, block, word, thread = self.words(stmt, idx, group, read)
+        chosen = np.broadcast_to(True if read is None else read, word.shape)
+        slab.read(block[chosen], word[chosen], thread[chosen], self.epoch, group.waited)
+        return slab.values[block, word]
+
+    def words(self, stmt: Load | Store, idx: list[Any], group: Group, mask: Any) -> tuple[Slab, Any, Any, Any]:
+        """The slab of an access, and for each lane its block, word and thread. Raises where it leaves the slab."""
         slab = self.slabs.get(stmt.buf)
         if slab is None:
-            raise ScheduleError(f"load from {stmt.buf}, which nobody wrote")
+            raise ScheduleError(f"access to {stmt.buf}, which nobody wrote")
         stage = slab.stage
         cell, slot = list(cell_of(stage, tuple(idx))), idx[0] if stage.depth > 1 else 0
         extents = tuple(axis.extent for axis in stage.slab)
         if len(cell) != len(extents):
             raise ScheduleError(f"{stmt.buf} has {len(extents)} dimensions")
         inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
-        if not np.all(inside if read is None else inside | ~np.asarray(read)):
-            raise ScheduleError(f"load outside of the slab {stmt.buf}")
+        if not np.all(inside if mask is None else inside | ~np.asarray(mask)):
+            raise ScheduleError(f"access outside of the slab {stmt.buf}")
         base = np.clip(slot, 0, stage.depth - 1) * slab_cells(stage)
         word = np.asarray(physical(stage, clipped(cell, extents), item_bytes(self.kernel, stage)) + base)
-        shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(read))
+        shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(mask))
         everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
         word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
-        chosen = np.broadcast_to(True if read is None else read, shape)
-        slab.read(block[chosen], word[chosen], thread[chosen], self.epoch, group.waited)
-        return slab.values[block, word]
+        return slab, block, word, thread
+
+    def store_shared(self, stmt: Store, group: Group, mask: Any) -> None:
+        idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
+        slab, block, word, thread = self.words(stmt, idx, group, mask)
+        value = np.asarray(evaluate(stmt.val, group.env))
+        shape = np.broadcast_shapes(word.shape, value.shape)
+        chosen = np.broadcast_to(True if mask is None else mask, shape)
+        parts = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
+        slab.store(*parts, self.epoch)
 
     def store(self, stmt: Store, group: Group, mask: Any) -> None:
+        if stmt.buf not in self.memory:
+            self.store_shared(stmt, group, mask)
+            return
+        array = self.memory[stmt.buf]
         parts = [np.asarray(evaluate(e, group.env)) for e in (*stmt.idx, stmt.val)]
         every = (self.blocks, len(group.threads), *self.ones)
         shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
         chosen = np.broadcast_to(True if mask is None else mask, shape)
         *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
-        if stmt.buf not in self.memory:
-            self.store_shared(stmt, idx, value, np.broadcast_to(chosen, shape), group)
-            return
-        array = self.memory[stmt.buf]
         if not np.all(in_bounds(idx, array.shape)):
             raise ScheduleError(f"store out of bounds of {stmt.buf}")
         array[tuple(idx)] = value
         np.add.at(self.counts[stmt.buf], tuple(idx), 1)
-
-    def store_shared(self, stmt: Store, idx: list[Any], value: Any, chosen: Any, group: Group) -> None:
-        """Threads store computed values, each its own cells."""
-        slab = self.slabs.get(stmt.buf)
-        if slab is None or not isinstance(slab.stage, SlabOf):
-            raise ScheduleError(f"store to {stmt.buf}, which is no shared memory for computed values")
-        if not np.all(in_bounds(idx, tuple(axis.extent for axis in slab.stage.slab))):
-            raise ScheduleError(f"store outside of the slab {stmt.buf}")
-        everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
-        thread, block = (np.broadcast_to(part, chosen.shape)[chosen] for part in everyone)
-        slab.put(block, np.asarray(physical(slab.stage, idx)), thread, value, self.epoch)
 
 
 def nothing() -> bool:

@@ -52,19 +52,6 @@ class Slab:
         if ((self.write_epoch[at] == epoch) & (self.writer[at] != who)).any():
             raise ScheduleError(f"race: {name} is written by two threads between two barriers")
 
-    def put(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, values: Any, epoch: int) -> None:
-        """Threads store values of their own into words: arrays of one shape."""
-        name = self.stage.dst
-        if ((self.read_epoch[block, word] == epoch) & (self.reader[block, word] != thread)).any():
-            raise ScheduleError(f"race: {name} is overwritten while others may still read it: no barrier in between")
-        if ((self.write_epoch[block, word] == epoch) & (self.writer[block, word] != thread)).any():
-            raise ScheduleError(f"race: {name} is written by two threads between two barriers")
-        self.writer[block, word] = thread
-        if (self.writer[block, word] != thread).any():
-            raise ScheduleError(f"race: two threads store to one cell of {name}")
-        self.values[block, word] = values
-        self.write_epoch[block, word] = epoch
-
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
         """An asynchronous copy begins; until it has landed the words hold the new values or poison."""
         self.in_flight[:, cells.words] = True
@@ -93,6 +80,20 @@ class Slab:
         if (ticket >= waited).any():
             raise ScheduleError(f"{name} is read without waiting for its TMA copy")
         self._note_readers(block, word, thread, epoch)
+
+    def store(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, value: np.ndarray, epoch: int) -> None:
+        """Threads write words, once each between two barriers: arrays of one shape."""
+        name = self.stage.dst
+        if self.in_flight[block, word].any():
+            raise ScheduleError(f"{name} is written while a copy into it is in flight: no Wait")
+        cells = np.stack((block, word))
+        if np.unique(cells, axis=1).shape[1] < cells.shape[1]:
+            raise ScheduleError(f"race: two threads write one word of {name}")
+        touched = (self.read_epoch, self.reader), (self.write_epoch, self.writer)
+        if any(((when[block, word] == epoch) & (who[block, word] != thread)).any() for when, who in touched):
+            raise ScheduleError(f"race: {name} is overwritten while others may use it: no barrier in between")
+        self.values[block, word] = value
+        self.write_epoch[block, word], self.writer[block, word], self.ticket[block, word] = epoch, thread, -1
 
     def _note_readers(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int) -> None:
         new = self.read_epoch[block, word] != epoch

@@ -155,7 +155,7 @@ class _Blocks(BlockMemory):
 
     def combine(self, stmt: Combine, values: dict[int, Any], live: dict[int, Group]) -> None:
         """Every thread gets the fold of the values of all threads along the axes, in the order of the axes."""
-        inner = np.broadcast_shapes(*(np.shape(value)[2:] for value in values.values()))
+        inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
         count = math.prod(axis.extent for axis in self.threads)
         whole = np.empty((self.blocks, count, *inner), KINDS[self.dtypes[stmt.acc]])
         for g, value in values.items():

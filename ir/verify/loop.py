@@ -102,8 +102,7 @@ class Check:
         elif isinstance(stmt, Load):
             self.access(stmt, scope if stmt.when is True else scope.under(stmt.when))
         elif isinstance(stmt, Store):
-            if stmt.buf not in self.written:
-                self.report(stmt, f"`{stmt.buf}` is no output")
+            self.store(stmt)
             self.access(stmt, scope)
         elif isinstance(stmt, Accumulate):
             self.reduction(stmt)
@@ -113,6 +112,10 @@ class Check:
                 self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts and {len(known.operands)} operands")
         elif isinstance(stmt, Scale | Carry) and stmt.acc not in self.sums:
             self.report(stmt, f"`{stmt.acc}` is no accumulator")
+
+    def store(self, stmt: Store) -> None:
+        if stmt.buf not in self.written:
+            self.report(stmt, f"`{stmt.buf}` is no output")
 
     def reduction(self, stmt: Accumulate | Combine) -> None:
         if FUNCTIONS[stmt.fn].identity is None:

@@ -9,7 +9,7 @@ from typing import Any
 from ..expr import Axis, free_names
 from ..facts.layout import slab_bytes, stages, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
-from ..loop import For, If, Load
+from ..loop import For, If, Load, Store
 from ..node import nodes
 from ..program import Kernel, Stmt
 from ..tile import Combine, Slab, Stage, Tile
@@ -47,10 +47,10 @@ class _TileCheck(Check):
         self.tile = tile
         self.divergent = False
         self.varying = frozenset(axis.name for axis in tile.axes if axis.role != "BLOCK")
+        self.slabs = set(stages(kernel))
         for stage in stages(kernel).values():
             extents = tuple(axis.extent for axis in stage.slab)
             self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
-        self.written |= {slab.dst for slab in summary(tile.body).slabs}
 
     def axes(self, tile: Tile) -> None:
         names = [axis.name for axis in tile.axes]
@@ -92,6 +92,11 @@ class _TileCheck(Check):
             self.divergent = outer
             return
         super().statement(stmt, scope)
+
+    def store(self, stmt: Store) -> None:
+        """Threads may write to slabs too, word by word."""
+        if stmt.buf not in self.slabs:
+            super().store(stmt)
 
     def bounds(self, stmt: Stmt, position: Any, extent: int, scope: Scope) -> None:
         """Only what no guard protects: ragged edges need more than intervals, and the simulator watches them."""

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.front.capture import Capture
 from dplc.engine.front.text import capture_text
-from dplc.engine.suite.schedules import Point, check_point, reduced
+from dplc.engine.suite.extents import Points, reduced, shortened, summed_over
+from dplc.engine.suite.schedules import Space
 from dplc.engine.suite.suite_file import Case, Operation, Suite
 from dplc.engine.toolchain import toolchain
 
@@ -34,8 +35,8 @@ SUBJECTS = {
 
 
 @functools.cache
-def captured(name: str) -> Capture:
-    return capture_text(SUBJECTS[name], 0)
+def space(name: str) -> Space:
+    return Space(capture_text(SUBJECTS[name], 0), toolchain(), target("h200"))
 
 
 @pytest.mark.parametrize("number", range(POINTS))
@@ -44,17 +45,25 @@ def test_a_random_schedule(name: str, number: int) -> None:
     torch.set_num_threads(1)
     for again in range(DRAWN):
         seed = (SEED * POINTS + number) * DRAWN + again
-        point = check_point(captured(name), toolchain(), target("h200"), seed)
-        assert point.fault is None, "\n".join([point.fault or "", f"seed {seed}", *point.choices])
-        if point.refused is None:
+        drawn = space(name).draw(seed)
+        if drawn.program is not None:
+            fault = space(name).check(drawn.program).fault
+            assert fault is None, "\n".join([fault, f"seed {seed}", *drawn.choices])
             return
-    pytest.fail(f"none of {DRAWN} schedules can be launched: {point.refused}")
+    pytest.fail(f"none of {DRAWN} schedules can be launched: {drawn.refused}")
 
 
 def test_points_differ_and_repeat() -> None:
-    points = [check_point(captured("rms_norm"), toolchain(), target("h200"), seed) for seed in (1, 2, 3, 1)]
-    assert points[0] == points[3]
-    assert len({point.choices for point in points}) > 1
+    drawn = [space("rms_norm").draw(seed) for seed in (1, 2, 3, 1)]
+    assert drawn[0] == drawn[3]
+    assert len({point.choices for point in drawn}) > 1
+
+
+def test_deep_schedules_are_drawn() -> None:
+    """Rings, vectors and layouts at once need most passes to do as by default."""
+    fired = [space("matmul").draw(seed).rules for seed in range(60)]
+    assert sum({"stage_inputs", "register_tile", "double_buffer"} <= rules for rules in fired) >= 10
+    assert {"async_copy", "tma_copy", "xor_smem", "pad_smem", "pipeline_predicated"} <= frozenset().union(*fired)
 
 
 def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,17 +72,49 @@ def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     lost: Any = {**blocks.LOWER, blocks.Sync: lambda low, stmt, at: ()}
     monkeypatch.setattr(blocks, "LOWER", lost)
-    points: list[Point] = []
+    faults = []
     for seed in range(20):
-        points.append(check_point(captured("matmul"), toolchain(), target("h200"), seed))
-        if points[-1].fault is not None:
+        program = space("matmul").draw(seed).program
+        if program is not None and (fault := space("matmul").check(program).fault) is not None:
+            faults.append(fault)
             break
-    assert "line " in (points[-1].fault or "")
+    assert "line " in faults[0]
+
+
+def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = replace(capture_text(SUBJECTS["softmax"], 0), reference=None)  # eager's own error would widen the gate
+    fresh = Space(alone, toolchain(), target("h200"))
+    program = next(drawn.program for seed in range(20) if (drawn := fresh.draw(seed)).program is not None)
+    assert fresh.check(program).fault is None
+    monkeypatch.setattr(fresh, "_reference", [value * 1.001 for value in fresh._reference], raising=False)
+    assert fresh.check(program).fault == "the result is wrong: outside of the gate"
+
+
+SUITE = Suite(
+    {"mm": Operation("x @ w", {"x": "m k", "w": "k n"}), "bmm": Operation("x @ w", {"x": "b m k", "w": "c k n"})},
+    [Case("a", "mm", {"m": 32, "k": 2048, "n": 5632}), Case("b", "mm", {"m": 32, "k": 4096, "n": 3584}), Case("c", "mm", {"m": 32, "k": 2049, "n": 64})],
+)  # fmt: skip
 
 
 def test_reduced_extents_keep_residues() -> None:
-    suite = Suite(
-        {"mm": Operation("x @ w", {"x": "m k", "w": "k n"})},
-        [Case("a", "mm", {"m": 32, "k": 2048, "n": 5632}), Case("b", "mm", {"m": 32, "k": 4096, "n": 3584}), Case("c", "mm", {"m": 32, "k": 2049, "n": 64})],
-    )  # fmt: skip
-    assert [case.sizes for case in reduced(suite)] == [{"m": 32, "k": 192, "n": 192}, {"m": 32, "k": 193, "n": 64}]
+    assert [(case.sizes, len(cases)) for case, cases in reduced(SUITE)] == [
+        ({"m": 32, "k": 192, "n": 192}, 2),
+        ({"m": 32, "k": 193, "n": 64}, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fewer"),
+    [((28, 4), (14, 2)), ((32, 4), (16, 2)), ((30, 30), (14, 14)), ((5, 3), (5, 3)), ((9, 6), (9, 6))],
+)
+def test_fewer_batches_that_divide_each_other_as_before(sizes: tuple[int, int], fewer: tuple[int, int]) -> None:
+    found = shortened(SUITE.operations["bmm"], {"b": sizes[0], "c": sizes[1], "m": 8, "k": 8, "n": 8})
+    assert (found["b"], found["c"]) == fewer
+
+
+def test_what_is_summed_over_is_long_where_a_ring_would_not_turn() -> None:
+    assert summed_over(SUITE, SUITE.cases[0], toolchain(), target("h200")) == {"k"}
+    points = Points(SUITE, SUITE.cases[0], toolchain(), target("h200"))
+    drawn = [points.draw(seed) for seed in range(60)]
+    assert all(point.thin or point.drawn.turns >= 2 for point in drawn)
+    assert {point.sizes["k"] for point in drawn} == {192, 512}

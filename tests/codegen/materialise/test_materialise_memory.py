@@ -39,6 +39,26 @@ def test_layouts(check, via, fields, shape):
     check(COPY.format(dtype="f32", m=m, n=n, origin="4, 8", via=via, fields=fields), x=floats(m, n))
 
 
+@pytest.mark.parametrize("o", ["for o in 0..64 free:", "for o in 0..64 free unroll=64:"])
+def test_rows_wider_than_the_alignment_of_their_slab(check, o):
+    """An xor flips three bits of the chunk number; the others are added: the second slab starts within a row of its own."""
+    check(
+        f"""
+kernel wide(x: f32[64], w: f32[8, 128]) -> y: f32[8, 128]:
+    Tile(t:8=THREAD, c:2=THREAD):
+        s = Stage(x, origin=(0), slab=(u:64@0))
+        z = Stage(w, origin=(0, 0), slab=(n:8@0, l:128@1), xor=(2, 1, 0))
+        Sync()
+        a = load s[t]
+        {o}
+            b = load z[t, o*2 + c]
+            v = multiply(a, b)
+            y[t, o*2 + c] = v
+""",
+        x=floats(64), w=floats(8, 128),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("via", ["SYNC", "ASYNC"])
 @pytest.mark.parametrize(("dtype", "array"), [
     ("i32", RNG.integers(-9, 9, (40, 40)).astype(np.int32)), ("i64", RNG.integers(-9, 9, (40, 40))), ("b8", RNG.random((40, 40)) < 0.5),

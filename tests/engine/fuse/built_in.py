@@ -21,5 +21,6 @@ def compiled(tile: int | None) -> FusionRules:
     """The rules with another tile limit; 0 is no rules at all, so that everything is stored."""
     if tile == 0:
         return FusionRules([])
-    limits = {} if tile is None else {"fuse_epilogue.TILE": tile, "fuse_prologue.TILE": tile}
+    bounded = ("fuse_epilogue", "fuse_prologue", "fuse_beside", "store_operand")
+    limits = {} if tile is None else {f"{rule}.TILE": tile for rule in bounded}
     return FusionRules(rules_in("fusion"), limits)

@@ -1,0 +1,68 @@
+"""The options that several commands share, and those of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Expression = Annotated[
+    str | None,
+    typer.Option(
+        "-c",
+        metavar="EXPR",
+        help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
+    ),
+]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones."),
+]
+TargetName = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="sm_NN",
+        help="Architecture or device to compile for (default: the GPU present, else sm_80).",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Verbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
+]
+Weights = Annotated[
+    Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
+]
+Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
+Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
+FloatDtype = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="DTYPE", help="Of a model, or of floats that -c leaves open: f32, f16, bf16."),
+]
+Explored = Annotated[
+    bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
+]
+DatabaseFile = Annotated[
+    Path | None,
+    typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
+]
+NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
+
+Model = Annotated[
+    str | None, typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub.")
+]
+Artefact = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote.")]
+ArtefactFolder = Annotated[
+    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Of a model: write an artefact for `dplc run DIR`.")
+]
+Cubins = Annotated[
+    bool, typer.Option("--cubins/--no-cubins", help="With -o: assemble the kernels too, where NVRTC or nvcc is.")
+]
+Tokens = Annotated[
+    str | None, typer.Option("--ids", metavar="NUMBERS", help="Of a model: the tokens (default: drawn by --seed).")
+]
