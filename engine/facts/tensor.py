@@ -52,6 +52,12 @@ def number(site: Any, x: Any) -> Any:
     return value.value if value.__class__ is Const else None  # type: ignore[attr-defined]
 
 
+@fact("literal(term) -> any", levels="tensor")
+def literal(site: Any, x: Any) -> Any:
+    """The number that a constant is; none for any other value."""
+    return x.value if x.__class__ is Const else None
+
+
 @fact("contains_reduction(term) -> bool", levels="tensor")
 def contains_reduction(site: Any, x: Term) -> bool:
     """Whether computing a value means folding something."""
