@@ -9,10 +9,11 @@ from typing import Any
 
 from ...ir.expr import Axis
 from ...ir.node import Node
-from ...ir.tensor import Case, Elementwise, Input, Reduce, Remap, Term, operands
+from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, operands
 from ..rw.facts import fact
 from . import cost
 from .dataflow import Dataflow
+from .lift import common_key
 
 SHARED_ACCESSES = 3  # of an element of an operand that is computed in shared memory: for its sum, from there, back
 REACH = 6  # operations looked through for what an elementwise value reads from memory
@@ -21,7 +22,7 @@ REACH = 6  # operations looked through for what an elementwise value reads from 
 @fact("reduction(term) -> bool", levels="tensor")
 def reduction(site: Any, v: Term) -> bool:
     """Whether a value is a reduction."""
-    return v.__class__ is Reduce
+    return v.__class__ in (Reduce, Fold)
 
 
 @fact("elements(term) -> int", levels="tensor")
@@ -48,7 +49,7 @@ def recompute(site: Any, v: Any, y: Any, tile: int) -> int:
 @fact("sweeps(term, term) -> bool", levels="tensor")
 def sweeps(site: Any, y: Any, v: Any) -> bool:
     """Whether y folds an axis that v varies along."""
-    return y.__class__ is Reduce and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
+    return y.__class__ in (Reduce, Fold) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
 
 
 @fact("widens(term, term) -> bool", levels="tensor")
@@ -65,6 +66,28 @@ def only_for(site: Any, v: Any, y: Any) -> bool:
         if len(following) != 1:
             return False
         v = following[0]
+    return True
+
+
+@fact("folded_together(term, term) -> bool", levels="tensor")
+def folded_together(site: Any, v: Any, y: Any) -> bool:
+    """Whether all that v flows into is tuple reductions that share their loop with y."""
+    if y.__class__ is not Fold:
+        return False
+    wanted, todo, seen = common_key(y), list(site.flow.readers[v]), {v}
+    while todo:
+        term = todo.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        following = site.flow.readers[term]
+        if term.__class__ is Fold:
+            if common_key(term) != wanted:
+                return False
+        elif term.__class__ is Reduce or not following or term in site.fusion.kept:
+            return False
+        else:
+            todo += following
     return True
 
 
