@@ -46,7 +46,8 @@ def operands(site: Any, body: Block, copies: Any) -> tuple[Operand, ...]:
 def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operand]:
     threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
     inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
-    varying = [dependencies(_reads(stmt), body) & inside for stmt in body]
+    # a value from before the loop may vary too: a lifted load keeps the guard that it stood under
+    varying = [dependencies(_reads(stmt), site.tile.body) & inside for stmt in body]
     for slab in slabs:
         cells = {stmt.idx for stmt in body if isinstance(stmt, Load) and stmt.buf == slab and stmt.when is True}
         lanes = [axis for axis in threads if not cells or axis.name not in dependencies(next(iter(cells)), body)]
