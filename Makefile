@@ -8,7 +8,7 @@ TORCH  ?= torch>=2.11,<2.14
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types check-rules check-schedules bench goldens dist clean
+.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules bench goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: $(READY) $(VENV)/.pycuda ## the whole test suite (no GPU needed)
 test-slow: $(READY) $(VENV)/.pycuda ## the long runs: thousands of random programs
 	@$(BIN)/python -m pytest -m slow
 
+test-ray: $(READY) ## tuning jobs on a local Ray cluster; installs Ray
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[ray]'
+	@$(BIN)/python -m pytest -m ray
+
 lint: $(READY) ## ruff, import floors
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
 
@@ -44,7 +48,7 @@ types: $(READY) ## mypy, strict
 check-rules: $(READY) ## static checks and examples of every built-in rule
 	@$(BIN)/dplc rules test
 
-check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (an hour or so)
+check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (a quarter of an hour)
 	@$(BIN)/python examples/benches/check_schedules.py
 
 bench: $(READY) ## compile times and rewrite rates, measured here

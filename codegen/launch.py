@@ -153,6 +153,11 @@ class CudaExecutor:
         notes.append(note)
         return value.detach().clone(memory_format=self._torch.contiguous_format)
 
+    def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None:
+        """Enqueue the launches of a program, given the address of every buffer. To be called within `stream()`."""
+        for launch in program.launches():
+            self._launch(launch.kernel, arguments(launch.kernel, [places[name] for name in launch.buffers]), stream)
+
     def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.empty(shape, dtype=dtype, device=self._memory)
 
@@ -165,7 +170,7 @@ class CudaExecutor:
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
 
     @contextmanager
-    def _stream(self) -> Iterator[Any]:
+    def stream(self) -> Iterator[Any]:
         """The context entered, and a PyCUDA stream whose work runs in the order of torch's current stream.
 
         None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of its own is
@@ -186,10 +191,19 @@ class CudaExecutor:
         finally:
             self._driver.Context.pop()
 
-    def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
+    def function(self, kernel: CudaKernel) -> Any:
+        """The loaded function of a kernel: PyCUDA's, prepared. Raises BuildError and DeviceError."""
         function = self._functions.get(kernel)
         if function is None:
             function = self._functions[kernel] = self._load(kernel)
+        return function
+
+    def forget(self) -> None:
+        """Unload every kernel."""
+        self._functions.clear()
+
+    def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
+        function = self.function(kernel)
         function.prepared_async_call(kernel.grid, (kernel.block, 1, 1), stream, *values, shared_size=kernel.smem)
 
     def _load(self, kernel: CudaKernel) -> Any:
@@ -238,7 +252,7 @@ class CudaSession:
             (launch.kernel, arguments(launch.kernel, [addresses[name] for name in launch.buffers]))
             for launch in program.launches()
         ]
-        with executor._stream() as stream:
+        with executor.stream() as stream:
             for kernel, values in steps:
                 executor._launch(kernel, values, stream)
         self._latest = tensors, steps
@@ -249,7 +263,7 @@ class CudaSession:
 
     def launch(self, place: int) -> None:
         """One launch of the program again, on the buffers of the latest run."""
-        with self._executor._stream() as stream:
+        with self._executor.stream() as stream:
             self._executor._launch(*self._latest[1][place], stream)
 
 

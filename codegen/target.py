@@ -50,9 +50,27 @@ class Target:
 @functools.cache
 def load_device(name: str) -> Target:
     """The device file `devices/NAME.toml`."""
-    path = DEVICES / f"{name}.toml"
-    data = tomllib.loads(path.read_text())
-    return Target(**{field.name: data[field.name] for field in fields(Target)})
+    return read_device(DEVICES / f"{name}.toml")
+
+
+def read_device(path: Path) -> Target:
+    """A device file. Raises UsageError for one that cannot be read, or that lacks or misstates a constant."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read the device file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"the device file {path} is no TOML: {error}") from None
+    values = {}
+    for field in fields(Target):
+        value = data.get(field.name)
+        kind = {"str": str, "int": int, "float": (int, float)}[str(field.type)]
+        if not isinstance(value, kind) or isinstance(value, bool) or (field.type != "str" and not value > 0):  # type: ignore[arg-type,operator]
+            found = "is not there" if value is None else f"is {value!r}"
+            wanted = "a text" if field.type == "str" else "a number above 0"
+            raise UsageError(f"the device file {path}: `{field.name}` {found}; it must be {wanted}")
+        values[field.name] = value
+    return Target(**values)
 
 
 def devices() -> tuple[str, ...]:
@@ -66,10 +84,13 @@ DEFAULT = "sm_80"
 
 
 def target(name: str | None = None) -> Target:
-    """A target by architecture (`sm_90a`) or device name (`h200`). None is the default, sm_80.
+    """A target by architecture (`sm_90a`), device name (`h200`) or device file (`mine.toml`, as `dplc calibrate`
+    writes).
 
-    Raises UsageError for a name that is neither.
+    None is the default, sm_80. Raises UsageError for a name that is none of them.
     """
+    if name is not None and name.endswith(".toml"):
+        return read_device(Path(name))
     wanted = (name or DEFAULT).lower()
     device = _BY_ARCH.get(wanted, wanted)
     if device not in devices():

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .calibration_app import calibrate_options, model_options
 from .db_app import db_app
 from .options import (
     Artefact,
@@ -31,6 +32,7 @@ from .options import (
     Verbose,
     Weights,
 )
+from .tune_app import tune
 
 INTERRUPTED = 130
 
@@ -45,6 +47,7 @@ app = typer.Typer(
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
+app.command("tune")(tune)
 
 
 def _version(wanted: bool) -> None:
@@ -342,6 +345,10 @@ def check_command(
     command.check(
         files or [], rule or [], level or [], Options(examples, seed), subject, out, mutate, as_json, verbose > 0
     )
+
+
+app.command("calibrate")(calibrate_options)
+app.command("model")(model_options)
 
 
 @app.command("doctor")

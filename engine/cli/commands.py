@@ -66,7 +66,8 @@ def report_run(compilation: Compilation, device: str | None, out: Path | None, a
     if as_json:
         records = [_kernel_record(kernel) for kernel in kernels]
         record = {"ok": ok, "device": chosen, "kernels": records, "max_abs_err": absolute, "max_rel_err": relative}
-        print_json(record | {"schedules": [origin.record() for origin in compilation.origins]})
+        schedules = [origin.record() for origin in compilation.origins]
+        print_json(record | ({"schedules": schedules} if schedules else {}))
     else:
         write(_run_report(kernels, chosen, results, elapsed, absolute, relative, ok))
     if not ok:

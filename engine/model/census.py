@@ -1,16 +1,15 @@
 """What one launch asks of a device, counted in its Kernel IR: instructions, sectors, wavefronts, bytes.
 
-All threads of the middle block are followed at once (or of the first, where that does more: the grid may reach beyond
-the output), every statement once, weighted with how often it runs; addresses
-are those of the first turn of every loop, guards are asked at every turn. So counts are exact where they depend neither
-on data nor on the block. The emulator's counters of checked mode, which follow every access of a real run, are the
-test of this.
+All threads of the middle block are followed at once (of the first, where that does more: the grid may reach beyond the
+output), every statement once, weighted with how often it runs; addresses are those of the first turn of every loop,
+guards are asked at every turn. So counts are exact where they depend neither on data nor on the block. The emulator's
+counters of checked mode, which follow every access of a real run, are the test of this.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from ...ir.kernel import (
     THREAD,
     Address,
     Assign,
+    Barrier,
     Base,
     Branch,
     Butterfly,
@@ -37,9 +37,13 @@ from ...ir.kernel import (
     Replicate,
     StoreTo,
     TensorMap,
+    WaitGroup,
+    WaitPhase,
 )
+from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Stmt
 from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
+from .latency import Waits
 from .work import Scope, Work
 
 LOOP_OVERHEAD = 3  # count, compare, branch
@@ -53,6 +57,7 @@ class Census:
     dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
     wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
     fma (the fp32 pipe), special (the special function unit). tensor: floating-point operations of tensor cores.
+    waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
     blocks: int
@@ -68,6 +73,8 @@ class Census:
     special: float = 0.0
     tensor: float = 0.0
     registers: int | None = None
+    waits: Waits = field(default_factory=Waits)
+    block: tuple[int, ...] = ()
 
     @property
     def fill(self) -> float:
@@ -79,7 +86,7 @@ def census(kernel: Kernel, registers: int | None = None) -> Census:
     """The census of a kernel of Kernel IR."""
     (launch,) = kernel.body
     assert isinstance(launch, Launch)
-    counter = _counted(kernel, launch, tuple((extent - 1) // 2 for extent in launch.grid))
+    counter = _counted(kernel, launch, tuple(extent // 2 for extent in launch.grid))
     if counter.idle:  # a guard that no thread of this block passes: the first block may do more
         first = _counted(kernel, launch, (0,) * len(launch.grid))
         counter = max(counter, first, key=lambda c: (c.work.issued, c.sectors))
@@ -88,7 +95,7 @@ def census(kernel: Kernel, registers: int | None = None) -> Census:
     return Census(
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
-        work.issued, work.fma, work.special, 0.0, registers,
+        work.issued, work.fma, work.special, 0.0, registers, counter.waits.finish(), counter.followed,
     )  # fmt: skip
 
 
@@ -119,9 +126,10 @@ class _Counter:
         self.bases[SHARED] = (SHARED, 0)
         self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
         self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
+        self.followed = block
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
-        self.scope, self.work = Scope(), Work()
+        self.scope, self.work, self.waits = Scope(), Work(), Waits()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
 
     # ---- statements
@@ -158,7 +166,8 @@ class _Counter:
             self.env[loop.var] = start
             self.turns = {loop.var: np.arange(turns) * step + np.min(start)}
         self.issue(LOOP_OVERHEAD, times * turns, mask)
-        with self.scope.straight_line():
+        apart = any(True for _ in nodes(loop, Barrier))
+        with self.scope.straight_line(), self.waits.loop(turns, loop.unroll, apart):
             self.block(loop.body, times * turns, mask)
         self.turns = outside
 
@@ -189,16 +198,23 @@ class _Counter:
             self.scope.changed(statement.into)
             size = _item(statement.dtype) * statement.width
             self.access(statement.address, size, times, mask, statement.when)
+            self.waits.loads(self.bases[statement.address.base][0] == SHARED)
         elif isinstance(statement, StoreTo):
             self.compute(statement.values, times, mask)
             self.access(statement.address, _item(statement.dtype) * len(statement.values), times, mask)
         elif isinstance(statement, CopyAsync):
+            self.waits.copies()
             there, share = self.where(statement.when, mask)
             self.access(statement.source, statement.bytes, times * share, there, statement.inside)
             self.access(statement.to, statement.bytes, times * share, there)
         elif isinstance(statement, TensorMap):
             self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
+        elif isinstance(statement, Barrier):
+            self.waits.barrier()
+        elif isinstance(statement, WaitGroup | WaitPhase):
+            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else 0)
         elif isinstance(statement, CopyBox):
+            self.waits.copies()
             touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR
             self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
         elif isinstance(statement, Butterfly):

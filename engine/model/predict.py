@@ -1,12 +1,13 @@
-"""The analytic model (DESIGN.md, section 8): T = waves x max(DRAM, L2 fill, shared memory, issue, tensor) + prologue +
-epilogue + launch.
+"""The analytic model (DESIGN.md, section 8): T = waves x max(DRAM, L2 fill, shared memory, issue, tensor, latency) +
+prologue + epilogue + launch.
 
 Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource. How many fit
 is never a score by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of
 the grid, so one block too many costs a wave, but not a full one.
 
-Rates are published peaks, so predictions are optimistic; latencies inside of a loop, the order of blocks and hits in L1
-are not modelled. Made for ranking variants of one kernel and for seeing what binds, not for absolute times.
+Rates are published peaks, so predictions are optimistic; the order of blocks and hits in L1 are not modelled. Latency
+is what one block takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
+variants of one kernel and for seeing what binds, not for absolute times.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from ...codegen.target import Target
 from .accesses import LANES
 from .census import Census
+from .latency import alone
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
@@ -75,14 +77,17 @@ def predict(launch: Census, target: Target) -> Prediction:
 def wave(launch: Census, target: Target, blocks: int) -> dict[str, float]:
     """The seconds that each resource needs for a wave of so many blocks."""
     each = -(-blocks // target.multiprocessors)  # on the busiest multiprocessor
-    warps = each * -(-launch.threads // LANES)
+    own = -(-launch.threads // LANES)
     cycle = 1.0 / target.clock
-    issue = launch.issued / min(target.schedulers, warps)
+    issue = launch.issued / min(target.schedulers, each * own)
+    shared = launch.wavefronts * 128 / target.shared_bytes_per_clock
+    busy = max(launch.issued / min(target.schedulers, own), shared)
     pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     return {
         "DRAM": launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
         "L2": each * launch.fill * target.multiprocessors / target.l2_bytes_per_second,
-        "shared": each * launch.wavefronts * 128 / target.shared_bytes_per_clock * cycle,
+        "shared": each * shared * cycle,
         "issue": each * max(issue, pipes) * cycle,
+        "latency": alone(busy, launch.waits, target),
         "tensor": each * launch.tensor * target.multiprocessors / target.tensor_flops_per_second,
     }

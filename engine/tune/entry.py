@@ -82,14 +82,15 @@ def entry_of(key: TuningKey, tuned: Tuned, used_rules: dict[str, str], own_rules
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One candidate that was measured: what `dplc model --validate` reads.
 
-    launches: a census of each of its kernels, by the names of `model.census.Census`. about: where the figure comes from.
+    launches: a census of each of its kernels, by the names of `model.census.Census`. about: where the figure comes
+    from.
     """
 
     kernel: str
     program: str
     device: str
     seconds: float
-    launches: list[dict[str, float | None]]
+    launches: list[dict[str, Any]]
     about: str = ""
 
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from ..match.choices import Spot
 from .moves import options
+from .protocol import Schedule
 from .search import Proposal, Search
-from .space import Candidate, Schedule, Slot, Space, State, Token
+from .space import Candidate, Slot, Space, State, Token
 
 
 class Exhaustive(Search):

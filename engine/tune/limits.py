@@ -30,7 +30,7 @@ def predicted_registers(program: Program, number: int, target: Target) -> int:
     """Registers of a thread, predicted from Tile IR; what assembled kernels take lies within about a third of it."""
     site = Site(program, (number,), target)
     tile: Any = site.tile
-    return min(registers(site, tile.axes, tile.body), register_budget(tile, target))
+    return min(int(registers(site, tile.axes, tile.body)), register_budget(tile, target))
 
 
 def refusal(program: Program, target: Target) -> str | None:

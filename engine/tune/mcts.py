@@ -117,7 +117,9 @@ class FactoredTree(Search):
         named = {name(option): option for option in found}
         if node.options is None:
             node.options = list(named)
-        key = self._new(node) or self._promising(node)
+        key = self._new(node)
+        if key is None:
+            key = self._promising(node)
         if key not in named:  # what is forbidden now was there before: a default reached from elsewhere
             key = next(iter(named))
         if key not in node.children:

@@ -11,6 +11,7 @@ from ..match.choices import Spot
 from .space import DEFAULT, SKIP, Fire, Genome, Space, State, Token
 
 ONE_PARAMETER = 0.8  # how often a neighbour differs in the value of one parameter
+TWO_PARAMETERS = 0.4  # of these, how often of two
 SECOND = 0.25  # how often a mutation changes a second decision
 
 
@@ -86,22 +87,27 @@ def _first_fire(space: Space, state: State, token: Token) -> Fire | None:
     """The first thing that the default does in a pass."""
     if token == SKIP:
         return None
-    decisions = space.after(state, DEFAULT).decisions
-    own = [d for d in decisions if d.step == space.steps[state.step].label]
+    _, own = space.by_default(state)
     return space.fire_of(own[0]) if own else None
 
 
 def _changed(space: Space, state: State, fire: Fire, dice: random.Random) -> Fire | None:
-    """The same rule and site with another value of one parameter, near ones more often."""
+    """The same rule and site with another value of one parameter, or of two: tiles keep their area then."""
     domains = space.domains(state, fire)
     open_ = [name for name, values in domains.items() if len(values) > 1]
     if not open_:
         return None
-    name = dice.choice(open_)
+    count = 2 if len(open_) > 1 and dice.random() < TWO_PARAMETERS else 1
     values = dict(fire.values)
-    others = sorted((v for v in domains[name] if v != values[name]), key=lambda v: space.distance(v, values[name]))
-    position = min(int(dice.expovariate(0.7)), len(others) - 1)
-    return Fire(fire.rule, fire.where, tuple((n, others[position] if n == name else v) for n, v in fire.values))
+    for name in dice.sample(open_, count):
+        values[name] = _near(space, domains[name], values[name], dice)
+    return Fire(fire.rule, fire.where, tuple(values.items()))
+
+
+def _near(space: Space, domain: tuple[Any, ...], value: Any, dice: random.Random) -> Any:
+    """Another value of a domain, near ones more often."""
+    others = sorted((other for other in domain if other != value), key=lambda other: space.distance(other, value))
+    return others[min(int(dice.expovariate(0.7)), len(others) - 1)]
 
 
 def mutated(space: Space, genome: tuple[tuple[Any, Token], ...], start: int, dice: random.Random) -> Genome:

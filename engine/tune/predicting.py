@@ -14,7 +14,7 @@ from .space import Candidate
 
 @dataclass(frozen=True)
 class Model:
-    """The evaluator that needs no GPU."""
+    """The evaluator that needs no tools."""
 
     basis: Basis = "predicted"
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any
 
 from .exhaustive import Exhaustive
 from .limits import refusal
@@ -18,11 +19,12 @@ from .search import Proposal, Search, Tried, reward
 from .space import Candidate, Space
 
 SEARCHES: dict[str, type[Search]] = {
-    search.name: search for search in (TreeThenHill, Hill, FactoredTree, Evolution, Random, PlainTree, Exhaustive)
+    search.name: search for search in (Hill, TreeThenHill, FactoredTree, Evolution, Random, PlainTree, Exhaustive)
 }
-DEFAULT_SEARCH = TreeThenHill.name
+DEFAULT_SEARCH = Hill.name  # it is as good as any here (examples/suites/results/predicted/regret.md)
 SCORES_KEPT = 50_000  # programs whose score is remembered
 REPEATS = 20  # tries per program after which a space counts as used up
+LEADERS = 8  # programs that are kept, should the best be wrong
 REPORTED = 50  # attempts that are handed on at once
 
 
@@ -38,9 +40,10 @@ class Budget:
 
 @dataclass
 class Run:
-    """What a search has found so far. best: (seconds, candidate); curve: (try, programs, seconds) of every improvement.
+    """What a search has found so far. leaders: the fastest programs, (seconds, candidate), the best one first.
 
-    pruned: refused by the limits before anything was built; failed: refused or wrong later; again: known programs.
+    curve: (try, programs, seconds) of every improvement. pruned: refused by the limits before anything was built;
+    failed: refused or wrong later; again: known programs.
     """
 
     search: Search
@@ -52,9 +55,13 @@ class Run:
     again: int = 0
     seconds: float = 0.0
     interrupted: bool = False
-    best: tuple[float, Candidate] | None = None
+    leaders: list[tuple[float, Candidate]] = field(default_factory=list)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
     since: int = 0  # programs since the last improvement
+
+    @property
+    def best(self) -> tuple[float, Candidate] | None:
+        return self.leaders[0] if self.leaders else None
 
     @property
     def gain(self) -> float:
@@ -108,20 +115,24 @@ class Runner:
     def _round(self, run: Run) -> bool:
         """Some proposals, evaluated together; False when the search has no more."""
         proposals = list(self._proposals(run))
-        if self.pool is None:
-            scores = map(self._score, (proposal.candidate for proposal in proposals))
-        else:
-            scores = self.pool.map(self._score, [proposal.candidate for proposal in proposals])
+        each = map if self.pool is None else self.pool.map
+        scores = each(self._score, [proposal.candidate for proposal in proposals])
         for proposal, score in zip(proposals, scores, strict=True):
             self._hear(run, proposal, score)
         return bool(proposals)
 
     def _proposals(self, run: Run) -> Iterator[Proposal]:
-        for _ in range(self.ahead):
+        left = self.ahead if self.budget.tries is None else self.budget.tries - run.tries
+        for _ in range(min(self.ahead, left)):
             proposal = run.search.propose(self._spent(run))
             if proposal is None:
                 return
             yield proposal
+
+    def details(self, candidate: Candidate) -> dict[str, Any]:
+        """What the evaluator told of a candidate beside its seconds."""
+        known = self._scores.get(candidate.key)
+        return {} if known is None else dict(known.details)
 
     def _score(self, candidate: Candidate) -> Score:
         known = self._scores.get(candidate.key)
@@ -146,13 +157,21 @@ class Runner:
             run.failed += score.status not in ("ok", "refused")
             name, seed = run.search.name, self.seed
             self._attempts.append(Attempt(candidate.schedule, key, score, name, seed, run.tries))
-        if score.seconds is not None and (run.best is None or score.seconds < run.best[0]):
-            run.best, run.since = (score.seconds, candidate), 0
-            run.curve.append((run.tries, run.programs, score.seconds))
+            if score.seconds is not None:
+                self._lead(run, score.seconds, candidate)
         tried = Tried(proposal, score, reward(score, run.default.seconds))
         run.search.observe(tried)
         self._hand_on(REPORTED)
         self.heard(run, tried)
+
+    def _lead(self, run: Run, seconds: float, candidate: Candidate) -> None:
+        """A new program takes its place among the fastest."""
+        if run.best is None or seconds < run.best[0]:
+            run.since = 0
+            run.curve.append((run.tries, run.programs, seconds))
+        run.leaders.append((seconds, candidate))
+        run.leaders.sort(key=lambda pair: pair[0])
+        del run.leaders[LEADERS:]
 
     def _remember(self, key: str, score: Score) -> None:
         self._scores[key] = score
@@ -167,13 +186,10 @@ class Runner:
     def _spent(self, run: Run) -> float:
         """The share of the budget that is used up."""
         limits, elapsed = self.budget, time.monotonic() - self._began
-        shares = [
-            run.tries / limits.tries if limits.tries is not None else 0.0,
-            run.programs / limits.programs if limits.programs is not None else 0.0,
-            elapsed / limits.seconds if limits.seconds is not None else 0.0,
-        ]
+        pairs = (run.tries, limits.tries), (run.programs, limits.programs), (elapsed, limits.seconds)
+        shares = [used / limit if limit else 1.0 for used, limit in pairs if limit is not None]
         if limits.patience is not None and run.since >= limits.patience:
             return 1.0
         if limits.programs is not None and run.tries >= REPEATS * limits.programs:
             return 1.0
-        return max(shares)
+        return max(shares, default=0.0)

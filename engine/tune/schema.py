@@ -1,8 +1,8 @@
 """The tables of the store, and how a store of an earlier version becomes one of this version.
 
 entries: the best schedule of a kernel, a row for each basis: what was predicted and what was measured never share one.
-used_rules: digests of the rules that the schedule depends on (`digests.py`), and `used` a digest of them; own_rules: the
-rules of users that the search was offered; rules: the digest of all rules at that time. updated: seconds since 1970.
+used_rules: digests of the rules that the schedule depends on (`digests.py`), and `used` a digest of them; own_rules:
+the rules of users that the search was offered; rules: the digest of all rules then. updated: seconds since 1970.
 attempts: everything that searches tried.
 """
 

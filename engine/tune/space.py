@@ -121,6 +121,7 @@ class Space:
         self.free = frozenset(step.label for step in self.steps) if free is None else free
         self.numbers = numbers_of(kernel for start in starts for kernel in start.kernels)
         self.after = functools.lru_cache(REMEMBERED)(self._after)
+        self.by_default = functools.lru_cache(REMEMBERED)(self._default)
         self.spots = functools.lru_cache(REMEMBERED)(self._spots)
         self.root = functools.lru_cache(len(starts))(self._root)
 
@@ -151,7 +152,7 @@ class Space:
             elif step.label in self.free:
                 break
             else:
-                state, fired = self._default(state)
+                state, fired = self.by_default(state)
                 decisions += fired
         return Move(state, token, tuple(decisions))
 
@@ -173,11 +174,11 @@ class Space:
             made = self._fired(state, spot)
             if made is not None:
                 return self._settle(made, self.token(spot), [self._decision(state, spot.choice)])
-        following, fired = self._default(state)
+        following, fired = self.by_default(state)
         return self._settle(following, DEFAULT, list(fired))
 
     def _default(self, state: State) -> tuple[State, Schedule]:
-        """The pass in this kernel, as the default order has it."""
+        """The pass in this kernel, as the default order has it: the state after it, and what fired."""
         engine, step = self.tools.engine, self.steps[state.step]
         program, made, log = engine.fire_at(step, state.program, state.number, self.target)
         decisions = (self._decision(state, Choice(engine, rule, p, match, self.target)) for rule, match, p in log)
@@ -239,10 +240,9 @@ class Space:
 
     def reference(self, state: State) -> Token:
         """What the default order does here: one firing, SKIP, or DEFAULT where it may be more than one."""
-        move = self.after(state, DEFAULT)
-        if move.state == self.after(state, SKIP).state:
+        _, own = self.by_default(state)
+        if not own:
             return SKIP
-        own = [d for d in move.decisions if d.step == self.steps[state.step].label]
         return self.fire_of(own[0]) if len(own) == 1 and not self._repeats(state) else DEFAULT
 
     def _repeats(self, state: State) -> bool:

@@ -5,7 +5,6 @@ Needs CUDA headers (found through nvcc) and PyCUDA; `sh tests/gpu/build_pycuda.s
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -14,59 +13,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from mock_driver import environment
 
-from dplc.codegen.build import HEADERS, build_runtime
-from dplc.codegen.cache import cached
-from dplc.codegen.compiler import find_program, program_identity, run_compiler
-
-HERE = Path(__file__).parent
-SCRIPT = HERE / "on_mock_driver.py"
+SCRIPT = Path(__file__).parent / "on_mock_driver.py"
 SCENARIOS = re.findall(r"^def (\w+)\(\) -> None:", SCRIPT.read_text(), re.MULTILINE)
-FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-deprecated-declarations", "-Wl,-soname,libcuda.so.1")
-
-
-def cuda_include() -> str | None:
-    """The folder of cuda.h, as nvcc names it."""
-    nvcc = find_program("nvcc")
-    if nvcc is None:
-        return None
-    plan = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True, check=False)
-    folders: list[str] = re.findall(r'-I([^"]+)"', plan.stderr)
-    return next((folder for folder in folders if (Path(folder) / "cuda.h").exists()), None)
-
-
-@pytest.fixture(scope="module")
-def driver() -> Path:
-    """The folder of the mock libcuda.so.1, built once into the cache."""
-    include, compiler = cuda_include(), find_program("g++")
-    if include is None or compiler is None:
-        pytest.skip("no CUDA headers (nvcc) or no g++ to build the mock driver with")
-    if importlib.util.find_spec("pycuda") is None:
-        pytest.skip("PyCUDA is not installed: sh tests/gpu/build_pycuda.sh")
-    source = HERE / "mock_cuda.cpp"
-
-    def build(product: Path) -> None:
-        command = [compiler, *FLAGS, "-I", include, "-I", str(HEADERS), "-o", str(product), str(source), "-ldl"]
-        run_compiler(command)
-
-    shared = [(HEADERS / "emulator" / name).read_text() for name in ("runtime.cuh", "machine.cuh")]
-    entry = cached("mock-driver", [source.read_text(), *shared, program_identity(compiler), *FLAGS], ".so", build)
-    folder = entry.with_suffix("")
-    folder.mkdir(exist_ok=True)
-    link = folder / "libcuda.so.1"
-    if not link.exists():
-        temporary = folder / f"link-{os.getpid()}"
-        temporary.symlink_to(entry)
-        temporary.replace(link)
-    return folder
 
 
 @pytest.fixture(scope="module")
 def outcomes(driver: Path) -> dict[str, str]:
     """What went wrong with each scenario, "" if nothing. One process runs them all: importing torch takes its time."""
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver), "DPLC_MOCK_RUNTIME": str(build_runtime())}
     command = [sys.executable, str(SCRIPT), *SCENARIOS]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    found = {**os.environ, **environment(driver)}
+    done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     results: dict[str, str] = json.loads(done.stdout)
     return results

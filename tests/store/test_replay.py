@@ -53,7 +53,7 @@ def compiled(
     tools: Toolchain, path: Path | None, function: Any, *shapes: tuple[int, ...], trace: Trace | None = None
 ) -> Compilation:
     captured = capture(function, [torch.randn(shape) for shape in shapes])
-    return compile_captured(captured, tools, H200, trace, 0.0, book_for(tools, path) if path else None)
+    return compile_captured(captured, tools, H200, trace, 0.0, book=book_for(tools, path) if path else None)
 
 
 # ---- the same kernel
@@ -207,14 +207,15 @@ def test_kernels_that_were_tuned_stand_beside_others(tools: Toolchain, path: Pat
 
 
 def test_names_that_meet(tools: Toolchain, path: Path) -> None:
-    """A schedule that makes a second kernel, carried out twice: buffers and kernels have names of their own."""
-    shape = ((16, 8192), (8192, 16))
-    assert len(remembered(tools, path, *shape)) == 2  # the reduction is split
+    """Schedules that make a second kernel, in two kernels: buffers and kernels have names of their own."""
+    shapes = (((16, 8192), (8192, 16)), ((32, 8192), (8192, 16)))
+    for shape in shapes:
+        assert len(remembered(tools, path, *shape)) == 2  # the reduction is split
 
     def twice(x: Any, w: Any, z: Any, v: Any) -> Any:
         return product(x, w), product(z, v)
 
-    inputs = [torch.randn(s) for s in shape * 2]
+    inputs = [torch.randn(s) for shape in shapes for s in shape]
     made = dplc.compile(twice, inputs, device="emulator", target="h200", db=path)
     assert [origin.source for origin in made.compilation.origins] == ["store", "store"]
     kernels = made.compilation.tile

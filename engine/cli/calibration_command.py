@@ -1,0 +1,102 @@
+"""calibrate and model."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from ...codegen.launch import DeviceError
+from ...codegen.target import Target, devices, load_device
+from ...codegen.target import target as find_target
+from ...ir.diagnostic import DplcError, UsageError
+from ..api import default_target_name
+from ..model.validate import Agreement, Point, agreement, point
+from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
+from ..tune.entry import Measurement
+from ..tune.measure import WORKER, Build, WorkerProcess, cubin
+from .show import print_json, progress, write
+
+
+def calibrate_device(
+    target: str | None, out: Path | None, as_json: bool, process: WorkerProcess | None = None, build: Build = cubin,
+    sizes: Sizes | None = None,
+) -> None:  # fmt: skip
+    """`dplc calibrate`. Raises DeviceError without a GPU."""
+    base = find_target(target or default_target_name("cuda"))
+    worker = process or WorkerProcess(WORKER)
+    try:
+        with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
+            fitted, gpu = calibrate(base, worker, Path(folder), build, sizes)
+    except DeviceError as error:
+        raise DeviceError(f"cannot calibrate: {error.what}") from None
+    finally:
+        worker.kill()
+    text = device_file(fitted, base.name)
+    if out is not None:
+        try:
+            out.write_text(text)
+        except OSError as error:
+            raise DplcError(f"cannot write {out}: {error.strerror}") from None
+    if as_json:
+        values = {name: {"measured": getattr(fitted, name), "published": getattr(base, name)} for name in FITTED}
+        print_json({"gpu": gpu, "base": base.name, "constants": values})
+    elif out is None:
+        write(text)
+    else:
+        for name in FITTED:
+            write(f"{name}: {getattr(fitted, name):.4g} measured on {gpu}, {getattr(base, name):.4g} published\n")
+
+
+def validate_model(file: Path, target: str | None, as_json: bool) -> None:
+    """`dplc model --validate`"""
+    machine = find_target(target) if target else None
+    measured = _read(file)
+    devices_known = {load_device(name).name: load_device(name) for name in devices()}
+    points = [_point(one, machine or devices_known.get(one.device), file) for one in measured]
+    rows = agreement(points)
+    if as_json:
+        print_json({"file": str(file), "rows": [dataclasses.asdict(row) for row in rows]})
+        return
+    about = sorted({f"{one.device}, {one.about}" if one.about else one.device for one in measured})
+    write(f"{len(points)} measurements ({'; '.join(about)}), {len(rows) - 1} kernels\n")
+    write("\n".join(_line(row) for row in rows) + "\n")
+    write("tau: of the model's order against the measured one; loss: the model's favourite over the fastest\n")
+
+
+def _point(one: Measurement, machine: Target | None, file: Path) -> Point:
+    if machine is None:
+        hint = "--target says which; `dplc calibrate` writes a file for it"
+        raise UsageError(f"{file}: no device file is for `{one.device}`", hint=hint)
+    try:
+        return point(one.kernel, one.seconds, one.launches, machine)
+    except DplcError as error:
+        raise DplcError(f"{file}, kernel {one.kernel}: {error.what}", hint=error.hint) from None
+
+
+def _line(row: Agreement) -> str:
+    tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
+    numbers = f"error {row.error:6.1%}  predicted/measured {row.ratio:5.2f}  loss {row.loss:5.2f}x"
+    return f"{row.kernel[:16]:16} {row.variants:5} variants  tau {tau}  {numbers}"
+
+
+def _read(file: Path) -> list[Measurement]:
+    """The measurements of a file. Raises UsageError and, for a line that is wrong, DplcError."""
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    out = []
+    for number, line in enumerate(lines, 1):
+        try:
+            out.append(msgspec.json.decode(line, type=Measurement))
+        except msgspec.MsgspecError as error:
+            hint = "`dplc db export --attempts` writes such a file"
+            raise DplcError(f"{file}:{number}: {error}", hint=hint) from None
+        if not out[-1].seconds > 0 or not out[-1].launches:
+            raise DplcError(f"{file}:{number}: a measurement takes time, and has launches")
+    if not out:
+        raise DplcError(f"{file} holds no measurement")
+    return out

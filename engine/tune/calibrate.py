@@ -1,0 +1,209 @@
+"""The constants of the model, measured: `dplc calibrate`.
+
+Every rate is a slope: two micro kernels that differ in their amount of work only, the difference of the work over the
+difference of the times, so that launches and first loads cancel. Fitted are the bandwidth of DRAM (a copy many times as
+large as L2), of L2 (reads of a quarter of it, round after round, shifted so that no multiprocessor finds in its L1 what
+it read before), the clock (chains of fused multiply-adds on all lanes), and the time of a launch (empty kernels in a
+row). Everything else that a device file says is published, and stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...codegen.kernel import Buffer, CudaKernel, KernelParam, Program
+from ...codegen.launch import DeviceError
+from ...codegen.target import Target
+from .measure import Build, WorkerProcess, cubin
+from .measure_protocol import Measure, Measured
+
+THREADS = 256
+UNROLLED = 64  # multiply-adds a turn
+CHAINS = 8  # of them independent
+FITTED = ("dram_bytes_per_second", "l2_bytes_per_second", "clock", "launch_seconds")
+WARM_UP, RUNS, SECONDS, LIMIT = 3, 20, 2.0, 60.0
+Progress = Callable[[str], None]
+
+COPY = """\
+extern "C" __global__ void {name}(float* __restrict__ from, float* __restrict__ to, float* __restrict__ done) {{
+  const int at = blockIdx.x * {threads} + threadIdx.x;
+  for (int i = at; i < {items}; i += {lanes}) {{
+    float read[4];
+    ldg128(read, from + i * 4ll);
+    stg128(to + i * 4ll, float4{{read[0], read[1], read[2], read[3]}});
+  }}
+  if (at < {threads}) done[at] = 0.0f;
+}}
+"""
+L2 = """\
+extern "C" __global__ void {name}(float* __restrict__ from, float* __restrict__ done) {{
+  const int at = blockIdx.x * {threads} + threadIdx.x;
+  float sum = 0.0f;
+  int i = at % {items};
+  for (int turn = 0; turn < {turns}; ++turn) {{
+    float read[4];
+    ldg128(read, from + i * 4ll);
+    sum += (read[0] + read[1]) + (read[2] + read[3]);
+    i += {step};
+    if (i >= {items}) i -= {items};
+  }}
+  done[at] = sum == 1.0f ? 1.0f : 0.0f;
+}}
+"""
+FMA = """\
+extern "C" __global__ void {name}(float* __restrict__ done) {{
+  const int at = blockIdx.x * {threads} + threadIdx.x;
+  const float by = 1.0f - threadIdx.x * 1e-6f;
+  float sum[{chains}];
+#pragma unroll
+  for (int i = 0; i < {chains}; ++i) sum[i] = threadIdx.x + i;
+  for (int turn = 0; turn < {turns}; ++turn) {{
+#pragma unroll
+    for (int i = 0; i < {unrolled}; ++i) sum[i % {chains}] = fmaf(sum[i % {chains}], by, 1.0f);
+  }}
+  float all = 0.0f;
+#pragma unroll
+  for (int i = 0; i < {chains}; ++i) all += sum[i];
+  done[at] = all;
+}}
+"""
+EMPTY = """\
+extern "C" __global__ void {name}(float* __restrict__ done) {{
+  done[threadIdx.x] = 0.0f;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much the micro kernels do at first; the second of each does twice as much. Bytes, turns, launches."""
+
+    copied: int
+    l2_bytes: int
+    l2_turns: int
+    fma_turns: int
+    launches: int = 16
+
+
+def sizes_for(target: Target) -> Sizes:
+    """Some tenths of a millisecond each."""
+    return Sizes(max(4 * target.l2_bytes, 1 << 26), target.l2_bytes // 4, 256, 4096)
+
+
+@dataclass(frozen=True)
+class Micro:
+    """A program, and how much work it is, in the unit of what it calibrates."""
+
+    program: Program
+    work: float
+
+
+def micro_kernels(target: Target, sizes: Sizes) -> dict[str, tuple[Micro, Micro]]:
+    """{fitted constant: two programs}"""
+    blocks = target.multiprocessors * (target.threads // THREADS)
+    return {
+        "dram_bytes_per_second": _pair(lambda n: _copy(f"copy_{n}", sizes.copied * n, blocks)),
+        "l2_bytes_per_second": _pair(lambda n: _reads(f"reads_{n}", sizes.l2_bytes, sizes.l2_turns * n, blocks)),
+        "clock": _pair(lambda n: _fma(f"multiply_adds_{n}", sizes.fma_turns * n, blocks, target)),
+        "launch_seconds": _pair(lambda n: _launches(sizes.launches * n)),
+    }
+
+
+def _pair(make: Callable[[int], Micro]) -> tuple[Micro, Micro]:
+    return make(1), make(2)
+
+
+def _copy(name: str, nbytes: int, blocks: int) -> Micro:
+    items = nbytes // 16
+    text = COPY.format(name=name, threads=THREADS, items=items, lanes=blocks * THREADS)
+    buffers = Buffer("from", "f32", (items * 4,)), Buffer("to", "f32", (items * 4,))
+    return Micro(_program(name, text, blocks, THREADS, buffers), 2.0 * items * 16)
+
+
+def _reads(name: str, nbytes: int, turns: int, blocks: int) -> Micro:
+    items = nbytes // 16
+    step = (blocks + 7) * THREADS % items
+    text = L2.format(name=name, threads=THREADS, items=items, turns=turns, step=step)
+    made = _program(name, text, blocks, blocks * THREADS, (Buffer("from", "f32", (items * 4,)),))
+    return Micro(made, 16.0 * turns * blocks * THREADS)
+
+
+def _fma(name: str, turns: int, blocks: int, target: Target) -> Micro:
+    """Work in clocks of the whole device."""
+    text = FMA.format(name=name, threads=THREADS, turns=turns, unrolled=UNROLLED, chains=CHAINS)
+    lanes = target.multiprocessors * target.fp32_per_clock
+    return Micro(_program(name, text, blocks, blocks * THREADS), turns * UNROLLED * blocks * THREADS / lanes)
+
+
+def _launches(count: int) -> Micro:
+    one = _program("empty", EMPTY.format(name="empty"), 1, THREADS)
+    program = dataclasses.replace(one, kernels=one.kernels * count, bindings=one.bindings * count)
+    return Micro(program, float(count))
+
+
+def _program(name: str, text: str, blocks: int, done: int, between: tuple[Buffer, ...] = ()) -> Program:
+    """A launch over temporaries; `done` elements are written, so that nothing can be left out."""
+    out = Buffer("done", "f32", (done,))
+    params = tuple(KernelParam(b.name, b.dtype, b.shape, "out") for b in (*between, out))
+    kernel = CudaKernel(name, text, (blocks, 1, 1), THREADS, 0, params)
+    return Program((kernel,), (), (out,), (), between, (tuple(param.name for param in params),))
+
+
+def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build = cubin, sizes: Sizes | None = None,
+              say: Progress = lambda line: None) -> tuple[Target, str]:  # fmt: skip
+    """A target with the fitted constants, and the name of the GPU. folder: an empty one, for the process.
+
+    Raises DeviceError where nothing can be measured, or where what was measured makes no sense.
+    """
+    process.start()
+    found: dict[str, float] = {}
+    gpu = ""
+    for name, (one, two) in micro_kernels(target, sizes or sizes_for(target)).items():
+        say(f"measuring {name}")
+        times = []
+        for micro in (one, two):
+            answer = _run(micro.program, target, process, folder, build)
+            gpu = answer.gpu
+            times.append(float(np.median(answer.seconds)))
+        if times[1] <= times[0]:
+            raise DeviceError(f"twice the work for {name} took no longer: {times[0]:.3g} and {times[1]:.3g} s")
+        rate = (two.work - one.work) / (times[1] - times[0])
+        found[name] = 1 / rate if name == "launch_seconds" else rate
+    return dataclasses.replace(target, name=gpu, **found), gpu  # type: ignore[arg-type]
+
+
+def _run(program: Program, target: Target, process: WorkerProcess, folder: Path, build: Build) -> Measured:
+    nothing = {b.name: np.zeros(b.shape) for b in program.outputs}
+    expected = {f"={name}": zeros for name, zeros in nothing.items()}
+    expected |= {f"@{name}": zeros.astype(bool) for name, zeros in nothing.items()}
+    here = folder / f"{program.kernels[0].name}-{len(program.kernels)}"
+    here.mkdir()
+    np.savez(here / "inputs.npz")
+    np.savez(here / "expected.npz", **expected)  # type: ignore[arg-type]
+    images = {kernel.name: build(kernel, target.arch) for kernel in set(program.kernels)}
+    answer = process.ask(Measure(program, images, str(here), WARM_UP, RUNS, SECONDS), LIMIT)
+    if not isinstance(answer, Measured) or answer.status != "ok":
+        raise DeviceError(f"the micro kernel `{program.kernels[0].name}` was not measured: {answer.detail}")
+    return answer
+
+
+def device_file(target: Target, base: str) -> str:
+    """The text of a device file: what was measured is marked, the rest is what the file of `base` says."""
+    lines = [
+        f"# Measured by `dplc calibrate` on {target.name}: {', '.join(FITTED)}.",
+        f"# Everything else is published, as in the file of {base}. Sizes in bytes, rates per second.",
+    ]
+    for field in dataclasses.fields(target):
+        value = getattr(target, field.name)
+        shown = f'"{value}"' if isinstance(value, str) else f"{value:.4g}" if field.name in FITTED else repr(value)
+        lines.append(f"{field.name} = {_float(shown) if field.name in FITTED else shown}")
+    return "\n".join(lines) + "\n"
+
+
+def _float(text: str) -> str:
+    return str(float(text))

@@ -1,0 +1,66 @@
+"""One kernel to tune, and what came of it: data, and a function by its name, so that any process can carry it out."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ...ir.diagnostic import DplcError
+from .protocol import Attempt, Tuned, TuningKey
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
+
+    target, rules, settings: as on the command line. db: the store that the job itself writes to, None where it is on
+    another machine and the outcome brings everything along. wishes: of the search, plain JSON.
+    """
+
+    kernel: str
+    names: tuple[str, ...]
+    target: str
+    rules: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    db: str | None = None
+    wishes: dict[str, Any] = {}
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a job. tuned: None where it failed (`failed` says why) or nothing was found that can be kept."""
+
+    key: TuningKey | None = None
+    tuned: Tuned | None = None
+    attempts: tuple[Attempt, ...] = ()
+    line: str = ""
+    failed: str = ""
+
+
+TuneOne = Callable[[Job], Outcome]
+
+
+def guarded(tune_one: TuneOne, job: Job) -> Outcome:
+    """The outcome of a job; what it raises is one line of it."""
+    try:
+        return tune_one(job)
+    except DplcError as error:
+        return Outcome(failed=error.what)
+    except Exception as error:  # a defect of ours must not end the jobs beside it
+        return Outcome(failed=f"internal error: {type(error).__name__}: {error}")
+
+
+def name_of(function: TuneOne) -> str:
+    """`module:function`"""
+    name = f"{function.__module__}:{function.__qualname__}"
+    if "<" in name:
+        raise ValueError(f"{name} cannot be found again in another process")
+    return name
+
+
+def run_named(name: str, message: bytes) -> bytes:
+    """Carry out a job in another process: messages are msgpack."""
+    module, _, function = name.partition(":")
+    found: Any = getattr(importlib.import_module(module), function)
+    return msgspec.msgpack.encode(guarded(found, msgspec.msgpack.decode(message, type=Job)))

@@ -1,0 +1,234 @@
+"""The process that runs candidates on a GPU: whatever they do there, only this process goes down with them.
+
+    python -m dplc.engine.tune.measure_worker
+
+It answers messages of `measure_protocol.py` on standard output; what anybody prints goes to standard error. A result
+that is wrong is not timed. Times are those of CUDA events around all launches of a candidate, behind a write that
+empties the L2 cache and during which the launches are enqueued, so that they run without gaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+import torch
+
+from ...codegen.arrays import as_tensor, torch_dtype
+from ...codegen.cache import cache_directory
+from ...codegen.compiler import find_program
+from ...codegen.kernel import Buffer, CudaKernel
+from ...codegen.launch import CudaExecutor
+from ...ir.diagnostic import DplcError
+from .measure_protocol import Measure, Measured, Ready, receive, send
+
+GATES = {"f32": 1e-5, "f16": 2.0**-9, "bf16": 2.0**-6}  # of max|error| / max|reference|; anything else is exact
+LEAST_FLUSH = 1 << 20  # bytes
+POISON = 0xFF  # every byte of an output before a run: NaN for floats
+CLOCK_SECONDS = 5.0  # how long clocks that were read stay known
+
+
+class Images(CudaExecutor):
+    """Loads what it was sent."""
+
+    def __init__(self, memory: str):
+        super().__init__(memory)
+        self.images: dict[str, bytes] = {}
+
+    def _build(self, kernel: CudaKernel) -> bytes:
+        return self.images[kernel.name]
+
+
+class Worker:
+    """The GPU, the subject that lies on it, and a buffer to empty its L2 cache with."""
+
+    def __init__(self, memory: str = "cuda"):
+        self.memory = memory
+        self.executor = Images(memory)
+        self.driver = self.executor._driver
+        self.gpu = str(self.executor._gpu.name())
+        with self.executor.stream():
+            l2 = self.executor._gpu.get_attribute(self.driver.device_attribute.L2_CACHE_SIZE)
+            self.flush_bytes = max(2 * int(l2), LEAST_FLUSH)
+            self.other = self.driver.mem_alloc(self.flush_bytes)
+        self.folder = ""
+        self.inputs: dict[str, Any] = {}
+        self.expected: dict[str, tuple[Any, Any]] = {}
+        self.clocks: tuple[float, dict[str, float]] = (-CLOCK_SECONDS, {})
+
+    def measure(self, wanted: Measure) -> Measured:
+        """The answer to a request. Never raises but for defects of ours."""
+        self.executor.forget()
+        self.executor.images = wanted.images
+        try:
+            self._place(wanted)
+            return self._measured(wanted)
+        except DplcError as error:
+            return Measured(status="failed", detail=error.what, gpu=self.gpu)
+        except self.driver.Error as error:  # an access that faulted takes the whole context with it
+            return Measured(status="failed", detail=f"the driver says: {error}", gpu=self.gpu, over=True)
+
+    def _place(self, wanted: Measure) -> None:
+        """The subject's arrays on the device. They stay there from candidate to candidate."""
+        if self.folder == wanted.folder:
+            return
+        given = np.load(Path(wanted.folder) / "inputs.npz", allow_pickle=False)
+        expected = np.load(Path(wanted.folder) / "expected.npz", allow_pickle=False)
+        self.inputs = {b.name: as_tensor(b, given[f"={b.name}"]).to(self.memory) for b in wanted.program.inputs}
+        self.expected = {b.name: (expected[f"={b.name}"], expected[f"@{b.name}"]) for b in wanted.program.outputs}
+        self.folder = wanted.folder
+
+    def _measured(self, wanted: Measure) -> Measured:
+        program = wanted.program
+        tensors = dict(self.inputs)
+        for buffer in (*program.outputs, *program.temporaries):
+            tensors[buffer.name] = poisoned(buffer, self.memory)
+        places = {name: int(tensor.data_ptr()) for name, tensor in tensors.items()}
+        with self.executor.stream() as stream:
+            functions = [self.executor.function(kernel) for kernel in program.kernels]
+            registers = [_told(function, "num_regs") for function in functions]
+            spills = [_told(function, "local_size_bytes") for function in functions]
+            with gpu_alone():
+                self.executor.launch(program, places, stream)
+                self.driver.Context.synchronize()
+            error, wrong = self._compare(program.outputs, tensors)
+            known: dict[str, Any] = {"error": error, "registers": registers, "spills": spills, "gpu": self.gpu}
+            if wrong:
+                return Measured(status="wrong", detail=wrong, **known)
+            with gpu_alone():
+                seconds = self._times(wanted, places, stream)
+        cold = f"cold: {self.flush_bytes} bytes of other data written before every run"
+        return Measured(status="ok", seconds=seconds, l2=cold, clocks=self._clocks(), **known)
+
+    def _compare(self, outputs: tuple[Buffer, ...], tensors: dict[str, Any]) -> tuple[float, str]:
+        """The largest relative error, and what is wrong: off the reference, or an element that nobody wrote."""
+        worst, wrong = 0.0, ""
+        for buffer in outputs:
+            got = tensors[buffer.name].cpu()
+            values, where = self.expected[buffer.name]
+            error = relative_error(got, torch.from_numpy(values), torch.from_numpy(where))
+            missing = int(unwritten(got)) if got.dtype.is_floating_point else 0
+            worst = max(worst, error)
+            if missing:
+                wrong = wrong or f"{missing} elements of `{buffer.name}` were never written"
+            elif not error <= GATES.get(buffer.dtype, 0.0):
+                wrong = wrong or f"`{buffer.name}` is off by {error:.1e} of the largest value"
+        return worst, wrong
+
+    def _times(self, wanted: Measure, places: dict[str, int], stream: Any) -> list[float]:
+        start, end = self.driver.Event(), self.driver.Event()
+        seconds: list[float] = []
+        until = time.monotonic() + wanted.seconds
+        for number in range(wanted.warm_up + wanted.runs):
+            if len(seconds) > 2 and time.monotonic() > until:
+                break
+            self.driver.memset_d8_async(self.other, number % 256, self.flush_bytes, stream)
+            start.record(stream)
+            self.executor.launch(wanted.program, places, stream)
+            end.record(stream)
+            end.synchronize()
+            if number >= wanted.warm_up:
+                seconds.append(float(start.time_till(end)) * 1e-3)
+        return seconds
+
+    def _clocks(self) -> dict[str, float]:
+        """Megahertz and degrees as the driver's tool tells them, read every few seconds; empty without the tool."""
+        when, known = self.clocks
+        if time.monotonic() - when >= CLOCK_SECONDS:
+            known = read_clocks() if self.memory == "cuda" else {}
+            self.clocks = time.monotonic(), known
+        return known
+
+
+@contextlib.contextmanager
+def gpu_alone() -> Iterator[None]:
+    """Only one of our processes on a machine has its GPU at work: tuners side by side must not time one another."""
+    path = cache_directory() / "gpu.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def poisoned(buffer: Buffer, memory: str) -> Any:
+    """An output before a run."""
+    made = torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=memory)
+    made.view(torch.uint8 if made.dim() else made.dtype).fill_(POISON)
+    return made
+
+
+def unwritten(tensor: Any) -> int:
+    """How many elements still hold the poison."""
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return int((tensor.view(whole) == -1).sum().item())
+
+
+def relative_error(got: Any, want: Any, where: Any) -> float:
+    """max|got - want| / max|want| where there is a reference; infinite where NaNs or infinities stand elsewhere."""
+    if not want.dtype.is_floating_point:
+        return 0.0 if torch.equal(got.to(want.dtype)[where], want[where]) else 1.0
+    got, want = got.double()[where], want[where]
+    finite = torch.isfinite(want)
+    if not torch.equal(finite, torch.isfinite(got)) or not torch.equal(torch.isnan(want), torch.isnan(got)):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    worst, scale = (got - want)[finite].abs().max().item(), want[finite].abs().max().item()
+    return float(worst / scale) if scale else (0.0 if worst == 0 else float("inf"))
+
+
+def read_clocks() -> dict[str, float]:
+    """What nvidia-smi says of the first GPU now."""
+    program = find_program("nvidia-smi")
+    if program is None:
+        return {}
+    asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
+    command = [program, f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        values = done.stdout.splitlines()[0].split(",")
+        return {name: float(value) for name, value in zip(asked, values, strict=True)}
+    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+        return {}
+
+
+def _told(function: Any, name: str) -> int | None:
+    """An attribute of a loaded function; None where the driver says nothing."""
+    value = int(getattr(function, name))
+    return value if value or name != "num_regs" else None
+
+
+def serve(memory: str, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more, or this process cannot go on."""
+    try:
+        worker = Worker(memory)
+    except (DplcError, RuntimeError) as error:
+        send(answers, Ready(wrong=error.what if isinstance(error, DplcError) else str(error)))
+        return
+    send(answers, Ready(worker.gpu))
+    while (wanted := receive(requests, Measure)) is not None:
+        answer = worker.measure(wanted)
+        send(answers, answer)
+        if answer.over:
+            os._exit(1)  # no destructor may touch the broken context
+
+
+def main(memory: str = "cuda") -> None:
+    """The process."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt, msgspec.MsgspecError):  # whoever asked is gone
+        serve(memory, sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Tuning one kernel: search, check the winner, remember it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ..fuse.key import key
+from ..toolchain import Toolchain
+from .evidence import evidence
+from .protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
+from .running import DEFAULT_SEARCH, Budget, Run, Runner
+from .search import Tried
+from .space import Candidate, Space, Start
+from .verify import verdict
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How to search. free: the passes that are decided, None for all; ahead: candidates that are built at once."""
+
+    search: str = DEFAULT_SEARCH
+    seed: int = 0
+    budget: Budget = field(default_factory=lambda: Budget(tries=200))
+    free: frozenset[str] | None = None
+    ahead: int = 1
+    check: bool = True
+
+
+@dataclass
+class Outcome:
+    """What came of tuning a kernel. winner: the fastest schedule that is right; wrong: schedules with wrong results.
+
+    kernel: its name; count: how many kernels of the program are the same; before: what was remembered already.
+    """
+
+    kernel: str
+    run: Run
+    default: Candidate
+    winner: Candidate
+    seconds: float | None
+    checked: str = ""
+    wrong: list[tuple[Candidate, str]] = field(default_factory=list)
+    before: Tuned | None = None
+    kept: bool = False
+    count: int = 1
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gain(self) -> float:
+        """Default over winner, in time."""
+        known = self.seconds is not None and self.run.default.seconds is not None
+        return self.run.default.seconds / self.seconds if known else 1.0  # type: ignore[operator]
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        run = self.run
+        return {
+            "kernel": self.kernel, "count": self.count, "search": run.search.name, "basis": run.default.basis,
+            "default_us": _micro(run.default.seconds), "tuned_us": _micro(self.seconds), "gain": self.gain,
+            "tries": run.tries, "programs": run.programs, "refused": run.pruned, "failed": run.failed,
+            "repeated": run.again, "seconds": run.seconds, "interrupted": run.interrupted, "checked": self.checked,
+            "kept": self.kept, "wrong": [{"finding": why, "schedule": plain(c)} for c, why in self.wrong],
+            "curve": [[tries, programs, _micro(seconds)] for tries, programs, seconds in run.curve],
+            "schedule": plain(self.winner),
+        }  # fmt: skip
+
+
+def _micro(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6
+
+
+def plain(candidate: Candidate) -> list[dict[str, Any]]:
+    """A schedule as plain data."""
+    return [{"pass": d.step, "rule": d.rule, "site": d.site, "parameters": d.parameters} for d in candidate.schedule]
+
+
+def distinct(kernels: Sequence[Kernel]) -> list[tuple[Kernel, int]]:
+    """Every kernel once, with how many of a program are the same but for their names."""
+    found: dict[str, tuple[Kernel, int]] = {}
+    for kernel in kernels:
+        first, count = found.get(key(kernel), (kernel, 0))
+        found[key(kernel)] = first, count + 1
+    return list(found.values())
+
+
+def tune_kernel(
+    kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, wishes: Wishes,
+    store: TuningStore | None = None, heard: Callable[[Run, Tried], None] = lambda run, tried: None,
+) -> Outcome:  # fmt: skip
+    """Search the schedules of a kernel of Loop IR; what wins is run on the emulator before it is remembered."""
+    wanted = key_of(kernel, target, tools.rules)
+    space = Space(tools, (Start((kernel,)),), target, wishes.free)
+    runner = Runner(space, evaluator, wishes.search, wishes.seed, wishes.budget, heard, ahead=wishes.ahead)
+    if store is not None:
+        runner.record = lambda attempts: store.record(wanted, attempts)
+    with ThreadPoolExecutor(wishes.ahead) if wishes.ahead > 1 else nullcontext() as runner.pool:
+        run = runner.run()
+    default = space.default()
+    outcome = Outcome(kernel.name, run, default, default, run.default.seconds)
+    _decide(outcome, wishes)
+    outcome.details = runner.details(outcome.winner)
+    if store is not None:
+        outcome.before = store.get(wanted)
+        _remember(outcome, store, wanted, wishes)
+    return outcome
+
+
+def _decide(outcome: Outcome, wishes: Wishes) -> None:
+    """The fastest of the leaders that is right; wrong ones are kept for the report."""
+    for seconds, candidate in outcome.run.leaders:
+        if candidate.key == outcome.default.key and not wishes.check:
+            return
+        found = verdict(candidate) if wishes.check else None
+        if found is not None and not found.right:
+            outcome.wrong.append((candidate, found.finding))
+            continue
+        outcome.winner, outcome.seconds = candidate, seconds
+        outcome.checked = "" if found is None else found.how
+        return
+
+
+def _remember(outcome: Outcome, store: TuningStore, wanted: TuningKey, wishes: Wishes) -> None:
+    run, basis = outcome.run, outcome.run.default.basis
+    scored = [(candidate, Score(None, basis, "wrong", why)) for candidate, why in outcome.wrong]
+    if scored:
+        name, seed = run.search.name, wishes.seed
+        store.record(wanted, [Attempt(c.schedule, c.key, score, name, seed, run.tries) for c, score in scored])
+    if outcome.seconds is None or not outcome.checked or run.default.seconds is None:
+        return
+    found = Tuned(
+        outcome.winner.schedule, outcome.seconds, basis, run.default.seconds, run.search.name, wishes.seed, run.tries,
+        outcome.checked, {**outcome.details, **_evidence(outcome.winner, wishes)},
+    )  # fmt: skip
+    outcome.kept = store.put(wanted, found)
+
+
+def _evidence(candidate: Candidate, wishes: Wishes) -> dict[str, Any]:
+    """What tools say of the winner, where they are here and work."""
+    try:
+        return evidence(candidate, wishes.check)
+    except DplcError:
+        return {}

@@ -1,0 +1,97 @@
+"""Right before fast: a candidate on the emulator against float64, its first and last blocks looked at closely."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...codegen.arrays import as_numpy
+from ...codegen.emulator.checking import CheckingExecutor
+from ...codegen.emulator.kernels import load
+from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
+from ...codegen.kernel import CudaKernel, Program
+from ...ir.diagnostic import DplcError
+from ..model.accesses import LANES
+from ..model.census import census
+from ..reference import GATE, error
+from .measure import launches
+from .space import Candidate, Start
+from .subject import Subject, subject_of
+
+WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
+BLOCKS = 32  # of a kernel that takes longer
+ORDERS = (0, 2)  # of the threads in the blocks that are looked at closely
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a candidate is right. how: what was compared; finding: what is wrong, "" if nothing is."""
+
+    how: str
+    finding: str = ""
+
+    @property
+    def right(self) -> bool:
+        return not self.finding
+
+
+@functools.lru_cache(maxsize=4)
+def _subject(start: Start) -> Subject:
+    return subject_of(start.kernels)
+
+
+def verdict(candidate: Candidate) -> Verdict:
+    """Run a candidate. What it does wrong, a race or a result, is in the verdict; a host that cannot run it raises."""
+    texts = candidate.cuda
+    program = dataclasses.replace(launches(candidate.start.kernels, candidate.kernels, texts), kernels=texts)
+    subject = _subject(candidate.start)
+    count = sum(c.issued * LANES * c.blocks for c in map(census, candidate.kernels))
+    if count > WHOLE and len(texts) == 1:
+        return _sampled(program, subject)
+    executor = CheckingExecutor(("first", "last"), orders=ORDERS)
+    how = f"emulator, {subject.checked}"
+    try:
+        made = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
+    except DplcError as problem:
+        return Verdict(how, problem.what)
+    if executor.findings:
+        return Verdict(how, executor.findings[0].message)
+    return _compared({name: np.asarray(array) for name, array in made.items()}, subject, how)
+
+
+def _sampled(program: Program, subject: Subject) -> Verdict:
+    """Some blocks of the one kernel: as a whole it would take minutes."""
+    (kernel,) = program.kernels
+    how = f"emulator, {min(BLOCKS, kernel.blocks)} of {kernel.blocks} blocks"
+    try:
+        made = _some_blocks(kernel, program, subject)
+    except DplcError as problem:
+        return Verdict(how, problem.what)
+    return _compared(made, subject, how)
+
+
+def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict[str, np.ndarray]:
+    buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
+    for buffer in program.inputs:
+        buffers[buffer.name].array[...] = as_numpy(buffer, subject.tensors[buffer.name])
+    last = kernel.blocks - 1
+    blocks = tuple(sorted({place * last // (BLOCKS - 1) for place in range(BLOCKS)}))
+    (launch,) = program.launches()
+    bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
+    load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
+    return {buffer.name: buffers[buffer.name].array for buffer in program.outputs}
+
+
+def _compared(made: dict[str, np.ndarray], subject: Subject, how: str) -> Verdict:
+    """The elements that were both computed by the reference and stored by the blocks that ran."""
+    for name, (values, where) in subject.expected.items():
+        got = np.asarray(made[name]).reshape(values.shape)
+        here = where & ~np.isnan(got) if "blocks" in how else where
+        worst = error(torch.from_numpy(got[here].copy()), torch.from_numpy(values[here].copy()))[1]
+        if not worst <= GATE:
+            return Verdict(how, f"`{name}` differs by {worst:.2g} of its largest value from float64")
+    return Verdict(how)

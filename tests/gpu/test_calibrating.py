@@ -1,0 +1,108 @@
+"""`dplc calibrate` on the mock driver, with times made for a device that is known; and without a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+from mock_driver import environment
+
+from dplc.codegen.build import build_host, host_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.launch import DeviceError
+from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.target import DEVICES, Target, target
+from dplc.engine.cli.app import main
+from dplc.engine.cli.calibration_command import calibrate_device
+from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernels, sizes_for
+from dplc.engine.tune.measure import WorkerProcess, cubin
+
+WORKER = (sys.executable, str(Path(__file__).with_name("worker_on_mock.py")))
+SMALL = Sizes(copied=1 << 16, l2_bytes=1 << 14, l2_turns=4, fma_turns=2, launches=3)
+FIXED = 3e-6  # seconds of every launch but the empty ones: it must cancel
+TRUE = {"dram_bytes_per_second": 4e12, "l2_bytes_per_second": 6e12, "clock": 1.7e9, "launch_seconds": 1.5e-6}
+BASE = target("h200")
+
+
+def build(kernel: CudaKernel, arch: str) -> bytes:
+    return build_host(host_text([kernel])).read_bytes()
+
+
+def made_times(path: Path, device: Target) -> None:
+    """Times of the micro kernels on a device with the constants above."""
+    lines = [f"empty {TRUE['launch_seconds'] * 1e6}"]
+    for name, pair in micro_kernels(device, SMALL).items():
+        for micro in pair if name != "launch_seconds" else ():
+            lines.append(f"{micro.program.kernels[0].name} {(micro.work / TRUE[name] + FIXED) * 1e6:.12g}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def small_device(folder: Path) -> str:
+    """A device file with two multiprocessors, so that the emulator has not much to do."""
+    text = (DEVICES / "h200.toml").read_text()
+    path = folder / "base.toml"
+    path.write_text(text.replace("multiprocessors = 132", "multiprocessors = 2"))
+    return str(path)
+
+
+@pytest.fixture
+def process(driver: Path, tmp_path: Path) -> WorkerProcess:
+    made_times(tmp_path / "times", replace(BASE, multiprocessors=2))
+    return WorkerProcess(WORKER, {**environment(driver), "DPLC_MOCK_TIMES": str(tmp_path / "times")})
+
+
+def test_the_constants_are_found_again(
+    process: WorkerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine.toml"
+    calibrate_device(small_device(tmp_path), out, False, process, build, SMALL)
+    assert "dram_bytes_per_second: 4e+12 measured on dplc mock GPU, 4.8e+12 published" in capsys.readouterr().out
+    found = target(str(out))
+    for name, value in TRUE.items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-3), name
+    assert found.name == "dplc mock GPU"
+    for field in fields(Target):
+        if field.name not in (*FITTED, "name", "multiprocessors"):
+            assert getattr(found, field.name) == getattr(BASE, field.name)
+    assert "# Measured by `dplc calibrate` on dplc mock GPU: dram_bytes_per_second" in out.read_text()
+
+
+def test_times_that_make_no_sense_are_refused(process: WorkerProcess, tmp_path: Path) -> None:
+    (tmp_path / "times").write_text("copy_1 20\ncopy_2 20\n")
+    with pytest.raises(DeviceError, match="twice the work for dram_bytes_per_second took no longer"):
+        calibrate_device(small_device(tmp_path), None, True, process, build, SMALL)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["calibrate"])
+    assert stop.value.code == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: cannot calibrate: nothing can be measured here: ")
+
+
+@pytest.mark.skipif(not find_nvrtc() and not find_program("nvcc"), reason="neither NVRTC nor nvcc is here")
+def test_the_micro_kernels_are_what_they_should_be() -> None:
+    """For a GPU: they compile, do not spill, and the multiply-adds are multiply-adds."""
+    from dplc.codegen.build import assemble, device_text
+    from dplc.codegen.sass import disassemble, find_nvdisasm
+
+    for one, _ in micro_kernels(BASE, sizes_for(BASE)).values():
+        kernel = one.program.kernels[0]
+        assert cubin(kernel, "sm_90a")
+        assembly = assemble(device_text([kernel]), "sm_90a")
+        assert assembly.kernels[kernel.name].spill_stores == 0
+        if find_nvdisasm() and kernel.name == "multiply_adds_1":
+            assert disassemble(assembly.cubin)[kernel.name].share("FFMA") > 0.9
+
+
+def test_as_data(process: WorkerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calibrate_device(small_device(tmp_path), None, True, process, build, SMALL)
+    record = json.loads(capsys.readouterr().out)
+    assert record["constants"]["clock"] == {"measured": pytest.approx(1.7e9, rel=1e-3), "published": 1.98e9}

@@ -1,0 +1,173 @@
+"""Measuring on the mock driver: right, wrong, hanging and crashing candidates; one process, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mock_driver import environment
+
+from dplc.codegen.build import build_host, host_text
+from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.launch import DeviceError
+from dplc.codegen.target import target
+from dplc.engine.compiler import Stopwatch, cut_into_kernels
+from dplc.engine.front.capture import capture
+from dplc.engine.toolchain import toolchain
+from dplc.engine.tune.measure import Measuring, cubin, measuring
+from dplc.engine.tune.space import Candidate, Space, Start
+
+WORKER = (sys.executable, str(Path(__file__).with_name("worker_on_mock.py")))
+H200 = target("h200")
+
+
+WRONG = "relu"
+
+
+class Build:
+    """Builds for the mock; `spoil` is put first in every kernel (WRONG: relu takes the other half). most: how many at once."""
+
+    def __init__(self) -> None:
+        self.spoil, self.most, self._now, self._lock = "", 0, 0, threading.Lock()
+
+    def __call__(self, kernel: CudaKernel, arch: str) -> bytes:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        if self.spoil == WRONG:
+            assert "max_nan(" in kernel.text
+            text = kernel.text.replace("max_nan(", "fminf(")
+        else:
+            text = re.sub(r"\) \{\n", lambda found: f") {{\n{self.spoil}\n", kernel.text, count=1)
+        made = build_host(host_text([CudaKernel(**{**vars(kernel), "text": text})])).read_bytes()
+        with self._lock:
+            self._now -= 1
+        return made
+
+
+def candidate(function: Any, *shapes: tuple[int, ...]) -> Candidate:
+    tools = toolchain()
+    captured = capture(function, [torch.randn(shape) for shape in shapes])
+    loops = cut_into_kernels(captured, tools, H200, None, Stopwatch())[2].kernels
+    return Space(tools, (Start(loops),), H200).default()
+
+
+@pytest.fixture(scope="module")
+def evaluator(driver: Path) -> Iterator[Measuring]:
+    with Measuring(H200, worker=WORKER, build=Build(), environment=environment(driver), limit=20, runs=8) as made:
+        yield made
+
+
+@pytest.fixture
+def build(evaluator: Measuring) -> Iterator[Build]:
+    assert isinstance(evaluator.build, Build)
+    yield evaluator.build
+    evaluator.build.spoil, evaluator.limit = "", 20
+
+
+@pytest.fixture(scope="module")
+def product() -> Candidate:
+    return candidate(lambda x, w: torch.relu(x @ w), (16, 32), (32, 24))
+
+
+def test_what_is_right_is_timed_and_says_how(evaluator: Measuring, product: Candidate) -> None:
+    score = evaluator(product)
+    assert score.status == "ok", score.detail
+    assert score.basis == evaluator.basis == "measured"
+    assert score.seconds is not None and 0 < score.seconds < 1
+    details = score.details
+    assert details["gpu"] == "dplc mock GPU"
+    assert details["runs"] == 8 and details["low_us"] <= score.seconds * 1e6 <= details["high_us"]
+    assert details["l2"].startswith("cold: 2097152 bytes")
+    assert details["compared"] == "whole" and details["error"] < 1e-5
+    assert details["launches"][0]["threads"] == product.cuda[0].block
+    assert {"clocks", "assembler", "registers", "spills"} <= details.keys()
+
+
+def test_several_kernels_and_buffers_between(evaluator: Measuring) -> None:
+    split = candidate(lambda x, w: torch.relu(x @ w), (16, 4096), (4096, 16))
+    assert len(split.tile) == 2
+    assert evaluator(split).status == "ok"
+
+
+def test_inputs_of_other_dtypes(evaluator: Measuring) -> None:
+    gather = candidate(lambda x: x[torch.tensor([1, 0, 1])] * 2, (2, 8))
+    assert evaluator(gather).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "said"),
+    [
+        ("if (blockIdx.x == 0) return;", "wrong", "were never written"),
+        (WRONG, "wrong", "is off by"),
+        ("*(volatile int*)8 = 1;", "failed", "the driver says"),
+        ("asm volatile(\"mov $60, %eax; mov $7, %edi; syscall\");", "failed", "ended with 7"),
+        ("while (true) asm volatile(\"\");", "timeout", "no result after 1 seconds: killed"),
+    ],
+)  # fmt: skip
+def test_what_goes_wrong_is_one_line_and_the_next_one_is_measured(
+    evaluator: Measuring, build: Build, product: Candidate, spoil: str, status: str, said: str
+) -> None:
+    build.spoil = spoil
+    evaluator.limit = 1.0 if status == "timeout" else 20.0
+    score = evaluator(product)
+    assert (score.status, score.seconds) == (status, None), score
+    assert said in score.detail and "\n" not in score.detail
+    assert not score.details.get("low_us")  # what is wrong is not timed
+    build.spoil, evaluator.limit = "", 20.0
+    assert evaluator(product).status == "ok"
+
+
+def test_what_does_not_compile(evaluator: Measuring, build: Build, product: Candidate) -> None:
+    build.spoil = "this is no C++;"
+    score = evaluator(product)
+    assert score.status == "failed" and "could not compile" in score.detail
+
+
+def test_compilers_run_side_by_side(evaluator: Measuring, build: Build) -> None:
+    several = [candidate(lambda x: torch.relu(x) * 1.5, (n, 40)) for n in (3, 5, 7, 9)]
+    with ThreadPoolExecutor(4) as pool:
+        assert [score.status for score in pool.map(evaluator, several)] == ["ok"] * 4
+    assert build.most > 1
+
+
+def test_a_process_that_cannot_start_is_said_once(product: Candidate) -> None:
+    for command, said in (
+        ((sys.executable, "-c", "import sys; sys.exit('no such luck')"), "ended with 1: no such luck"),
+        ((sys.executable, "-c", "print('x' * 100)"), "ended with 0"),
+    ):
+        with Measuring(H200, worker=command, build=Build()) as broken, pytest.raises(DeviceError, match=said):
+            broken(product)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(product: Candidate) -> None:
+    assert measuring(H200) is None
+    with Measuring(H200) as alone, pytest.raises(DeviceError, match=r"nothing can be measured here: .*CUDA"):
+        alone(product)
+
+
+def test_nothing_is_left_behind(driver: Path, product: Candidate) -> None:
+    with Measuring(H200, worker=WORKER, build=Build(), environment=environment(driver)) as made:
+        assert made(product).status == "ok"
+        process, folder = made.process._process, made._folder
+        assert process is not None and folder.is_dir()
+    assert process.poll() is not None and not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
+
+
+def test_the_device_compiler_is_asked(product: Candidate) -> None:
+    from dplc.engine.suite.assembling import assembler
+
+    if not assembler():
+        pytest.skip("neither NVRTC nor nvcc is here")
+    assert cubin(product.cuda[0], "sm_90a")[:4] == b"\x7fELF"

@@ -1,0 +1,39 @@
+"""What the assembler and the emulator say of a candidate; every figure with its source."""
+
+from __future__ import annotations
+
+import pytest
+from schedules import H200, loops
+
+from dplc.engine.suite.assembling import Assembled, assembler
+from dplc.engine.toolchain import toolchain
+from dplc.engine.tune import evidence
+from dplc.engine.tune.space import Candidate, Space, Start
+
+
+@pytest.fixture(scope="module")
+def split() -> Candidate:
+    """Two kernels: partial sums, and their sum."""
+    tools = toolchain()
+    made = Space(tools, (Start(loops(tools, lambda x, w: x @ w, (16, 4096), (4096, 16))),), H200).default()
+    assert len(made.tile) == 2
+    return made
+
+
+def test_counters(split: Candidate) -> None:
+    details = evidence.of_emulator(split)
+    assert details["counters_by"].startswith("emulator")
+    assert len(details["sector_efficiency"]) == 2 and all(0 < share <= 1 for share in details["sector_efficiency"])
+    assert details["wavefront_ratio"][0] >= 1
+
+
+@pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
+def test_the_assembler_is_asked(split: Candidate) -> None:
+    details = evidence.evidence(split, emulate=False)
+    assert details["registers_by"] == assembler()
+    assert len(details["registers"]) == len(details["spills"]) == 2
+    assert "counters_by" not in details
+
+
+def test_what_was_not_looked_at_is_left_out() -> None:
+    assert "ffma_share" not in evidence.of_assembler([Assembled(255, 40, None)])  # nobody disassembled it

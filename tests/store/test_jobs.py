@@ -1,0 +1,137 @@
+"""Many kernels: suites and grids become distinct jobs; processes that fail or die take no other job with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from carried_out import tune_one
+from entries import key, tuned
+from schedules import H200
+
+from dplc.engine.suite.suite_file import Suite, read_suite
+from dplc.engine.toolchain import toolchain
+from dplc.engine.tune.job import Job, Outcome, name_of
+from dplc.engine.tune.jobs import carry_out, distinct, of_grid, of_suite, points, summary
+from dplc.ir.diagnostic import UsageError
+from dplc.ir.text.read import read_program
+
+HERE = str(Path(__file__).parent)
+BASE = Job("", (), "h200")
+
+
+def jobs(count: int, **wishes: object) -> list[Job]:
+    text = "## level: loop\nkernel f{}(x: f32[4]) -> y: f32[4]:\n"
+    return [Job(text.format(n), (f"case{n}",), "h200", db="here", wishes=dict(wishes)) for n in range(count)]
+
+
+@pytest.fixture
+def path_of_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other processes must find this folder."""
+    found = os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")]), *sys.path[1:]])
+    monkeypatch.setenv("PYTHONPATH", found)
+    yield
+
+
+# ---- what there is to tune
+
+
+def test_points() -> None:
+    assert list(points(["M=1,8", "N = 64, 32"])) == [
+        {"M": 1, "N": 64}, {"M": 1, "N": 32}, {"M": 8, "N": 64}, {"M": 8, "N": 32},
+    ]  # fmt: skip
+    assert list(points([])) == [{}]
+    assert list(points(["M=8,8"])) == [{"M": 8}]
+
+
+@pytest.mark.parametrize("grid", [["M"], ["M="], ["M=a"], ["M=1,"], ["2=1"], ["M=1", "M=2"], ["M=-1"]])
+def test_what_is_no_grid(grid: list[str]) -> None:
+    with pytest.raises(UsageError, match="--grid"):
+        list(points(grid))
+    with pytest.raises(UsageError, match="more than"):
+        list(points([f"{name}=" + ",".join(map(str, range(101))) for name in "AB"]))
+
+
+def test_a_grid_is_one_job_for_each_distinct_kernel() -> None:
+    """Two matmuls of one structure at every point; and a point that is there twice under another name."""
+    text = "(lambda x, w, v: (torch.relu(x @ w), torch.relu((x + 1) @ v)))(torch.randn(M, 32), *(torch.randn(32, N) for _ in '12'))"
+    programs = list(of_grid(text, ["M=4,8", "N=16"], toolchain(), H200))
+    found = distinct(programs, BASE)
+    assert [job.target for job in found] == ["h200"] * len(found)
+    assert len({job.kernel for job in found}) == len(found)
+    for job in found:
+        level, _ = read_program(job.kernel)
+        assert level == "loop"
+    everything = [name for job in found for name in job.names]
+    assert {name.split(":")[0] for name in everything} == {"M=4,N=16", "M=8,N=16"}
+    assert [job.kernel for job in distinct([*programs, *programs], BASE)] == [job.kernel for job in found]
+
+
+def test_a_suite(tmp_path: Path) -> None:
+    path = tmp_path / "suite.json"
+    path.write_text(
+        '{"operations": {"f": {"expression": "torch.relu(x)", "inputs": {"x": "n 4"}},'
+        ' "g": {"expression": "torch.relu(y)", "inputs": {"y": "n 4"}}},'
+        ' "cases": [{"name": "a", "operation": "f", "sizes": {"n": 8}}, {"name": "b", "operation": "g", "sizes": {"n": 8}},'
+        ' {"name": "c", "operation": "f", "sizes": {"n": 16}}]}'
+    )
+    suite: Suite = read_suite(path)
+    found = distinct(of_suite(suite, suite.cases, toolchain(), H200), BASE)
+    assert [[name.split(":")[0] for name in job.names] for job in found] == [["a", "b"], ["c"]]
+
+
+# ---- carrying them out
+
+
+def test_in_this_process() -> None:
+    wishes = {"case1": "fails", "case2": "breaks"}
+    outcomes = [outcome for _, outcome in carry_out(jobs(4, **wishes), tune_one)]
+    assert outcomes[0].line.startswith(f"{os.getpid()} kernel f0 here")
+    assert outcomes[1].failed == "no schedule is legal"
+    assert outcomes[2].failed == "internal error: ZeroDivisionError: a defect"
+    assert outcomes[3].line
+
+
+def test_in_processes_that_may_die(path_of_tests: None) -> None:
+    given = jobs(7, case1="fails", case2="dies", case4="dies", seconds=0.05)
+    found = {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, 2)}
+    assert {name for name, one in found.items() if one.failed} == {"case1", "case2", "case4"}
+    assert found["case2"].failed == "its process died"
+    processes = {one.line.split()[0] for one in found.values() if one.line}
+    assert str(os.getpid()) not in processes and len(processes) >= 2
+
+
+def test_only_functions_that_can_be_found_again() -> None:
+    with pytest.raises(ValueError, match="cannot be found again"):
+        name_of(lambda job: Outcome())
+    assert name_of(tune_one) == "carried_out:tune_one"
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="needs Ray"):
+        list(carry_out(jobs(1), tune_one, 1, "ray"))
+
+
+def test_the_summary_keeps_measured_and_predicted_apart() -> None:
+    found = {
+        "a": Outcome(key(), tuned(1e-5)), "b": Outcome(key(), tuned(5e-6, "measured")), "c": Outcome(failed="no"),
+    }  # fmt: skip
+    said = "3 kernels, 1 failed; 1 measured: 4.00x of the default order; 1 predicted: 2.00x of the default order"
+    assert summary(found) == said
+
+
+@pytest.mark.ray
+def test_on_a_local_ray(path_of_tests: None) -> None:
+    """Real Ray, started here: `make test-ray`."""
+    pytest.importorskip("ray")
+    given = jobs(5, case1="fails", case3="dies")
+    found = {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, 2, "ray")}
+    assert len(found) == 5
+    assert {name for name, one in found.items() if one.failed} == {"case1", "case3"}
+    assert found["case3"].failed.startswith("Ray: ")
+    assert all(one.line.endswith(" None") for one in found.values() if one.line)  # what is found comes back
+    assert str(os.getpid()) not in {one.line.split()[0] for one in found.values() if one.line}

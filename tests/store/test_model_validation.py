@@ -1,0 +1,153 @@
+"""`dplc model --validate`, and device files. The figures of the example are synthetic: nothing was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from entries import key, tuned
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dplc.codegen.target import DEVICES, target
+from dplc.engine.cli.app import main
+from dplc.engine.model.validate import Point, agreement, kendall
+from dplc.engine.tune.protocol import Attempt, Score
+from dplc.engine.tune.store import open_store
+from dplc.ir.diagnostic import UsageError
+
+EXAMPLE = Path(__file__).with_name("synthetic_measurements.jsonl")
+
+
+def dplc(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+# ---- Kendall's tau
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tau"),
+    [
+        ([1, 2, 3], [10, 20, 30], 1.0),
+        ([1, 2, 3], [3, 2, 1], -1.0),
+        ([1, 2, 3, 4], [1, 2, 4, 3], 4 / 6),
+        ([1, 2, 2, 3], [1, 2, 3, 4], 5 / (5 * 6) ** 0.5),  # by hand: 5 pairs agree, one ties on the left
+        ([1, 1], [1, 2], None),
+        ([1], [1], None),
+    ],
+)
+def test_tau(one: list[float], other: list[float], tau: float | None) -> None:
+    assert kendall(one, other) == (None if tau is None else pytest.approx(tau))
+
+
+@given(st.lists(st.integers(0, 20), min_size=2, max_size=12), st.randoms())
+def test_tau_does_not_depend_on_the_order_of_the_list(values: list[int], dice: object) -> None:
+    pairs = [(value, (7 * value + place) % 5) for place, value in enumerate(values)]
+    mixed = sorted(pairs, key=lambda pair: hash((pair, id(dice))))
+    first, second = (kendall(*map(list, zip(*listed, strict=True))) for listed in (pairs, mixed))
+    assert first == (None if second is None else pytest.approx(second))
+    assert first is None or -1 <= first <= 1 + 1e-12
+
+
+def test_agreement() -> None:
+    points = [Point("a", 1.0, 2.0), Point("a", 2.0, 1.0), Point("b", 1e3, 1e3), Point("b", 2e3, 3e3)]
+    a, b, both = agreement(points)
+    assert (a.tau, b.tau, both.tau) == (-1.0, 1.0, 0.0)
+    assert (a.loss, b.loss) == (2.0, 1.0)
+    assert both.loss == pytest.approx(2**0.5)
+    assert (b.error, b.ratio, both.variants) == (0.25, 1.25, 4)
+
+
+# ---- the command
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = dplc(capsys, "model", "--validate", EXAMPLE)
+    assert code == 0, err
+    assert "synthetic: made up for tests, nothing was measured" in out
+    assert len(out.splitlines()) == 1 + 4 + 1
+    record = json.loads(dplc(capsys, "model", "--validate", EXAMPLE, "--json")[1])
+    assert [row["variants"] for row in record["rows"]] == [5, 5, 5, 15]
+    assert all(-1 <= row["tau"] <= 1 and row["loss"] >= 1 for row in record["rows"])
+    slower = json.loads(dplc(capsys, "model", "--validate", EXAMPLE, "--json", "--target", "a100")[1])
+    assert slower["rows"][-1]["ratio"] > record["rows"][-1]["ratio"]
+
+
+def test_what_a_store_exports_can_be_validated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = json.loads(EXAMPLE.read_text().splitlines()[0])
+    with open_store(tmp_path / "t.sqlite") as store:
+        for number in range(3):
+            score = Score(1e-5 * (number + 1), "measured", details={"launches": line["launches"]})
+            store.record(key(device="NVIDIA H200"), [Attempt((), f"p{number}", score, "hill", 0, number)])
+        store.put(key(), tuned())
+    out = dplc(capsys, "db", "export", "--attempts", "--db", tmp_path / "t.sqlite")[1]
+    (tmp_path / "m.jsonl").write_text(out)
+    code, out, err = dplc(capsys, "model", "--validate", tmp_path / "m.jsonl")
+    assert code == 0 and "3 measurements" in out, err
+
+
+def change(**changes: object) -> str:
+    return json.dumps({**json.loads(EXAMPLE.read_text().splitlines()[0]), **changes}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("", 1, "holds no measurement"),
+        ("no json\n", 1, "m.jsonl:1: "),
+        (change(seconds=0.0), 1, "m.jsonl:1: a measurement takes time"),
+        (change(launches=[]), 1, "m.jsonl:1: a measurement takes time"),
+        (change(launches=[{"blocks": 1}]), 1, "not those of this model: block, "),
+        (
+            change(launches=[{**json.loads(change())["launches"][0], "blocks": "many"}]),
+            1,
+            "features that are no numbers",
+        ),
+        (change(device="a toaster"), 2, "no device file is for `a toaster`"),
+    ],
+)
+def test_what_is_no_measurement(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, code: int, said: str
+) -> None:
+    (tmp_path / "m.jsonl").write_text(text)
+    found, _, err = dplc(capsys, "model", "--validate", tmp_path / "m.jsonl")
+    assert (found, said in err) == (code, True), err
+    assert dplc(capsys, "model", "--validate", tmp_path / "absent")[0] == 2
+
+
+# ---- device files
+
+
+def test_a_device_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = (DEVICES / "h200.toml").read_text()
+    path.write_text(text.replace("NVIDIA H200", "mine"))
+    assert target(str(path)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("sm = 90\n", "", "`sm` is not there"),
+        ("sm = 90\n", 'sm = "90"\n', "`sm` is '90'; it must be a number above 0"),
+        ("blocks = 32", "blocks = 0", "`blocks` is 0"),
+        ("blocks = 32", "blocks = true", "`blocks` is True"),
+        ('name = "NVIDIA H200"', "name = 200", "`name` is 200; it must be a text"),
+        ("blocks = 32", "blocks = ", "is no TOML"),
+    ],
+)
+def test_what_is_wrong_in_a_device_file(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text((DEVICES / "h200.toml").read_text().replace(old, new, 1))
+    with pytest.raises(UsageError) as wrong:
+        target(str(path))
+    assert said in wrong.value.render() and str(path) in wrong.value.render()
+    with pytest.raises(UsageError, match="cannot read the device file"):
+        target(str(tmp_path / "absent.toml"))

@@ -1,0 +1,30 @@
+"""Spaces that tests search."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from dplc.codegen.target import target
+from dplc.engine.compiler import Stopwatch, cut_into_kernels
+from dplc.engine.front.text import capture_text
+from dplc.engine.toolchain import Toolchain, toolchain
+from dplc.engine.tune.space import Space, Start
+from dplc.ir.program import Kernel
+
+MACHINE = target("sm_90a")
+MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
+SOFTMAX = "torch.softmax(torch.randn(32, 1024), -1)"
+SUM = "torch.randn(8, 4096).sum(-1)"
+RULES = Path(__file__).parent / "rules"
+
+
+@functools.cache
+def kernels(text: str) -> tuple[Kernel, ...]:
+    """The Loop IR of an expression."""
+    return cut_into_kernels(capture_text(text, 0), toolchain(), MACHINE, None, Stopwatch())[2].kernels
+
+
+def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:
+    """The space of the first kernel of an expression; free: the passes that are decided, none for all."""
+    return Space(tools or toolchain(), (Start(kernels(text)[:1]),), MACHINE, frozenset(free) or None)

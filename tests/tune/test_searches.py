@@ -1,0 +1,146 @@
+"""Searches: budgets, determinism, what they find on a space that is known whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dplc.engine.tune.limits import refusal
+from dplc.engine.tune.predicting import Model
+from dplc.engine.tune.protocol import Attempt, Basis, Score
+from dplc.engine.tune.running import SEARCHES, Budget, Run, Runner
+from dplc.engine.tune.search import Proposal, Tried, reward
+from dplc.engine.tune.space import Candidate, Space, Start
+from tests.tune.subjects import MACHINE, MATMUL, SUM, kernels, space
+
+FREE = "blockify_launch", "slice_matmul_k"
+
+
+class Known:
+    """Scores by the model, each program once."""
+
+    basis: Basis = "predicted"
+
+    def __init__(self) -> None:
+        self.scores: dict[str, Score] = {}
+        self.asked = 0
+
+    def __call__(self, candidate: Candidate) -> Score:
+        self.asked += 1
+        if candidate.key not in self.scores:
+            self.scores[candidate.key] = Model()(candidate)
+        return self.scores[candidate.key]
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Space, Known, Run]:
+    """A space, its scores, and what exhaustive search found."""
+    found, known = space(MATMUL, *FREE), Known()
+    return found, known, Runner(found, known, "exhaustive", 0, Budget()).run()
+
+
+def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, Run]) -> None:
+    _, known, run = small
+    assert run.programs == run.tries - run.again and run.programs > 200
+    assert run.best is not None and run.best[0] == min(s.seconds for s in known.scores.values() if s.seconds)
+    assert len(known.scores) == run.programs - run.pruned + (run.failed == -1)
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "exhaustive"])
+def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Space, Known, Run]) -> None:
+    found, known, whole = small
+    runs = [Runner(found, known, name, 7, Budget(tries=40)).run() for _ in range(2)]
+    assert runs[0].curve == runs[1].curve and runs[0].tries == 40
+    assert runs[0].best is not None and whole.best is not None
+    assert whole.best[0] <= runs[0].best[0] <= (runs[0].default.seconds or 0)
+
+
+def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, Run]) -> None:
+    found, known, whole = small
+    assert whole.best is not None
+    ends = sorted(
+        run.best[0] / whole.best[0]
+        for seed in range(5)
+        if (run := Runner(found, known, "hill", seed, Budget(tries=whole.programs // 5)).run()).best
+    )
+    assert ends[2] <= 1.05
+
+
+def test_budgets(small: tuple[Space, Known, Run]) -> None:
+    found, known, _ = small
+    run = Runner(found, known, "random", 0, Budget(programs=10)).run()
+    assert run.programs == 10 <= run.tries
+    run = Runner(found, known, "random", 0, Budget(tries=500, patience=8)).run()
+    assert run.since >= 8 and run.tries < 500
+    assert Runner(found, known, "hill", 0, Budget(tries=100, seconds=0.0)).run().tries == 1
+
+
+def test_tree_search_exhausts_a_tiny_space_and_says_so() -> None:
+    found = space(SUM, "register_row")
+    whole = Runner(found, Known(), "exhaustive", 0, Budget()).run()
+    run = Runner(found, Known(), "mcts-tree", 0, Budget(tries=200)).run()
+    assert run.programs == whole.programs and run.tries < 200
+
+
+def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, Run]) -> None:
+    found, known, _ = small
+    given: list[Attempt] = []
+
+    def heard(run: Run, tried: Tried) -> None:
+        if run.tries == 12:
+            raise KeyboardInterrupt
+
+    run = Runner(found, known, "hill", 0, Budget(tries=100), heard, given.extend).run()
+    assert run.interrupted and run.tries == 12 and run.best is not None
+    assert len(given) == run.programs and given[0].number == 1
+
+
+def test_what_cannot_be_launched_is_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, known = space(MATMUL, "blockify_launch", "register_tile"), Known()
+    run = Runner(found, known, "random", 3, Budget(tries=40)).run()
+    assert run.pruned > 0 and known.asked == run.programs - run.pruned
+
+
+def test_limits_name_what_is_too_much() -> None:
+    found = space(MATMUL, "blockify_launch", "register_tile")
+    wide = found.walk(_forced({"blockify_launch": (("BM", 64), ("BN", 64))}, skip="register_tile"))
+    assert "4096 threads" in (refusal(wide.tile, MACHINE) or "")
+    fat = found.walk(_forced({"blockify_launch": (("BM", 64), ("BN", 64)), "register_tile": (("FM", 32), ("FN", 32))}))
+    assert "registers" in (refusal(fat.tile, MACHINE) or "")
+    assert refusal(found.default().tile, MACHINE) is None
+
+
+def _forced(values: dict[str, tuple[tuple[str, int], ...]], skip: str = "") -> Callable[..., object]:
+    from dplc.engine.tune.space import DEFAULT, SKIP, Fire
+
+    def policy(state: object, slot: object) -> object:
+        step = slot.step  # type: ignore[attr-defined]
+        return Fire(step, "0/0", values[step]) if step in values else SKIP if step == skip else DEFAULT
+
+    return policy
+
+
+def test_rewards_lie_between_nothing_and_all() -> None:
+    assert reward(Score(None, "predicted", "refused"), 1.0) == 0.0
+    assert reward(Score(1.0, "predicted"), 1.0) == 0.5
+    assert reward(Score(1e-9, "predicted"), 1.0) == 1.0
+
+
+def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, Run]) -> None:
+    found, known, _ = small
+    with ThreadPoolExecutor(2) as pool:
+        runs = [Runner(found, known, "mcts", 1, Budget(tries=30), pool=pool, ahead=3).run() for _ in range(2)]
+    assert runs[0].curve == runs[1].curve and runs[0].tries == 30
+
+
+def test_several_ways_of_fusing_are_the_first_decision() -> None:
+    """Two starts for one result: the second one's kernel is the one that is worth it."""
+    tools, (slow,), (fast,) = space(MATMUL).tools, kernels(MATMUL), kernels(SUM)
+    both = Space(tools, (Start((slow, slow), "twice"), Start((fast,), "once")), MACHINE, frozenset({"no_pass"}))
+    for name in ("hill", "mcts-tree", "random"):
+        run = Runner(both, Known(), name, 0, Budget(tries=30)).run()
+        assert run.best is not None and run.best[1].start.label == "once"
+    assert isinstance(SEARCHES["hill"](both, random.Random(0)).propose(0.0), Proposal)

@@ -1,0 +1,138 @@
+"""The space: read off the rules, walked lazily, and replayed exactly."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from dplc.engine.fuse.key import key
+from dplc.engine.match.driver import Engine
+from dplc.engine.match.passes import run_pipeline
+from dplc.engine.toolchain import toolchain
+from dplc.engine.tune.describe import levels, size
+from dplc.engine.tune.exhaustive import tokens
+from dplc.engine.tune.moves import default_fill, mutated, options, random_token
+from dplc.engine.tune.protocol import Decision
+from dplc.engine.tune.schedule import replay
+from dplc.engine.tune.space import DEFAULT, SKIP, Candidate, Fire, Space
+from dplc.ir.diagnostic import DplcError
+from dplc.ir.expr import Var
+from dplc.ir.substitute import substitute
+from tests.tune.subjects import MACHINE, MATMUL, SOFTMAX, SUM, kernels, space
+
+
+@pytest.mark.parametrize("text", [MATMUL, SOFTMAX, SUM])
+def test_the_default_walk_is_the_default_order(text: str) -> None:
+    tools = toolchain()
+    loops = run_pipeline(tools.engine, tools.pipelines["loop"], kernels(text)[:1], MACHINE)
+    assert space(text).default().tile == run_pipeline(tools.engine, tools.pipelines["tile"], loops, MACHINE)
+
+
+def walked(found: Space, seed: int, chance: float = 0.4) -> Candidate:
+    dice = random.Random(seed)
+    return found.walk(lambda state, slot: random_token(found, state, dice) if dice.random() < chance else DEFAULT)
+
+
+@pytest.mark.parametrize("text", [MATMUL, SOFTMAX])
+def test_random_schedules_are_replayed_exactly_whatever_the_names_are(text: str) -> None:
+    found, (kernel, *_) = space(text), kernels(text)
+    again = {p.name: Var(f"other_{n}") for n, p in enumerate((*kernel.ins, *kernel.outs))}
+    (other,) = substitute((kernel,), again)
+    assert key(other) == key(kernel) and other is not kernel
+    for seed in range(6):
+        candidate = walked(found, seed)
+        assert replay(toolchain(), kernel, candidate.schedule, MACHINE) == candidate.tile
+        renamed = replay(toolchain(), other, candidate.schedule, MACHINE)
+        assert [key(k) for k in renamed] == [key(k) for k in candidate.tile]
+
+
+def test_a_schedule_that_does_not_fit_is_refused() -> None:
+    schedule = space(MATMUL).default().schedule
+    with pytest.raises(DplcError, match="does not fit"):
+        replay(toolchain(), kernels(SOFTMAX)[0], schedule, MACHINE)
+    with pytest.raises(DplcError, match="does not run"):
+        replay(toolchain(), kernels(MATMUL)[0], (Decision("no_such_pass", "r", "0"),), MACHINE)
+
+
+def test_siblings_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at every option of every pass rewrites nothing; a candidate costs the firings in its schedule."""
+    rewritten: list[str] = []
+    whole = Engine.rewrite
+
+    def counted(self: Engine, rule: Any, *rest: Any) -> Any:
+        rewritten.append(getattr(rule, "name", rule))
+        return whole(self, rule, *rest)
+
+    monkeypatch.setattr(Engine, "rewrite", counted)
+    found = space(MATMUL, "blockify_launch", "register_tile")
+    walk = found.default()
+    fired = [d.rule for d in walk.schedule]
+    tileified = len(rewritten) - len(fired)
+    assert rewritten[tileified:] == fired and tileified <= 3
+    before = len(rewritten)
+    many = 0
+    for state, _ in found.states(walk.genome):
+        for spot in found.spots(state):
+            many += len(list(tokens(found, state)))
+            assert spot.open is not None
+    assert many > 100 and len(rewritten) == before
+    state, _ = next(iter(found.states(walk.genome)))
+    assert found.slot(state).step == "blockify_launch"
+    fire = default_fill(found, found.spots(state)[0])
+    assert fire is not None and found.after(state, fire).state.program != state.program
+    before = len(rewritten)
+    other = Fire(fire.rule, fire.where, (("BM", 16), ("BN", 16)))
+    found.after(state, other)
+    found.after(state, other)
+    assert rewritten[before] == "blockify_launch" and rewritten.count("blockify_launch") <= 3  # once, then remembered
+
+
+def test_what_is_not_legal_becomes_the_nearest_or_the_default() -> None:
+    found = space(MATMUL, "blockify_launch")
+    state = found.root(0).state
+    near = found.after(state, Fire("blockify_launch", "0/0", (("BM", 30), ("BN", 100)))).token
+    assert near == Fire("blockify_launch", "0/0", (("BM", 32), ("BN", 128)))
+    assert found.after(state, Fire("blockify_launch", "0/9", (("BM", 16), ("BN", 16)))).token == DEFAULT
+    assert found.after(state, Fire("no_such_rule", "0/0")).token == DEFAULT
+
+
+def test_options_begin_with_what_the_default_does() -> None:
+    found = space(MATMUL)
+    for state, _ in found.states(found.default().genome):
+        first = options(found, state)[0]
+        token = first if isinstance(first, str) else default_fill(found, first)
+        assert token is not None
+        assert found.after(state, token).state.program == found.after(state, DEFAULT).state.program
+
+
+def test_a_pass_can_be_skipped_and_the_genome_says_so() -> None:
+    found = space(MATMUL)
+    walk = found.walk(lambda state, slot: SKIP if slot.step == "register_tile" else DEFAULT)
+    assert not any(d.step == "register_tile" for d in walk.schedule)
+    assert {slot.step: token for slot, token in walk.genome}["register_tile"] == SKIP
+
+
+def test_mutations_change_something_and_stay_in_the_space() -> None:
+    found, dice = space(MATMUL), random.Random(0)
+    default = found.default()
+    keys = set()
+    for _ in range(12):
+        genome = mutated(found, default.genome, 0, dice)
+        keys.add(found.walk(lambda state, slot, g=genome: g.get(slot, DEFAULT)).key)  # type: ignore[misc]
+    assert len(keys - {default.key}) >= 6
+
+
+def test_the_size_of_a_space_is_about_right() -> None:
+    found = space(SUM, "cooperative_reduce", "register_row")
+    paths = _paths(found, found.root(0).state)
+    assert size(found, probes=400) == pytest.approx(paths, rel=0.15)
+    assert [level.step for level in levels(found)][0] == "cooperative_reduce"
+
+
+def _paths(found: Space, state: Any) -> int:
+    if found.done(state):
+        return 1
+    moves = [found.after(state, token) for token in tokens(found, state)]
+    return sum(_paths(found, move.state) for move in moves)
