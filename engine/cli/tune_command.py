@@ -17,7 +17,7 @@ from ...ir.program import Kernel
 from ..compiler import Stopwatch, cut_into_kernels
 from ..suite.assembling import assembler
 from ..toolchain import Toolchain
-from ..tune.assembling import Assembled
+from ..tune.assembling import Promising
 from ..tune.chronicle import Chronicle
 from ..tune.describe import Level, levels, plain_text, size
 from ..tune.measure import measuring
@@ -115,7 +115,7 @@ def _evaluator(machine: Target, asked: Asked) -> Iterator[Evaluator]:
     if found is None:
         if asked.assemble and not assembler():
             raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
-        yield Assembled() if asked.assemble else Model()
+        yield Promising() if asked.assemble else Model()
         return
     with found as evaluator:
         yield evaluator

@@ -8,8 +8,20 @@ from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, sub
 from ...ir.facts import staging
 from ...ir.facts.footprint import Footprint, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
-from ...ir.facts.layout import WORD, bound_ranges, cell_of, copy_shape, item_bytes, params, ranges_of, slab_bytes, stages, tidy
+from ...ir.facts.layout import (
+    WORD,
+    bound_ranges,
+    cell_of,
+    copy_shape,
+    item_bytes,
+    params,
+    ranges_of,
+    slab_bytes,
+    stages,
+    tidy,
+)
 from ...ir.facts.structure import accumulators, only, summary
+from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import replace
 from ...ir.program import Block
@@ -160,7 +172,10 @@ def in_slabs(site: Any, body: Block) -> bool:
 
 @fact("read_under([record], expr) -> bool", TILE)
 def read_under(site: Any, sums: Any, condition: Any) -> bool:
-    """Whether every read of some accumulators stands under a guard that implies the condition."""
+    """Whether what some accumulators hold is used only under a guard that implies the condition.
+
+    A value that is computed from them elsewhere is as good as they are.
+    """
     names = {total.acc.name for total in sums}
     return _read_under(site.kernel.body, names, frozenset(conjuncts(condition)), frozenset())
 
@@ -174,15 +189,17 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
         elif isinstance(stmt, Combine):
             if stmt.acc in names:
                 return False
-        elif not isinstance(stmt, Accumulate) and not wanted <= have:
+        elif not wanted <= have:
             own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr")
             if not names.isdisjoint(free_names(own)):
-                return False
+                if not isinstance(stmt, Let):
+                    return False
+                names.add(stmt.dst)
     return True
 
 
 # Functions that are finite for finite operands, and zero where all operands are.
-_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", "f32", "f16", "bf16"))
+_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", *FLOATS))
 _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 
@@ -217,10 +234,19 @@ def _zeros(site: Any, body: Block, condition: Any) -> tuple[set[str], set[str]]:
     return zeros, finite
 
 
+@fact("zero_filled(stmt, expr) -> bool", TILE)
+def zero_filled(site: Any, load: Load, condition: Any) -> bool:
+    """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    if condition.__class__ is not Binary or condition.op != "<":
+        return False
+    plain = replace(load, when=True)
+    return _beyond_source(site, plain, condition) and in_slabs(site, (plain,))
+
+
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
     """Whether a load reads the zero fill of its slab where the condition fails."""
     stage = stages(site.kernel).get(load.buf)
-    if stage is None or stage.depth > 1 or load.when is not True:
+    if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
     position = list(stage.origin)
     for axis, cell in zip(stage.slab, load.idx, strict=True):

@@ -44,7 +44,7 @@ def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[
             over: frozenset[Axis] = frozenset(term.over)  # type: ignore[attr-defined]
             own = [axis for axis in axes(w) if axis not in over]
             if _weight(w, weights) and len(own) == 1 and own[0] not in axes(x) and over <= set(axes(w)):
-                rest = tuple(sorted((axis.name for axis in over)))
+                rest = tuple(sorted(axis.name for axis in over))
                 siblings.setdefault((x, over, rest, dtype(w)), {})[w] = own[0]
     packs: Packs = {}
     for (_, over, _, _), members in siblings.items():

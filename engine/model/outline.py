@@ -265,7 +265,11 @@ class Pricing:
         for missing, load in self._loads(resident).items():
             repeats = 1 if flat else math.prod(counts[bit] for bit in bits(missing))
             fill += load.fill * repeats
-            issued, fma, special = issued + load.issued * repeats, fma + load.fma * repeats, special + load.special * repeats
+            issued, fma, special = (
+                issued + load.issued * repeats,
+                fma + load.fma * repeats,
+                special + load.special * repeats,
+            )
             tensor, products = tensor + load.tensor * repeats, products + load.products * repeats
         stored = self.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
         dram = stored + self._from_memory(tile, resident, min(blocks, self.target.multiprocessors))

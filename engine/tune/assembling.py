@@ -1,43 +1,41 @@
-"""The model with the registers that the assembler gives, for candidates that may win."""
+"""A slower evaluator for what may win: the others are left with what the model says of them."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
 
-from ...codegen.build import BuildError, assemble, device_text
+from .evidence import AssembledModel
 from .predicting import Model
-from .protocol import Basis, Score
+from .protocol import Basis, Evaluator, Score
 from .space import Candidate
 
-MARGIN = 1.1  # a candidate is assembled if it is predicted to take at most so many times the best
-SPILLS = 64  # bytes of a thread that may go to memory and back: beyond, a candidate is refused
+MARGIN = 1.1  # a candidate may win if the model gives it at most so many times the best
 
 
 @dataclass
-class Assembled:
-    """An evaluator that may be asked from several threads: NVRTC works while Python goes on."""
+class Promising:
+    """An evaluator that may be asked from several threads: assemblers work while Python goes on.
 
-    basis: Basis = "predicted"
+    exact: what is asked about candidates that may win, by default the model on assembled kernels.
+    """
+
+    exact: Evaluator = field(default_factory=AssembledModel)
     best: float | None = None
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def basis(self) -> Basis:
+        return self.exact.basis
 
     def __call__(self, candidate: Candidate) -> Score:
         with self._turn:
             first = Model()(candidate)
             if first.seconds is None or (self.best is not None and first.seconds > MARGIN * self.best):
                 return first
-            texts = candidate.cuda
-        try:
-            found = assemble(device_text(list(texts)), candidate.target.arch).kernels
-        except BuildError as error:
-            return Score(None, self.basis, "failed", error.what)
-        used = [found[text.name] for text in texts]
-        spilled = max(one.spill_stores + one.spill_loads for one in used)
-        if spilled > SPILLS:
-            return Score(None, self.basis, "refused", f"{spilled} bytes of spills")
+            _ = candidate.cuda  # made here: printing and rewriting are not for several threads
+        score = self.exact(candidate)
         with self._turn:
-            score = Model(tuple(one.registers for one in used))(candidate)
             if score.seconds is not None and (self.best is None or score.seconds < self.best):
                 self.best = score.seconds
         return score

@@ -14,9 +14,8 @@ from .space import Candidate
 
 @dataclass(frozen=True)
 class Model:
-    """The evaluator that needs no GPU. registers: of a thread, by kernel, where an assembler said so."""
+    """The evaluator that needs no tools."""
 
-    registers: tuple[int, ...] | None = None
     basis: Basis = "predicted"
 
     def __call__(self, candidate: Candidate) -> Score:
@@ -24,10 +23,10 @@ class Model:
             kernels = candidate.kernels
         except DplcError as error:
             return Score(None, self.basis, "refused", error.what)
-        known = self.registers or tuple(
-            predicted_registers(candidate.tile, number, candidate.target) for number in range(len(kernels))
-        )
-        found = [predict(census(k, n), candidate.target) for k, n in zip(kernels, known, strict=True)]
-        bounds = ", ".join(prediction.binding for prediction in found)
-        about = "registers assembled" if self.registers else "registers predicted"
-        return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", f"{bounds}; {about}")
+        seconds, bounds = 0.0, []
+        for number, kernel in enumerate(kernels):
+            registers = predicted_registers(candidate.tile, number, candidate.target)
+            prediction = predict(census(kernel, registers), candidate.target)
+            seconds += prediction.seconds
+            bounds.append(prediction.binding)
+        return Score(seconds, self.basis, "ok", ", ".join(bounds) + "; registers predicted")

@@ -4,7 +4,7 @@
 
 writes regret.json and regret.md there (default: suites/results/predicted beside this folder). A space is a kernel
 with some passes free and the others as by default; the analytic model scores every program, so times are predicted.
-A search's regret after n tries is the best it found over the best there is, less 1; tries count programs seen before too.
+A search's regret after n tries is the best it found over the best there is; tries count programs seen before too.
 Budgets are shares of the space; `mcts` divides its budget between tree and hill, so it is run once for every budget.
 """
 

@@ -72,7 +72,7 @@ def page(cases: list[dict[str, Any]], about: dict[str, Any]) -> str:
     lines = [
         "# The 84 shapes, tuned", "",
         f"Predicted by the analytic model for {MACHINE}; nothing here was measured. Search {about['search']},",
-        f"{about['tries']} tries for each of {about['kernels']} distinct kernels, {about['cpu_seconds']:.0f} CPU seconds.",
+        f"{about['tries']} tries for each of {about['kernels']} distinct kernels, {about['cpu_seconds']} CPU seconds.",
         checked, "",
         f"Default over tuned: geometric mean **{about['geomean']:.3f}**, least {about['least']:.3f}, "
         f"most {about['most']:.2f}.",

@@ -27,6 +27,8 @@ SUBJECTS = {
     "ragged matmul": "torch.randn(17, 65) @ torch.randn(65, 33)",
     "matmul": "torch.randn(48, 96) @ torch.randn(96, 64)",
     "linear": "nn.Linear(72, 40)(torch.randn(20, 72))",
+    "norm_linear": "nn.Linear(72, 40)(nn.RMSNorm(72)(torch.randn(20, 72)))",
+    "matvec": "torch.randn(1, 96) @ torch.randn(96, 64)",
     "rms_norm": "nn.RMSNorm(200)(torch.randn(6, 200))",
     "softmax": "torch.softmax(torch.randn(5, 97), -1)",
     "pointwise": "F.silu(torch.randn(6, 100)) * torch.randn(6, 100)",
@@ -117,4 +119,4 @@ def test_what_is_summed_over_is_long_where_a_ring_would_not_turn() -> None:
     points = Points(SUITE, SUITE.cases[0], toolchain(), target("h200"))
     drawn = [points.draw(seed) for seed in range(60)]
     assert all(point.thin or point.drawn.turns >= 2 for point in drawn)
-    assert {point.sizes["k"] for point in drawn} == {192, 512}
+    assert {192, 256, 384} <= {point.sizes["k"] for point in drawn} <= {192, 256, 384, 512}
