@@ -2,7 +2,8 @@
 
     python -m dplc.examples.benches.search_rate [--tries 400] [--assemble] [--memory 10000]
 
-Candidates are different programs of a matmul 128x512x256, limits and model included; a second is one of CPU time. `--assemble` builds those that may win with NVRTC in two threads; `--memory` prints the resident memory on the way.
+Candidates are different programs of a matmul 128x512x256, limits and model included; a second is one of CPU time.
+`--assemble` builds those that may win with NVRTC in two threads; `--memory` prints the resident memory on the way.
 """
 
 from __future__ import annotations

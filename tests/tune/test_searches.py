@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dplc.engine.tune.assembling import Promising
 from dplc.engine.tune.limits import refusal
 from dplc.engine.tune.predicting import Model
 from dplc.engine.tune.protocol import Attempt, Basis, Score
@@ -134,6 +135,14 @@ def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Know
     with ThreadPoolExecutor(2) as pool:
         runs = [Runner(found, known, "mcts", 1, Budget(tries=30), pool=pool, ahead=3).run() for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 30
+
+
+def test_only_what_may_win_is_looked_at_closely(small: tuple[Space, Known, Run]) -> None:
+    found, _, _ = small
+    close = Known()
+    run = Runner(found, Promising(close), "random", 2, Budget(tries=40)).run()
+    assert run.best is not None and 0 < close.asked < run.programs // 2
+    assert run.best[0] == min(score.seconds for score in close.scores.values() if score.seconds)
 
 
 def test_several_ways_of_fusing_are_the_first_decision() -> None:
