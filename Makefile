@@ -48,7 +48,7 @@ types: $(READY) ## mypy, strict
 check-rules: $(READY) ## static checks and examples of every built-in rule
 	@$(BIN)/dplc rules test
 
-check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (an hour or so)
+check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (a quarter of an hour)
 	@$(BIN)/python examples/benches/check_schedules.py
 
 bench: $(READY) ## compile times and rewrite rates, measured here

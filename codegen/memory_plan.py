@@ -7,6 +7,7 @@ of the lower bound on programs of layers, which is the most that lives at one la
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import replace
 
 from .kernel import Arena, Buffer, Program
@@ -23,18 +24,18 @@ def plan(program: Program) -> Arena:
     """Where every temporary of a program goes."""
     lives = lifetimes(program)
     order = sorted(program.temporaries, key=lambda buffer: (-aligned(buffer), lives[buffer.name]))
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first launch, last launch
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first launch, last; sorted
     offsets: dict[str, int] = {}
     for buffer in order:
         first, last = lives[buffer.name]
         offset = 0
-        for start, end, begin, until in sorted(placed):
+        for start, end, begin, until in placed:
             if begin <= last and first <= until:  # both live at some launch
                 if offset + aligned(buffer) <= start:
                     break
                 offset = max(offset, end)
         offsets[buffer.name] = offset
-        placed.append((offset, offset + aligned(buffer), first, last))
+        insort(placed, (offset, offset + aligned(buffer), first, last))
     return Arena(max((end for _, end, _, _ in placed), default=0), offsets)
 
 

@@ -104,6 +104,7 @@ class Lowering:
         }
         self.shared_bytes = 0
         self.slab_bases: dict[str, str] = {}
+        self.slab_starts: dict[str, int] = {}
         self.commits: frozenset[tuple[Path, int]] = frozenset()
         self.group = 1
         self.boxes: Boxes | None = None

@@ -6,8 +6,8 @@ C = Ct ^ Ci, so
 
     address = (base ^ (Ci ^ F(Ri))*16) + Ri*pitch        with base = Rt*pitch + (Ct ^ F(Rt))*16
 
-(bits of Ci beyond those of F are added: slabs are aligned for no more), and all that remains for the access is
-constant. Where the parts share bits the address is computed at the access: right, but slow.
+(bits of Ci that rows are not aligned for are added), and all that remains for the access is constant. Where the parts
+share bits the address is computed at the access: right, but slow.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def element_bytes(low: Lowering, stage: Stage) -> int:
 def slab_base(low: Lowering, stage: Stage) -> str:
     """The register with the address of a slab, which gets its memory when first asked for."""
     if stage.dst not in low.slab_bases:
-        offset = low.allocate(slot_bytes(low, stage) * stage.depth, alignment_of(stage))
+        start = low.allocate(slot_bytes(low, stage) * stage.depth, alignment_of(stage))
         name = low.slab_bases[stage.dst] = low.fresh(stage.dst)
-        low.top.head.append(Base(name, SHARED, offset))
+        low.slab_starts[stage.dst] = start
+        low.top.head.append(Base(name, SHARED, start))
     return low.slab_bases[stage.dst]
 
 
@@ -94,17 +95,21 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
         return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
     base_e = add(multiply(row_t, row_bytes), multiply(xor(chunk_t, flip(low, flips, row_t)), CHUNK))
     base, offset = resolve(low, root, add(add(start, base_e), multiply(within_t, size)), hint, shared=True)
-    chunk_i, beyond = within_unit(low, chunk_i, unit // CHUNK)
+    chunk_i, beyond = within_unit(low, stage, chunk_i, unit // CHUNK)
     offset = add(offset, add(multiply(row_i, row_bytes), add(multiply(within_i, size), multiply(beyond, CHUNK))))
     return Address(base, low.read(offset), low.read(multiply(xor(chunk_i, flip(low, flips, row_i)), CHUNK)))
 
 
-def within_unit(low: Lowering, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
-    """(the bits of a chunk number that an xor may touch, the rest): a slab is aligned for no more of them."""
-    if low.low(chunk) >= 0 and low.high(chunk) < unit:
+def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
+    """(the part of a chunk number that may be flipped into an address, the rest, to be added).
+
+    All of it where the rows of the slab are aligned for it, else its bits within the unit of the layout.
+    """
+    span = CHUNK << low.high(chunk).bit_length()
+    pitches = (low.slab_starts[stage.dst], pitch(stage) * element_bytes(low, stage), slot_bytes(low, stage))
+    if low.low(chunk) >= 0 and (span <= unit * CHUNK or not any(n % span for n in pitches[: 2 + (stage.depth > 1)])):
         return chunk, 0
-    first = low.tidy(modulo(chunk, unit))
-    return first, low.tidy(multiply(floordiv(chunk, unit), unit))
+    return low.tidy(modulo(chunk, unit)), low.tidy(multiply(floordiv(chunk, unit), unit))
 
 
 def _computed(

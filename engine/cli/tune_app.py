@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 def tune(
     suite: Annotated[
-        Path | None, typer.Argument(metavar="[SUITE.json]", help="A suite: every distinct kernel of its cases.")
+        Path | None, typer.Argument(metavar="[SUITE.json]", help="A suite: every distinct kernel of its cases once.")
     ] = None,
     expression: Expression = None,
     search: Annotated[
@@ -33,17 +33,6 @@ def tune(
     patience: Annotated[
         int | None, typer.Option("--patience", min=1, help="Stop after so many programs without an improvement.")
     ] = None,
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="PART", help="Of a suite: the cases with this in their names.")
-    ] = None,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option("--grid", metavar="NAME=1,8,64", help="With -c: at every combination of values of some names."),
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Of a suite or grid: kernels at a time.")] = 1,
-    executor: Annotated[
-        str, typer.Option("--executor", metavar="KIND", help="Of a suite or grid: processes, or ray.")
-    ] = "processes",
     seed: Annotated[int, typer.Option("--seed", help="Seeds the search.")] = 0,
     target: TargetName = None,
     space: Annotated[bool, typer.Option("--space", help="Print what there is to decide; try nothing.")] = False,
@@ -57,6 +46,16 @@ def tune(
     predict: Annotated[
         bool, typer.Option("--predict", help="Let the model judge, even where there is a GPU to measure on.")
     ] = False,
+    grid: Annotated[
+        list[str] | None, typer.Option("--grid", metavar="M=1,8,64", help="Tune -c at each of these sizes; repeatable.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="PATTERN", help="Of a suite: cases with this in their names.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Of a suite or grid: kernels at a time.")] = 1,
+    executor: Annotated[
+        str, typer.Option("--executor", metavar="NAME", help="Where jobs run: processes, or ray (a cluster).")
+    ] = "processes",
     as_json: Json = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
@@ -68,24 +67,28 @@ def tune(
 ) -> None:
     """Search the schedules that the rules allow, for every kernel; remember the fastest that is right."""
     from ..tune.running import DEFAULT_SEARCH, Budget
-    from .tune_command import Asked, check_search, show_space, tune_expression
+    from .tune_command import Asked, show_space, tune_expression
 
-    if (expression is None) == (suite is None):
-        raise UsageError("tune what? either a suite or -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
+    if expression is not None and suite is not None:
+        raise UsageError("tune either a suite or an expression, not both")
     if executor not in ("processes", "ray"):
-        raise UsageError(f"--executor {executor}: processes or ray")
+        raise UsageError(f"--executor {executor}: executors are processes and ray")
+    if expression is None and suite is None:
+        raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
     text = sys.stdin.read() if expression == "-" else expression or ""
     asked = Asked(
         text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
         assemble, as_json, html, db, not no_db, rules or [], settings or [],
     )  # fmt: skip
-    if suite is not None or grid:
-        from .tune_many import tune_many
-
-        if space or html is not None:
-            raise UsageError("--space and --html go with -c, without --grid")
-        tune_many(check_search(asked), suite, only, grid or [], jobs, executor)  # type: ignore[arg-type]
-    elif space:
+    many = suite is not None or grid or jobs > 1 or executor != "processes"
+    if space and many:
+        raise UsageError("--space shows one expression: it goes with -c alone")
+    if space:
         show_space(asked)
+    elif many:
+        from .tune_many import Many, tune_many
+
+        if tune_many(asked, Many(suite, only, grid or [], jobs, executor)):  # type: ignore[arg-type]
+            raise typer.Exit(INTERRUPTED)
     elif tune_expression(asked):
         raise typer.Exit(INTERRUPTED)

@@ -15,12 +15,16 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.program import Kernel
 from ..compiler import Stopwatch, cut_into_kernels
+from ..suite.assembling import assembler
 from ..toolchain import Toolchain
+from ..tune.assembling import Promising
 from ..tune.chronicle import Chronicle
 from ..tune.describe import Level, levels, plain_text, size
-from ..tune.evaluating import evaluator_for
+from ..tune.measure import measuring
 from ..tune.page import html as html_page
 from ..tune.page import micro
+from ..tune.predicting import Model
+from ..tune.protocol import Evaluator
 from ..tune.running import SEARCHES, Budget, Run
 from ..tune.search import Tried
 from ..tune.space import Space, Start
@@ -52,19 +56,27 @@ class Asked:
     settings: list[str]
 
 
+def check_search(name: str) -> None:
+    """Raises UsageError for a search that is not there."""
+    if name not in SEARCHES:
+        options = ", ".join(SEARCHES)
+        raise UsageError(
+            f"--search {name}: there is no such search",
+            notes=(f"searches are {options}",),
+            hint=did_you_mean(name, SEARCHES),
+        )
+
+
 def tune_expression(asked: Asked) -> bool:
     """Tune every distinct kernel of an expression; whether it was interrupted."""
-    tools, machine, kernels = _kernels(check_search(asked))
+    check_search(asked.search)
+    tools, machine, kernels = _kernels(asked)
     ahead = THREADS if asked.assemble else 1
     wishes = Wishes(asked.search, asked.seed, asked.budget, _free(asked.free, tools), ahead)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
     told: list[tuple[Outcome, Chronicle]] = []
-    with (
-        evaluator_for(machine, asked.predict, asked.assemble) as evaluator,
-        _store(asked, tools) as store,
-        bars() as show,
-    ):
+    with _evaluator(machine, asked) as evaluator, _store(asked, tools) as store, bars() as show:
         for kernel, count in kernels:
             chronicle = Chronicle()
 
@@ -81,14 +93,6 @@ def tune_expression(asked: Asked) -> bool:
     return any(outcome.run.interrupted for outcome, _ in told)
 
 
-def check_search(asked: Asked) -> Asked:
-    """The same. Raises UsageError for a search that there is not."""
-    if asked.search not in SEARCHES:
-        what, notes = f"--search {asked.search}: there is no such search", (f"searches are {', '.join(SEARCHES)}",)
-        raise UsageError(what, notes=notes, hint=did_you_mean(asked.search, SEARCHES))
-    return asked
-
-
 def _kernels(asked: Asked) -> tuple[Toolchain, Target, list[tuple[Kernel, int]]]:
     """The rules, the target, and the kernels that the expression becomes, each once."""
     tools, machine = tools_for(asked.rules, asked.settings), machine_for(asked.target)
@@ -102,6 +106,19 @@ def _free(wanted: list[str], tools: Toolchain) -> frozenset[str] | None:
         if name not in labels:
             raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
     return frozenset(wanted) or None
+
+
+@contextlib.contextmanager
+def _evaluator(machine: Target, asked: Asked) -> Iterator[Evaluator]:
+    """A GPU of this kind if there is one, else the model."""
+    found = None if asked.predict or asked.assemble else measuring(machine)
+    if found is None:
+        if asked.assemble and not assembler():
+            raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
+        yield Promising() if asked.assemble else Model()
+        return
+    with found as evaluator:
+        yield evaluator
 
 
 @contextlib.contextmanager

@@ -103,10 +103,12 @@ def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
 @fact("widest(run, [name]) -> int", TILE)
 def widest(site: Any, body: Block, along: Any) -> int:
     """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
-    items = {stmt: _vector_item(site, stmt) for stmt in accesses(body)}
-    steps = {stmt: linear(_flat(site, stmt))[0] for stmt, item in items.items() if item}
-    walked = (items[stmt] for stmt, terms in steps.items() if any(terms.get(name) == 1 for name in along))
-    return VECTOR_BYTES[-1] // max(walked, default=WORD)
+    known = {stmt: item for stmt in accesses(body) if (item := _vector_item(site, stmt))}
+    flat = {stmt: _flat(site, stmt) for stmt in known}
+    walked = [(stmt, name) for stmt in known for name in along if linear(flat[stmt])[0].get(name) == 1]
+    most = VECTOR_BYTES[-1] // max((known[stmt] for stmt, _ in walked), default=WORD)
+    halved = (is_vector(flat[s], n.name, most // 2) and not is_vector(flat[s], n.name, most) for s, n in walked)
+    return most // 2 if most > VECTOR_BYTES[-1] // WORD and any(halved) else most
 
 
 def _flat(site: Any, stmt: Any) -> Any:
@@ -134,6 +136,19 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
 def stored_along(site: Any, body: Block, axis: Var) -> bool:
     """Whether a store goes to the next element as the axis goes on."""
     return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in summary(body).stores)
+
+
+@fact("stores_along(run, name) -> bool", TILE)
+def stores_along(site: Any, body: Block, axis: Var) -> bool:
+    """Whether the place of a store depends on an axis."""
+    return any(axis.name in free_names(stmt.idx) for stmt in summary(body).stores)
+
+
+@fact("shares(run, name) -> bool", TILE)
+def shares(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a run loads from one buffer with an axis and from another one without it."""
+    along = [axis.name in dependencies(stmt.idx, body) for stmt in summary(body).loads]
+    return any(along) and not all(along)
 
 
 @fact("row_coalesced(run, [name]) -> bool", TILE)

@@ -21,6 +21,7 @@ from ...ir.facts.layout import (
     tidy,
 )
 from ...ir.facts.structure import accumulators, only, summary
+from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import replace
 from ...ir.program import Block
@@ -193,7 +194,7 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
 
 
 # Functions that are finite for finite operands, and zero where all operands are.
-_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", "f32", "f16", "bf16"))
+_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", *FLOATS))
 _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 

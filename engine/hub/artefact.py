@@ -1,6 +1,7 @@
 """A compiled model as a folder: every stage as text, CUDA, cubins, constants, and the launch plan.
 
     NAME/
+      figures.json             what the compile gave: times, memory, counts (compiling.Figures)
       plan.json                launches, buffers, the arena, which weights go where (plan_file.py is the schema)
       constants.safetensors    what was computed ahead and no weight file holds
       ir/torch.ir ..           the program at every stage
@@ -8,6 +9,7 @@
       cubin/KERNEL.cubin       the same assembled for the plan's target, where an assembler was there
 
 It is written beside its place and renamed: whoever interrupts a compile finds no half of one. Loading executes nothing.
+But for figures.json the same model gives the same bytes.
 """
 
 from __future__ import annotations
@@ -33,12 +35,21 @@ from ...ir.diagnostic import DplcError
 from ...ir.text.read import read_program
 from ...ir.torch import TorchGraph
 from ..compiler import STAGES
-from .compiling import CompiledModel
-from .plan_file import FORMAT, BufferRecord, PlanFile, WeightRecord, buffer_record, launch_records, read_plan
+from .compiling import CompiledModel, Figures
+from .plan_file import (
+    FORMAT,
+    BufferRecord,
+    PlanFile,
+    WeightRecord,
+    buffer_record,
+    launch_records,
+    read_plan,
+    read_record,
+)
 from .running import Output
 from .weights import Tell, Wanted, silent
 
-PLAN, CONSTANTS = "plan.json", "constants.safetensors"
+PLAN, FIGURES, CONSTANTS = "plan.json", "figures.json", "constants.safetensors"
 WORKERS = 2
 
 
@@ -54,6 +65,7 @@ class Artefact:
     program: Program
     constants: Mapping[str, Any]
     cubins: Mapping[str, bytes]
+    figures: Figures
 
     @property
     def weights(self) -> dict[str, Wanted]:
@@ -104,7 +116,8 @@ def save(
         if cubins and (find_nvrtc() is not None or find_program("nvcc") is not None):
             _assemble(compiled, workshop / "cubin", tell)
         _save_constants(compiled.constants(), workshop / CONSTANTS)
-        (workshop / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(plan_of(compiled, weights)), indent=1))
+        for name, record in ((FIGURES, compiled.figures), (PLAN, plan_of(compiled, weights))):
+            (workshop / name).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
 
 
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
@@ -124,7 +137,6 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         weights=[WeightRecord(name, w.names, w.dtype, w.shape) for name, w in compiled.weights.items()],
         weights_from="" if weights is None else str(weights.absolute()),
         kernels=kernels, launches=launches, arena_bytes=program.arena.bytes, offsets=dict(program.arena.offsets),
-        figures=compiled.figures,
     )  # fmt: skip
 
 
@@ -139,7 +151,8 @@ def load(folder: Path) -> Artefact:
             raise DplcError(f"{folder / PLAN}: a kernel cannot be called `{kernel.name}`")
     texts = {kernel.name: _text(folder / "cuda" / f"{kernel.name}.cu") for kernel in plan.kernels}
     cubins = {path.stem: path.read_bytes() for path in sorted((folder / "cubin").glob("*.cubin"))}
-    return Artefact(folder, plan, plan.program(texts), _load_constants(folder / CONSTANTS, plan), cubins)
+    constants, figures = _load_constants(folder / CONSTANTS, plan), read_record(folder / FIGURES, Figures)
+    return Artefact(folder, plan, plan.program(texts), constants, cubins, figures)
 
 
 def _text(path: Path) -> str:

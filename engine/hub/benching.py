@@ -40,6 +40,7 @@ class Subject:
     kernels: Mapping[str, Kernel]
     constants: Mapping[str, Any]
     weights: Mapping[str, Wanted]
+    figures: Figures
 
     @property
     def target(self) -> Target:
@@ -56,7 +57,13 @@ def of_compiled(compiled: CompiledModel) -> Subject:
     """The subject of a model that was compiled just now."""
     kernels = {kernel.name: kernel for kernel in compiled.compilation.kernels}
     return Subject(
-        plan_of(compiled), compiled.program, compiled.outputs, kernels, compiled.constants(), compiled.weights
+        plan_of(compiled),
+        compiled.program,
+        compiled.outputs,
+        kernels,
+        compiled.constants(),
+        compiled.weights,
+        compiled.figures,
     )
 
 
@@ -65,7 +72,7 @@ def of_artefact(found: Artefact) -> Subject:
     path = found.folder / "ir" / "kernel.ir"
     units = read_program(path.read_text(), str(path))[1]
     kernels = {unit.name: unit for unit in units if isinstance(unit, Kernel)}
-    return Subject(found.plan, found.program, found.outputs, kernels, found.constants, found.weights)
+    return Subject(found.plan, found.program, found.outputs, kernels, found.constants, found.weights, found.figures)
 
 
 def bench(
@@ -77,7 +84,7 @@ def bench(
     tell: Tell,
 ) -> ModelBench:
     """Predict, assemble if wished (and an assembler is there), measure if there is something to measure with."""
-    target, figures = subject.target, subject.plan.figures
+    target, figures = subject.target, subject.figures
     cases = predicted(subject, target, assemble and bool(assembler()), tell)
     if measure is not None:
         measure(subject, cases)

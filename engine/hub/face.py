@@ -59,7 +59,7 @@ class Model:
 
     @property
     def figures(self) -> Figures:
-        return self.compiled.figures if isinstance(self.compiled, CompiledModel) else self.compiled.plan.figures
+        return self.compiled.figures
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""

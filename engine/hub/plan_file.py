@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...codegen.kernel import Arena, Box, Buffer, CudaKernel, KernelParam, Program
 from ...ir.diagnostic import DplcError
-from .compiling import Figures
 from .running import Output
 from .weights import Wanted
 
 FORMAT = 1
+Record = TypeVar("Record")
 
 
 class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,7 +88,6 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     launches: list[LaunchRecord]
     arena_bytes: int
     offsets: dict[str, int]
-    figures: Figures
 
     def wanted(self) -> dict[str, Wanted]:
         """{buffer: the weight it takes}"""
@@ -138,16 +137,20 @@ def launch_records(program: Program) -> tuple[list[KernelFile], list[LaunchRecor
 
 def read_plan(path: Path) -> PlanFile:
     """The plan in a file. Raises DplcError for a file that is none, or of another format."""
+    number = read_record(path, _Format).format
+    if number != FORMAT:
+        raise DplcError(f"{path} is of format {number}; this dplc reads {FORMAT}", hint="compile the model again")
+    return read_record(path, PlanFile)
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """A record in a JSON file. Raises DplcError for a file that is not there, or holds none."""
     try:
-        data = path.read_bytes()
-        number = msgspec.json.decode(data, type=_Format).format
-        if number != FORMAT:
-            raise DplcError(f"{path} is of format {number}; this dplc reads {FORMAT}", hint="compile the model again")
-        return msgspec.json.decode(data, type=PlanFile)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
-        raise DplcError(f"cannot read {path}: {error.strerror}") from None
+        raise DplcError(f"the artefact is damaged: cannot read {path}: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        raise DplcError(f"{path} is no launch plan", notes=(str(error),)) from None
+        raise DplcError(f"the artefact is damaged: {path} does not fit its schema", notes=(str(error),)) from None
 
 
 class _Format(msgspec.Struct):

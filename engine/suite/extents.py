@@ -1,14 +1,14 @@
 """Cases of a suite at extents that the emulator can look at whole: smaller, with the residues, and rings still turn.
 
 A case is looked at at short extents. Where a ring of a schedule would turn less than twice there, what is summed over
-is long instead.
+is longer, no more than it takes, and there are as few batches as possible.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...codegen.target import Target
 from ...ir.loop import For
@@ -21,18 +21,21 @@ from .subject import subject_of
 from .suite_file import Case, Operation, Suite
 
 LONGEST, KEPT = 256, 64  # sizes beyond the first are reduced, and keep their residue modulo the second
-SHORT, LONG = 3, 8  # times KEPT: tiles of every side and one more; four slots of the longest chunks, twice
+SHORT = 3  # times KEPT: tiles of every side, and one more
+LONGER = (4, 6, 8)  # the same: two, three, four slots of the longest chunks, twice
 TURNS = 2
 BATCH, BATCH_KEPT, FEW = 16, 8, 2  # the same of sizes that only count independent problems, and the least of them
 
 
-def shortened(operation: Operation, sizes: dict[str, int]) -> dict[str, int]:
-    """The short extents of a case, residues kept; of batches that divide each other, the quotients."""
+def shortened(operation: Operation, sizes: dict[str, int], alone: bool = False) -> dict[str, int]:
+    """The short extents of a case, residues kept; of batches their quotients, if they have any. alone: one batch."""
     batches = {name: n for name, n in sizes.items() if name in _batches(operation)}
     least = min(batches.values(), default=1)
     fewer = BATCH_KEPT + least % BATCH_KEPT if least > BATCH else FEW + least % FEW if least > FEW + 1 else least
     if any(n % least for n in batches.values()):
         least = fewer = 1
+    if alone:
+        fewer = 1
     out = {name: n if n <= LONGEST else SHORT * KEPT + n % KEPT for name, n in sizes.items()}
     return out | {name: n // least * fewer for name, n in batches.items()}
 
@@ -80,27 +83,27 @@ class Points:
 
     def __init__(self, suite: Suite, case: Case, tools: Toolchain, target: Target) -> None:
         self._suite, self._case, self._tools, self._target = suite, case, tools, target
-        self._sizes = shortened(suite.operations[case.operation], case.sizes)
+        self._spaces: dict[int, Space] = {}
 
     def draw(self, seed: int) -> Point:
         """The schedule of a seed, at extents where its rings turn."""
-        drawn = self._short.draw(seed)
-        if drawn.turns >= TURNS or not self._wide:
-            return Point(self._short, drawn, self._sizes)
-        drawn = self._long.draw(seed)
-        return Point(self._long, drawn, self._longer, drawn.turns < TURNS and self._wide == self._summed)
+        point = self._at(SHORT, seed)
+        for times in LONGER if self._wide else ():
+            before, turns = point, point.drawn.turns
+            if turns < TURNS:
+                point = self._at(times, seed)
+            if point.drawn.turns == turns and self._wide != self._summed:
+                return before  # a ring over what was not shortened
+        return replace(point, thin=point.drawn.turns < TURNS and self._wide == self._summed)
 
-    @functools.cached_property
-    def _short(self) -> Space:
-        return self._space(self._sizes)
-
-    @functools.cached_property
-    def _long(self) -> Space:
-        return self._space(self._longer)
-
-    @property
-    def _longer(self) -> dict[str, int]:
-        return self._sizes | {name: LONG * KEPT + self._case.sizes[name] % KEPT for name in self._wide}
+    def _at(self, times: int, seed: int) -> Point:
+        sizes = shortened(self._suite.operations[self._case.operation], self._case.sizes, times > SHORT)
+        sizes |= {name: times * KEPT + self._case.sizes[name] % KEPT for name in self._wide}
+        if times not in self._spaces:
+            subject = subject_of(self._suite, Case(self._case.name, self._case.operation, sizes, self._case.dtype))
+            captured = capture(subject.function, list(subject.inputs().values()))
+            self._spaces[times] = Space(captured, self._tools, self._target)
+        return Point(self._spaces[times], self._spaces[times].draw(seed), sizes)
 
     @functools.cached_property
     def _summed(self) -> set[str]:
@@ -110,8 +113,3 @@ class Points:
     def _wide(self) -> set[str]:
         """What is summed over and was shortened. The other rings turn as often as they do in the case itself."""
         return {name for name in self._summed if self._case.sizes[name] > LONGEST}
-
-    def _space(self, sizes: dict[str, int]) -> Space:
-        subject = subject_of(self._suite, Case(self._case.name, self._case.operation, sizes, self._case.dtype))
-        captured = capture(subject.function, list(subject.inputs().values()))
-        return Space(captured, self._tools, self._target)

@@ -1,8 +1,7 @@
 """What tools say of a candidate's real kernels where no GPU measures it: the assembler, the disassembler, the emulator.
 
-The model then predicts with the registers that the assembler gave, not with an estimate. Every figure says where it
-comes from: in `details`, `registers_by` names the assembler, `counters_by` the emulator, and what was not there is left
-out.
+It is remembered beside a schedule. Every figure says where it comes from: `registers_by` names the assembler,
+`counters_by` the emulator, and what was not there is left out.
 """
 
 from __future__ import annotations
@@ -12,41 +11,14 @@ from typing import Any
 from ...codegen.arrays import as_numpy
 from ...codegen.emulator.runtime import DeviceBuffer
 from ...codegen.kernel import CudaKernel
-from ...ir.diagnostic import DplcError
 from ..compiler import buffer
-from ..model.census import census
-from ..model.predict import predict
 from ..suite.assembling import Assembled, assembled, assembler
 from ..suite.emulating import check_ends
 from .measure import launches
-from .protocol import Basis, Score
 from .space import Candidate
 from .subject import draw, inputs_of
 
 Details = dict[str, Any]
-
-
-class AssembledModel:
-    """The model on assembled kernels (`protocol.Evaluator`): slower than on estimates, some tenths of a second a
-    candidate."""
-
-    basis: Basis = "predicted"
-
-    def __call__(self, candidate: Candidate) -> Score:
-        """Predicted seconds; kernels that spill are refused, for the model does not know what spills cost."""
-        try:
-            kernels, found = candidate.kernels, [assembled(text, candidate.target.arch) for text in candidate.cuda]
-        except DplcError as error:
-            return Score(None, self.basis, "failed", error.what)
-        details = of_assembler(found)
-        spilled = sum(one.spill_bytes for one in found)
-        if spilled:
-            return Score(None, self.basis, "refused", f"{spilled} bytes of registers spilled", details)
-        counted = [census(kernel, one.registers) for kernel, one in zip(kernels, found, strict=True)]
-        predictions = [predict(one, candidate.target) for one in counted]
-        bounds = ", ".join(prediction.binding for prediction in predictions)
-        said = f"{bounds}; registers by {details['registers_by']}"
-        return Score(sum(prediction.seconds for prediction in predictions), self.basis, "ok", said, details)
 
 
 def evidence(candidate: Candidate, emulate: bool = True) -> Details:

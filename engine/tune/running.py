@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any
 
 from .exhaustive import Exhaustive
 from .limits import refusal
@@ -127,6 +128,11 @@ class Runner:
             if proposal is None:
                 return
             yield proposal
+
+    def details(self, candidate: Candidate) -> dict[str, Any]:
+        """What the evaluator told of a candidate beside its seconds."""
+        known = self._scores.get(candidate.key)
+        return {} if known is None else dict(known.details)
 
     def _score(self, candidate: Candidate) -> Score:
         known = self._scores.get(candidate.key)

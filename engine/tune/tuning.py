@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..fuse.key import key
 from ..toolchain import Toolchain
+from .evidence import evidence
 from .protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
 from .running import DEFAULT_SEARCH, Budget, Run, Runner
 from .search import Tried
@@ -48,6 +50,7 @@ class Outcome:
     before: Tuned | None = None
     kept: bool = False
     count: int = 1
+    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def gain(self) -> float:
@@ -102,6 +105,7 @@ def tune_kernel(
     default = space.default()
     outcome = Outcome(kernel.name, run, default, default, run.default.seconds)
     _decide(outcome, wishes)
+    outcome.details = runner.details(outcome.winner)
     if store is not None:
         outcome.before = store.get(wanted)
         _remember(outcome, store, wanted, wishes)
@@ -132,6 +136,14 @@ def _remember(outcome: Outcome, store: TuningStore, wanted: TuningKey, wishes: W
         return
     found = Tuned(
         outcome.winner.schedule, outcome.seconds, basis, run.default.seconds, run.search.name, wishes.seed, run.tries,
-        outcome.checked,
+        outcome.checked, {**outcome.details, **_evidence(outcome.winner, wishes)},
     )  # fmt: skip
     outcome.kept = store.put(wanted, found)
+
+
+def _evidence(candidate: Candidate, wishes: Wishes) -> dict[str, Any]:
+    """What tools say of the winner, where they are here and work."""
+    try:
+        return evidence(candidate, wishes.check)
+    except DplcError:
+        return {}

@@ -31,7 +31,7 @@ import torch
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.suite.bench import versions
-from dplc.engine.suite.extents import KEPT, LONG, LONGEST, SHORT, Points, reduced
+from dplc.engine.suite.extents import KEPT, LONGER, LONGEST, SHORT, Point, Points, reduced
 from dplc.engine.suite.schedules import processor_seconds
 from dplc.engine.suite.suite_file import Case, read_suite
 from dplc.engine.toolchain import toolchain
@@ -55,7 +55,7 @@ class Task:
 
 
 def known(records: Path) -> dict[str, dict[str, Any]]:
-    """Verdicts by digest. The last line of a run that was killed may be half a line."""
+    """Verdicts by digest. A run that was killed may have left half a line."""
     found = {}
     for line in records.read_text().splitlines() if records.exists() else ():
         try:
@@ -70,13 +70,11 @@ def check_case(task: Task) -> dict[str, Any]:
     """Points of one case until there are enough for all cases that it stands for."""
     torch.set_num_threads(1)
     os.environ["DPLC_EMULATOR_THREADS"] = "1"
-    tools, machine, verdicts = toolchain(), target(task.machine), known(task.records)
-    case = next(case for case in read_suite(task.suite).cases if case.name == task.names[0])
-    points = Points(read_suite(task.suite), case, tools, machine)
+    suite, verdicts = read_suite(task.suite), known(task.records)
+    case = next(case for case in suite.cases if case.name == task.names[0])
+    points = Points(suite, case, toolchain(), target(task.machine))
     wanted, seen, kernels = task.points * len(task.names), set(), set()
-    counts: Counter[str] = Counter()
-    refusals: Counter[str] = Counter()
-    rules: Counter[str] = Counter()
+    counts, refusals, rules = Counter(), Counter(), Counter()
     faults, seconds = [], []
     for number in range(wanted * DRAWN):
         if len(seen) == wanted:
@@ -84,7 +82,7 @@ def check_case(task: Task) -> dict[str, Any]:
         start = processor_seconds()
         seed = zlib.crc32(f"{task.case.operation} {task.case.sizes} {task.seed} {number}".encode())
         point = points.draw(seed)
-        drawn = point.drawn
+        drawn, drew = point.drawn, processor_seconds() - start
         counts["drawn"] += 1
         if drawn.program is None:
             counts["beyond a limit"] += 1
@@ -94,25 +92,29 @@ def check_case(task: Task) -> dict[str, Any]:
         if point.thin or key in seen:
             counts["short rings" if point.thin else "drawn before"] += 1
             continue
-        drew = processor_seconds() - start
         seen.add(key)
         kernels |= {digest([kernel.text, repr(kernel.grid)]) for kernel in drawn.program.kernels}
         rules.update(drawn.rules)
         counts["with a ring"] += drawn.turns < float("inf")
-        if key not in verdicts:
-            verdict = point.space.check(drawn.program)
-            took = {"draw": drew, **verdict.seconds}
-            verdicts[key] = {"digest": key, "fault": verdict.fault, "seconds": took}
-            with task.records.open("a") as file:
-                file.write(json.dumps(verdicts[key]) + "\n")
-        seconds.append(verdicts[key]["seconds"])
-        if verdicts[key]["fault"] is not None:
+        verdict = verdicts.get(key) or judged(point, key, drew, task.records)
+        seconds.append(verdict["seconds"])
+        if verdict["fault"] is not None:
             where = {"case": case.name, "sizes": point.sizes, "seed": seed}
-            faults.append({**where, "fault": verdicts[key]["fault"], "choices": drawn.choices})
+            faults.append({**where, "fault": verdict["fault"], "choices": drawn.choices})
     return {
         "cases": task.names, "sizes": task.case.sizes, "points": len(seen), "kernels": len(kernels), **counts,
         "refusals": dict(refusals), "rules": dict(rules), "faults": faults, "seconds": seconds,
     }  # fmt: skip
+
+
+def judged(point: Point, key: str, drew: float, records: Path) -> dict[str, Any]:
+    """The verdict on a point, for the records too."""
+    assert point.drawn.program is not None
+    verdict = point.space.check(point.drawn.program)
+    record = {"digest": key, "fault": verdict.fault, "seconds": {"draw": drew, **verdict.seconds}}
+    with records.open("a") as file:
+        file.write("\n" + json.dumps(record))
+    return record
 
 
 def limit(refusal: str) -> str:
@@ -197,9 +199,9 @@ was compared with float64 (gate 1e-5 of the largest value). **{findings} finding
 Made by `{command} --write examples/suites/results/schedules` on {date} (emulator, no GPU). Rules {rules}; dplc
 {versions[dplc]}, python {versions[python]}, torch {versions[torch]}. Do not edit: run it again.
 
-Extents are reduced: sizes beyond {longest} to {short} and their residue modulo {kept}; what is summed over to {long}
-instead where a ring would turn less than twice; batches to a few. {shapes_at_reduced_extents} shapes are left. Those
-that stand for several have as many times the points.
+Extents are reduced: sizes beyond {longest} to {short} and their residue modulo {kept}; what is summed over to
+{long} at most where a ring would turn less than twice; batches to a few. {shapes_at_reduced_extents} shapes are left.
+Those that stand for several have as many times the points.
 
 Drawn: {drawn}. Not counted: {beyond_a_limit} beyond a limit of the device ({limits}), {drawn_before} drawn before,
 {short_rings} with a ring that turns less than twice.
@@ -228,7 +230,8 @@ def page(data: dict[str, Any]) -> str:
     phases = data["processor_seconds"].items()
     return PAGE.format(
         **data | {
-            "cases": "\n".join(cases), "longest": LONGEST, "short": SHORT * KEPT, "long": LONG * KEPT, "kept": KEPT,
+            "cases": "\n".join(cases), "longest": LONGEST, "kept": KEPT,
+            "short": SHORT * KEPT, "long": LONGER[-1] * KEPT,
             "limits": ", ".join(f"{what}: {n}" for what, n in data["refusals"].items()) or "none",
             "seconds": "\n".join(f"| {name} | {p['median']} | {p['p90']} | {p['sum']} |" for name, p in phases),
             "fired": ", ".join(f"{rule} {n}" for rule, n in data["rules_fired"].items()), "rules": data["rules"][:12],

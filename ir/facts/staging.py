@@ -206,7 +206,9 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
 
     best: tuple[int, ...] = ()
     fewest = xor_cycles(stage, asked, ())
-    for bits in sorted(xor_maps(stage, item_bytes(kernel, stage))[1:], key=side_costs) if fewest > _least(asked) else ():
+    for bits in (
+        sorted(xor_maps(stage, item_bytes(kernel, stage))[1:], key=side_costs) if fewest > _least(asked) else ()
+    ):
         cycles = xor_cycles(stage, asked, bits)
         if cycles < fewest:
             best, fewest = bits, cycles

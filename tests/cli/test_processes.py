@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 DPLC = str(Path(sys.executable).with_name("dplc"))
 EXPRESSIONS = (
@@ -100,3 +103,40 @@ def test_standard_input() -> None:
 def test_python_dash_m() -> None:
     done = subprocess.run([sys.executable, "-m", "dplc", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("dplc ")
+
+
+MODEL = {
+    "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_an_interrupted_compile_of_a_model_leaves_nothing(tmp_path: Path) -> None:
+    config, folder = tmp_path / "tiny.json", tmp_path / "out"
+    config.write_text(json.dumps(MODEL))
+    folder.mkdir()
+    environment = {**os.environ, "DPLC_CACHE_DIR": str(tmp_path / "cache")}  # so that assembling takes its time
+    with subprocess.Popen(
+        [DPLC, "compile", str(config), "-o", str(folder / "made")], stderr=subprocess.PIPE, text=True, env=environment
+    ) as run:
+        while run.poll() is None and not list(folder.iterdir()):
+            time.sleep(0.01)
+        assert [path.name for path in folder.iterdir()] != ["made"]
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (130, "interrupted\n")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_an_artefact_has_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.json"
+    config.write_text(json.dumps(MODEL))
+    found = []
+    for seed in ("0", "4242"):
+        command = [DPLC, "compile", str(config), "--no-cubins", "-o", str(tmp_path / seed)]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        files = sorted(path for path in (tmp_path / seed).rglob("*") if path.is_file() and path.name != "figures.json")
+        found.append({str(path.relative_to(tmp_path / seed)): path.read_bytes() for path in files})
+    assert len(found[0]) > 15 and found[0] == found[1]

@@ -117,4 +117,4 @@ def test_what_is_summed_over_is_long_where_a_ring_would_not_turn() -> None:
     points = Points(SUITE, SUITE.cases[0], toolchain(), target("h200"))
     drawn = [points.draw(seed) for seed in range(60)]
     assert all(point.thin or point.drawn.turns >= 2 for point in drawn)
-    assert {point.sizes["k"] for point in drawn} == {192, 512}
+    assert {192, 256, 384} <= {point.sizes["k"] for point in drawn} <= {192, 256, 384, 512}

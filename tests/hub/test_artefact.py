@@ -28,11 +28,17 @@ def test_what_is_written_is_read(model: CompiledModel, tmp_path: Path) -> None:
     artefact.save(model, folder, cubins=False)
     found = artefact.load(folder)
     assert found.program == model.program
-    assert found.outputs == model.outputs and found.weights == model.weights
+    assert found.figures == model.figures and found.outputs == model.outputs and found.weights == model.weights
     assert found.torch_graph() == model.compilation.captured.graph
     assert found.constants.keys() == model.constants().keys()
     assert all(torch.equal(found.constants[name], value) for name, value in model.constants().items())
-    assert sorted(path.name for path in folder.iterdir()) == ["constants.safetensors", "cuda", "ir", "plan.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "constants.safetensors",
+        "cuda",
+        "figures.json",
+        "ir",
+        "plan.json",
+    ]
     assert len(list((folder / "ir").iterdir())) == 5
     artefact.save(model, folder, cubins=False)  # an artefact may be replaced
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
@@ -91,12 +97,13 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     [
         (lambda at: shutil.rmtree(at), "is not there"),
         (lambda at: (at / "plan.json").unlink(), "is no artefact"),
-        (lambda at: (at / "plan.json").write_text("{"), "is no launch plan"),
+        (lambda at: (at / "plan.json").write_text("{"), "does not fit its schema"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(format=99)), "is of format 99"),
-        (lambda at: _edited(at / "plan.json", lambda p: p.pop("launches")), "is no launch plan"),
+        (lambda at: _edited(at / "plan.json", lambda p: p.pop("launches")), "does not fit its schema"),
         (lambda at: _edited(at / "plan.json", lambda p: p["launches"][0].update(kernel=99)), "contradicts itself"),
         (lambda at: _edited(at / "plan.json", lambda p: p["launches"][0]["buffers"].reverse()), "contradicts itself"),
         (lambda at: _edited(at / "plan.json", lambda p: p["kernels"][0].update(name="../x")), "cannot be called"),
+        (lambda at: (at / "figures.json").unlink(), "the artefact is damaged"),
         (lambda at: next((at / "cuda").iterdir()).unlink(), "the artefact is damaged"),
         (lambda at: (at / "constants.safetensors").write_bytes(b""), "the artefact is damaged"),
     ],

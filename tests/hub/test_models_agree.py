@@ -14,7 +14,7 @@ from dplc.engine.hub.running import ModelRunner
 from dplc.engine.hub.weights import make
 from dplc.engine.reference import error
 
-DTYPES = ("f32",)  # f16 and bf16 belong here as soon as they compile
+DTYPES = ("f32", "f16", "bf16")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

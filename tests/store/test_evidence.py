@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from schedules import H200, loops
 
@@ -30,20 +28,12 @@ def test_counters(split: Candidate) -> None:
 
 
 @pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
-def test_assembled_kernels_are_predicted(split: Candidate) -> None:
-    score = evidence.AssembledModel()(split)
-    assert score.status == "ok" and score.basis == "predicted"
-    assert score.details["registers_by"] == assembler() and assembler() in score.detail
-    assert len(score.details["registers"]) == 2
-    assert evidence.evidence(split, emulate=False)["registers"] == score.details["registers"]
+def test_the_assembler_is_asked(split: Candidate) -> None:
+    details = evidence.evidence(split, emulate=False)
+    assert details["registers_by"] == assembler()
+    assert len(details["registers"]) == len(details["spills"]) == 2
+    assert "counters_by" not in details
 
 
-def test_what_spills_is_refused(split: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spilled(*_: Any) -> Assembled:
-        return Assembled(255, 40, None)
-
-    monkeypatch.setattr(evidence, "assembled", spilled)
-    score = evidence.AssembledModel()(split)
-    assert (score.status, score.seconds) == ("refused", None)
-    assert "80 bytes" in score.detail
-    assert "ffma_share" not in score.details  # nobody disassembled it
+def test_what_was_not_looked_at_is_left_out() -> None:
+    assert "ffma_share" not in evidence.of_assembler([Assembled(255, 40, None)])  # nobody disassembled it

@@ -39,23 +39,24 @@ def test_layouts(check, via, fields, shape):
     check(COPY.format(dtype="f32", m=m, n=n, origin="4, 8", via=via, fields=fields), x=floats(m, n))
 
 
-@pytest.mark.parametrize("o", ["for o in 0..64 free:", "for o in 0..64 free unroll=64:"])
-def test_rows_wider_than_the_alignment_of_their_slab(check, o):
-    """An xor flips three bits of the chunk number; the others are added: the second slab starts within a row of its own."""
+@pytest.mark.parametrize("unroll", ["", " unroll=48"])
+@pytest.mark.parametrize(("before", "columns"), [(64, 128), (32, 96), (128, 128)])
+def test_an_xor_touches_what_rows_are_aligned_for(check, unroll, before, columns):
+    """Rows of more than eight chunks, in a slab behind another, or of a pitch that is no power of two."""
     check(
         f"""
-kernel wide(x: f32[64], w: f32[8, 128]) -> y: f32[8, 128]:
+kernel wide(x: f32[{before}], w: f32[8, {columns}]) -> y: f32[8, {columns}]:
     Tile(t:8=THREAD, c:2=THREAD):
-        s = Stage(x, origin=(0), slab=(u:64@0))
-        z = Stage(w, origin=(0, 0), slab=(n:8@0, l:128@1), xor=(2, 1, 0))
+        s = Stage(x, origin=(0), slab=(u:{before}@0))
+        z = Stage(w, origin=(0, 0), slab=(n:8@0, l:{columns}@1), xor=(2, 1, 0))
         Sync()
         a = load s[t]
-        {o}
+        for o in 0..{columns // 2} free{unroll}:
             b = load z[t, o*2 + c]
             v = multiply(a, b)
             y[t, o*2 + c] = v
 """,
-        x=floats(64), w=floats(8, 128),
+        x=floats(before), w=floats(8, columns),
     )  # fmt: skip
 
 
@@ -294,12 +295,12 @@ kernel wide(x: f32[2048]) -> y: f32[2048]:
 
 def test_refusals():
     (kernel,) = read("""
-kernel half(x: f16[32]) -> y: f16[32]:
+kernel wide(x: f64[32]) -> y: f64[32]:
     Tile(t:32=THREAD):
         v = load x[t]
         y[t] = v
 """)
-    with pytest.raises(DplcError, match="f16"):
+    with pytest.raises(DplcError, match="there is no code for f64"):
         materialise(kernel, target("sm_80"))
     (kernel,) = read("""
 kernel back(x: f32[32]) -> y: f32[32], z: f32[32]:

@@ -1,0 +1,93 @@
+"""A job carried out: one kernel tuned, by the options that came with it, in whatever process it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...codegen.target import Target
+from ...codegen.target import target as find_target
+from ...ir.text.read import read_program
+from ..toolchain import read_settings, toolchain
+from .assembling import Assembled
+from .job import Job
+from .job import Outcome as Told
+from .measure import measuring
+from .predicting import Model
+from .protocol import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
+from .running import Budget
+from .store import open_store
+from .tuning import Wishes, tune_kernel
+
+
+@dataclass
+class Kept:
+    """A store that only collects (`protocol.TuningStore`): where the real one is on another machine."""
+
+    tuned: Tuned | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def get(self, key: TuningKey) -> Tuned | None:
+        return self.tuned
+
+    def put(self, key: TuningKey, tuned: Tuned) -> bool:
+        self.tuned = tuned
+        return True
+
+    def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
+        self.attempts += attempts
+
+    def close(self) -> None:
+        pass
+
+
+def tune_job(job: Job) -> Told:
+    """Tune the kernel of a job (`job.TuneOne`). Raises DplcError."""
+    tools = toolchain([Path(path) for path in job.rules])
+    if job.settings:
+        tools = toolchain(tools.rules, read_settings(job.settings, tools.rules))
+    machine = find_target(job.target)
+    _, (kernel,) = read_program(job.kernel)
+    kept = Kept()
+    store: TuningStore = kept if job.db is None else open_store(Path(job.db), tools.rules)
+    try:
+        with evaluator_for(machine, job.wishes) as evaluator:
+            outcome = tune_kernel(kernel, tools, machine, evaluator, wishes_of(job.wishes), store)
+    finally:
+        store.close()
+    key = key_of(kernel, machine, tools.rules)
+    tuned = kept.tuned if job.db is None else _read(Path(job.db), tools.rules, key)
+    basis, default = outcome.run.default.basis, outcome.run.default.seconds
+    times = "nothing can be launched"
+    if outcome.seconds is not None and default is not None:
+        times = f"{default * 1e6:.4g} us by default, {outcome.seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x, {basis}"
+    wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
+    line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
+    return Told(key, tuned, tuple(kept.attempts), line)
+
+
+def _read(path: Path, rules: Any, key: TuningKey) -> Tuned | None:
+    with open_store(path, rules) as store:
+        return store.get(key)
+
+
+def wishes_of(given: dict[str, Any]) -> Wishes:
+    """The wishes of a search out of plain JSON."""
+    budget = Budget(*(given.get(name) for name in ("tries", "programs", "seconds", "patience")))
+    free = frozenset(given["free"]) if given.get("free") else None
+    ahead = 2 if given.get("assemble") else 1
+    return Wishes(given["search"], given.get("seed", 0), budget, free, ahead)
+
+
+@contextmanager
+def evaluator_for(machine: Target, given: dict[str, Any]) -> Iterator[Evaluator]:
+    """A GPU of this kind if there is one and nobody wants predictions, else the model."""
+    found = None if given.get("predict") or given.get("assemble") else measuring(machine)
+    if found is None:
+        yield Assembled() if given.get("assemble") else Model()
+        return
+    with found as evaluator:
+        yield evaluator

@@ -1,0 +1,36 @@
+"""The program that checks random schedules: every point once, and a run that was killed goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "benches" / "check_schedules.py"
+
+
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    where = ["--records", str(folder / "records.jsonl"), "--write", str(folder / "result"), "--workers", "1"]
+    command = [sys.executable, str(PROGRAM), "--points", "2", "--only", "silu_mul.*.s32", *where]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_killed_run_goes_on_and_a_fault_is_a_finding(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    assert first.returncode == 0, first.stdout + first.stderr
+    records, result = tmp_path / "records.jsonl", tmp_path / "result" / "kernels_84.json"
+    lines = [line for line in records.read_text().splitlines() if line]
+    data = json.loads(result.read_text())
+    assert len(lines) == data["points"] == 4  # two shapes that are one at reduced extents
+    assert (data["findings"], data["shapes"], data["shapes_at_reduced_extents"]) == (0, 2, 1)
+    assert "**0 findings.**" in (tmp_path / "result" / "README.md").read_text()
+
+    wrong = json.dumps(json.loads(lines[0]) | {"fault": "line 3: race"})
+    records.write_text("\n".join([wrong, *lines[1:-1], lines[-1][:20]]))  # killed while it wrote
+    again = run(tmp_path)
+    assert again.returncode == 1
+    assert "line 3: race" in again.stdout
+    assert json.loads(result.read_text())["findings"] == 1
+    whole = [json.loads(line)["digest"] for line in records.read_text().splitlines() if line.endswith("}")]
+    assert sorted(whole) == sorted(json.loads(line)["digest"] for line in lines)

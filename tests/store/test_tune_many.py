@@ -1,0 +1,96 @@
+"""`dplc tune` over a grid and a suite: distinct kernels once, in one process and in several, remembered and replayed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dplc.engine.cli.app import main
+from dplc.engine.tune.store import open_store
+
+Dplc = Callable[..., tuple[int, str, str]]
+GRID = (
+    "-c",
+    "torch.softmax(torch.randn(M, 64), -1)",
+    "--grid",
+    "M=4,8",
+    "--target",
+    "h200",
+    "--predict",
+    "--tries",
+    "4",
+)
+
+
+@pytest.fixture
+def dplc(capsys: pytest.CaptureFixture[str]) -> Dplc:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+def test_a_grid_is_tuned_and_replayed(dplc: Dplc, tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    code, out, err = dplc("tune", *GRID, "--db", path)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("M=4:softmax: ") and lines[1].startswith("M=8:softmax: ")
+    assert "predicted" in lines[0] and lines[-1].startswith("NVIDIA H200: 2 kernels; 2 predicted: ")
+    with open_store(path) as store:
+        entries = store.select()
+        assert len(entries) == 2 and store.counts()["attempts"] >= 2
+    assert all(entry.checked.startswith("emulator") for entry in entries)
+    assert all(entry.details["counters_by"].startswith("emulator") for entry in entries)
+    for rows in (4, 8):
+        text = f"torch.softmax(torch.randn({rows}, 64), -1)"
+        err = dplc("compile", "-c", text, "--target", "h200", "--db", path)[2]
+        assert "note: schedule of `softmax`: from the store, predicted for NVIDIA H200" in err
+
+
+def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.json"
+    case = {"operation": "f", "sizes": {"n": 8}}
+    operation = {"expression": "torch.softmax(x, -1)", "inputs": {"x": "n 32"}}
+    cases = [{"name": name, **case} for name in ("a", "b", "other")]
+    suite.write_text(json.dumps({"operations": {"f": operation}, "cases": cases}))
+    path = tmp_path / "t.sqlite"
+    options = ("--target", "h200", "--predict", "--tries", "3", "--json", "--no-db", "--db", path)
+    code, out, err = dplc("tune", suite, "--only", "[ab]", *options)
+    assert code == 0, err
+    (kernel,) = json.loads(out)["kernels"]
+    assert kernel["names"] == ["a:softmax", "b:softmax"]
+    assert kernel["tuned"]["basis"] == "predicted" and not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("suite.json", *GRID), "not both"),
+        ((*GRID, "--executor", "slurm"), "executors are"),
+        ((*GRID, "--space"), "--space shows one expression"),
+        ((*GRID, "--grid", "M=2"), "has its values already"),
+        ((*GRID, "--search", "hil"), "no such search"),
+        (("absent.json",), "cannot read the suite"),
+    ],
+)
+def test_usage(dplc: Dplc, arguments: tuple[str, ...], said: str) -> None:
+    code, _, err = dplc("tune", *arguments)
+    assert code == 2 and said in err, err
+
+
+@pytest.mark.slow
+def test_several_processes(dplc: Dplc, tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    code, out, err = dplc("tune", *GRID, "--db", path, "--jobs", "2")
+    assert code == 0, err
+    with open_store(path) as store:
+        assert len(store.select()) == 2
