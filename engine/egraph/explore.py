@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...codegen.target import Target
-from ...ir.tensor import Input, Named, Output, TensorGraph, Term, postorder
+from ...ir.tensor import Input, Named, Output, Reduce, Remap, TensorGraph, Term, operands, postorder
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import Decisions, Fusion
 from ..fuse.kernels import Plan, plan
@@ -178,13 +178,15 @@ class Exploration:
         return self._priced("rules", self.ordered, decided, (), self.origins)
 
     def unfused(self) -> Candidate:
-        """Every torch op a kernel of its own: what is read by another op is stored."""
+        """Every operation a kernel of its own, but for products that are only summed."""
         flow = Dataflow(out.value for out in self.graph.outs)
-        stored = {out.value for out in self.graph.outs}
-        for term in flow.order:
-            readers = {self.origins.get(reader) for reader in flow.readers[term]}
-            if not is_leaf(term) and readers - {self.origins.get(term)}:
-                stored.add(term)
+        stored = {term for term in flow.order if not is_leaf(term) and term.__class__ is not Remap}
+        for term in tuple(stored):
+            readers = flow.readers[term]
+            wider = any(flow.mask[term] & ~flow.mask[x] for x in operands(term))
+            if readers and wider and all(reader.__class__ is Reduce for reader in readers):
+                stored.discard(term)
+        stored |= {out.value for out in self.graph.outs}
         return self._priced("unfused", self.graph, Decisions(flow, stored, []), (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
