@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir import compose
 from ...ir.expr import Axis
-from ...ir.tensor import Const, Elementwise, Input, Remap, Term, axes, operands
+from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands
 from .candidate import Prepared
 from .graph import EGraph
 from .problem import Problem, bits
@@ -85,6 +85,8 @@ class Rebuilder:
             return Elementwise(attributes[0], tuple(args))
         if op == "Red":
             return compose.reduce(attributes[0], self.axes(attributes[1]), args[0])
+        if op == "Fold":
+            return Fold(attributes[0], self.axes(attributes[1]), tuple(args))
         return self.problem.makers[attributes[0]](args, self.problem)
 
     def axes(self, mask: int) -> tuple[Axis, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.functions import FUNCTIONS
-from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, TensorGraph, Term, operands
+from ...ir.tensor import Const, Elementwise, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, operands
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import is_renaming
 
@@ -110,7 +110,7 @@ class Cutting:
         folds: dict[Any, bool] = {}
         for term in self.flow.order:
             below = operands(term)
-            folds[term] = term.__class__ is Reduce or any(folds[x] for x in below)
+            folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below)
             if term.__class__ is Remap and folds[term.x] and not is_renaming(term):
                 yield term.x
                 folds[term] = False
@@ -127,7 +127,7 @@ class Cutting:
             for term in flow.order:
                 below = [x for x in operands(term) if not is_leaf(x)]
                 level[term] = max((level[x] + (x in self.cuts) for x in below), default=0)
-                folds[term] = term.__class__ is Reduce or any(folds[x] for x in below if x not in self.cuts)
+                folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below if x not in self.cuts)
                 more.update(x for x in below if x not in self.cuts and folds[x] and level[x] < level[term])
             self.level, self.folds = level, folds
             if not more:
