@@ -313,7 +313,9 @@ class RuleText:
         text = " ".join(text for text, _ in parts)
         return f'(F{len(parts)} "{part}" {variable(axis.text)} {text})', self.dtypes.reduced(parts[0][1])
 
-    def operands(self, items: tuple[s.Syntax, ...], local: dict[str, tuple[str, Any]], wanted: Any) -> list[tuple[str, Any]]:
+    def operands(
+        self, items: tuple[s.Syntax, ...], local: dict[str, tuple[str, Any]], wanted: Any
+    ) -> list[tuple[str, Any]]:
         """The operands of a function; numbers take the dtype of what they meet."""
         built: dict[int, tuple[str, Any]] = {}
         places = sorted(range(len(items)), key=lambda place: constant_of(items[place]) is not None)

@@ -16,7 +16,21 @@ from ...ir import compose
 from ...ir.expr import Axis
 from ...ir.facts.index import substitute
 from ...ir.node import Node
-from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    dtype,
+    index_axes,
+    operands,
+)
 from ..fuse.dataflow import topological
 from ..match.packs import find_packs
 from .export import number_text

@@ -87,7 +87,8 @@ class Rebuilder:
             return compose.reduce(attributes[0], self.axes(attributes[1]), args[0])
         if op == "Fold":
             return Fold(attributes[0], self.axes(attributes[1]), tuple(args))
-        return self.problem.makers[attributes[0]](args, self.problem)
+        made: Term = self.problem.makers[attributes[0]](args, self.problem)
+        return made
 
     def axes(self, mask: int) -> tuple[Axis, ...]:
         return tuple(self.problem.axes[bit.bit_length() - 1] for bit in bits(mask))

@@ -70,7 +70,8 @@ class Cutting:
             if is_leaf(value) or len(flow.readers[value]) < 2:
                 continue
             plain, deep, places = {value}, set(), flow.elements(flow.mask[value])
-            for term in flow.order[flow.position[value] + 1 :][: 4 * self.largest]:
+            following: list[Any] = flow.order[flow.position[value] + 1 :][: 4 * self.largest]
+            for term in following:
                 below = operands(term)
                 if any(x in deep for x in below) or (self._contracts(term) and any(x in plain for x in term.x.args)):
                     meets = term.__class__ is Elementwise and any(x in plain and x not in deep for x in below)
@@ -90,9 +91,7 @@ class Cutting:
         """Values on the way from one contraction through a function to another one that would repeat them."""
         flow = self.flow
         bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
-        each: Any
-        for each in flow.order:
-            term = each
+        for term in flow.order:
             below = [x for x in operands(term) if not is_leaf(x)]
             if term.__class__ is Reduce and self._contracts(term):
                 for factor in term.x.args:
