@@ -13,6 +13,7 @@ from .egraph.candidate import Candidate
 from .egraph.explore import Exploration, Options
 from .egraph.export import Exported, export
 from .egraph.lowered import Lowering
+from .fuse.commute import commute
 from .match.passes import run_pipeline
 from .toolchain import Toolchain
 
@@ -20,9 +21,10 @@ from .toolchain import Toolchain
 def exploration(values: Values, tools: Toolchain, target: Target, options: Options | None = None) -> Exploration:
     """The exploration of a program, not begun yet."""
     chosen = options or Options()
+    ordered = commute(values.graph, tools.commuting, target, None, values.origins)
     return Exploration(
         values.graph, tools.fusion, exported(tools, chosen.exact), target, lowering(tools, target), values.known,
-        values.origins, chosen,
+        values.origins, chosen, ordered,
     )  # fmt: skip
 
 

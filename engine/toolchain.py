@@ -53,7 +53,9 @@ class Toolchain:
     @functools.cached_property
     def equations(self) -> tuple[Rule, ...]:
         """The algebra that exploration may use: what is `@unstable` too, for there it is not applied everywhere."""
-        return tuple(rule for step in self.pipelines["tensor"] for rule in step.rules if not mentions_mat(rule))
+        steps = (*self.pipelines["tensor"], *self.pipelines["fusion"])
+        named = dict.fromkeys(rule for step in steps for rule in step.rules if rule.level == "tensor")
+        return tuple(rule for rule in named if not mentions_mat(rule))
 
     @functools.cached_property
     def fusion(self) -> FusionRules:

@@ -12,7 +12,7 @@ from ...ir.loop import For
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.substitute import substitute
-from ...ir.tile import Stage, Tile
+from ...ir.tile import Slab, Stage, Tile
 
 TID = "tid"  # the index in the block, where several THREAD axes share it
 # `lanes` counts in the shuffles of the printed kernel
@@ -71,9 +71,14 @@ def drop_unit_axes(tile: Tile) -> Tile:
     return replace(tile, axes=kept, body=substitute(tile.body, unit))
 
 
+def slab_names(tile: Tile) -> set[str]:
+    """The names of the shared slabs of a tile."""
+    return {stage.dst for stage in nodes(tile, Stage)} | {slab.dst for slab in nodes(tile, Slab)}
+
+
 def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
     """Axes and loop variables share one space of names with buffers and slabs in a kernel; in Tile IR they do not."""
-    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | {stage.dst for stage in nodes(tile, Stage)}
+    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | slab_names(tile)
     owned |= set(RESERVED)
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
     clashing = [name for name in dict.fromkeys(binders) if name in owned]

@@ -199,7 +199,8 @@ class RuleText:
             agree(chosen[0], other)
         assert kind in (ARITHMETIC, FLOAT, COMPARE, SELECT)
         if kind == FLOAT:
-            self.dtypes.floating(chosen[0])
+            says = self.dtypes.floating if agree == self.dtypes.same else self.dtypes.must_float
+            says(chosen[0])
         return self.dtypes.fixed("b8") if kind == COMPARE else chosen[0]
 
     # ---- the template
@@ -265,7 +266,7 @@ class RuleText:
         kinds = [kind for _, kind in parts]
         if known:
             self.makes[node.fn] = None
-            kind = self.typed_template(node.fn, kinds)
+            kind = self.typed(node.fn, kinds, self.dtypes.require)
             head = f'"{node.fn}"'
         else:
             *expected, kind = self.functions.get(node.fn, (None,) * (len(parts) + 1))
@@ -285,11 +286,6 @@ class RuleText:
             built[place] = self.build(node.items[place], local, meets)
             meets = built[places[0]][1]
         return [built[place] for place in range(len(node.items))]
-
-    def typed_template(self, fn: str, kinds: list[Any]) -> Any:
-        if FUNCTIONS[fn].kind == FLOAT:
-            self.dtypes.must_float(kinds[0])
-        return self.typed(fn, kinds, self.dtypes.require)
 
 
 def variable(name: str) -> str:

@@ -122,7 +122,8 @@ def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) 
     of = tuple(number[value] for value in original)
     for place, node in enumerate(problem.nodes):  # the original spelling first
         mine = sorted_operands((node[0], node[1], tuple(of[c] for c in node[2])))
-        classes[of[place]].sort(key=lambda other, mine=mine: other != mine)
+        others = classes[of[place]]
+        classes[of[place]] = [mine, *(other for other in others if other != mine)]
     masks, kinds = [0] * len(number), ["f32"] * len(number)
     for row in tables["axes"].rows:
         masks[number[row.inputs[0]]] = graph.value_to_i64(row.output)

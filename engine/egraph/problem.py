@@ -101,8 +101,8 @@ class Problem:
     @functools.cached_property
     def key(self) -> Any:
         return (
-            tuple(self.nodes), self.roots, self.fixed, tuple(self.leaves), tuple(self.forms), tuple(self.extents.values()),
-            tuple(self.packs),
+            tuple(self.nodes), self.roots, self.fixed, tuple(self.leaves), tuple(self.forms),
+            tuple(self.extents.values()), tuple(self.packs),
         )  # fmt: skip
 
     def size(self, mask: int) -> int:

@@ -93,7 +93,12 @@ class Rebuilder:
     def read(self, cls: int) -> Term:
         """What a kernel reads: a value that loading computes is an input of its own there."""
         value = self.built[cls]
-        if cls not in self.graph.known or cls not in self.extraction.leaves or value.__class__ is Input or _plain(value):
+        if (
+            cls not in self.graph.known
+            or cls not in self.extraction.leaves
+            or value.__class__ is Input
+            or _plain(value)
+        ):
             return value
         if value not in self.prepared:
             made = Input(self.name("weight"), _memory_order(value), self.graph.dtype[cls])

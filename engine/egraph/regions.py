@@ -73,10 +73,10 @@ class Cutting:
             for term in flow.order[flow.position[value] + 1 :][: 4 * self.largest]:
                 below = operands(term)
                 if any(x in deep for x in below) or (self._contracts(term) and any(x in plain for x in below)):
-                    if term.__class__ is Elementwise and any(x in plain and x not in deep for x in below):
-                        if not self._factor(term):
-                            yield value
-                            break
+                    meets = term.__class__ is Elementwise and any(x in plain and x not in deep for x in below)
+                    if meets and not self._factor(term):
+                        yield value
+                        break
                     deep.add(term)
                 elif any(x in plain for x in below) and flow.mask[term] == flow.mask[value]:
                     plain.add(term)
@@ -90,7 +90,9 @@ class Cutting:
         """Values on the way from one contraction through a function to another one that would repeat them."""
         flow = self.flow
         bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
-        for term in flow.order:
+        each: Any
+        for each in flow.order:
+            term = each
             below = [x for x in operands(term) if not is_leaf(x)]
             if term.__class__ is Reduce and self._contracts(term):
                 for factor in term.x.args:

@@ -6,8 +6,9 @@ egglog sees limits only between iterations, so one iteration is run at a time, r
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -73,30 +74,7 @@ def prelude() -> str:
     def rule(query: str, *actions: str) -> None:
         out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
 
-    operands = "a b c"
-    for arity in (1, 2, 3):
-        names = operands.split()[:arity]
-        node = f"(E{arity} f {' '.join(names)})"
-        mask = "(axes a)"
-        query = [f"(= e {node})"]
-        for name in names:
-            query.append(f"(= m{name} (axes {name}))")
-        mask = "ma"
-        for name in names[1:]:
-            mask = f"(| {mask} m{name})"
-        rule(" ".join(query), f"(set (axes e) {mask})")
-        rule(f"(= e {node}) (gives f d)", "(set (dtype e) d)")
-        rule(f"(= e {node}) (keeps f) (= d (dtype {names[-1]}))", "(set (dtype e) d)")
-        for name in names:
-            rule(f"(= e {node}) (varies {name})", "(varies e)")
-        # known: some operand is, and the others are too, or are numbers
-        for place, name in enumerate(names):
-            rest = [other for n, other in enumerate(names) if n != place]
-            choices: list[list[str]] = [[]]
-            for other in rest:
-                choices = [[*c, f"({what} {other})"] for c in choices for what in ("known", "number")]
-            for choice in choices:
-                rule(f"(= e {node}) (known {name}) {' '.join(choice)}", "(known e)")
+    _elementwise(rule)
     rule("(= e (Red f k a)) (= m (axes a))", "(set (axes e) (& m (not-i64 k)))")
     rule("(= e (Map n a)) (= m (axes a)) (= s (source n)) (= i (image n))", "(set (axes e) (| (& m (not-i64 s)) i))")
     rule("(= e (Case n a b)) (= x (axes a)) (= y (axes b)) (= i (brings n))", "(set (axes e) (| i (| x y)))")
@@ -117,6 +95,24 @@ def prelude() -> str:
             out.append(f'(keeps "{name}")')
     out += [f'(floating "{name}")' for name in ("f32", "f16", "bf16")]
     return "\n".join(out)
+
+
+def _elementwise(rule: Callable[..., None]) -> None:
+    """The analyses of functions of one to three operands."""
+    for arity in (1, 2, 3):
+        names = "abc"[:arity]
+        node, mask = f"(E{arity} f {' '.join(names)})", "ma"
+        for name in names[1:]:
+            mask = f"(| {mask} m{name})"
+        rule(f"(= e {node}) {' '.join(f'(= m{name} (axes {name}))' for name in names)}", f"(set (axes e) {mask})")
+        rule(f"(= e {node}) (gives f d)", "(set (dtype e) d)")
+        rule(f"(= e {node}) (keeps f) (= d (dtype {names[-1]}))", "(set (dtype e) d)")
+        for name in names:
+            rule(f"(= e {node}) (varies {name})", "(varies e)")
+            # known: an operand is, and the others are too, or are numbers
+            for choice in itertools.product(("known", "number"), repeat=arity - 1):
+                rest = zip(choice, names.replace(name, ""), strict=True)
+                rule(f"(= e {node}) (known {name}) {' '.join(f'({what} {other})' for what, other in rest)}", "(known e)")
 
 
 def constructor(node: ENode) -> str:
@@ -148,12 +144,15 @@ def text_of(problem: Problem) -> str:
     for bit in problem.extents:
         out.append(f"(single {bit})")
         masks.add(bit)
-    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
     for number, form in enumerate(problem.forms):
         source = image = 0
         for axis, mask in form.images:
             source, image = source | axis, image | mask
-        out.append(f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})")
+        masks.update((source, image))
+        out.append(
+            f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})"
+        )
+    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
     for pack in problem.packs:
         at = f"$t{pack.weight} {pack.over}"
         out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
@@ -200,9 +199,10 @@ def saturate(
     rules = [exported.text[name] for name in names]
     run("\n".join((prelude(), *rules, *commutativity(functions), text_of(problem))))
     run("(run-schedule (saturate analysis))")
-    reason, rows, iteration = "iterations", len(problem.nodes), 0
+    reason, rows, done = "iterations", len(problem.nodes), 0
     hits: dict[str, int] = {}
-    for iteration in range(1, budget.iterations + 1):
+    while done < budget.iterations:
+        done += 1
         report = run("(run-schedule (run algebra))")[0].report
         for name, count in report.num_matches_per_rule.items():
             hits[name] = hits.get(name, 0) + count
@@ -217,6 +217,6 @@ def saturate(
         else:
             continue
         break
-    stop = Stop(reason, iteration, rows, time.perf_counter() - start)
+    stop = Stop(reason, done, rows, time.perf_counter() - start)
     fired = tuple(name for name in names if hits.get(name))
     return read_back(graph, problem, stop, fired)

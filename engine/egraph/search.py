@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .graph import sorted_operands
@@ -105,7 +105,7 @@ class Search:
                 return best
             best = better
 
-    def _merged(self, best: Evaluation) -> Iterable[Evaluation]:
+    def _merged(self, best: Evaluation) -> Iterator[Evaluation]:
         table, now = best.table, best.solution
         for a, b in itertools.combinations(table, 2):
             if not table[a].touched & table[b].touched:
@@ -122,7 +122,9 @@ class Search:
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
         self.timed_out = False
-        beam, done, seen = [start], set(), set()
+        beam: list[Evaluation] = [start]
+        done: set[object] = set()
+        seen: set[object] = set()
         stale = 0
         while stale < PATIENCE and not self.late():
             following = next((e for e in beam[: self.effort.width] if e.solution.key not in done), None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Var, free_names
+from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
@@ -25,7 +26,7 @@ from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
-from ...ir.ranges import decide
+from ...ir.ranges import decide, interval
 from ...ir.tile import Stage, Sync, Tile, Wait
 from ..match.context import Context
 from ..rw.facts import fact
@@ -158,6 +159,12 @@ def staged(site: Any, body: Block) -> bool:
     return bool(summary(body).stages)
 
 
+@fact("makes(run, name) -> bool", TILE)
+def makes(site: Any, body: Block, name: Var) -> bool:
+    """Whether a run defines a value at its top."""
+    return any(defines(stmt) == name.name for stmt in body)
+
+
 @fact("reads(any, name) -> int", TILE)
 def reads(site: Any, body: Any, name: Var) -> int:
     """How often a run mentions a value, or loads from a buffer."""
@@ -213,6 +220,24 @@ def zero(site: Any, buf: Var) -> Any:
     return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
 
 
+@fact("visible(run, name, name) -> any", TILE)
+def visible(site: Any, body: Block, x: Var, j: Var) -> Any:
+    """The end of the turns of a loop over j for which a value may be more than -inf, as `x = where(j <= e, y, -inf)`
+    says; none if it does not."""
+    lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+    chosen = lets.get(x.name)
+    if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
+        return None
+    condition = lets.get(getattr(chosen.args[0], "name", ""), chosen.args[0])
+    if condition.__class__ is not Binary or condition.op not in ("<", "<="):
+        return None
+    terms, _ = linear(condition.a)
+    if terms.get(j) != 1 or j.name in free_names(condition.b):
+        return None
+    rest = subtract(condition.b, subtract(condition.a, j))
+    return add(rest, int(condition.op == "<="))
+
+
 # ---- where the site is
 
 
@@ -226,6 +251,18 @@ def under(site: Any, role: Var) -> bool:
 def repeated(site: Any) -> bool:
     """Whether the site is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in site.enclosing)
+
+
+@fact("nested(context) -> bool", TILE)
+def nested(site: Any, context: Context) -> bool:
+    """Whether the hole of a context is inside of a loop, so that it comes again."""
+    return any(isinstance(stmt, For) for stmt in (*site.enclosing, *context.around))
+
+
+@fact("least(expr) -> int", TILE)
+def least(site: Any, e: Any) -> int:
+    """The least value that an index expression may have at the site."""
+    return interval(e, site.ranges)[0]
 
 
 @fact("divergent(context?) -> bool", TILE)

@@ -99,7 +99,7 @@ class Space:
 
     def draw(self, seed: int) -> Drawn:
         """The schedule that a seed stands for."""
-        tiles, log = random_schedule(self._tools, self._loops, self._target, random.Random(seed))
+        tiles, log = random_schedule(self._tools, self._loops, self._target, seed)
         try:
             kernels = tuple(materialise(kernel, self._target) for kernel in tiles)
             kernels = run_pipeline(self._tools.engine, self._tools.pipelines["kernel"], kernels, self._target)
@@ -172,13 +172,18 @@ def turns(program: tuple[Kernel, ...]) -> float:
 
 
 def random_schedule(
-    tools: Toolchain, program: tuple[Kernel, ...], target: Target, dice: random.Random
+    tools: Toolchain, program: tuple[Kernel, ...], target: Target, seed: int
 ) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
-    """A program after random choices of its passes in order, and what they did."""
+    """A program after random choices of its passes in order, and what they did.
+
+    Every pass throws dice of its own, so that a pass that is added changes only the schedules in which it fires.
+    """
     log: list[str] = []
+    dice = random.Random(str(seed))
     by_tma, bold = target.sm >= 90 and dice.random() < 0.5, dice.choice(BOLDNESS)
     taken: dict[str | None, set[str]] = {}
     for step, usual in _steps(tools, by_tma):
+        dice = random.Random(f"{seed} {step.label}")
         if dice.random() < (bold if usual else max(bold, BESIDE_AT_LEAST)):
             program = _choose(tools, step, program, target, dice, log)
         elif usual:

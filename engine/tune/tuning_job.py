@@ -10,7 +10,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.text.read import read_program
 from ..suite.assembling import assembler
@@ -54,7 +54,8 @@ def tune_job(job: Job) -> Told:
         tools = toolchain(tools.rules, read_settings(job.settings, tools.rules))
     machine = find_target(job.target)
     _, (kernel,) = read_program(job.kernel)
-    assert isinstance(kernel, Kernel)
+    if not isinstance(kernel, Kernel):
+        raise UsageError("a job is a kernel of Loop IR")
     kept = Kept()
     store: TuningStore = kept if job.db is None else open_store(Path(job.db), tools.rules)
     try:
