@@ -76,9 +76,10 @@ def chosen(spot: Spot, values: Mapping[str, Any], numbers: Numbers) -> Spot | No
         else:  # of a `pick`
             value = next((v for n, v in enumerate(found.open.values) if n == wanted), None)
         found = None if value is None else found.choose(value)
-    if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.choice.parameters.items()):
+    if found is None:
         return None
-    return found
+    mine = {n: v for n, v in found.choice.parameters.items() if n in found.choice.rule.parameters}
+    return None if any(written(v, numbers) != values.get(n, v) for n, v in mine.items()) else found
 
 
 def untiled(program: Program) -> bool:
