@@ -10,7 +10,6 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
 from ...ir.node import Node
 from ...ir.program import Kernel
-from ...ir.text import syntax as s
 from ...ir.text.print import print_value
 from ...ir.tile import Tile
 from ..match.choices import Choice, Spot, spot_at
@@ -33,37 +32,29 @@ def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
 
 
 def written(value: Any, numbers: Numbers) -> Any:
-    """A value of a parameter as JSON: numbers, texts, lists. A record is written as its first field."""
+    """A value of a parameter as JSON: numbers, texts, lists. A record is written as the first name among its fields."""
     if isinstance(value, Var):
-        return numbers.get(value.name, value.name)
+        return _plain_name(value.name, numbers)
     if isinstance(value, Node):
         return print_value(value)
     if hasattr(value, "_fields"):
-        return written(value[0], numbers)
+        names = (field for field in value if isinstance(field, Var))
+        return written(next(names, value[0]), numbers)
     if isinstance(value, set | frozenset):
         return sorted((written(item, numbers) for item in value), key=str)
     return [written(item, numbers) for item in value] if isinstance(value, tuple | list) else value
 
 
+def _plain_name(name: str, numbers: Numbers) -> str:
+    """`#0` for the first parameter, `#0_smem` for what is named after it."""
+    base, _, suffix = name.rpartition("_")
+    return numbers.get(name) or (f"{numbers[base]}_{suffix}" if base in numbers else name)
+
+
 def decision(step: PassStep, choice: Choice, numbers: Numbers) -> Decision:
     """A choice as it is remembered."""
     values = {name: written(value, numbers) for name, value in choice.parameters.items()}
-    values |= picked(step, choice)
     return Decision(step.label or step.name, choice.rule.rule.name, choice.where, values)
-
-
-def picked(step: PassStep, choice: Choice) -> dict[str, int]:
-    """What the `pick` clauses of a rule took, by its number in their domains: values may have no short name."""
-    rule = choice.rule.rule
-    names = {clause.name for clause in rule.clauses if isinstance(clause, s.PickClause)}
-    found: dict[str, int] = {}
-    spot = spot_at(choice.engine, step, rule.name, choice.program, choice.target, choice.where) if names else None
-    while spot is not None and spot.open is not None:
-        name, value = spot.open.name, choice.match.env[spot.open.name]
-        if name in names:
-            found[name] = list(spot.open.values).index(value)
-        spot = spot.choose(value)
-    return found
 
 
 def chosen(spot: Spot, values: Mapping[str, Any], numbers: Numbers) -> Spot | None:
@@ -71,10 +62,7 @@ def chosen(spot: Spot, values: Mapping[str, Any], numbers: Numbers) -> Spot | No
     found: Spot | None = spot
     while found is not None and found.open is not None:
         wanted = values.get(found.open.name)
-        if found.open.name in found.choice.rule.parameters:
-            value = next((v for v in found.open.values if written(v, numbers) == wanted), None)
-        else:  # of a `pick`
-            value = next((v for n, v in enumerate(found.open.values) if n == wanted), None)
+        value = next((v for v in found.open.values if written(v, numbers) == wanted), None)
         found = None if value is None else found.choose(value)
     if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.choice.parameters.items()):
         return None

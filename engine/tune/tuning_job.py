@@ -10,9 +10,10 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
-from ...ir.diagnostic import UsageError
+from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.text.read import read_program
+from ..suite.assembling import assembler
 from ..toolchain import read_settings, toolchain
 from .assembling import Assembled
 from .job import Job
@@ -91,6 +92,8 @@ def evaluator_for(machine: Target, given: dict[str, Any]) -> Iterator[Evaluator]
     """A GPU of this kind if there is one and nobody wants predictions, else the model."""
     found = None if given.get("predict") or given.get("assemble") else measuring(machine)
     if found is None:
+        if given.get("assemble") and not assembler():
+            raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
         yield Assembled() if given.get("assemble") else Model()
         return
     with found as evaluator:

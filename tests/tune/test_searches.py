@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -143,9 +144,8 @@ def test_only_what_may_win_is_assembled(small: tuple[Space, Known, Run], monkeyp
     asked: list[str] = []
 
     def spills(text: str, arch: str) -> Assembly:
-        names = [line.split("(")[0].split()[-1] for line in text.splitlines() if "__global__" in line]
-        asked.extend(names)
-        return Assembly(b"", {name: Resources(64, 0, 0, 8, 0) for name in names})
+        asked.append(text)
+        return Assembly(b"", defaultdict(lambda: Resources(64, 8, 8, 16, 0)))
 
     monkeypatch.setattr("dplc.engine.tune.assembling.assemble", spills)
     run = Runner(found, Assembled(), "random", 2, Budget(tries=20)).run()

@@ -57,10 +57,10 @@ def test_a_grid_tunes_each_distinct_kernel_once(tmp_path: Path, capsys: pytest.C
         main([*text, "--tries", "4", "--db", str(store)])
     lines = capsys.readouterr().out.splitlines()
     assert stop.value.code in (0, None) and store.exists()
-    assert [line.split(":")[0] for line in lines] == ["M=4", "M=8"] and all("predicted" in line for line in lines)
+    assert [line.split(":")[0] for line in lines[:2]] == ["M=4", "M=8"] and "predicted" in lines[0]
 
 
 def test_a_suite_or_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["tune", "--target", "sm_90a"])
-    assert stop.value.code == 2 and "either a suite or -c" in capsys.readouterr().err
+    assert stop.value.code == 2 and "-c EXPR" in capsys.readouterr().err
