@@ -69,16 +69,16 @@ class Cutting:
         for value in flow.order:
             if is_leaf(value) or len(flow.readers[value]) < 2:
                 continue
-            plain, deep = {value}, set()
+            plain, deep, places = {value}, set(), flow.elements(flow.mask[value])
             for term in flow.order[flow.position[value] + 1 :][: 4 * self.largest]:
                 below = operands(term)
-                if any(x in deep for x in below) or (self._contracts(term) and any(x in plain for x in below)):
+                if any(x in deep for x in below) or (self._contracts(term) and any(x in plain for x in term.x.args)):
                     meets = term.__class__ is Elementwise and any(x in plain and x not in deep for x in below)
                     if meets and not self._factor(term):
                         yield value
                         break
                     deep.add(term)
-                elif any(x in plain for x in below) and flow.mask[term] == flow.mask[value]:
+                elif any(x in plain for x in below) and flow.elements(flow.mask[term]) == places:
                     plain.add(term)
 
     def _factor(self, term: Any) -> bool:

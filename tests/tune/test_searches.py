@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dplc.codegen.build import Assembly, Resources
+from dplc.engine.tune.assembling import Assembled
 from dplc.engine.tune.limits import refusal
 from dplc.engine.tune.predicting import Model
 from dplc.engine.tune.protocol import Attempt, Basis, Score
@@ -134,6 +137,19 @@ def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Know
     with ThreadPoolExecutor(2) as pool:
         runs = [Runner(found, known, "mcts", 1, Budget(tries=30), pool=pool, ahead=3).run() for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 30
+
+
+def test_only_what_may_win_is_assembled(small: tuple[Space, Known, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _, _ = small
+    asked: list[str] = []
+
+    def spills(text: str, arch: str) -> Assembly:
+        asked.append(text)
+        return Assembly(b"", defaultdict(lambda: Resources(64, 8, 8, 16, 0)))
+
+    monkeypatch.setattr("dplc.engine.tune.assembling.assemble", spills)
+    run = Runner(found, Assembled(), "random", 2, Budget(tries=20)).run()
+    assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill
 
 
 def test_several_ways_of_fusing_are_the_first_decision() -> None:
