@@ -135,4 +135,4 @@ def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clo
 
 def device_name() -> str:
     """The GPU's name."""
-    return torch.cuda.getdevice_name() if torch.cuda.is_available() else "no GPU"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
