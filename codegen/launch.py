@@ -357,7 +357,8 @@ class CudaSession:
                     graph.replay(current)
         except (DriverError, executor.driver_error) as error:
             self.close()
-            notes.append(f"no CUDA graph, launched one by one: {error}")
+            reason = error.what if isinstance(error, DplcError) else str(error)
+            notes.append(f"no CUDA graph, launched one by one: {reason}")
             return False
         return graph is not None
 

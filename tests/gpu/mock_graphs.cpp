@@ -39,8 +39,11 @@ struct Event {
 Stream default_stream;
 std::set<Stream*> streams;
 std::map<std::string, long> counts;
-std::map<std::string, int> refusals;
-std::map<std::string, long> spared;  // calls that still succeed before refusals begin
+struct Refusal {
+  int error;
+  long spared, times;  // calls that still succeed before, and calls that do not
+};
+std::map<std::string, Refusal> refusals;
 
 Stream* of(CUstream handle) { return handle == nullptr ? &default_stream : reinterpret_cast<Stream*>(handle); }
 
@@ -61,11 +64,11 @@ bool strictly_capturing() {
 CUresult called(const char* name) {
   ++counts[name];
   const auto refused = refusals.find(name);
-  if (refused == refusals.end() || spared[name]-- > 0) return CUDA_SUCCESS;
+  if (refused == refusals.end() || refused->second.spared-- > 0 || refused->second.times-- <= 0) return CUDA_SUCCESS;
   if (strcmp(name, "cuLaunchKernel") == 0)
     for (Stream* stream : streams)
       if (stream->capture != nullptr) stream->capture->spoiled = true;
-  return static_cast<CUresult>(refused->second);
+  return static_cast<CUresult>(refused->second.error);
 }
 
 CUresult enqueue(CUstream handle, Launch launch) {
@@ -87,12 +90,8 @@ extern "C" {
 
 long mock_count(const char* name) { return counts[name]; }
 
-// From now on a call returns an error, after some that succeed; 0 for none.
-void mock_refuse(const char* name, int error, long after) {
-  refusals.erase(name);
-  spared[name] = after;
-  if (error != 0) refusals[name] = error;
-}
+// So many calls return an error, after some that succeed.
+void mock_refuse(const char* name, int error, long after, long times) { refusals[name] = {error, after, times}; }
 
 // ---- streams and events -------------------------------------------------------------------------------------------
 

@@ -1,16 +1,8 @@
-"""Scenarios for the real PyCUDA on the mock driver, in a process that finds the mock before any other libcuda.
-
-    python on_mock_driver.py SCENARIO...
-
-Prints a JSON object: the traceback of each scenario, "" where it went well.
-"""
+"""Scenarios for the real PyCUDA on the mock driver; run_on_mock.py runs them."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import traceback
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,8 +45,8 @@ kernel transpose(x: f32[30, 36]) -> y: f32[32, 32]:
 class MockedExecutor(CudaExecutor):
     """The executor under test, given what the mock driver takes for a cubin."""
 
-    def __init__(self) -> None:
-        super().__init__(memory="cpu")
+    def __init__(self, **options: Any) -> None:
+        super().__init__(memory="cpu", **options)
 
     def _build(self, kernel: CudaKernel) -> bytes:
         return build_host(host_text([kernel])).read_bytes()
@@ -131,16 +123,3 @@ def boxes_are_found_through_tensor_maps() -> None:
     whole = torch.zeros(32, 32)
     whole[:, :30] = values[:, :32].T
     assert torch.equal(made, whole)
-
-
-def outcome(scenario: str) -> str:
-    try:
-        globals()[scenario]()
-    except Exception:
-        return traceback.format_exc()
-    return ""
-
-
-if __name__ == "__main__":
-    sys.setdlopenflags(os.RTLD_LAZY)  # the mock has only the part of the driver that is used
-    print(json.dumps({scenario: outcome(scenario) for scenario in sys.argv[1:]}))

@@ -15,14 +15,18 @@ from pathlib import Path
 import pytest
 from mock_driver import environment
 
-SCRIPT = Path(__file__).parent / "on_mock_driver.py"
-SCENARIOS = re.findall(r"^def (\w+)\(\) -> None:", SCRIPT.read_text(), re.MULTILINE)
+HERE = Path(__file__).parent
+SCENARIOS = [
+    f"{module}.{name}"
+    for module in ("on_mock_driver", "graphs_on_mock")
+    for name in re.findall(r"^def ([a-z]\w+)\(\) -> None:", (HERE / f"{module}.py").read_text(), re.MULTILINE)
+]
 
 
 @pytest.fixture(scope="module")
 def outcomes(driver: Path) -> dict[str, str]:
     """What went wrong with each scenario, "" if nothing. One process runs them all: importing torch takes its time."""
-    command = [sys.executable, str(SCRIPT), *SCENARIOS]
+    command = [sys.executable, str(HERE / "run_on_mock.py"), *SCENARIOS]
     found = {**os.environ, **environment(driver)}
     done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
