@@ -208,12 +208,6 @@ class CudaExecutor:
         finally:
             self._driver.Context.pop()
 
-    @property
-    def driver_error(self) -> type[Exception]:
-        """What PyCUDA raises when the driver refuses a call."""
-        error: type[Exception] = self._driver.Error
-        return error
-
     def current_stream(self) -> int:
         """Torch's current stream, as the driver's handle; 0 is the default stream."""
         return int(self._torch.cuda.current_stream().cuda_stream) if self._memory.type == "cuda" else 0
@@ -261,11 +255,17 @@ class CudaExecutor:
         self._functions.clear()
 
     def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
-        function = self.function(kernel)
-        function.prepared_async_call(kernel.grid, (kernel.block, 1, 1), stream, *values, shared_size=kernel.smem)
+        function, block = self.function(kernel), (kernel.block, 1, 1)
+        try:
+            function.prepared_async_call(kernel.grid, block, stream, *values, shared_size=kernel.smem)
+        except self._driver.Error as error:
+            raise DeviceError(f"kernel `{kernel.name}` cannot be launched: {error}") from error
 
     def _load(self, kernel: CudaKernel) -> Any:
-        module = self._driver.module_from_buffer(self._build(kernel))
+        try:
+            module = self._driver.module_from_buffer(self._build(kernel))
+        except self._driver.Error as error:
+            raise DeviceError(f"kernel `{kernel.name}` cannot be loaded: {error}") from error
         function = module.get_function(kernel.name)
         if kernel.smem > DEFAULT_DYNAMIC_SMEM:
             limit = self._gpu.get_attribute(self._driver.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
@@ -355,10 +355,9 @@ class CudaSession:
                 )
                 if graph is not None:
                     graph.replay(current)
-        except (DriverError, executor.driver_error) as error:
+        except (DriverError, DeviceError) as error:
             self.close()
-            reason = error.what if isinstance(error, DplcError) else str(error)
-            notes.append(f"no CUDA graph, launched one by one: {reason}")
+            notes.append(f"no CUDA graph, launched one by one: {error.what}")
             return False
         return graph is not None
 

@@ -116,6 +116,9 @@ def measured(compiled: Compiled, tensors: dict[str, Any], callee: Callee, clock:
     except DplcError as error:
         record.wrong = error.render()
         return record
+    except RuntimeError as error:  # a kernel that faulted: torch hears of it, and so will every case after this one
+        record.wrong = f"the GPU stopped: {str(error).splitlines()[0]}"
+        return record
     with torch.no_grad():
         record.eager = timing(lambda: function(*inputs), clock)
         record.torch_compile = compiled_by_torch(function, inputs, clock)
