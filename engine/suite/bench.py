@@ -116,12 +116,8 @@ def _launching() -> dict[str, str]:
 
     number = pycuda.driver.get_driver_version()
     driver = f"for CUDA {number // 1000}.{number % 1000 // 10}"
-    return {
-        "pycuda": version("pycuda"),
-        "torch's CUDA": str(torch.version.cuda),
-        "driver": driver,
-        "gpu": device_name(),
-    }
+    about = {"driver": driver, "gpu": device_name()}
+    return {"pycuda": version("pycuda"), "CUDA of torch": str(torch.version.cuda), **about}
 
 
 def _disassembler() -> str:

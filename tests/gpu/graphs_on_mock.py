@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -303,32 +303,37 @@ def torchs_current_stream_is_used() -> None:
     assert streams == [executor.current.handle] * 3
 
 
-def inside_of_a_capture_of_the_users() -> None:
+def captured_by_the_user(executor: OnStream, x: torch.Tensor, run: Callable[[], Any]) -> None:
     """Launched plainly into the user's graph: nothing runs before that is launched, and it runs then."""
+    for _ in range(3):
+        assert right(run()["y"], x)
+    graph, executable, current = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(executor.current.handle)
+    assert MOCK.cuStreamBeginCapture_v2(current, GLOBAL) == 0
+    with counted(cuGraphLaunch=0, cuLaunchKernel=2, cuStreamBeginCapture_v2=0):
+        y = run()["y"]
+    assert y.isnan().all()
+    assert MOCK.cuStreamEndCapture(current, ctypes.byref(graph)) == 0
+    assert MOCK.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0)) == 0
+    for _ in range(2):
+        x.normal_()
+        assert MOCK.cuGraphLaunch(executable, current) == 0
+        assert right(y, x)
+    assert MOCK.cuGraphExecDestroy(executable) == MOCK.cuGraphDestroy(graph) == 0
+    assert right(run()["y"], x) and executor.notes == ()
+
+
+def a_session_inside_of_a_capture_of_the_users() -> None:
     before = alive()
-    for whole in (False, True):  # a session's runs, and the executor's
-        executor, x = OnStream(), torch.randn(SIZE)
-        session, program = prepared(executor), two_layers()
-        run = (
-            (lambda e=executor, p=program: e.run(p, {"x": x, "a": A})) if whole else (lambda s=session: s.run({"x": x}))
-        )
-        for _ in range(3):
-            assert right(run()["y"], x)
-        graph, executable, current = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(executor.current.handle)
-        assert MOCK.cuStreamBeginCapture_v2(current, GLOBAL) == 0
-        with counted(cuGraphLaunch=0, cuLaunchKernel=2, cuStreamBeginCapture_v2=0):
-            y = run()["y"]
-        assert y.isnan().all()
-        assert MOCK.cuStreamEndCapture(current, ctypes.byref(graph)) == 0
-        assert MOCK.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0)) == 0
-        for _ in range(2):
-            x.normal_()
-            assert MOCK.cuGraphLaunch(executable, current) == 0
-            assert right(y, x)
-        MOCK.cuGraphExecDestroy(executable), MOCK.cuGraphDestroy(graph)
-        assert right(run()["y"], x) and executor.notes == ()
-        del session, executor, run
+    executor, x = OnStream(), torch.randn(SIZE)
+    session = prepared(executor)
+    captured_by_the_user(executor, x, lambda: session.run({"x": x}))
+    del session, executor
     assert alive() == before
+
+
+def an_executor_inside_of_a_capture_of_the_users() -> None:
+    executor, program, x = OnStream(), two_layers(), torch.randn(SIZE)
+    captured_by_the_user(executor, x, lambda: executor.run(program, {"x": x, "a": A}))
 
 
 def runs_of_an_executor_are_replayed_too() -> None:
