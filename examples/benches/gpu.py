@@ -112,7 +112,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Check and measure everything on the GPU that is here.")
     parser.add_argument("--out", type=Path, help="where results go (default: examples/suites/results/DEVICE)")
     parser.add_argument(
-        "--only", action="append", metavar="STEP", help="a step by its name: doctor, tests, kernels_84, ..."
+        "--only", action="append", metavar="STEP", help="a step's name: doctor, tests, kernels_84, ..."
     )
     parser.add_argument("--suite", type=Path, action="append", help="instead of every suite of examples/suites")
     parser.add_argument("--model", type=Path, action="append", help="instead of every model of examples/models")

@@ -327,7 +327,7 @@ def a_session_inside_of_a_capture_of_the_users() -> None:
     executor, x = OnStream(), torch.randn(SIZE)
     session = prepared(executor)
     captured_by_the_user(executor, x, lambda: session.run({"x": x}))
-    del session, executor
+    session.close()
     assert alive() == before
 
 
