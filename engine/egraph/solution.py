@@ -62,7 +62,9 @@ class Extraction:
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
         self.corrections: dict[Any, Price] = {}
-        self.ratios: dict[Any, float] = {}  # form of a kernel -> how far the model is below what the lowering makes of it
+        self.ratios: dict[
+            Any, float
+        ] = {}  # form of a kernel -> how far the model is below what the lowering makes of it
         self.evaluated = 0  # kernels looked at: what a search spends
 
     # ---- spellings
