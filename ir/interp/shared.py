@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..facts.layout import slab_cells
+from ..tile import Slab as SlabOf
 from ..tile import Stage
 from .scalar import ScheduleError
 
