@@ -67,9 +67,14 @@ def drop_unit_axes(tile: Tile) -> Tile:
     return replace(tile, axes=kept, body=substitute(tile.body, unit))
 
 
+def slab_names(tile: Tile) -> set[str]:
+    """The names of the shared slabs of a tile."""
+    return {stage.dst for stage in nodes(tile, Stage)} | {slab.dst for slab in nodes(tile, Slab)}
+
+
 def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
     """Axes and loop variables share one space of names with buffers and slabs in a kernel; in Tile IR they do not."""
-    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | {stage.dst for stage in nodes(tile, Stage, Slab)}
+    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | slab_names(tile)
     owned |= set(RESERVED)
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
     clashing = [name for name in dict.fromkeys(binders) if name in owned]

@@ -50,7 +50,8 @@ def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
     block = max(16, min(ROWS * 1024 // results, 1 << (rows - 1).bit_length()))
     turns = -(-batch * -(-rows // block) // target.multiprocessors)
     chunk = ROWS * columns * (products + results) / BUSY
-    return _fixed(target) + turns * -(-n.extent // CHUNK) * chunk / target.clock
+    seconds: float = _fixed(target) + turns * -(-n.extent // CHUNK) * chunk / target.clock
+    return seconds
 
 
 @fact("in_three_passes(term, term, axis) -> num", levels="tensor")

@@ -150,6 +150,13 @@ class Writer(Patterns):
             return self.build_apply(node, local)
         raise DplcError(f"rule `{self.rule.name}`: not a value", node.span)
 
+    def build_fold(self, node: s.Apply, local: dict[str, str]) -> str:
+        part, given = fold_part(node), node.items[-1]
+        assert isinstance(given, s.Group)
+        over = ", ".join(self.build(axis, local) for axis in node.items[1:-1])
+        args = ", ".join(self.build(x, local) for x in given.items)
+        return f"fold({self.keep(part) if part in PARTS else local[str(part)]}, ({over},), ({args},))"
+
     def build_apply(self, node: s.Apply, local: dict[str, str]) -> str:
         if node.fn == "Reduce":
             fn, over, x = node.items[0], node.items[1:-1], self.build(node.items[-1], local)
@@ -157,9 +164,7 @@ class Writer(Patterns):
             axes_ = ", ".join(self.build(axis, local) for axis in over)
             return f"reduce({name}, ({axes_},), {x})"
         if node.fn == "Fold":
-            part, over = fold_part(node), ", ".join(self.build(axis, local) for axis in node.items[1:-1])
-            args = ", ".join(self.build(x, local) for x in node.items[-1].items)  # type: ignore[attr-defined]
-            return f"fold({self.keep(part) if part in PARTS else local[str(part)]}, ({over},), ({args},))"
+            return self.build_fold(node, local)
         if node.fn == "cast" and len(node.items) == 2 and isinstance(node.items[1], s.NameOf):
             return f"cast({self.build(node.items[0], local)}, {self.keep(node.items[1].text)})"
         items = ", ".join(self.build(item, local) for item in node.items)

@@ -42,7 +42,8 @@ def stages(kernel: Kernel) -> dict[str, Stage]:
     All Stages of one slab agree on its layout (a verifier checks it).
     """
     found = summary(kernel.body)
-    return {slab.dst: slab for slab in (*found.stages, *found.slabs)}  # type: ignore[misc]
+    slabs: tuple[Any, ...] = (*found.stages, *found.slabs)
+    return {slab.dst: slab for slab in slabs}
 
 
 def item_bytes(kernel: Kernel, stage: Stage) -> int:

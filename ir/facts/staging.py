@@ -137,8 +137,8 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
     found, item, below = [], item_bytes(kernel, stage), summary(body)
     wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
-    accesses = (access.idx for access in (*below.loads, *below.stores) if access.buf == stage.dst)
-    for idx in dict.fromkeys(accesses):
+    every: tuple[Any, ...] = (*below.loads, *below.stores)
+    for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
         width = max(1, run * item // WORD)

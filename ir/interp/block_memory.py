@@ -12,7 +12,6 @@ import numpy as np
 from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
 from ..loop import Load, Store
 from ..program import Kernel
-from ..tile import Slab as SlabOf
 from ..tile import Stage
 from .scalar import ScheduleError, clipped, evaluate, in_bounds
 from .shared import Cells, Slab, layout
@@ -69,7 +68,7 @@ class BlockMemory:
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
         self.copy(stmt, slab, Cells(words, threads), self.source(stmt, origin, cells), group)
 
-    def declare(self, stmt: SlabOf) -> None:
+    def declare(self, stmt: Any) -> None:
         """Shared memory for computed values: the first thread to come makes it."""
         if stmt.dst not in self.slabs:
             self.slabs[stmt.dst] = Slab(self.blocks, stmt, np.float64)
