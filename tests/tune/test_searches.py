@@ -132,6 +132,20 @@ def test_rewards_lie_between_nothing_and_all() -> None:
     assert reward(Score(1e-9, "predicted"), 1.0) == 1.0
 
 
+def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(small: tuple[Space, Known, Run]) -> None:
+    found, known, _ = small
+    default = found.default().key
+
+    class Without(Known):
+        def __call__(self, candidate: Candidate) -> Score:
+            return Score(None, "predicted", "failed") if candidate.key == default else known(candidate)
+
+    rewards: list[float] = []
+    run = Runner(found, Without(), "hill", 0, Budget(tries=30), lambda run, tried: rewards.append(tried.reward)).run()
+    assert run.default.seconds is None and len({r for r in rewards if r > 0}) > 3
+    assert run.best is not None and run.best[0] < run.curve[0][2]
+
+
 def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, Run]) -> None:
     found, known, _ = small
     with ThreadPoolExecutor(2) as pool:
