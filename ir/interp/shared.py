@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..facts.layout import slab_cells
-from ..tile import Slab as SlabOf
 from ..tile import Stage
 from .scalar import ScheduleError
 
