@@ -17,6 +17,7 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.schemas import DTYPES
 from .compiler import Compilation, compile_captured
+from .exploring import chosen as best
 from .front.capture import capture
 from .inputs import Parameters, Weights, check_arguments
 from .match.trace import Trace
@@ -142,14 +143,15 @@ def compile(
     settings: Settings | None = None,
     trace: bool = True,
     db: str | Path | bool | None = None,
+    explore: bool = False,
 ) -> Compiled:
     """Compile a function or a module for arguments of these shapes and dtypes.
 
     device: cuda, emulator or reference; the GPU if there is one, else the emulator. rules: a rule file or folder,
     several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device name. settings:
     {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are replayed (None:
-    the user's own; False: none; `Compiled.compilation.origins` says what came of it). Raises DplcError for what cannot
-    be compiled.
+    the user's own; False: none; `Compiled.compilation.origins` says what came of it). explore: search spellings
+    and cuts together, and take the best candidate. Raises DplcError for what cannot be compiled.
     """
     chosen = choose_device(device)
     tools = tools_of(rules, settings)
@@ -158,7 +160,9 @@ def compile(
     captured = capture(function, example_inputs)
     elapsed = (time.perf_counter() - start) * 1e3
     book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    compilation = compile_captured(captured, tools, machine, Trace() if trace else None, elapsed, book=book)
+    choose = best(tools, machine) if explore else None
+    record = Trace() if trace else None
+    compilation = compile_captured(captured, tools, machine, record, elapsed, book=book, explore=choose)
     return Compiled(compilation, chosen, function)
 
 

@@ -45,6 +45,11 @@ class Toolchain:
         return TermRules((rule for rule in named if not mentions_mat(rule)), parameters=self._flat())
 
     @functools.cached_property
+    def exact_algebra(self) -> TermRules:
+        """The algebra that changes no bit: what a search may take for granted."""
+        return TermRules(self.algebra.rules, exact=True, parameters=self._flat())
+
+    @functools.cached_property
     def commuting(self) -> TermRules:
         """Algebra in the fusion pipeline: it pays because of the kernels that result."""
         named = (rule for step in self.pipelines["fusion"] for rule in step.rules if rule.level == "tensor")
@@ -53,7 +58,9 @@ class Toolchain:
     @functools.cached_property
     def equations(self) -> tuple[Rule, ...]:
         """The algebra that exploration may use: what is `@unstable` too, for there it is not applied everywhere."""
-        return tuple(rule for step in self.pipelines["tensor"] for rule in step.rules if not mentions_mat(rule))
+        steps = (*self.pipelines["tensor"], *self.pipelines["fusion"])
+        named = dict.fromkeys(rule for step in steps for rule in step.rules if rule.level == "tensor")
+        return tuple(rule for rule in named if not mentions_mat(rule))
 
     @functools.cached_property
     def fusion(self) -> FusionRules:

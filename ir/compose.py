@@ -16,7 +16,7 @@ from .expr import Axis
 from .facts.index import operate, substitute
 from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote
 from .node import Expr
-from .tensor import Case, Const, Elementwise, Index, Reduce, Remap, Term, axes, dtype, is_condition
+from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, is_condition
 
 Operand = Any  # a Term, or a Python number (weak)
 
@@ -228,6 +228,13 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
     return result
 
 
+def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
+    """A part of a reduction over a tuple monoid; numbers take the dtype of the other operands."""
+    given = tuple(args)
+    name = common_dtype(given) or "f32"
+    return Fold(part, tuple(dict.fromkeys(over)), tuple(cast(x, name) for x in given))
+
+
 def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
     """x read elsewhere: axes replaced by index expressions, which may hold terms."""
     kept = {a: e for a, e in ((a, _unwrapped(mapping[a])) for a in axes(x) if a in mapping) if e is not a}
@@ -270,6 +277,7 @@ __all__ = [
     "common_dtype",
     "const",
     "elementwise",
+    "fold",
     "index",
     "reduce",
     "remap",

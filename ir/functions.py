@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .monoids import PARTS, part_identity
+
 ARITHMETIC, FLOAT, COMPARE, LOGICAL, SELECT, CAST = "arithmetic", "float", "compare", "logical", "select", "cast"
 
 
@@ -130,7 +132,7 @@ def result_dtype(fn: str, *dtypes: str) -> str:
 
 def identity(fn: str, dtype: str) -> Any:
     """The value that `fn` may start a reduction from, in this dtype."""
-    value = FUNCTIONS[fn].identity
+    value = part_identity(fn) if fn in PARTS else FUNCTIONS[fn].identity
     if dtype in ("i32", "i64") and isinstance(value, float):
         limits = np.iinfo(DTYPES[dtype])
         return int(limits.min if value < 0 else limits.max)

@@ -6,7 +6,9 @@ A block defines a value once; a value is visible only inside its block.
 
 from __future__ import annotations
 
-from .node import Expr, Fn, Int, Name, Num, Role
+from typing import ClassVar
+
+from .node import Expr, Fn, Int, MonoidName, Name, Num, Role
 from .program import Block, Stmt
 
 
@@ -56,6 +58,29 @@ class Accumulate(Stmt):
     acc: Name
     fn: Fn
     val: Expr
+
+
+class Merge(Stmt):
+    """`(m, s) <- online((m, s), (x, v))`: the tuple of accumulators takes in an element of a monoid (ir/monoids.py)."""
+
+    accs: tuple[Name, ...]
+    fn: MonoidName
+    vals: tuple[Expr, ...]
+
+
+class Scale(Stmt):
+    """`Scale(o, f)`: all that o has added up so far is multiplied by f. Not in a loop whose turns may be reordered."""
+
+    positional: ClassVar[tuple[str, ...]] = ("acc", "val")
+    acc: Name
+    val: Expr
+
+
+class Carry(Stmt):
+    """`Carry(m)`: a mention. The accumulator starts no deeper than here: it lives on across the loops below."""
+
+    positional: ClassVar[tuple[str, ...]] = ("acc",)
+    acc: Name
 
 
 class Store(Stmt):

@@ -28,6 +28,7 @@ Name = str  # a binder or a use of a name
 Role = str  # BLOCK THREAD REG VEC serial reduce free
 Via = str  # SYNC ASYNC TMA
 Fn = str  # the name of a scalar function
+MonoidName = str  # the name of a monoid over tuples (ir/monoids.py)
 Dtype = str  # f32 f16 bf16 i32 i64 b8
 Value = Any  # a Torch attribute: number, bool, text, none, or a tuple of these
 Expr = Any  # an index or scalar expression: int, float, bool or a node of ir.expr

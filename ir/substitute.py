@@ -60,6 +60,10 @@ def _substitute_fields(node: Any, mapping: Mapping) -> Any:
             new = image.name if image.__class__ is Var else old  # type: ignore[union-attr]
         elif cls is Axis and field.name == "name":
             new = old
+        elif field.sort == "Name" and field.many:
+            images = [mapping.get(name, name) for name in old]
+            new = tuple(image.name if image.__class__ is Var else name for name, image in zip(old, images, strict=True))
+            new = old if new == old else new
         else:
             new = substitute(old, mapping)
         changed = changed or new is not old

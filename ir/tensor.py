@@ -12,6 +12,7 @@ from typing import Any
 
 from .expr import COMPARISONS, Axis, Binary, Not
 from .functions import opmath, promote, result_dtype
+from .monoids import of_part
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised
 from .program import Param
 
@@ -56,6 +57,17 @@ class Reduce(Term):
     fn: Fn
     over: tuple[Axis, ...]
     x: Term
+
+
+class Fold(Term):
+    """One part of a reduction over a tuple monoid (ir/monoids.py): `Fold(online.s, n, x, v)`.
+
+    part: `monoid.part`. Folds of one monoid over the same axes whose operands agree where a part reads them share it.
+    """
+
+    part: Fn
+    over: tuple[Axis, ...]
+    args: tuple[Term, ...]
 
 
 class Remap(Term):
@@ -108,7 +120,7 @@ class TensorGraph(Node):
 def operands(term: Term) -> tuple[Term, ...]:
     """The terms a term reads directly, those inside index expressions included."""
     kind = term.__class__
-    if kind is Elementwise:
+    if kind is Elementwise or kind is Fold:
         return term.args  # type: ignore[no-any-return,attr-defined]
     if kind is Reduce or kind is Mat:
         return (term.x,)  # type: ignore[attr-defined]
@@ -154,6 +166,13 @@ def index_axes(e: Any) -> tuple[Axis, ...]:
     return tuple(dict.fromkeys(a for f in type(e).fields for x in _flat(getattr(e, f.name)) for a in index_axes(x)))
 
 
+def read_by(term: Fold) -> tuple[Term, ...]:
+    """The operands of a Fold that its part depends on."""
+    monoid, part = of_part(term.part)
+    given = dict(zip(monoid.operands, term.args, strict=True))
+    return tuple(given[name] for name in monoid.reads(part))
+
+
 @memoised
 def axes(term: Any) -> tuple[Axis, ...]:
     """The axes a term varies with, in order of first occurrence."""
@@ -164,6 +183,9 @@ def axes(term: Any) -> tuple[Axis, ...]:
         return tuple(dict.fromkeys(a for x in term.args for a in axes(x)))
     if kind is Reduce:
         return tuple(a for a in axes(term.x) if a not in term.over)
+    if kind is Fold:
+        read = dict.fromkeys(a for x in read_by(term) for a in axes(x))
+        return tuple(a for a in read if a not in term.over)
     if kind is Mat:
         return axes(term.x)
     if kind is Remap:
@@ -185,6 +207,8 @@ def dtype(term: Any) -> str:
         return term.dtype  # type: ignore[no-any-return]
     if kind is Elementwise:
         return result_dtype(term.fn, *map(dtype, term.args))
+    if kind is Fold:
+        return opmath(promote(*map(dtype, term.args)))
     if kind is Case:
         return promote(dtype(term.a), dtype(term.b))
     if kind is Index:

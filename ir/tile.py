@@ -52,6 +52,24 @@ class Stage(Stmt):
     when: Expr = True
 
 
+class Slab(Stmt):
+    """`p = Slab(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
+
+    Others may read a cell after the next Sync. pad and xor as in a Stage; there is one slot, and nothing is copied.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("slab",)
+    labels: ClassVar[tuple[str, ...]] = ("slab",)
+    depth: ClassVar[int] = 1
+    swizzle: ClassVar[int] = 0
+    via: ClassVar[str] = "STORE"
+    src: ClassVar[str] = ""  # nothing is copied: the cells are f32
+    dst: Name
+    slab: tuple[Axis, ...]
+    pad: Int = 0
+    xor: tuple[Int, ...] = ()
+
+
 class Sync(Stmt):
     """A barrier of the block."""
 

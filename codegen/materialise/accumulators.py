@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.expr import free_names
 from ...ir.facts.scopes import accumulator_scopes
 from ...ir.facts.types import value_dtypes
-from ...ir.loop import Accumulate, If, Let, Load
+from ...ir.loop import Accumulate, If, Let, Load, Merge, Scale
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.tile import Combine
@@ -66,6 +66,13 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
         elif isinstance(stmt, Accumulate):
             found[stmt.acc].adds.append(path)
             found[stmt.acc].reads.update(free_names(stmt.val), *(free_names(weaken(low, c)) for c in conditions))
+        elif isinstance(stmt, Merge):  # all parts change at once, so all are held for the same axes
+            read = free_names(stmt.vals).union(*(free_names(weaken(low, c)) for c in conditions))
+            for acc in stmt.accs:
+                found[acc].adds += [path, path]  # read and written: never the first value as it is
+                found[acc].reads.update(read)
+        elif isinstance(stmt, Scale):
+            found[stmt.acc].reads.update(free_names(stmt.val))
         elif isinstance(stmt, Combine):
             found[stmt.acc].combines.append(path)
             found[stmt.acc].combined.update(axis.name for axis in stmt.over)

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...ir.expr import Var, add, free_names, multiply
 from ...ir.kernel import Branch, Loop, Replicate
-from ...ir.loop import Accumulate, For, If, Let, Load, Store
+from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, Stage, Sync, Wait
+from ...ir.tile import Combine, Slab, Stage, Sync, Wait
 from .addresses import widen_condition
 from .combine import lower_combine
 from .copies import lower_stage, lower_sync, lower_wait
@@ -21,7 +21,7 @@ from .guards import settle, weaken
 from .lowering import Held, Level, Lowering, Path, Place
 from .memory import element_of, lower_load, lower_store, vector_axis
 from .trips import trip_count
-from .values import initialised, lower_accumulate, lower_let
+from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale
 
 NONE: frozenset[int] = frozenset()
 
@@ -106,6 +106,7 @@ def load_ahead(
     """The loads of a VEC loop that are one vector along it, and their positions in its body."""
     own = {stmt.dst for stmt in body if isinstance(stmt, (Let, Load))}
     own |= {stmt.acc for stmt in body if isinstance(stmt, Accumulate)}
+    own |= {acc for stmt in body if isinstance(stmt, Merge) for acc in stmt.accs}
     out: list[Stmt] = []
     done: set[int] = set()
     low.vectors[var] = trips
@@ -126,6 +127,10 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Store: lower_store,
     Let: lower_let,
     Accumulate: lower_accumulate,
+    Merge: lower_merge,
+    Scale: lower_scale,
+    Carry: lower_nothing,
+    Slab: lower_nothing,
     If: lower_if,
     For: lower_for,
     Stage: lower_stage,

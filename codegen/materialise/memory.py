@@ -16,7 +16,7 @@ from ...ir.substitute import substitute
 from .addresses import flat, global_address, widen_condition
 from .guards import settle, weaken
 from .lowering import Held, Lowering, Place
-from .slabs import slab_address, slab_element
+from .slabs import slab_address, slab_dtype, slab_element
 
 
 def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
@@ -70,7 +70,7 @@ def element_of(low: Lowering, stmt: Load | Store) -> Expr:
 def dtype_of_buffer(low: Lowering, buf: str) -> str:
     """The dtype of a buffer, or of the source of a slab."""
     stage = low.stages.get(buf)
-    return low.params[stage.src if stage else buf].dtype
+    return slab_dtype(low, stage) if stage else low.params[buf].dtype
 
 
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str]) -> str | None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...ir.diagnostic import DplcError, InternalError
+from ...ir.diagnostic import InternalError
 from ...ir.expr import Var, is_int
-from ...ir.facts.layout import DTYPE_BYTES
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.substitute import substitute
-from ...ir.tile import Stage, Tile
+from ...ir.tile import Slab, Stage, Tile
 
 TID = "tid"  # the index in the block, where several THREAD axes share it
 # `lanes` counts in the shuffles of the printed kernel
@@ -21,9 +20,6 @@ RESERVED = (TID, THREAD, SHARED, *BLOCK_INDEX, "lanes")
 
 def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
     """The kernel with exactly one Tile, whose axes have at least two values and names of their own."""
-    for param in (*kernel.ins, *kernel.outs):
-        if param.dtype not in DTYPE_BYTES:
-            raise DplcError(f"kernel `{kernel.name}`: there is no code for {param.dtype} (`{param.name}`)")
     tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
     if tiles and len(kernel.body) != 1:
         raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")
@@ -71,9 +67,14 @@ def drop_unit_axes(tile: Tile) -> Tile:
     return replace(tile, axes=kept, body=substitute(tile.body, unit))
 
 
+def slab_names(tile: Tile) -> set[str]:
+    """The names of the shared slabs of a tile."""
+    return {stage.dst for stage in nodes(tile, Stage)} | {slab.dst for slab in nodes(tile, Slab)}
+
+
 def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
     """Axes and loop variables share one space of names with buffers and slabs in a kernel; in Tile IR they do not."""
-    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | {stage.dst for stage in nodes(tile, Stage)}
+    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | slab_names(tile)
     owned |= set(RESERVED)
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
     clashing = [name for name in dict.fromkeys(binders) if name in owned]

@@ -20,7 +20,7 @@ from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_cells
 from ...ir.kernel import SHARED, Address, Base
 from ...ir.node import Expr
 from ...ir.ranges import interval
-from ...ir.tile import Stage
+from ...ir.tile import Slab, Stage
 from .addresses import level_of, resolve
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ MOST_VALUES = 1 << 14  # beyond this many values of an atom its bits are taken t
 
 
 def element_bytes(low: Lowering, stage: Stage) -> int:
-    return DTYPE_BYTES[low.params[stage.src].dtype]
+    return DTYPE_BYTES[slab_dtype(low, stage)]
+
+
+def slab_dtype(low: Lowering, stage: Stage) -> str:
+    """The dtype of a slab's elements: that of what is copied there, or f32 for computed values."""
+    return "f32" if isinstance(stage, Slab) else low.params[stage.src].dtype
 
 
 def slab_base(low: Lowering, stage: Stage) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 from ...ir.expr import Binary, Call, Var, both, free_names
 from ...ir.functions import identity
 from ...ir.kernel import Assign, Define, Registers
-from ...ir.loop import Accumulate, Let, Store
+from ...ir.loop import Accumulate, Carry, Let, Merge, Scale, Store
+from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
-from ...ir.tile import Combine
+from ...ir.substitute import substitute
+from ...ir.tile import Combine, Slab
 from .accumulators import Accumulator
 from .lowering import Held, Inlined, Lowering, Place
 
@@ -61,7 +63,9 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
 def changes(block: Block, value: Inlined) -> bool:
     """Whether statements change an accumulator that a value reads."""
-    return any(stmt.acc in value.accumulators for stmt in nodes(block, Accumulate, Combine))  # type: ignore[attr-defined]
+    found: Any = nodes(block, Accumulate, Combine, Merge, Scale)
+    changed = (stmt.accs if isinstance(stmt, Merge) else (stmt.acc,) for stmt in found)
+    return any(not value.accumulators.isdisjoint(accs) for accs in changed)
 
 
 @memoised
@@ -90,6 +94,51 @@ def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
     # back and forth over a register tile: neighbours in time share a register, and ptxas keeps it latched
     snake = bool(low.tile.snake) and len(axes) > 1 and not accumulator.combined & low.replicated.keys()
     return low.nest(axes, (Assign(place, Call(stmt.fn, (place, low.read(stmt.val)))),), snake)
+
+
+def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
+    """What was added so far, multiplied, for every value of the axes that it is held for."""
+    held = low.env[stmt.acc]
+    assert isinstance(held, Held)
+    place = low.register(held)
+    axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
+    return low.nest(axes, (Assign(place, Call("multiply", (place, low.read(stmt.val)))),))
+
+
+def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
+    """Nothing: who mentions an accumulator decides where it starts, and a slab gets memory when first asked for."""
+    return ()
+
+
+def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
+    """A tuple of accumulators takes in an element: the monoid's own definitions, in registers."""
+    known, outer = monoid(stmt.fn), dict(low.env)
+    axes = low.axes_of((stmt.vals, tuple(map(Var, stmt.accs))), at.bound)
+    steps: list[Stmt] = []
+    lifted = _defined(low, known.lift, dict(zip(known.operands, stmt.vals, strict=True)), steps)
+    names: dict[str, Expr] = {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
+    names |= {f"{part}2": lifted[part] for part in known.parts}
+    made = _defined(low, known.combine, names, steps)
+    for part, acc in zip(known.parts, stmt.accs, strict=True):
+        held = low.env[acc]
+        assert isinstance(held, Held)
+        steps.append(Assign(low.register(held), low.read(made[part])))
+    low.env = outer
+    return low.nest(axes, tuple(steps))
+
+
+def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt]) -> dict[str, Expr]:
+    """The definitions of a monoid in scalars, put behind `steps`; names: what stands for what they read."""
+    for definition in block:
+        assert isinstance(definition, Let)
+        val = substitute(definition.val, names)
+        if isinstance(val, Call):
+            name = low.fresh(definition.dst)
+            steps.append(Define(name, "f32", low.read(val)))
+            low.env[name] = Held(name, (), "f32")
+            val = Var(name)
+        names = {**names, definition.dst: val}
+    return names
 
 
 def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Accumulator, held: Held) -> Block:

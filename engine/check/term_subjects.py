@@ -7,9 +7,10 @@ from typing import Any
 from ...ir import compose
 from ...ir.expr import Axis, binary, subtract
 from ...ir.functions import CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote
+from ...ir.monoids import PARTS, of_part
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
 from ...ir.text import syntax as s
-from ..match.term_pattern import constant_of, definitions
+from ..match.term_pattern import constant_of, definitions, fold_part
 from ..rw.rule import Rule
 from .outcome import Dice
 
@@ -83,6 +84,8 @@ class Instance:
             return Mat(self.computed(self.value(node.items[0], kind)))
         if node.fn == "Reduce":
             return self.reduced(node, kind)
+        if node.fn == "Fold":
+            return self.folded(node, kind)
         if node.fn == "Case":
             a, b = self.value(node.items[-2], kind), self.value(node.items[-1], kind)
             axis = self.dice.pick(self.axes)
@@ -141,6 +144,22 @@ class Instance:
             axis = self.names.setdefault(name, self.dice.pick(options))
             over += [axis] if axis not in over else []
         return Reduce(fold, tuple(over), x)
+
+    def folded(self, node: s.Apply, kind: str) -> Term:
+        part, given = fold_part(node), node.items[-1]
+        if part not in PARTS:
+            part = self.names.setdefault(str(part), self.dice.pick(tuple(PARTS)))
+        monoid, _ = of_part(part)
+        items = [item for item in given.items if not isinstance(item, s.Run)]  # type: ignore[attr-defined]
+        args = [self.value(item, "f32") for item in items[: len(monoid.operands)]]
+        args += [self.leaf("f32") for _ in range(len(monoid.operands) - len(args))]
+        over: list[Axis] = []
+        for item in node.items[1:-1]:
+            name = item.base.text if isinstance(item, s.Run) else getattr(item, "text", "_")  # type: ignore[attr-defined]
+            options = [axis for axis in axes(args[0]) if axis not in over] or [a for a in self.axes if a not in over]
+            axis = self.names.setdefault(name, self.dice.pick(options))
+            over += [axis] if axis not in over else []
+        return compose.fold(part, over, args)
 
     def remapped(self, node: s.Subscript) -> Term:
         x = self.value(node.base, "f32")

@@ -83,7 +83,7 @@ def table(found: list[Candidate], device: str, values: Values) -> str:
     for number, c in enumerate(found, 1):
         made = "the rules in their order" if c.label == "rules" else ", ".join(c.rules) or "other cuts"
         if c.prepared:
-            made += f" ({len(c.prepared)} weights computed at load time)"
+            made += f" ({len(c.prepared)} weight{'s' * (len(c.prepared) > 1)} computed at load time)"
         if c.problem:
             made += f"; cannot be lowered: {c.problem}"
         lines.append(f"{number:>3} {c.kernels:>7} {c.bytes / 1e6:>7.2f} MB {c.predicted_us:>9.1f} us  {made}")

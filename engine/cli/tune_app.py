@@ -1,4 +1,4 @@
-"""`dplc tune`: the options. The work is in tune_command.py."""
+"""`dplc tune`: the options. The work is in tune_command.py and tune_many.py."""
 
 from __future__ import annotations
 
@@ -13,55 +13,72 @@ from .options import DatabaseFile, Expression, Json, RuleFiles, Settings, Target
 
 INTERRUPTED = 130
 
+SuiteFile = Annotated[
+    Path | None, typer.Argument(metavar="[SUITE.json]", help="A suite: every distinct kernel of its cases once.")
+]
+Search = Annotated[
+    str | None, typer.Option("--search", metavar="NAME", help="hill (default), mcts, mcts-tree, evolution, random, ..")
+]
+Tries = Annotated[int, typer.Option("--tries", min=1, help="Candidates to look at, for each kernel.")]
+Programs = Annotated[
+    int | None, typer.Option("--programs", min=1, help="Stop after so many different programs, for each kernel.")
+]
+Seconds = Annotated[
+    float | None, typer.Option("--time", metavar="SECONDS", min=0.0, help="Stop after so long, for each kernel.")
+]
+Patience = Annotated[
+    int | None, typer.Option("--patience", min=1, help="Stop after so many programs without an improvement.")
+]
+SearchSeed = Annotated[int, typer.Option("--seed", help="Seeds the search.")]
+ShowSpace = Annotated[bool, typer.Option("--space", help="Print what there is to decide; try nothing.")]
+Free = Annotated[
+    list[str] | None,
+    typer.Option("--free", metavar="PASS", help="Decide only these passes; the others do as by default."),
+]
+Assemble = Annotated[
+    bool, typer.Option("--assemble", help="Assemble what may win: registers as they are, nothing that spills.")
+]
+Predict = Annotated[
+    bool, typer.Option("--predict", help="Let the model judge, even where there is a GPU to measure on.")
+]
+Grid = Annotated[
+    list[str] | None, typer.Option("--grid", metavar="M=1,8,64", help="Tune -c at each of these sizes; repeatable.")
+]
+Only = Annotated[
+    str | None, typer.Option("--only", metavar="PATTERN", help="Of a suite: cases with this in their names.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Of a suite or grid: kernels at a time.")]
+Executor = Annotated[
+    str, typer.Option("--executor", metavar="NAME", help="Where jobs run: processes, or ray (a cluster).")
+]
+Page = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
+]
+NotKept = Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")]
+
 
 def tune(
-    suite: Annotated[
-        Path | None, typer.Argument(metavar="[SUITE.json]", help="A suite: every distinct kernel of its cases once.")
-    ] = None,
+    suite: SuiteFile = None,
     expression: Expression = None,
-    search: Annotated[
-        str | None,
-        typer.Option("--search", metavar="NAME", help="hill (default), mcts, mcts-tree, evolution, random, .."),
-    ] = None,
-    tries: Annotated[int, typer.Option("--tries", min=1, help="Candidates to look at, for each kernel.")] = 200,
-    programs: Annotated[
-        int | None, typer.Option("--programs", min=1, help="Stop after so many different programs, for each kernel.")
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--time", metavar="SECONDS", min=0.0, help="Stop after so long, for each kernel.")
-    ] = None,
-    patience: Annotated[
-        int | None, typer.Option("--patience", min=1, help="Stop after so many programs without an improvement.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seeds the search.")] = 0,
+    search: Search = None,
+    tries: Tries = 200,
+    programs: Programs = None,
+    seconds: Seconds = None,
+    patience: Patience = None,
+    seed: SearchSeed = 0,
     target: TargetName = None,
-    space: Annotated[bool, typer.Option("--space", help="Print what there is to decide; try nothing.")] = False,
-    free: Annotated[
-        list[str] | None,
-        typer.Option("--free", metavar="PASS", help="Decide only these passes; the others do as by default."),
-    ] = None,
-    assemble: Annotated[
-        bool, typer.Option("--assemble", help="Assemble what may win: registers as they are, nothing that spills.")
-    ] = False,
-    predict: Annotated[
-        bool, typer.Option("--predict", help="Let the model judge, even where there is a GPU to measure on.")
-    ] = False,
-    grid: Annotated[
-        list[str] | None, typer.Option("--grid", metavar="M=1,8,64", help="Tune -c at each of these sizes; repeatable.")
-    ] = None,
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="PATTERN", help="Of a suite: cases with this in their names.")
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Of a suite or grid: kernels at a time.")] = 1,
-    executor: Annotated[
-        str, typer.Option("--executor", metavar="NAME", help="Where jobs run: processes, or ray (a cluster).")
-    ] = "processes",
+    space: ShowSpace = False,
+    free: Free = None,
+    assemble: Assemble = False,
+    predict: Predict = False,
+    grid: Grid = None,
+    only: Only = None,
+    jobs: Jobs = 1,
+    executor: Executor = "processes",
     as_json: Json = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
-    ] = None,
+    html: Page = None,
     db: DatabaseFile = None,
-    no_db: Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")] = False,
+    no_db: NotKept = False,
     rules: RuleFiles = None,
     settings: Settings = None,
 ) -> None:
@@ -69,26 +86,33 @@ def tune(
     from ..tune.running import DEFAULT_SEARCH, Budget
     from .tune_command import Asked, show_space, tune_expression
 
+    many = suite is not None or bool(grid) or jobs > 1 or executor != "processes"
+    _check(suite, expression, executor, space and many)
+    text = sys.stdin.read() if expression == "-" else expression or ""
+    asked = Asked(
+        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
+        assemble, as_json, html, db, not no_db, rules or [], settings or [],
+    )  # fmt: skip
+    interrupted = False
+    if space:
+        show_space(asked)
+    elif many:
+        from .tune_many import Many, tune_many
+
+        interrupted = tune_many(asked, Many(suite, only, grid or [], jobs, executor))  # type: ignore[arg-type]
+    else:
+        interrupted = tune_expression(asked)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check(suite: Path | None, expression: str | None, executor: str, space_of_many: bool) -> None:
+    """Raises UsageError for options that do not go together."""
     if expression is not None and suite is not None:
         raise UsageError("tune either a suite or an expression, not both")
     if executor not in ("processes", "ray"):
         raise UsageError(f"--executor {executor}: executors are processes and ray")
     if expression is None and suite is None:
         raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
-    text = sys.stdin.read() if expression == "-" else expression or ""
-    asked = Asked(
-        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
-        assemble, as_json, html, db, not no_db, rules or [], settings or [],
-    )  # fmt: skip
-    many = suite is not None or grid or jobs > 1 or executor != "processes"
-    if space and many:
+    if space_of_many:
         raise UsageError("--space shows one expression: it goes with -c alone")
-    if space:
-        show_space(asked)
-    elif many:
-        from .tune_many import Many, tune_many
-
-        if tune_many(asked, Many(suite, only, grid or [], jobs, executor)):  # type: ignore[arg-type]
-            raise typer.Exit(INTERRUPTED)
-    elif tune_expression(asked):
-        raise typer.Exit(INTERRUPTED)

@@ -15,21 +15,17 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.program import Kernel
 from ..compiler import Stopwatch, cut_into_kernels
-from ..suite.assembling import assembler
 from ..toolchain import Toolchain
-from ..tune.assembling import Promising
 from ..tune.chronicle import Chronicle
 from ..tune.describe import Level, levels, plain_text, size
-from ..tune.measure import measuring
 from ..tune.page import html as html_page
 from ..tune.page import micro
-from ..tune.predicting import Model
-from ..tune.protocol import Evaluator
 from ..tune.running import SEARCHES, Budget, Run
 from ..tune.search import Tried
 from ..tune.space import Space, Start
 from ..tune.store import open_store
 from ..tune.tuning import Outcome, Wishes, distinct, tune_kernel
+from ..tune.tuning_job import evaluator_for
 from .compiling import captured_text, machine_for, tools_for
 from .show import bars, print_json, print_note, write
 
@@ -76,7 +72,8 @@ def tune_expression(asked: Asked) -> bool:
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
     told: list[tuple[Outcome, Chronicle]] = []
-    with _evaluator(machine, asked) as evaluator, _store(asked, tools) as store, bars() as show:
+    judge = {"predict": asked.predict, "assemble": asked.assemble}
+    with evaluator_for(machine, judge) as evaluator, _store(asked, tools) as store, bars() as show:
         for kernel, count in kernels:
             chronicle = Chronicle()
 
@@ -106,19 +103,6 @@ def _free(wanted: list[str], tools: Toolchain) -> frozenset[str] | None:
         if name not in labels:
             raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
     return frozenset(wanted) or None
-
-
-@contextlib.contextmanager
-def _evaluator(machine: Target, asked: Asked) -> Iterator[Evaluator]:
-    """A GPU of this kind if there is one, else the model."""
-    found = None if asked.predict or asked.assemble else measuring(machine)
-    if found is None:
-        if asked.assemble and not assembler():
-            raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
-        yield Promising() if asked.assemble else Model()
-        return
-    with found as evaluator:
-        yield evaluator
 
 
 @contextlib.contextmanager

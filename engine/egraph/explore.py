@@ -1,4 +1,4 @@
-"""Exploring a program: for each region the best spellings and cuts, put together as candidates that compile goes on from.
+"""Exploring a program: for each region the best spellings and cuts, put together as candidates for compile.
 
 The order of rules (greedy fusion) is always one of the candidates. A candidate is only called better when the lowering
 itself has made its kernels and the model says so: a kernel that cannot be lowered, or not well, is priced as what it
@@ -14,20 +14,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...codegen.target import Target
-from ...ir.tensor import Input, Named, Output, TensorGraph, Term, postorder
+from ...ir.tensor import Input, Named, Output, Reduce, Remap, TensorGraph, Term, operands, postorder
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import Decisions, Fusion
 from ..fuse.kernels import Plan, plan
 from ..fuse.rules import FusionRules
 from .candidate import Candidate, Prepared
 from .credit import needed_rules
+from .exact import SMALL, Exact
 from .export import Exported
 from .graph import as_written
 from .lowered import Lowering
 from .permissions import Permissions
 from .problem import Problem, Reader
 from .rebuild import Rebuilder, Rebuilt
-from .regions import Cutting, Region
+from .regions import Cutting, Region, is_leaf
 from .saturate import Budget, available, saturate
 from .search import Effort, Search
 from .solution import Evaluation, Extraction
@@ -74,6 +75,7 @@ class Exploration:
         known: Iterable[str] = (),
         origins: Mapping[Any, str] | None = None,
         options: Options | None = None,
+        ordered: TensorGraph | None = None,
     ):
         self.graph, self.fusion, self.exported, self.target = graph, fusion, exported, target
         self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
@@ -82,6 +84,7 @@ class Exploration:
         self.permissions = Permissions.of(fusion)
         self.notes: list[str] = [] if available() else [HINT]
         self.rule_order = Fusion(graph, fusion, target).decide()
+        self.ordered = ordered or graph  # the program as the rules spell it, in their order
 
     # ---- regions
 
@@ -107,19 +110,32 @@ class Exploration:
     def solve(self, problem: Problem) -> Solved:
         if available():
             graph = saturate(problem, self.exported, self.options.budget)
+            graph.bindings = None  # read back: what egglog holds of it is not needed any more
         else:
             graph = as_written(problem)
         extraction = Extraction(graph, self.target, self.permissions)
         search = Search(extraction, self.options.effort)
-        rules = search.as_written(self._rule_stores(problem, graph.of))
+        rules = self._as_rules_decide(search, problem)
         greedy = min(search.greedy(), rules, key=lambda e: e.score)
         found = search.explore(greedy)
+        if graph.enodes <= SMALL:
+            found = [Exact(extraction, found[0]).search().best, *found]
         trial = Trial(problem, search, self.plan, self.lowering)
         found = trial.settled([*found, greedy, rules])
         return Solved(search, found)
 
-    def _rule_stores(self, problem: Problem, of: Sequence[int]) -> set[int]:
-        return {of[place] for place, term in enumerate(problem.terms) if term in self.rule_order.stored}
+    @functools.cached_property
+    def rule_kernels(self) -> tuple[tuple[Any, ...], ...]:
+        """The values that the kernels store which the rules make of the program as it is spelled."""
+        return self.plan(self.graph, self.rule_order, self.origins).stores
+
+    def _as_rules_decide(self, search: Search, problem: Problem) -> Evaluation:
+        """The region as the rules cut it."""
+        of = {term: search.graph.of[place] for place, term in enumerate(problem.terms)}
+        stored = {cls for term, cls in of.items() if term in self.rule_order.stored}
+        groups = [tuple(dict.fromkeys(of[term] for term in kernel if term in of)) for kernel in self.rule_kernels]
+        found = search.as_written(stored, [group for group in groups if len(group) > 1])
+        return found if found.score < float("inf") else search.as_written(stored)
 
     def explained(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The candidates with the rules without which they would not be there."""
@@ -167,7 +183,22 @@ class Exploration:
 
     def by_rules(self) -> Candidate:
         """What the rules decide in their order."""
-        return self._priced("rules", self.graph, self.rule_order, (), self.origins)
+        decided = self.rule_order
+        if self.ordered is not self.graph:
+            decided = Fusion(self.ordered, self.fusion, self.target).decide()
+        return self._priced("rules", self.ordered, decided, (), self.origins)
+
+    def unfused(self) -> Candidate:
+        """Every operation a kernel of its own, but for products that are only summed."""
+        flow = Dataflow(out.value for out in self.graph.outs)
+        stored = {term for term in flow.order if not is_leaf(term) and term.__class__ is not Remap}
+        for term in tuple(stored):
+            readers = flow.readers[term]
+            wider = any(flow.mask[term] & ~flow.mask[x] for x in operands(term))
+            if readers and wider and all(reader.__class__ is Reduce for reader in readers):
+                stored.discard(term)
+        stored |= {out.value for out in self.graph.outs}
+        return self._priced("unfused", self.graph, Decisions(flow, stored, []), (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
         """The program with the given solution of each region."""

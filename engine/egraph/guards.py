@@ -83,10 +83,10 @@ class Guards:
         raise self.unknown(node)
 
     def compared(self, node: s.Operation) -> str:
-        for sides in (self.numbers_of, self.dtypes_of, self.axes_of):
+        for place, sides in enumerate((self.numbers_of, self.dtypes_of, self.axes_of)):
             both = sides(node.a), sides(node.b)
             if both[0] is not None and both[1] is not None:
-                if sides is not self.numbers_of and node.op not in ("==", "!="):
+                if place > 0 and node.op not in ("==", "!="):
                     break
                 return f"({COMPARED[node.op]} {both[0]} {both[1]})"
         raise self.unknown(node)
@@ -96,8 +96,10 @@ class Guards:
         node = self.named(node)
         if isinstance(node, s.Number) and isinstance(node.value, int):
             return str(node.value)
-        if isinstance(node, s.Apply) and node.fn == "extent":
+        if isinstance(node, s.Apply) and node.fn in ("extent", "places"):
             return f"(extent {self.axes(node.items[0])})"
+        if isinstance(node, s.Apply) and node.fn == "literal":
+            return f"(literal {self.term(node.items[0])})"
         return None
 
     def dtypes_of(self, node: s.Syntax) -> str | None:
@@ -121,6 +123,8 @@ class Guards:
             return f"v_{node.text}"
         if isinstance(node, s.Apply) and node.fn == "axes" and len(node.items) == 1:
             return f"(axes {self.term(node.items[0])})"
+        if isinstance(node, s.Apply) and node.fn == "common" and len(node.items) == 2:
+            return f"(& {self.axes(node.items[0])} {self.axes(node.items[1])})"
         if isinstance(node, s.Apply) and node.fn in ("source_axes", "image_axes"):
             (item,) = node.items
             if isinstance(item, s.NameOf) and self.rule.kinds.get(item.text) == "map":
@@ -150,6 +154,8 @@ class Guards:
 
     def unknown(self, node: s.Syntax) -> DplcError:
         """The refusal of a guard: a property of a kernel says so."""
+        if isinstance(node, s.Operation) and node.op == "or":
+            return self.rule.refuse("`or`", node)
         asked = next((n for n in _calls(node) if n in facts_of("tensor")), None)
         if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith("fuse.facts"):
             what = f"rule `{self.rule.rule.name}`: `{asked}` is a property of one kernel, not of a value"

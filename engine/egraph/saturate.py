@@ -6,13 +6,15 @@ egglog sees limits only between iterations, so one iteration is run at a time, r
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ...ir.functions import ARITHMETIC, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, opmath
+from ...ir.monoids import PARTS, of_part
 from .export import Exported
 from .graph import EGraph, read_back
 from .problem import ENode, Problem
@@ -21,9 +23,13 @@ from .problem import ENode, Problem
 CONSTRUCTORS: dict[str, tuple[tuple[str, ...], int]] = {
     "E1": (("String",), 1), "E2": (("String",), 2), "E3": (("String",), 3),
     "Red": (("String", "i64"), 1), "Map": (("i64",), 1), "Case": (("i64",), 2),
+    "F1": (("String", "i64"), 1), "F2": (("String", "i64"), 2), "F3": (("String", "i64"), 3),
     "O0": (("i64",), 0), "O1": (("i64",), 1), "O2": (("i64",), 2), "O3": (("i64",), 3), "O4": (("i64",), 4),
     "Leaf": (("i64",), 0), "Num": (("String", "String"), 0),
 }  # fmt: skip
+
+
+LISTS = {"E": "E", "Op": "O", "Fold": "F"}  # constructors with a number of operands in their name
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,10 @@ def prelude() -> str:
         out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
     out += [
         "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
-        "(function extent (i64) i64 :no-merge)", "(function source (i64) i64 :no-merge)",
+        "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
+        "(function source (i64) i64 :no-merge)",
         "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
+        "(function opmath (String) String :no-merge)",
         "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
         "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
         "(function packed (T i64) T :merge old)", "(function places (T i64) i64 :merge old)",
@@ -73,35 +81,15 @@ def prelude() -> str:
     def rule(query: str, *actions: str) -> None:
         out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
 
-    operands = "a b c"
-    for arity in (1, 2, 3):
-        names = operands.split()[:arity]
-        node = f"(E{arity} f {' '.join(names)})"
-        mask = "(axes a)"
-        query = [f"(= e {node})"]
-        for name in names:
-            query.append(f"(= m{name} (axes {name}))")
-        mask = "ma"
-        for name in names[1:]:
-            mask = f"(| {mask} m{name})"
-        rule(" ".join(query), f"(set (axes e) {mask})")
-        rule(f"(= e {node}) (gives f d)", "(set (dtype e) d)")
-        rule(f"(= e {node}) (keeps f) (= d (dtype {names[-1]}))", "(set (dtype e) d)")
-        for name in names:
-            rule(f"(= e {node}) (varies {name})", "(varies e)")
-        # known: some operand is, and the others are too, or are numbers
-        for place, name in enumerate(names):
-            rest = [other for n, other in enumerate(names) if n != place]
-            choices: list[list[str]] = [[]]
-            for other in rest:
-                choices = [[*c, f"({what} {other})"] for c in choices for what in ("known", "number")]
-            for choice in choices:
-                rule(f"(= e {node}) (known {name}) {' '.join(choice)}", "(known e)")
+    _elementwise(rule)
     rule("(= e (Red f k a)) (= m (axes a))", "(set (axes e) (& m (not-i64 k)))")
     rule("(= e (Map n a)) (= m (axes a)) (= s (source n)) (= i (image n))", "(set (axes e) (| (& m (not-i64 s)) i))")
     rule("(= e (Case n a b)) (= x (axes a)) (= y (axes b)) (= i (brings n))", "(set (axes e) (| i (| x y)))")
-    for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
+    for node in ("(Map n a)", "(Case n a b)"):
         rule(f"(= e {node}) (= d (dtype a))", "(set (dtype e) d)")
+    _folds(rule)
+    out += [f'(set (opmath "{name}") "{opmath(name)}")' for name in DTYPES]
+    for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
         rule(f"(= e {node}) (varies a)", "(varies e)")
     rule("(= e (Case n a b)) (varies b)", "(varies e)")
     for node in ("(Red f k a)", "(Map n a)"):
@@ -119,10 +107,48 @@ def prelude() -> str:
     return "\n".join(out)
 
 
+def _folds(rule: Callable[..., None]) -> None:
+    """The analyses of reductions: 16-bit floats add up to f32; a part of a tuple has the axes of what it depends on."""
+    rule("(= e (Red f k a)) (= d (opmath (dtype a)))", "(set (dtype e) d)")
+    for part in PARTS:
+        monoid, own = of_part(part)
+        names = "abc"[: len(monoid.operands)]
+        node = f'(F{len(names)} "{part}" k {" ".join(names)})'
+        read = [name for name, operand in zip(names, monoid.operands, strict=True) if operand in monoid.reads(own)]
+        mask = f"m{read[0]}" if read else "0"
+        for name in read[1:]:
+            mask = f"(| {mask} m{name})"
+        asked = " ".join(f"(= m{name} (axes {name}))" for name in read)
+        rule(f"(= e {node}) {asked}", f"(set (axes e) (& {mask} (not-i64 k)))")
+        rule(f"(= e {node}) (= d (opmath (dtype a)))", "(set (dtype e) d)")
+        for name in names:
+            rule(f"(= e {node}) (varies {name})", "(varies e)")
+
+
+def _elementwise(rule: Callable[..., None]) -> None:
+    """The analyses of functions of one to three operands."""
+    for arity in (1, 2, 3):
+        names = "abc"[:arity]
+        node, mask = f"(E{arity} f {' '.join(names)})", "ma"
+        for name in names[1:]:
+            mask = f"(| {mask} m{name})"
+        rule(f"(= e {node}) {' '.join(f'(= m{name} (axes {name}))' for name in names)}", f"(set (axes e) {mask})")
+        rule(f"(= e {node}) (gives f d)", "(set (dtype e) d)")
+        rule(f"(= e {node}) (keeps f) (= d (dtype {names[-1]}))", "(set (dtype e) d)")
+        for name in names:
+            rule(f"(= e {node}) (varies {name})", "(varies e)")
+            # known: an operand is, and the others are too, or are numbers
+            for choice in itertools.product(("known", "number"), repeat=arity - 1):
+                rest = zip(choice, names.replace(name, ""), strict=True)
+                rule(
+                    f"(= e {node}) (known {name}) {' '.join(f'({what} {other})' for what, other in rest)}", "(known e)"
+                )
+
+
 def constructor(node: ENode) -> str:
     """The egglog constructor of an e-node."""
     op, _, children = node
-    return f"E{len(children)}" if op == "E" else f"O{len(children)}" if op == "Op" else op
+    return f"{LISTS[op]}{len(children)}" if op in LISTS else op
 
 
 def node_text(node: ENode, name: str) -> str:
@@ -141,6 +167,8 @@ def text_of(problem: Problem) -> str:
             out.append(f'(set (axes $t{number}) {leaf.mask}) (set (dtype $t{number}) "{leaf.dtype}")')
             if leaf.memory:
                 out.append(f"({'known' if leaf.known else 'varies'} $t{number})")
+        elif node[0] == "Num" and node[1][0].endswith(".0") and abs(float(node[1][0])) < 2**53:
+            out.append(f"(set (literal $t{number}) {int(float(node[1][0]))})")
         elif node[0] == "Op":
             out.append(f"(set (axes $t{number}) {problem.forms[node[1][0]].mask})")
             out.append(f'(set (dtype $t{number}) "{problem.dtypes[number]}") (varies $t{number})')
@@ -148,12 +176,15 @@ def text_of(problem: Problem) -> str:
     for bit in problem.extents:
         out.append(f"(single {bit})")
         masks.add(bit)
-    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
     for number, form in enumerate(problem.forms):
         source = image = 0
         for axis, mask in form.images:
             source, image = source | axis, image | mask
-        out.append(f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})")
+        masks.update((source, image))
+        out.append(
+            f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})"
+        )
+    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
     for pack in problem.packs:
         at = f"$t{pack.weight} {pack.over}"
         out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
@@ -200,9 +231,10 @@ def saturate(
     rules = [exported.text[name] for name in names]
     run("\n".join((prelude(), *rules, *commutativity(functions), text_of(problem))))
     run("(run-schedule (saturate analysis))")
-    reason, rows, iteration = "iterations", len(problem.nodes), 0
+    reason, rows, done = "iterations", len(problem.nodes), 0
     hits: dict[str, int] = {}
-    for iteration in range(1, budget.iterations + 1):
+    while done < budget.iterations:
+        done += 1
         report = run("(run-schedule (run algebra))")[0].report
         for name, count in report.num_matches_per_rule.items():
             hits[name] = hits.get(name, 0) + count
@@ -217,6 +249,6 @@ def saturate(
         else:
             continue
         break
-    stop = Stop(reason, iteration, rows, time.perf_counter() - start)
+    stop = Stop(reason, done, rows, time.perf_counter() - start)
     fired = tuple(name for name in names if hits.get(name))
     return read_back(graph, problem, stop, fired)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .graph import sorted_operands
@@ -46,15 +46,16 @@ class Search:
         self.timed_out = False
 
     # ---- the program as written
-    def as_written(self, stored: Iterable[int] | None = None) -> Evaluation:
-        """The original spellings. stored: classes that are written; by default every operation's result."""
+    def as_written(self, stored: Iterable[int] | None = None, groups: Sequence[Group] = ()) -> Evaluation:
+        """The original spellings. stored: classes that are written, by default every operation's result; groups of them
+        share a kernel."""
         graph = self.graph
         choice: dict[int, int] = {}
         for place, (op, attributes, children) in enumerate(graph.problem.nodes):
             node = sorted_operands((op, attributes, tuple(graph.of[c] for c in children)))
             choice.setdefault(graph.of[place], graph.classes[graph.of[place]].index(node))
         every = set(graph.of) if stored is None else set(stored)
-        found = self.extraction.solution(choice, every)
+        found = self.extraction.solution(choice, every, groups)
         if found is None:  # a rule united a value with one above it
             found = self.extraction.solution({}, every)
         assert found is not None
@@ -105,7 +106,7 @@ class Search:
                 return best
             best = better
 
-    def _merged(self, best: Evaluation) -> Iterable[Evaluation]:
+    def _merged(self, best: Evaluation) -> Iterator[Evaluation]:
         table, now = best.table, best.solution
         for a, b in itertools.combinations(table, 2):
             if not table[a].touched & table[b].touched:
@@ -122,7 +123,9 @@ class Search:
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
         self.timed_out = False
-        beam, done, seen = [start], set(), set()
+        beam: list[Evaluation] = [start]
+        done: set[object] = set()
+        seen: set[object] = set()
         stale = 0
         while stale < PATIENCE and not self.late():
             following = next((e for e in beam[: self.effort.width] if e.solution.key not in done), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...codegen.target import Target
@@ -62,6 +62,9 @@ class Extraction:
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
         self.corrections: dict[Any, Price] = {}
+        self.ratios: dict[
+            Any, float
+        ] = {}  # form of a kernel -> how far the model is below what the lowering makes of it
         self.evaluated = 0  # kernels looked at: what a search spends
 
     # ---- spellings
@@ -184,14 +187,26 @@ class Extraction:
         self.evaluated += 1
         outline, used = self.memory.outline(group, solution.choice, solution.stored)
         key = (used, group)
-        found = self.corrections.get(key) or self.prices.get(key)
+        found = self.corrections.get(key)
         if found is None:
-            found = self.prices[key] = price(outline, self.target) if self._same_loops(group) else _APART
+            found = self.prices.get(key)
+            if found is None:
+                found = self.prices[key] = price(outline, self.target) if outline is not None else _APART
+            ratio = self.ratios.get(found.form)
+            if ratio is not None:
+                found = replace(found, seconds=found.seconds * ratio, score=found.score * ratio)
         return Kernel(found, frozenset(cls for cls, _ in used), key)
 
-    def _same_loops(self, group: Group) -> bool:
-        masks = {self.graph.mask[cls] for cls in group}
-        return len(masks) == 1
+    def correct(self, kernel: Kernel, lowered: Price) -> None:
+        """What a kernel really takes; others of its form are expected to miss the model's price by as much.
+
+        Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon.
+        """
+        expected = self.prices[kernel.key]
+        self.corrections[kernel.key] = lowered
+        if expected.legal and expected.form:
+            ratio = max(1.0, lowered.seconds / expected.seconds)
+            self.ratios[expected.form] = min(ratio, self.ratios.get(expected.form, math.inf))
 
     def groups(self, solution: Solution) -> list[Group]:
         """The kernels of a solution, by what they store."""

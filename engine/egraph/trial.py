@@ -1,7 +1,8 @@
 """What the model expects of a region's kernels, held against what the lowering makes of them.
 
 The best solution's kernels are lowered and priced as they are then; that changes what is best, until the best one is
-made of kernels that were lowered. The outline of a kernel is an optimistic price, so little is overlooked.
+made of kernels that were lowered. The outline of a kernel is an optimistic price, so little is overlooked; where it
+is far too optimistic for one kernel, it is taken to be so for others of that form.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Trial:
                 continue
             told = self.lowering.stores(plan, frozenset(rebuilder.built[cls] for cls in group))
             price = Price(told.seconds, told.seconds, told.bytes, kernel.price.kind)
-            extraction.corrections[kernel.key] = impossible(told.problem) if told.problem else price
+            extraction.correct(kernel, impossible(told.problem) if told.problem else price)
             self.left -= 1
 
 

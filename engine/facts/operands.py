@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...ir.expr import Expr, Var, add, linear, multiply
+from ...ir.expr import Var, add, linear, multiply
 from ...ir.facts.layout import address, params, ranges_of, stages
 from ...ir.facts.structure import Accumulator, accumulators, dependencies, only, summary, uses, variation
 from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, Let, Load
+from ...ir.node import Expr
 from ...ir.program import Block
 from ...ir.ranges import interval
 from ..rw.facts import fact

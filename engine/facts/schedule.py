@@ -72,6 +72,14 @@ def registers(site: Any, axes: Any, body: Block) -> int:
     return count
 
 
+@fact("copies(run) -> int", TILE)
+def copies(site: Any, body: Block) -> int:
+    """How often a thread does what a run accumulates: once for every value of the register axes that it varies with."""
+    extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
+    varying = [dependencies(stmt.val, body) for stmt in summary(body).sums]
+    return max((math.prod(n for name, n in extent.items() if name in names) for names in varying), default=1)
+
+
 @fact("replicated(expr) -> bool", TILE)
 def replicated(site: Any, e: Any) -> bool:
     """Whether an expression mentions a register axis."""

@@ -172,7 +172,10 @@ def in_slabs(site: Any, body: Block) -> bool:
 
 @fact("read_under([record], expr) -> bool", TILE)
 def read_under(site: Any, sums: Any, condition: Any) -> bool:
-    """Whether every read of some accumulators stands under a guard that implies the condition."""
+    """Whether what some accumulators hold is used only under a guard that implies the condition.
+
+    A value that is computed from them elsewhere is as good as they are.
+    """
     names = {total.acc.name for total in sums}
     return _read_under(site.kernel.body, names, frozenset(conjuncts(condition)), frozenset())
 
@@ -186,10 +189,12 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
         elif isinstance(stmt, Combine):
             if stmt.acc in names:
                 return False
-        elif not isinstance(stmt, Accumulate) and not wanted <= have:
+        elif not wanted <= have:
             own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr")
             if not names.isdisjoint(free_names(own)):
-                return False
+                if not isinstance(stmt, Let):
+                    return False
+                names.add(stmt.dst)
     return True
 
 
@@ -229,10 +234,19 @@ def _zeros(site: Any, body: Block, condition: Any) -> tuple[set[str], set[str]]:
     return zeros, finite
 
 
+@fact("zero_filled(stmt, expr) -> bool", TILE)
+def zero_filled(site: Any, load: Load, condition: Any) -> bool:
+    """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    if condition.__class__ is not Binary or condition.op != "<":
+        return False
+    plain = replace(load, when=True)
+    return _beyond_source(site, plain, condition) and in_slabs(site, (plain,))
+
+
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
     """Whether a load reads the zero fill of its slab where the condition fails."""
     stage = stages(site.kernel).get(load.buf)
-    if stage is None or stage.depth > 1 or load.when is not True:
+    if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
     position = list(stage.origin)
     for axis, cell in zip(stage.slab, load.idx, strict=True):

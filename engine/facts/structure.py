@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Var, free_names
+from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
     accumulators,
+    all_names,
     defines,
     dependencies,
     is_outer_product,
@@ -25,7 +27,7 @@ from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import nodes
 from ...ir.program import Block
-from ...ir.ranges import decide
+from ...ir.ranges import decide, interval
 from ...ir.tile import Stage, Sync, Tile, Wait
 from ..match.context import Context
 from ..rw.facts import fact
@@ -105,14 +107,18 @@ def accumulated(site: Any, body: Block) -> tuple[Accumulator, ...]:
 @fact("starts_inside(run) -> bool", TILE)
 def starts_inside(site: Any, body: Block) -> bool:
     """Whether an accumulator is folded and read in a run only: it starts anew whenever the run is reached."""
-    inside = {stmt.acc for stmt in summary(body).sums} & uses(body)
+    found = summary(body)
+    inside = {stmt.acc for stmt in found.sums}.union(*(stmt.accs for stmt in found.merges)) & uses(body)
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
 
 
 def _mentions(block: Block, name: str) -> int:
-    found = summary(block)
-    folds = sum(stmt.acc == name for stmt in (*found.sums, *found.combines))
-    return folds + sum(leaf.name == name for leaf in nodes(block, Var))
+    """How many statements, those inside of others by themselves, mention a name."""
+    return sum(
+        _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in all_names(stmt)
+        for stmt in block
+        for inner in (getattr(stmt, "body", ()),)
+    )
 
 
 @fact("varying(name, run, [axis]) -> [axis]", TILE)
@@ -156,6 +162,12 @@ def combined_over(site: Any, body: Block, axis: Var) -> bool:
 def staged(site: Any, body: Block) -> bool:
     """Whether something is copied to shared memory in a run."""
     return bool(summary(body).stages)
+
+
+@fact("makes(run, name) -> bool", TILE)
+def makes(site: Any, body: Block, name: Var) -> bool:
+    """Whether a run defines a value at its top."""
+    return any(defines(stmt) == name.name for stmt in body)
 
 
 @fact("reads(any, name) -> int", TILE)
@@ -213,6 +225,24 @@ def zero(site: Any, buf: Var) -> Any:
     return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
 
 
+@fact("visible(run, name, name) -> any", TILE)
+def visible(site: Any, body: Block, x: Var, j: Var) -> Any:
+    """The end of the turns of a loop over j for which a value may be more than -inf, as `x = where(j <= e, y, -inf)`
+    says; none if it does not."""
+    lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+    chosen = lets.get(x.name)
+    if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
+        return None
+    condition = lets.get(getattr(chosen.args[0], "name", ""), chosen.args[0])
+    if condition.__class__ is not Binary or condition.op not in ("<", "<="):
+        return None
+    terms, _ = linear(condition.a)
+    if terms.get(j) != 1 or j.name in free_names(condition.b):
+        return None
+    rest = subtract(condition.b, subtract(condition.a, j))
+    return add(rest, int(condition.op == "<="))
+
+
 # ---- where the site is
 
 
@@ -226,6 +256,18 @@ def under(site: Any, role: Var) -> bool:
 def repeated(site: Any) -> bool:
     """Whether the site is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in site.enclosing)
+
+
+@fact("nested(context) -> bool", TILE)
+def nested(site: Any, context: Context) -> bool:
+    """Whether the hole of a context is inside of a loop, so that it comes again."""
+    return any(isinstance(stmt, For) for stmt in (*site.enclosing, *context.around))
+
+
+@fact("least(expr) -> int", TILE)
+def least(site: Any, e: Any) -> int:
+    """The least value that an index expression may have at the site."""
+    return interval(e, site.ranges)[0]
 
 
 @fact("divergent(context?) -> bool", TILE)

@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import compose
 from ...ir.expr import Axis, Var
 from ...ir.functions import DTYPES
-from ...ir.tensor import Const, Elementwise, Input, Term, axes, dtype, index_axes, postorder
+from ...ir.tensor import Const, Elementwise, Fold, Input, Reduce, Term, axes, dtype, index_axes, postorder
 from ..rw.facts import fact
 
 
@@ -19,6 +19,13 @@ def axes_of(site: Any, x: Term) -> tuple[Axis, ...]:
 
 
 _DTYPES = {name: Var(name) for name in DTYPES}
+
+
+@fact("beyond(term, term) -> [axis]", levels="tensor")
+def beyond(site: Any, x: Term, y: Term) -> tuple[Axis, ...]:
+    """The axes of x that y lacks."""
+    own = axes(y)
+    return tuple(axis for axis in axes(x) if axis not in own)
 
 
 @fact("dtype(term) -> dtype", levels="tensor")
@@ -43,6 +50,18 @@ def number(site: Any, x: Any) -> Any:
             return None
     value = compose.elementwise(x.fn, *x.args)
     return value.value if value.__class__ is Const else None  # type: ignore[attr-defined]
+
+
+@fact("literal(term) -> any", levels="tensor")
+def literal(site: Any, x: Any) -> Any:
+    """The number that a constant is; none for any other value."""
+    return x.value if x.__class__ is Const else None
+
+
+@fact("contains_reduction(term) -> bool", levels="tensor")
+def contains_reduction(site: Any, x: Term) -> bool:
+    """Whether computing a value means folding something."""
+    return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
 
 
 @fact("exact_reciprocal(term) -> any", levels="tensor")
@@ -71,6 +90,12 @@ def disjoint(site: Any, some: Any, others: Any) -> bool:
 def within(site: Any, some: Any, others: Any) -> bool:
     """Whether all axes of a list are in another."""
     return set(some) <= set(others)
+
+
+@fact("common([axis], [axis]) -> [axis]", levels="tensor")
+def common(site: Any, some: Any, others: Any) -> tuple[Axis, ...]:
+    """The axes that two lists have in common."""
+    return tuple(axis for axis in some if axis in others)
 
 
 @fact("source_axes(any) -> [axis]", levels="tensor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from ...ir.tensor import Case, Elementwise, Mat, Named, Output, Reduce, Term, postorder
+from ...ir.tensor import Case, Elementwise, Fold, Mat, Named, Output, Reduce, Term, postorder
 
 # What a value is called that no rule gave a name.
 _REDUCED = {
@@ -27,7 +27,7 @@ def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: S
     stored = {out.value for out in outs}
     named = []
     for term in postorder(out.value for out in outs):
-        if term.__class__ in (Elementwise, Reduce, Case, Mat) and term not in stored:
+        if term.__class__ in (Elementwise, Reduce, Fold, Case, Mat) and term not in stored:
             name = _free(hints.get(term) or _plain_name(term), taken)
             taken.add(name)
             named.append(Named(name, term))
@@ -37,6 +37,8 @@ def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: S
 def _plain_name(term: Term) -> str:
     if isinstance(term, Reduce):
         return _REDUCED.get(term.fn, "folded")
+    if isinstance(term, Fold):
+        return "folded"
     if isinstance(term, Elementwise):
         return _COMPUTED.get(term.fn, f"{term.fn}_")
     return "stored" if isinstance(term, Mat) else "picked"

@@ -16,6 +16,9 @@ from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, dtype,
 from ..model.work import COSTS
 from .dataflow import Dataflow
 
+TILE_OUTPUTS = 8192  # outputs of a block, if there are enough
+ROW_COLUMNS = 4  # columns of a block where the product has a single row
+
 
 def slots(term: Any, target: Target) -> float:
     """Issue slots of one element of one operation; a special function holds its unit for longer than one."""
@@ -81,3 +84,19 @@ def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
 def bytes_of(flow: Dataflow, values: list[Any]) -> int:
     """Bytes of some values in memory, each once."""
     return sum(flow.elements(flow.mask[v.x if v.__class__ is Remap else v]) * item_bytes(v) for v in values)
+
+
+def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> int:
+    """How many blocks of a product compute an operand: one for every tile of the columns that the operand lacks.
+
+    result, own: masks of the axes of the product and of the operand; tile: columns of a tile. Tiles are half as wide
+    where there are too few outputs for all multiprocessors; a single row has blocks of a few columns each.
+    """
+    if not result & own:
+        tile = min(tile, ROW_COLUMNS)
+    elif 2 * flow.elements(result) < TILE_OUTPUTS * target.multiprocessors:
+        tile = max(tile // 2, 1)
+    count = 1
+    for axis in flow.axes_in(result & ~own):
+        count *= -(-axis.extent // tile)
+    return count

@@ -9,7 +9,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...ir.expr import Axis
-from ...ir.tensor import Case, Elementwise, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ...ir.tensor import (
+    Case,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    dtype,
+    index_axes,
+    operands,
+    read_by,
+)
 
 
 def topological(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = operands) -> list[Any]:
@@ -115,6 +129,9 @@ class Dataflow:
             return tuple(dict.fromkeys(axis for group in widest_first for axis in group))
         if kind is Reduce:
             return tuple(axis for axis in known[term.x] if axis not in term.over)
+        if kind is Fold:
+            widest_first = sorted((known[arg] for arg in read_by(term)), key=len, reverse=True)
+            return tuple(dict.fromkeys(a for group in widest_first for a in group if a not in term.over))
         if kind is Remap:
             mapping = dict(term.map)
             groups = (index_axes(mapping[axis]) if axis in mapping else (axis,) for axis in known[term.x])

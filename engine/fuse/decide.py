@@ -19,7 +19,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.expr import Axis
-from ...ir.tensor import Const, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
+from ...ir.tensor import Const, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
 from ...ir.text import syntax as s
 from ..match.terms import Refusal
 from ..rw.rule import Rule
@@ -189,19 +189,21 @@ class Fusion:
 
     def _allowed_in_example(self, term: Any) -> bool:
         """An example is about its own rule: other operations take all in, unless a `mat` has to climb."""
-        return bool(self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Remap)))
+        return bool(
+            self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap))
+        )
 
     def _at(self, term: Any, seen: dict[Any, int]) -> None:
         site, flow = self.site, self.flow
         site.reader, site.seen = term, seen
         folded = 0
         for value in seen:
-            if value.__class__ is Reduce:
+            if value.__class__ in (Reduce, Fold):
                 folded |= flow.mask_of_axes(value.over)
         site.space = flow.mask[term]
-        if term.__class__ is Reduce:
+        if term.__class__ in (Reduce, Fold):
             folded |= flow.mask_of_axes(term.over)
-            site.space = flow.mask[term.x]
+            site.space = flow.mask[term] | flow.mask_of_axes(term.over)
         site.folded = folded
 
     def _inlined(self, term: Any) -> bool:

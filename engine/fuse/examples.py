@@ -6,7 +6,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.program import Kernel
-from ...ir.tensor import Case, Elementwise, Mat, Output, Reduce, Remap, TensorGraph
+from ...ir.tensor import Case, Elementwise, Fold, Mat, Output, Reduce, Remap, TensorGraph
 from ..rw.rule import Rule
 from .dataflow import topological
 from .decide import Fusion
@@ -52,6 +52,8 @@ def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
             built = Elementwise(term.fn, tuple(done[arg] for arg in term.args))
         elif kind is Reduce:
             built = Reduce(term.fn, term.over, done[term.x])
+        elif kind is Fold:
+            built = Fold(term.part, term.over, tuple(done[arg] for arg in term.args))
         elif kind is Remap:
             built = Remap(done[term.x], term.map)
         elif kind is Case:

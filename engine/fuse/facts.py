@@ -9,10 +9,11 @@ from typing import Any
 
 from ...ir.expr import Axis
 from ...ir.node import Node
-from ...ir.tensor import Case, Elementwise, Input, Reduce, Remap, Term, operands
+from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, operands
 from ..rw.facts import fact
 from . import cost
 from .dataflow import Dataflow
+from .lift import common_key
 
 SHARED_ACCESSES = 3  # of an element of an operand that is computed in shared memory: for its sum, from there, back
 REACH = 6  # operations looked through for what an elementwise value reads from memory
@@ -21,7 +22,7 @@ REACH = 6  # operations looked through for what an elementwise value reads from 
 @fact("reduction(term) -> bool", levels="tensor")
 def reduction(site: Any, v: Term) -> bool:
     """Whether a value is a reduction."""
-    return v.__class__ is Reduce
+    return v.__class__ in (Reduce, Fold)
 
 
 @fact("elements(term) -> int", levels="tensor")
@@ -48,7 +49,7 @@ def recompute(site: Any, v: Any, y: Any, tile: int) -> int:
 @fact("sweeps(term, term) -> bool", levels="tensor")
 def sweeps(site: Any, y: Any, v: Any) -> bool:
     """Whether y folds an axis that v varies along."""
-    return y.__class__ is Reduce and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
+    return y.__class__ in (Reduce, Fold) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
 
 
 @fact("widens(term, term) -> bool", levels="tensor")
@@ -65,6 +66,28 @@ def only_for(site: Any, v: Any, y: Any) -> bool:
         if len(following) != 1:
             return False
         v = following[0]
+    return True
+
+
+@fact("folded_together(term, term) -> bool", levels="tensor")
+def folded_together(site: Any, v: Any, y: Any) -> bool:
+    """Whether all that v flows into is tuple reductions that share their loop with y."""
+    if y.__class__ is not Fold:
+        return False
+    wanted, todo, seen = common_key(y), list(site.flow.readers[v]), {v}
+    while todo:
+        term = todo.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        following = site.flow.readers[term]
+        if term.__class__ is Fold:
+            if common_key(term) != wanted:
+                return False
+        elif term.__class__ is Reduce or not following or term in site.fusion.kept:
+            return False
+        else:
+            todo += following
     return True
 
 
@@ -179,7 +202,7 @@ def distance(site: Any, v: Any, w: Any) -> int:
 
 @fact("beside(term, term) -> bool", levels="tensor")
 def beside(site: Any, v: Any, y: Any) -> bool:
-    """Whether y's kernel folds, over the axis that v folds, a value over more axes that reads what v reads: one loop."""
+    """Whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
     flow, kept = site.flow, site.fusion.kept
@@ -202,7 +225,8 @@ def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) ->
 @fact("again(term, term, int) -> num", levels="tensor")
 def again(site: Any, v: Any, y: Any, tile: int) -> float:
     """Seconds to compute v in every block of y's kernel, from what is in shared memory."""
-    blocks = recompute(site, v, y, tile if site.seen[v] else 1)  # one row: a block for every column
+    flow, result = site.flow, site.space & ~site.folded
+    blocks = cost.blocks(flow, result, site.seen[v], tile, site.target)
     return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
 
 
@@ -222,10 +246,7 @@ def product_blocks(site: Any, v: Any, tile: int) -> int:
             continue
         for total in flow.readers[product]:
             if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[v]:
-                blocks = 1
-                for axis in flow.axes_in(flow.mask[total] & ~flow.mask[v]):
-                    blocks *= -(-axis.extent // (tile if flow.mask[total] & flow.mask[v] else 1))
-                most = max(most, blocks)
+                most = max(most, cost.blocks(flow, flow.mask[total], flow.mask[v], tile, site.target))
     return most
 
 
@@ -276,10 +297,7 @@ def read_once(site: Any, v: Any, y: Any) -> bool:
 def afterwards(site: Any, v: Any, y: Any, tile: int) -> float:
     """Seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
-    columns = flow.mask[y] & ~flow.mask[v]
-    blocks = 1
-    for axis in flow.axes_in(columns):
-        blocks *= -(-axis.extent // (tile if flow.mask[y] & flow.mask[v] else 1))  # one row: a block for every column
+    blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
     made, _ = cost.parts(v, ())
     moved = SHARED_ACCESSES * flow.elements(flow.mask[v])
     return cost.issue_seconds(blocks * (cost.slots_of(flow, made, site.target) + moved), site.target)

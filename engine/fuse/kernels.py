@@ -13,7 +13,7 @@ from ...codegen.target import Target
 from ...codegen.target import target as default_target
 from ...ir.expr import Axis, Binary, add, multiply
 from ...ir.program import Kernel, Param, TensorType
-from ...ir.tensor import Input, Reduce, Remap, TensorGraph, axes, operands
+from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, axes, operands
 from ...ir.text import syntax as s
 from ..rw.rule import Rule
 from .dataflow import topological
@@ -211,7 +211,11 @@ class Kernels:
         if known is None:
             root = self.entries[self._place[value]].root
             order = topological([root], self._below(root))
-            folded = [term for term in order if term.__class__ is Reduce and (term is root or term not in self.buffers)]
+            folded = [
+                term
+                for term in order
+                if term.__class__ in (Reduce, Fold) and (term is root or term not in self.buffers)
+            ]
             leaves = frozenset(term for term in order if term is not root and term in self.buffers)
             known = self._facts[value] = (folded[0] if len(folded) == 1 else None, leaves)
         return known

@@ -15,10 +15,11 @@ from typing import Any
 
 from ...ir.expr import Axis, Binary, Call, Not, Sum, Var, both, invert, rebuild
 from ...ir.facts.index import interval, operate, substitute
-from ...ir.loop import Accumulate, For, Let, Load, Store
+from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
+from ...ir.monoids import of_part
 from ...ir.node import Node, nodes
 from ...ir.program import Kernel, Param, Stmt
-from ...ir.tensor import Case, Const, Elementwise, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ...ir.tensor import Case, Const, Elementwise, Fold, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
 from ..rw.evaluate import RESERVED
 from .dataflow import topological
 
@@ -67,6 +68,7 @@ signed sizeof static struct switch typedef union unsigned void volatile while cl
 namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim
 """
 KEYWORDS = RESERVED.union(_SYNTAX.split(), _CUDA.split())
+FOLDING = (Reduce, Fold)
 ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
 SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}
 
@@ -84,14 +86,36 @@ class Lift:
         self.rank: dict[Any, int] = {}
         self.groups: dict[Any, list[Any]] = {}
         for term in order:
-            if self._buffer(term) is not None and term.__class__ is not Reduce:
+            if self._buffer(term) is not None:
                 self.rank[term] = 0
                 continue
             rank = max((self.rank[operand] for operand in self._below(term)), default=0)
             if term.__class__ is Reduce:
                 rank += 1
                 self.groups.setdefault((term.over, frozenset(axes(term)), rank), []).append(term)
+            if term.__class__ is Fold:
+                rank += 1
+                self.groups.setdefault(common_key(term), []).append(term)
             self.rank[term] = rank
+        self.deeper = self._deeper(order)
+
+    def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
+        """The axes under which folds are computed, and what needs them.
+
+        Those of one key share their loop, so each stands where the last of them can be computed.
+        """
+        found: dict[Any, tuple[Axis, ...]] = {}
+        for term in order:
+            if self._buffer(term) is not None:
+                continue
+            if term.__class__ is Fold:
+                together = self.groups[common_key(term)]
+                found[term] = tuple(dict.fromkeys(axis for other in together for axis in axes(other)))
+            elif any(operand in found for operand in operands(term)):
+                below = dict.fromkeys(axis for x in operands(term) for axis in found.get(x, axes(x)))
+                own = term.over if term.__class__ is Reduce else ()
+                found[term] = tuple(axis for axis in below if axis not in own)
+        return found
 
     # ---- what is read from memory
     def _buffer(self, term: Any) -> Buffer | None:
@@ -104,7 +128,7 @@ class Lift:
     # ---- the nest
     def kernel(self) -> Kernel:
         loops = self.writes[0].buffer.loops
-        reductions = [term for term in self.rank if term.__class__ is Reduce]
+        reductions = [term for term in self.rank if term.__class__ in FOLDING and self._buffer(term) is None]
         folded = {axis for term in reductions for axis in term.over}
         inside = folded.difference(loops)
         outermost = [term for term in reductions if inside.isdisjoint(axes(term))]
@@ -188,6 +212,10 @@ class Lift:
         bound = axes(term)
         if self._buffer(term) is not None:
             bound = tuple(axis for axis in bound if axis in self.buffers[term].loops)
+        deeper = self.deeper.get(term)
+        if deeper is not None:
+            there = {block.axis for block in stack}
+            bound = tuple(axis for axis in deeper if axis in there)
         here = max((self._depth(axis, stack) for axis in bound), default=0)
         known = stack[here].memo.get(term)
         if known is not None or guard is True:
@@ -203,6 +231,8 @@ class Lift:
             return self._load(term.x, dict(term.map), stack, guard, term)
         if kind is Reduce:
             return self._reduce(term, stack, guard)
+        if kind is Fold:
+            return self._fold(term, stack, guard)
         if kind is Case:
             return self._case(term, stack, guard)
         if kind is Elementwise:
@@ -278,6 +308,31 @@ class Lift:
             here.memo[other if guard is True else (other, guard)] = Var(name)
         return Var(names[0]) if group[0] is term else here.memo[term]
 
+    def _together(self, term: Fold, stack: list[Block]) -> list[Fold]:
+        """The folds of the same key whose axes are all bound here."""
+        bound = {block.axis for block in stack}
+        return [other for other in self.groups[common_key(term)] if bound.issuperset(axes(other))]
+
+    def _fold(self, term: Fold, stack: list[Block], guard: Any) -> Any:
+        """A part of a tuple reduction, and with it the others of the same key: one loop, a tuple for each weight."""
+        here = stack[-1]
+        group = [other for other in self._together(term, stack) if other not in here.memo] if guard is True else [term]
+        monoid, _ = of_part(term.part)
+        inner = [Block(axis, self.fresh(axis.name)) for axis in term.over]
+        tuples: dict[Any, tuple[str, ...]] = {}
+        for other in group:
+            if other.args not in tuples:
+                named = {of_part(x.part)[1]: self.names.get(x, "") for x in group if x.args == other.args}
+                accs = tuple(self.fresh(named.get(part) or part) for part in monoid.parts)
+                vals = tuple(self.value(x, stack + inner, guard) for x in other.args)
+                inner[-1].body.append(Merge(accs, monoid.name, vals))
+                tuples[other.args] = accs
+            name = Var(tuples[other.args][monoid.parts.index(of_part(other.part)[1])])
+            here.memo[other if guard is True else (other, guard)] = name
+        for place in range(len(inner) - 1, -1, -1):
+            self._close(inner[place - 1] if place else here, inner[place], "reduce")
+        return here.memo[term if guard is True else (term, guard)]
+
     def _case(self, term: Any, stack: list[Block], guard: Any) -> Any:
         """Either side is only read where it is taken: guarded loads, then a selection (or a lone load with `other`)."""
         here = stack[-1]
@@ -294,6 +349,13 @@ class Lift:
         name = self._let(term, Call("where", (condition, *chosen)), "chosen", here)
         here.memo[term if guard is True else (term, guard)] = name
         return name
+
+
+def common_key(term: Fold) -> Any:
+    """Equal for folds that share what their monoid keeps first: the running maximum of one operand."""
+    monoid, _ = of_part(term.part)
+    read = monoid.reads(monoid.parts[0])
+    return monoid.name, term.over, tuple(x for n, x in zip(monoid.operands, term.args, strict=True) if n in read)
 
 
 def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:

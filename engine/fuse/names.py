@@ -6,7 +6,8 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ...ir.tensor import Elementwise, Reduce, Remap, TensorGraph, axes, operands
+from ...ir.monoids import of_part
+from ...ir.tensor import Elementwise, Fold, Reduce, Remap, TensorGraph, axes, operands
 from .dataflow import Dataflow, topological
 from .lift import KEYWORDS
 
@@ -68,6 +69,8 @@ class Names:
             return identifier(origin)
         if term.__class__ is Reduce:
             return "matmul" if self._contracts(term) else FOLDS.get(term.fn, term.fn)
+        if term.__class__ is Fold:
+            return str(of_part(term.part)[0].name)
         if term.__class__ is Elementwise:
             inside = term.fn == "multiply" and any(
                 r.__class__ is Reduce and self._contracts(r) for r in self.flow.readers.get(term, ())

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ir.compose import remap, remap_expr
 from ...ir.expr import Axis
-from ...ir.tensor import Case, Elementwise, Input, Named, Output, Reduce, Remap, TensorGraph, Term, axes, operands
+from ...ir.tensor import Case, Elementwise, Fold, Input, Named, Output, Reduce, Remap, TensorGraph, Term, axes, operands
 from .dataflow import Dataflow, topological
 
 Renaming = dict[Axis, Axis]
@@ -66,7 +66,7 @@ class Settling:
         """Whether a value can be computed under other names: one reader, and no axis of its own would be captured."""
         if not renaming or term in self.stored or len(self.flow.readers[term]) != 1:
             return False
-        if term.__class__ is Reduce:
+        if term.__class__ in (Reduce, Fold):
             return not set(renaming.values()) & set(term.over)
         return term.__class__ in (Elementwise, Case) or (term.__class__ is Remap and bool(self._renaming(term, {})))
 
@@ -88,6 +88,8 @@ class Settling:
             return term if args == term.args else Elementwise(term.fn, args)
         if kind is Reduce:
             return Reduce(term.fn, term.over, operand(term.x))
+        if kind is Fold:
+            return Fold(term.part, term.over, tuple(map(operand, term.args)))
         if kind is Case:
             return Case(remap_expr(term.cond, renaming), operand(term.a), operand(term.b))
         if kind is Remap:
@@ -135,6 +137,8 @@ def _over_inputs(term: Any, better: Mapping[Any, Input], new: Mapping[Any, Any])
         return term if args == term.args else Elementwise(term.fn, args)
     if kind is Reduce:
         return Reduce(term.fn, term.over, new[term.x])
+    if kind is Fold:
+        return Fold(term.part, term.over, tuple(new[x] for x in term.args))
     if kind is Case:
         return Case(_indexing(term.cond, new), new[term.a], new[term.b])
     if kind is Remap:

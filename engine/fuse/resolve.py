@@ -17,6 +17,7 @@ from ...ir.tensor import (
     Case,
     Const,
     Elementwise,
+    Fold,
     Index,
     Input,
     Reduce,
@@ -119,7 +120,7 @@ class Resolver:
         kind, sub = term.__class__, dict(pairs)
         if kind is Elementwise:
             return Elementwise(term.fn, tuple([self._need(arg, sub) for arg in term.args]))
-        if kind is Reduce:
+        if kind is Reduce or kind is Fold:
             return self._reduce(term, sub)
         if kind is Remap:
             inner = {axis: self._index(e, sub) for axis, e in term.map}
@@ -134,12 +135,13 @@ class Resolver:
             return as_term(self._index(term.expr, sub))
         return term  # type: ignore[no-any-return]
 
-    def _reduce(self, term: Reduce, sub: dict[Axis, Any]) -> Term:
+    def _reduce(self, term: Reduce | Fold, sub: dict[Axis, Any]) -> Term:
         free = {axis for e in sub.values() for axis in index_axes(e)}
         renamed = {axis: self._fresh(axis, free) for axis in term.over if axis in free} if free else {}
-        return Reduce(
-            term.fn, tuple(renamed.get(axis, axis) for axis in term.over), self._need(term.x, {**sub, **renamed})
-        )
+        over, inner = tuple(renamed.get(axis, axis) for axis in term.over), {**sub, **renamed}
+        if isinstance(term, Fold):
+            return Fold(term.part, over, tuple([self._need(arg, inner) for arg in term.args]))
+        return Reduce(term.fn, over, self._need(term.x, inner))
 
     def _fresh(self, axis: Axis, avoid: set[Axis]) -> Axis:
         """Another axis of the same extent that nobody uses here. The same question gets the same answer."""

@@ -85,6 +85,10 @@ def _spell(node: s.Syntax, defined: dict[str, s.Syntax]) -> Spelling:
         return (node.fn, *(_spell(item, defined) for item in node.items))
     if isinstance(node, s.Run):
         return ("..", _spell(node.base, defined))
+    if isinstance(node, s.Group):
+        return ("()", *(_spell(item, defined) for item in node.items))
+    if isinstance(node, s.Member):
+        return (".", _spell(node.base, defined), node.field)
     if isinstance(node, s.Subscript):
         return ("[]", _spell(node.base, defined), *(_spell(item, defined) for item in node.items))
     return getattr(node, "value", repr(node))

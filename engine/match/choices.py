@@ -43,7 +43,8 @@ class Choice:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {name: self.match.env[name] for name in self.rule.parameters if name in self.match.env}
+        """The values of what there was to choose: parameters and picks."""
+        return {name: self.match.env[name] for name in self.rule.chosen if name in self.match.env}
 
     @property
     def key(self) -> str:

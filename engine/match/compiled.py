@@ -55,6 +55,8 @@ class CompiledRule:
         self.given = tuple(parameter.name for parameter in rule.parameters) if self.local else ()
         self.expressions = RuleExpressions(rule.level)
         self.parameters = {parameter.name: EVERY for parameter in rule.parameters}
+        picks = (clause.name for clause in rule.clauses if isinstance(clause, s.PickClause))
+        self.chosen = (*self.parameters, *picks)
 
     # ---- the parts, compiled when first needed
     def _pattern(self, evidence: bool) -> Pattern:

@@ -15,10 +15,10 @@ from ...ir.expr import Axis
 from ...ir.node import Field, Node
 from ...ir.program import Kernel, Param
 from ...ir.text import syntax as s
-from ...ir.text.read import statement_classes, value_classes
+from ...ir.text.read import merge_fields, statement_classes, value_classes
 
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
-NAMES = frozenset(("Name", "Role", "Via", "Fn", "Dtype"))
+NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "Dtype"))
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Shape:
 @functools.cache
 def classes() -> dict[str, type[Node]]:
     """The statements that can be written `Op(..)` in a rule: the ops, and the loop statements for captures."""
-    plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Store)
+    plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Merge, loop.Store)
     return {**{cls.__name__: cls for cls in plain}, **statement_classes()}
 
 
@@ -71,6 +71,9 @@ def _if(node: Any) -> Shape:
 
 def _accumulate(node: Any) -> Shape:
     value = node.value
+    merged = merge_fields(node)
+    if merged is not None:
+        return Shape(loop.Merge, {"accs": merged[0], "fn": _name(value, merged[1]), "vals": merged[2]}, node)
     if not isinstance(value, s.Apply) or len(value.items) != 2 or not _alike(value.items[0], node.target):
         raise DplcError("an accumulation reads `acc <- fn(acc, value)`", node.span)
     return Shape(loop.Accumulate, {"acc": node.target, "fn": _name(value, value.fn), "val": value.items[1]}, node)

@@ -13,11 +13,12 @@ from ...ir import compose
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.expr import Var
 from ...ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ...ir.monoids import PARTS
 from ...ir.tensor import Term, dtype
 from ...ir.text import syntax as s
 from ..rw.evaluate import SITE, Expressions, holds
 from ..rw.rule import Rule
-from .term_pattern import OPERATIONS, Patterns, constant_of, definitions
+from .term_pattern import OPERATIONS, Patterns, constant_of, definitions, fold_part
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Writer(Patterns):
         self.scope |= {
             "Term": Term, "Var": Var, "holds": holds, "typed": _typed, "elementwise": compose.elementwise,
             "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.cast,
+            "fold": compose.fold,
         }  # fmt: skip
 
     # ---- the function
@@ -148,12 +150,21 @@ class Writer(Patterns):
             return self.build_apply(node, local)
         raise DplcError(f"rule `{self.rule.name}`: not a value", node.span)
 
+    def build_fold(self, node: s.Apply, local: dict[str, str]) -> str:
+        part, given = fold_part(node), node.items[-1]
+        assert isinstance(given, s.Group)
+        over = ", ".join(self.build(axis, local) for axis in node.items[1:-1])
+        args = ", ".join(self.build(x, local) for x in given.items)
+        return f"fold({self.keep(part) if part in PARTS else local[str(part)]}, ({over},), ({args},))"
+
     def build_apply(self, node: s.Apply, local: dict[str, str]) -> str:
         if node.fn == "Reduce":
             fn, over, x = node.items[0], node.items[1:-1], self.build(node.items[-1], local)
             name = self.keep(fn.text) if isinstance(fn, s.NameOf) and fn.text in FUNCTIONS else self.build(fn, local)
             axes_ = ", ".join(self.build(axis, local) for axis in over)
             return f"reduce({name}, ({axes_},), {x})"
+        if node.fn == "Fold":
+            return self.build_fold(node, local)
         if node.fn == "cast" and len(node.items) == 2 and isinstance(node.items[1], s.NameOf):
             return f"cast({self.build(node.items[0], local)}, {self.keep(node.items[1].text)})"
         items = ", ".join(self.build(item, local) for item in node.items)

@@ -11,12 +11,14 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.functions import FUNCTIONS
-from ...ir.tensor import Case, Const, Elementwise, Index, Mat, Reduce, Remap
+from ...ir.monoids import PARTS
+from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap
 from ...ir.text import syntax as s
+from ...ir.text.tensor_read import part_name
 from ..rw.evaluate import CONSTANTS
 from ..rw.rule import Rule
 
-OPERATIONS = ("Reduce", "Case", "Index", "mat")
+OPERATIONS = ("Reduce", "Fold", "Case", "Index", "mat")
 
 
 def definitions(rule: Rule, block: tuple[s.Syntax, ...]) -> dict[str, s.Syntax]:
@@ -30,6 +32,17 @@ def definitions(rule: Rule, block: tuple[s.Syntax, ...]) -> dict[str, s.Syntax]:
             raise DplcError(f"rule `{rule.name}`: a rule on tensor has statements `name = value`", statement.span)
         found[target.text] = statement.value
     return found
+
+
+def fold_part(node: s.Apply) -> str | None:
+    """What a `Fold` folds: `online.s`, or a variable for it. Raises DplcError for a monoid or a part that is none."""
+    first = node.items[0] if node.items else None
+    if isinstance(first, s.NameOf):
+        return first.text
+    part = part_name(first) if first is not None else None
+    if part is not None and part not in PARTS:
+        raise DplcError(f"there is no `{part}` to fold", node.span, (), did_you_mean(part, PARTS))
+    return part
 
 
 def constant_of(node: s.Syntax) -> Any:
@@ -52,8 +65,8 @@ class Patterns:
         self.lines: list[str] = []
         self.depth = 1
         self.scope: dict[str, Any] = {
-            "Const": Const, "Elementwise": Elementwise, "Reduce": Reduce, "Remap": Remap, "Case": Case, "Index": Index,
-            "Mat": Mat,
+            "Const": Const, "Elementwise": Elementwise, "Reduce": Reduce, "Fold": Fold, "Remap": Remap, "Case": Case,
+            "Index": Index, "Mat": Mat,
         }  # fmt: skip
         self.bound: dict[str, str] = {}
         self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, terms, map, expr
@@ -151,6 +164,8 @@ class Patterns:
             return Mat, None
         if node.fn == "Reduce":
             return self.reduction(node, at, root)
+        if node.fn == "Fold":
+            return self.fold(node, at, root)
         if node.fn == "Case":
             return self.cases(node, at, root)
         if node.fn == "Index":
@@ -189,6 +204,21 @@ class Patterns:
         self.line(f"{inner} = {at}.x")
         self.pattern(node.items[-1], inner)
         return Reduce, fn if fn in FUNCTIONS else None
+
+    def fold(self, node: s.Apply, at: str, root: bool) -> tuple[type | None, str | None]:
+        """`Fold(online.s, ks.., (x, v))`: a variable for the part matches any."""
+        part, given = fold_part(node), node.items[-1] if node.items else None
+        if part is None or not isinstance(given, s.Group) or len(node.items) < 3:
+            raise DplcError(f"rule `{self.rule.name}`: write `Fold(monoid.part, axes.., (operands..))`", node.span)
+        if not root:
+            self.test(f"{at}.__class__ is not Fold")
+        if part in PARTS:
+            self.test(f"{at}.part != {self.keep(part)}")
+        else:
+            self.capture(part, f"{at}.part", "part")
+        self.sequence(node.items[1:-1], f"{at}.over", "axis", node)
+        self.sequence(given.items, f"{at}.args", "term", node)
+        return Fold, None
 
     def cases(self, node: s.Apply, at: str, root: bool) -> tuple[type | None, str | None]:
         if len(node.items) != 3 or not isinstance(node.items[0], s.NameOf):

@@ -22,6 +22,7 @@ from ...ir.tensor import (
     Case,
     Const,
     Elementwise,
+    Fold,
     Index,
     Input,
     Mat,
@@ -299,6 +300,9 @@ class Rewriter:
         if kind is Reduce:
             x = normal[term.x]
             return term if x is term.x else compose.reduce(term.fn, term.over, x)
+        if kind is Fold:
+            args = tuple([normal[arg] for arg in term.args])
+            return term if args == term.args else Fold(term.part, term.over, args)
         if kind is Remap:
             mapping = {axis: self._index(e) for axis, e in term.map}
             return (

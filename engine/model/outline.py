@@ -63,7 +63,11 @@ class Outline:
 
 @dataclass(frozen=True)
 class Price:
-    """What a kernel takes, predicted. score: seconds and a little of every bound; reason: why it has no price."""
+    """What a kernel takes, predicted. score: seconds and a little of every bound; reason: why it has no price.
+
+    form: what schedules tell kernels apart by: contraction, row or flat; folds, contractions, sweeps, whether rows that
+    are folded are stored.
+    """
 
     seconds: float
     score: float
@@ -71,6 +75,7 @@ class Price:
     kind: str
     reason: str = ""
     tile: tuple[tuple[int, int], ...] = ()
+    form: tuple[object, ...] = ()
 
     @property
     def legal(self) -> bool:
@@ -265,7 +270,11 @@ class Pricing:
         for missing, load in self._loads(resident).items():
             repeats = 1 if flat else math.prod(counts[bit] for bit in bits(missing))
             fill += load.fill * repeats
-            issued, fma, special = issued + load.issued * repeats, fma + load.fma * repeats, special + load.special * repeats
+            issued, fma, special = (
+                issued + load.issued * repeats,
+                fma + load.fma * repeats,
+                special + load.special * repeats,
+            )
             tensor, products = tensor + load.tensor * repeats, products + load.products * repeats
         stored = self.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
         dram = stored + self._from_memory(tile, resident, min(blocks, self.target.multiprocessors))
@@ -281,7 +290,11 @@ class Pricing:
         more = self.target.launch_seconds + 2 * self.target.memory_latency_seconds if split > 1 else 0.0
         kind = "contraction" if self.products else "row" if self.folded else "flat"
         score = told.seconds + more + SLACK * sum(told.bounds.values())
-        return Price(told.seconds + more, score, dram, kind, "", tuple(sorted(tile.items())))
+        return Price(told.seconds + more, score, dram, kind, "", tuple(sorted(tile.items())), self._form(kind))
+
+    def _form(self, kind: str) -> tuple[object, ...]:
+        rows = any(self.steps[n].axes & self.folded for n in self.outline.stores)
+        return kind, len(self.folds), len(self.products), self.sweeps, rows
 
     def _from_memory(self, tile: dict[int, int], resident: bool, running: int) -> float:
         """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""

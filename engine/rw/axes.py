@@ -54,6 +54,10 @@ def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
     if isinstance(node, s.Apply) and node.fn == "Reduce" and len(node.items) > 1:
         folded = {name.text for item in node.items[1:-1] for name in names(item)}
         return {name: place for name, place in _axes(node.items[-1], made).items() if name not in folded}
+    if isinstance(node, s.Apply) and node.fn == "Fold" and len(node.items) > 1:
+        folded = {name.text for item in node.items[1:-1] for name in names(item)}
+        found = {name: place for item in node.items[-1].items for name, place in _axes(item, made).items()}  # type: ignore[attr-defined]
+        return {name: place for name, place in found.items() if name not in folded}
     if isinstance(node, s.Apply) and node.fn == "Index":
         return {name.text: name for name in names(node.items)}
     if isinstance(node, s.Choice):

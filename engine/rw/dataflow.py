@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...ir import schemas
 from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
+from ...ir.monoids import PARTS
 from ...ir.text import syntax as s
+from ...ir.text.tensor_read import part_name
 from .evaluate import CONSTANTS
 from .facts import facts_of
 from .positions import Positions, Report, is_variable, named
@@ -13,7 +15,7 @@ from .sorts import ANY, AXES, AXIS, BOOL, EXPR, INDEX, LIST, NAME, TERM, Sort
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 VALUE = "a value"  # what a function of values is given
-PRIMITIVES = ("Reduce", "Index", "Case", "cast", "mat")
+PRIMITIVES = ("Reduce", "Fold", "Index", "Case", "cast", "mat")
 # Kinds of ATen arguments that have a sort of their own; everything else may be several things.
 _KINDS = {
     "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "dtype": Sort("dtype"),
@@ -78,6 +80,8 @@ class DataflowPositions(Positions):
     def _call(self, node: s.Apply) -> None:
         if node.fn == "Reduce":
             self._reduce(node)
+        elif node.fn == "Fold" and len(node.items) > 2 and isinstance(node.items[-1], s.Group):
+            self._fold(node, node.items[-1])
         elif node.fn == "Index" and len(node.items) == 1:
             self._indexing(node.items[0], "the index")
         elif node.fn == "Case" and len(node.items) == 3:
@@ -119,6 +123,20 @@ class DataflowPositions(Positions):
         self.add(first, Sort("fn"), "the function of `Reduce`")
         self._bracket(tuple(over))
         self._term(value)
+
+    def _fold(self, node: s.Apply, given: s.Group) -> None:
+        first = node.items[0]
+        part = part_name(first)
+        if part is None:
+            self.add(first, Sort("fn"), "the part of `Fold`")
+        elif part not in PARTS:
+            self.report(f"there is no `{part}` to fold", first.span, (), did_you_mean(part, PARTS))
+        self._bracket(node.items[1:-1])
+        for item in given.items:
+            if isinstance(item, s.Run):
+                self.add(item.base, ANY, "a run of values")
+            else:
+                self._term(item)
 
     # ---- axes
     def _bracket(self, items: tuple[s.Syntax, ...]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.functions import FUNCTIONS
+from ...ir.monoids import NAMES as MONOIDS
 from ...ir.node import Node
 from ...ir.text import syntax as s
 from .facts import Fact, facts_of
@@ -28,7 +29,7 @@ CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": 
 ROLES = frozenset(("BLOCK", "THREAD", "REG", "VEC", "serial", "reduce", "free"))
 VIAS = frozenset(("SYNC", "ASYNC", "TMA"))
 DTYPES = frozenset(("f32", "f16", "bf16", "i32", "i64", "b8", "f64"))
-RESERVED = ROLES | VIAS | DTYPES | frozenset(FUNCTIONS)
+RESERVED = ROLES | VIAS | DTYPES | frozenset(FUNCTIONS) | frozenset(MONOIDS)
 
 
 class Undecided(Exception):

@@ -14,7 +14,7 @@ from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.node import Field
 from ...ir.text import syntax as s
-from ...ir.text.read import statement_classes, value_classes
+from ...ir.text.read import merge_fields, statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
 from .sorts import ANY, BOOL, CONTEXT, EXPR, LIST, NAME, RUN, SPLICE, Sort, field_sort, owners
 
@@ -155,14 +155,25 @@ class Positions:
         self.block(node.body)
 
     def _accumulateinto(self, node: s.AccumulateInto) -> None:
-        self.add(node.target, NAME, "an accumulator", makes=True)
         value = node.value
+        if isinstance(node.target, s.Group):
+            self._merge(node, node.target)
+            return
+        self.add(node.target, NAME, "an accumulator", makes=True)
         if not isinstance(value, s.Apply) or len(value.items) != 2:
             self.report("an accumulation reads `acc <- fn(acc, value)`", node.span)
             return
         self.add(named(value.fn, value), Sort("fn"), "a function")
         self.add(value.items[0], NAME, "an accumulator")
         self.add(value.items[1], EXPR, "an accumulated value")
+
+    def _merge(self, node: s.AccumulateInto, target: s.Group) -> None:
+        fields = merge_fields(node)
+        assert fields is not None
+        for item in target.items:
+            self.add(item, NAME, "an accumulator", makes=True)
+        self.add(named(fields[1], node.value), Sort("monoid"), "a monoid")
+        self._list(fields[2], EXPR, "an operand")
 
     def _assign(self, node: s.Assign) -> None:
         if isinstance(node.target, s.Subscript):

@@ -1,41 +1,46 @@
-"""A slower evaluator for what may win: the others are left with what the model says of them."""
+"""The model with the registers that the assembler gives, for candidates that may win."""
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass, field
 
-from .evidence import AssembledModel
+from ...codegen.build import BuildError, assemble, device_text
 from .predicting import Model
-from .protocol import Basis, Evaluator, Score
-from .space import Candidate
+from .protocol import Basis, Score
+from .space import Candidate, Start
 
 MARGIN = 1.1  # a candidate may win if the model gives it at most so many times the best
 
 
 @dataclass
-class Promising:
-    """An evaluator that may be asked from several threads: assemblers work while Python goes on.
+class Assembled:
+    """An evaluator that may be asked from several threads: NVRTC works while Python goes on.
 
-    exact: what is asked about candidates that may win, by default the model on assembled kernels.
+    What spills is refused: the model does not know what that costs. best: of each program so far.
     """
 
-    exact: Evaluator = field(default_factory=AssembledModel)
-    best: float | None = None
+    basis: Basis = "predicted"
+    best: dict[Start, float] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    @property
-    def basis(self) -> Basis:
-        return self.exact.basis
 
     def __call__(self, candidate: Candidate) -> Score:
         with self._turn:
             first = Model()(candidate)
-            if first.seconds is None or (self.best is not None and first.seconds > MARGIN * self.best):
+            if first.seconds is None or first.seconds > MARGIN * self.best.get(candidate.start, math.inf):
                 return first
-            _ = candidate.cuda  # made here: printing and rewriting are not for several threads
-        score = self.exact(candidate)
+            texts = candidate.cuda
+        try:
+            found = assemble(device_text(list(texts)), candidate.target.arch).kernels
+        except BuildError as error:
+            return Score(None, self.basis, "failed", error.what)
+        used = [found[text.name] for text in texts]
+        spilled = sum(one.spill_stores + one.spill_loads for one in used)
+        if spilled:
+            return Score(None, self.basis, "refused", f"{spilled} bytes of registers spilled")
         with self._turn:
-            if score.seconds is not None and (self.best is None or score.seconds < self.best):
-                self.best = score.seconds
+            score = Model(tuple(one.registers for one in used))(candidate)
+            if score.seconds is not None:
+                self.best[candidate.start] = min(score.seconds, self.best.get(candidate.start, math.inf))
         return score

@@ -100,7 +100,7 @@ def _changed(space: Space, state: State, fire: Fire, dice: random.Random) -> Fir
     count = 2 if len(open_) > 1 and dice.random() < TWO_PARAMETERS else 1
     values = dict(fire.values)
     for name in dice.sample(open_, count):
-        values[name] = _near(space, domains[name], values[name], dice)
+        values[name] = _near(space, domains[name], values.get(name), dice)
     return Fire(fire.rule, fire.where, tuple(values.items()))
 
 

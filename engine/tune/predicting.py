@@ -14,8 +14,9 @@ from .space import Candidate
 
 @dataclass(frozen=True)
 class Model:
-    """The evaluator that needs no tools."""
+    """The evaluator that needs no GPU. registers: of a thread, by kernel, where an assembler said so."""
 
+    registers: tuple[int, ...] | None = None
     basis: Basis = "predicted"
 
     def __call__(self, candidate: Candidate) -> Score:
@@ -23,10 +24,9 @@ class Model:
             kernels = candidate.kernels
         except DplcError as error:
             return Score(None, self.basis, "refused", error.what)
-        seconds, bounds = 0.0, []
-        for number, kernel in enumerate(kernels):
-            registers = predicted_registers(candidate.tile, number, candidate.target)
-            prediction = predict(census(kernel, registers), candidate.target)
-            seconds += prediction.seconds
-            bounds.append(prediction.binding)
-        return Score(seconds, self.basis, "ok", ", ".join(bounds) + "; registers predicted")
+        numbers = range(len(kernels))
+        known = self.registers or [predicted_registers(candidate.tile, n, candidate.target) for n in numbers]
+        found = [predict(census(k, n), candidate.target) for k, n in zip(kernels, known, strict=True)]
+        about = f"registers {'assembled' if self.registers else 'predicted'}"
+        bounds = ", ".join(prediction.binding for prediction in found)
+        return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", f"{bounds}; {about}")

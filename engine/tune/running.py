@@ -64,6 +64,11 @@ class Run:
         return self.leaders[0] if self.leaders else None
 
     @property
+    def yardstick(self) -> float | None:
+        """What rewards compare with: the default, or where that cannot be launched the first that can."""
+        return self.default.seconds or (self.curve[0][2] if self.curve else None)
+
+    @property
     def gain(self) -> float:
         """Default over best, in time; 1 where nothing is known."""
         known = self.best is not None and self.default.seconds is not None
@@ -159,7 +164,7 @@ class Runner:
             self._attempts.append(Attempt(candidate.schedule, key, score, name, seed, run.tries))
             if score.seconds is not None:
                 self._lead(run, score.seconds, candidate)
-        tried = Tried(proposal, score, reward(score, run.default.seconds))
+        tried = Tried(proposal, score, reward(score, run.yardstick))
         run.search.observe(tried)
         self._hand_on(REPORTED)
         self.heard(run, tried)

@@ -32,16 +32,23 @@ def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
 
 
 def written(value: Any, numbers: Numbers) -> Any:
-    """A value of a parameter as JSON: numbers, texts, lists. A record is written as its first field."""
+    """A value of a parameter as JSON: numbers, texts, lists. A record is written as the first name among its fields."""
     if isinstance(value, Var):
-        return numbers.get(value.name, value.name)
+        return _plain_name(value.name, numbers)
     if isinstance(value, Node):
         return print_value(value)
     if hasattr(value, "_fields"):
-        return written(value[0], numbers)
+        names = (field for field in value if isinstance(field, Var))
+        return written(next(names, value[0]), numbers)
     if isinstance(value, set | frozenset):
         return sorted((written(item, numbers) for item in value), key=str)
     return [written(item, numbers) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _plain_name(name: str, numbers: Numbers) -> str:
+    """`#0` for the first parameter, `#0_smem` for what is named after it."""
+    base, _, suffix = name.rpartition("_")
+    return numbers.get(name) or (f"{numbers[base]}_{suffix}" if base in numbers else name)
 
 
 def decision(step: PassStep, choice: Choice, numbers: Numbers) -> Decision:

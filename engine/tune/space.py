@@ -255,7 +255,8 @@ class Space:
         wanted = dict(fire.values)
         while found is not None and found.open is not None:
             values = out[found.open.name] = self.plain_values(found)
-            place = values.index(wanted[found.open.name]) if wanted[found.open.name] in values else 0
+            own = wanted.get(found.open.name)
+            place = values.index(own) if own in values else 0
             found = found.choose(found.open.values[place])
         return out
 

@@ -10,7 +10,10 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
+from ...ir.diagnostic import DplcError, UsageError
+from ...ir.program import Kernel
 from ...ir.text.read import read_program
+from ..suite.assembling import assembler
 from ..toolchain import read_settings, toolchain
 from .assembling import Assembled
 from .job import Job
@@ -51,6 +54,8 @@ def tune_job(job: Job) -> Told:
         tools = toolchain(tools.rules, read_settings(job.settings, tools.rules))
     machine = find_target(job.target)
     _, (kernel,) = read_program(job.kernel)
+    if not isinstance(kernel, Kernel):
+        raise UsageError("a job is a kernel of Loop IR")
     kept = Kept()
     store: TuningStore = kept if job.db is None else open_store(Path(job.db), tools.rules)
     try:
@@ -87,6 +92,8 @@ def evaluator_for(machine: Target, given: dict[str, Any]) -> Iterator[Evaluator]
     """A GPU of this kind if there is one and nobody wants predictions, else the model."""
     found = None if given.get("predict") or given.get("assemble") else measuring(machine)
     if found is None:
+        if given.get("assemble") and not assembler():
+            raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
         yield Assembled() if given.get("assemble") else Model()
         return
     with found as evaluator:

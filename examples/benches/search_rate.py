@@ -2,7 +2,8 @@
 
     python -m dplc.examples.benches.search_rate [--tries 400] [--assemble] [--memory 10000]
 
-Candidates are different programs of a matmul 128x512x256, limits and model included; a second is one of CPU time. `--assemble` builds those that may win with NVRTC in two threads; `--memory` prints the resident memory on the way.
+Candidates are different programs of a matmul 128x512x256, limits and model included; a second is one of CPU time.
+`--assemble` builds those that may win with NVRTC in two threads; `--memory` prints the resident memory on the way.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from dplc.codegen.target import target
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
 from dplc.engine.front.text import capture_text
 from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.assembling import Promising
+from dplc.engine.tune.assembling import Assembled
 from dplc.engine.tune.predicting import Model
-from dplc.engine.tune.running import Budget, Run, Runner
+from dplc.engine.tune.running import DEFAULT_SEARCH, Budget, Run, Runner
 from dplc.engine.tune.search import Tried
 from dplc.engine.tune.space import Space, Start
 
@@ -37,7 +38,7 @@ def space() -> Space:
 
 def rate(search: str, tries: int, assemble: bool) -> str:
     """A line about one search."""
-    found, evaluator = space(), Promising() if assemble else Model()
+    found, evaluator = space(), Assembled() if assemble else Model()
     begun, wall = time.process_time(), time.perf_counter()
     with ThreadPoolExecutor(2) as pool:
         threads = {"pool": pool, "ahead": 2} if assemble else {}
@@ -50,13 +51,13 @@ def rate(search: str, tries: int, assemble: bool) -> str:
 
 
 def memory(tries: int) -> None:
-    """Resident memory while a hill climber goes on."""
+    """Resident memory while the default search goes on."""
 
     def heard(run: Run, tried: Tried) -> None:
         if run.tries % max(tries // 10, 1) == 0:
             print(f"{run.tries:6} tries: {resident():.0f} MB, {run.programs} programs", flush=True)
 
-    Runner(space(), Model(), "mcts", 0, Budget(tries=tries), heard).run()
+    Runner(space(), Model(), DEFAULT_SEARCH, 0, Budget(tries=tries), heard).run()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak {peak:.0f} MB")
 

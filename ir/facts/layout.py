@@ -37,8 +37,13 @@ def params(kernel: Kernel) -> dict[str, Param]:
 
 @memoised
 def stages(kernel: Kernel) -> dict[str, Stage]:
-    """The shared slabs of a kernel by name. All Stages of one slab agree on its layout (a verifier checks it)."""
-    return {stage.dst: stage for stage in summary(kernel.body).stages}
+    """The shared slabs of a kernel by name, those for computed values too.
+
+    All Stages of one slab agree on its layout (a verifier checks it).
+    """
+    found = summary(kernel.body)
+    slabs: tuple[Any, ...] = (*found.stages, *found.slabs)
+    return {slab.dst: slab for slab in slabs}
 
 
 def item_bytes(kernel: Kernel, stage: Stage) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..expr import free_names
-from ..loop import Accumulate
+from ..loop import Accumulate, Carry, Merge, Scale
+from ..monoids import monoid
 from ..node import memoised
 from ..program import Block, Kernel
 from ..tile import Combine
@@ -23,7 +24,11 @@ def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[Start, ...]]:
     """For each block, the accumulators that start on entry to it."""
     mentions: dict[str, list[Path]] = {}
     functions: dict[str, str] = {}
-    _collect(kernel.body, (), mentions, functions)
+    tuples: list[tuple[str, ...]] = []
+    _collect(kernel.body, (), mentions, functions, tuples)
+    for accs in tuples:  # the parts of a tuple start together: one of them may not be read at all
+        together = [path for acc in accs for path in mentions[acc]]
+        mentions.update((acc, together) for acc in accs)
     scopes: dict[Path, tuple[Start, ...]] = {}
     for acc, fn in functions.items():
         path = _common(mentions[acc])
@@ -31,17 +36,29 @@ def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[Start, ...]]:
     return scopes
 
 
-def _collect(block: Block, path: Path, mentions: dict[str, list[Path]], functions: dict[str, str]) -> None:
+def _collect(
+    block: Block,
+    path: Path,
+    mentions: dict[str, list[Path]],
+    functions: dict[str, str],
+    tuples: list[tuple[str, ...]],
+) -> None:
     for position, stmt in enumerate(block):
         names = set(free_names(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body")))
         if isinstance(stmt, Accumulate):
             functions[stmt.acc] = stmt.fn
-        if isinstance(stmt, Accumulate | Combine):
+        if isinstance(stmt, Merge):
+            functions.update(
+                (acc, f"{stmt.fn}.{part}") for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=True)
+            )
+            names.update(stmt.accs)
+            tuples.append(stmt.accs)
+        if isinstance(stmt, Accumulate | Combine | Scale | Carry):
             names.add(stmt.acc)
         for name in names:
             mentions.setdefault(name, []).append(path)
         if hasattr(stmt, "body"):
-            _collect(stmt.body, (*path, position), mentions, functions)
+            _collect(stmt.body, (*path, position), mentions, functions, tuples)
 
 
 def _common(paths: list[Path]) -> Path:

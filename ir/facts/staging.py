@@ -12,7 +12,7 @@ from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
 from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import interval
-from ..tile import Combine, Stage
+from ..tile import Combine, Slab, Stage
 from .layout import (
     CHUNK,
     WORD,
@@ -135,13 +135,16 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     axes = tile.axes if tile else ()
     lanes, ranges = lane_values(axes), ranges_of(kernel)
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
-    found, item = [], item_bytes(kernel, stage)
+    found, item, below = [], item_bytes(kernel, stage), summary(body)
     wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
-    for load in dict.fromkeys(load for load in summary(body).loads if load.buf == stage.dst):
-        row, column = row_and_column(kernel, stage, cell_of(stage, load.idx))
+    every: tuple[Any, ...] = (*below.loads, *below.stores)
+    for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
+        row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
         width = max(1, run * item // WORD)
         found.append(Request(width, at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges), item))
+    if isinstance(stage, Slab):
+        return tuple(found)
     width, _, rows, threads = copy_shape(kernel, stage)
     if width * item == CHUNK:
         count, thread = lanes_of(kernel, stage), np.arange(min(WARP, threads))

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ..expr import Var, free_names
-from ..loop import Accumulate, For, If, Let, Load, Store
+from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import Node, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, Stage, Sync, Tile, Wait
+from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
 
 COLLECTIVE = (Stage, Sync, Wait, Combine)  # every thread of the block takes part: never under a divergent guard
 
@@ -29,10 +29,13 @@ class Summary(NamedTuple):
     stages: tuple[Stage, ...] = ()
     lets: tuple[Let, ...] = ()
     guards: tuple[If, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    scales: tuple[Scale, ...] = ()
+    slabs: tuple[Slab, ...] = ()
     barriers: int = 0
 
 
-_PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7}
+_PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9, Slab: 10}
 
 
 def summary(block: Block) -> Summary:
@@ -45,14 +48,14 @@ def _join(parts: list[Summary]) -> Summary:
         return parts[0]
     if not parts:
         return Summary()
-    lists: Any = [tuple(chain.from_iterable(column)) for column in zip(*(part[:8] for part in parts), strict=True)]
+    lists: Any = [tuple(chain.from_iterable(column)) for column in zip(*(part[:-1] for part in parts), strict=True)]
     return Summary._make([*lists, sum(part.barriers for part in parts)])
 
 
 @memoised
 def _summary(stmt: Stmt) -> Summary:
     parts = [_summary(inner) for inner in getattr(stmt, "body", ())]
-    own: list[Any] = [()] * 8 + [int(isinstance(stmt, COLLECTIVE))]
+    own: list[Any] = [()] * 11 + [int(isinstance(stmt, COLLECTIVE))]
     place = _PLACE.get(type(stmt))
     if place is not None:
         own[place] = (stmt,)
@@ -132,8 +135,10 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
         found[stmt.dst] = free_names(stmt.val)
     elif isinstance(stmt, Load):
         found[stmt.dst] = free_names(stmt.idx) | free_names(stmt.when)
-    elif isinstance(stmt, Accumulate):
+    elif isinstance(stmt, Accumulate | Scale):
         found[stmt.acc] = free_names(stmt.val)
+    elif isinstance(stmt, Merge):
+        found.update((acc, free_names(stmt.vals) | set(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, For):
         found[stmt.var] = free_names(stmt.start) | free_names(stmt.stop)
     for inner in getattr(stmt, "body", ()):
@@ -164,6 +169,7 @@ def variation(value: Any, block: Block) -> frozenset[str]:
     found = summary(block)
     loops = {loop.var for loop in found.loops}
     folded = {stmt.acc: set(loops) for stmt in found.sums}
+    folded.update((acc, set(loops)) for stmt in found.merges for acc in stmt.accs)
     for combine in found.combines:
         folded.setdefault(combine.acc, set()).update(free_names(combine.over))
     memo: dict[str, frozenset[str]] = {}
@@ -216,6 +222,8 @@ def team_loops(block: Block) -> tuple[For, ...]:
     if any(loop.start != 0 or loop.step != 1 or loop.stop.__class__ is not int for loop in loops):
         return ()
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
+        return ()
+    if summary(block).merges:
         return ()
     sums = [name.acc for loop in loops if loop.role == "reduce" for name in accumulators(loop.body)]
     names = [loop.var for loop in summary(block).loops]

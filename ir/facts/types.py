@@ -7,10 +7,10 @@ from typing import Any
 
 from ..expr import Binary, Call, Not, Var
 from ..functions import opmath, promote, result_dtype
-from ..loop import Accumulate, For, Let, Load
+from ..loop import Accumulate, For, Let, Load, Merge
 from ..node import memoised, nodes
 from ..program import Block, Kernel, Param
-from ..tile import Stage, Tile
+from ..tile import Slab, Stage, Tile
 
 INDEX = "i64"
 
@@ -26,8 +26,9 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
     buffers = {param.name: param.dtype for param in params}
     for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]
+    buffers.update((slab.dst, "f32") for slab in nodes(block, Slab))
     known: dict[str, str] = {}
-    for stmt in nodes(block, Tile, For, Load, Let, Accumulate):
+    for stmt in nodes(block, Tile, For, Load, Let, Accumulate, Merge):
         if isinstance(stmt, Tile):
             known.update((axis.name, INDEX) for axis in stmt.axes)
         elif isinstance(stmt, For):
@@ -38,6 +39,8 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
             known[stmt.dst] = expr_dtype(stmt.val, known)
         elif isinstance(stmt, Accumulate):
             known[stmt.acc] = opmath(expr_dtype(stmt.val, known))
+        elif isinstance(stmt, Merge):
+            known.update((acc, "f32") for acc in stmt.accs)
     return known
 
 

@@ -68,6 +68,11 @@ class BlockMemory:
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
         self.copy(stmt, slab, Cells(words, threads), self.source(stmt, origin, cells), group)
 
+    def declare(self, stmt: Any) -> None:
+        """Shared memory for computed values: the first thread to come makes it."""
+        if stmt.dst not in self.slabs:
+            self.slabs[stmt.dst] = Slab(self.blocks, stmt, np.float64)
+
     def copy(self, stmt: Stage, slab: Slab, cells: Cells, values: Any, group: Group) -> None:
         slab.check_free(cells, self.epoch)
         if stmt.via == "SYNC":
@@ -175,8 +180,8 @@ class BlockMemory:
         value = np.asarray(evaluate(stmt.val, group.env))
         shape = np.broadcast_shapes(word.shape, value.shape)
         chosen = np.broadcast_to(True if mask is None else mask, shape)
-        parts = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
-        slab.store(*parts, self.epoch)
+        block, word, thread, value = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
+        slab.store(block, word, thread, value, self.epoch)
 
     def store(self, stmt: Store, group: Group, mask: Any) -> None:
         if stmt.buf not in self.memory:

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..facts.scopes import Path, accumulator_scopes
 from ..facts.types import value_dtypes
-from ..loop import Accumulate, For, If, Let, Load, Store
+from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
+from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print import print_statement
 from .scalar import (
@@ -28,6 +29,7 @@ from .scalar import (
     memory_of,
     start_value,
 )
+from .tuples import combined, lifted, reduced
 
 LARGEST = 1 << 21  # elements of one array; longer reductions run step by step
 
@@ -98,10 +100,16 @@ class _Nest:
             self.env[stmt.dst] = evaluate(stmt.val, self.env)
         elif isinstance(stmt, Accumulate):
             self.accumulate(stmt, mask)
+        elif isinstance(stmt, Merge):
+            self.merge(stmt, mask)
+        elif isinstance(stmt, Scale):
+            factor = evaluate(stmt.val, self.env) if mask is None else np.where(mask, evaluate(stmt.val, self.env), 1)
+            self.env[stmt.acc] = self.env[stmt.acc] * factor
         elif isinstance(stmt, Store):
             self.store(stmt, mask)
         else:
-            raise ScheduleError(f"not a statement of Loop IR: {type(stmt).__name__}")
+            if not isinstance(stmt, Carry):
+                raise ScheduleError(f"not a statement of Loop IR: {type(stmt).__name__}")
 
     def loop(self, stmt: For, path: Path, mask: Any) -> None:
         start, stop, step = (evaluate(e, self.env) for e in (stmt.start, stmt.stop, stmt.step))
@@ -133,6 +141,24 @@ class _Nest:
             for _ in range(added):
                 value = fold(stmt.fn).reduce(value, axis=0)
         self.env[stmt.acc] = fold(stmt.fn)(self.env[stmt.acc], value)
+
+    def merge(self, stmt: Merge, mask: Any) -> None:
+        known, depth = monoid(stmt.fn), self.depths[stmt.accs[0]]
+        added = len(self.shape) - depth
+        parts = lifted(known, [np.asarray(evaluate(e, self.env), float) for e in stmt.vals])
+        if mask is not None:
+            parts = tuple(np.where(mask, part, start) for part, start in zip(parts, known.identity, strict=True))
+        if added:
+            wide = [np.asarray(part) for part in parts]
+            inner = [part.shape[max(part.ndim - depth, 0) :] for part in wide]
+            parts = tuple(
+                np.broadcast_to(part, (*self.shape[:added], *(1,) * (depth - len(own)), *own))
+                for part, own in zip(wide, inner, strict=True)
+            )
+            for _ in range(added):
+                parts = reduced(known, parts)
+        have = tuple(self.env[acc] for acc in stmt.accs)
+        self.env.update(zip(stmt.accs, combined(known, have, parts), strict=True))
 
     def load(self, stmt: Load, mask: Any) -> Any:
         array = self.memory[stmt.buf]

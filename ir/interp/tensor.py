@@ -6,6 +6,7 @@ passes it on, and an output that holds any is an error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,10 +15,12 @@ import numpy as np
 from ..diagnostic import DplcError
 from ..expr import Axis, Binary, Not, Sum
 from ..functions import CAST, FUNCTIONS, LOGICAL
+from ..monoids import of_part
 from ..tensor import (
     Case,
     Const,
     Elementwise,
+    Fold,
     Index,
     Input,
     Reduce,
@@ -28,6 +31,7 @@ from ..tensor import (
     dtype,
     postorder,
 )
+from .tuples import fold_tuples
 
 Array = np.ndarray[Any, Any]
 
@@ -102,6 +106,8 @@ class _Meaning:
             return self._elementwise(term)
         if kind is Reduce:
             return self._contraction(term) or self._reduce(term)
+        if kind is Fold:
+            return self._fold(term)
         if kind is Remap:
             return self._remap(term)
         return self._case(term) if kind is Case else self.values[term.x]
@@ -152,6 +158,23 @@ class _Meaning:
         to = numpy_dtype(dtype(term))
         folded = np.asarray(_FOLDS[term.fn](data, axis=swept)).astype(to, copy=False)
         return Value(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
+
+    def _fold(self, term: Fold) -> Value:
+        """A part of a tuple reduction: its operands with what is folded in front, lifted and combined."""
+        monoid, part = of_part(term.part)
+        kept = axes(term)
+        order, read = (*kept, *term.over), monoid.reads(part)
+        count = math.prod(a.extent for a in term.over)
+        lanes, bad = [], []
+        for name, x in zip(monoid.operands, term.args, strict=True):
+            value = self.operand(x, order) if name in read else Value(np.zeros(()))
+            bad.append(value.bad)
+            flat = _full(value.data, order).reshape(*(a.extent for a in kept), count)
+            lanes.append(np.moveaxis(flat, -1, 0))
+        folded = fold_tuples(monoid, lanes, count)[monoid.parts.index(part)]
+        outside, swept = _any(*bad), tuple(range(len(kept), len(order)))
+        poison = None if outside is None else np.asarray(np.any(_full(outside, order), axis=swept))
+        return Value(_full(np.asarray(folded), kept), poison)
 
     def _case(self, term: Case) -> Value:
         order = axes(term)

@@ -20,13 +20,15 @@ from ..facts.layout import tile_of
 from ..facts.scopes import Path, accumulator_scopes
 from ..facts.structure import summary
 from ..facts.types import value_dtypes
-from ..loop import Accumulate, For, If, Let, Load, Store
+from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
+from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print import print_statement
-from ..tile import Combine, Stage, Sync, Tile, Wait
+from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, Group, both, nothing
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, start_value
+from .tuples import combined, lifted
 
 BATCH = 1 << 18  # lanes that run at once
 
@@ -231,9 +233,19 @@ class _Blocks(BlockMemory):
             elif isinstance(stmt, Accumulate):
                 new = fold(stmt.fn)(env[stmt.acc], evaluate(stmt.val, env))
                 env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])
+            elif isinstance(stmt, Merge):
+                known, have = monoid(stmt.fn), tuple(env[acc] for acc in stmt.accs)
+                made = combined(known, have, lifted(known, [evaluate(e, env) for e in stmt.vals]))
+                made = made if mask is None else tuple(np.where(mask, *pair) for pair in zip(made, have, strict=True))
+                env.update(zip(stmt.accs, made, strict=True))
+            elif isinstance(stmt, Scale):
+                new = env[stmt.acc] * evaluate(stmt.val, env)
+                env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])
             elif isinstance(stmt, Store):
                 self.store(stmt, group, mask)
-            else:
+            elif isinstance(stmt, Slab):
+                self.declare(stmt)
+            elif not isinstance(stmt, Carry):
                 raise ScheduleError(f"{type(stmt).__name__} is no statement of Tile IR")
         except ScheduleError as error:
             raise _at(stmt, error) from None

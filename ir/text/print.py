@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import expr as e
 from ..kernel import Element
-from ..loop import Accumulate, For, If, Let, Load, Store
+from ..loop import Accumulate, For, If, Let, Load, Merge, Store
 from ..node import Expr, Node
 from ..program import Kernel, Param, TensorType
 from ..tensor import TensorGraph
@@ -154,6 +154,9 @@ def print_statement(stmt: Any, depth: int = 0) -> str:
         return f"{lead}{stmt.dst} = {print_value(stmt.val)}"
     elif kind is Accumulate:
         return f"{lead}{stmt.acc} <- {stmt.fn}({stmt.acc}, {print_value(stmt.val)})"
+    elif kind is Merge:
+        accs = f"({', '.join(stmt.accs)})"
+        return f"{lead}{accs} <- {stmt.fn}({accs}, ({', '.join(map(print_value, stmt.vals))}))"
     elif kind is Store:
         return f"{lead}{stmt.buf}[{index}] = {print_value(stmt.val)}"
     else:

@@ -10,6 +10,7 @@ from .. import loop, tile
 from ..diagnostic import DplcError, Source, did_you_mean
 from ..functions import DTYPES, FUNCTIONS
 from ..kernel import Element
+from ..monoids import NAMES as MONOIDS
 from ..node import Field, Node, walk
 from ..program import Kernel, Param, Stmt
 from . import syntax as s
@@ -17,7 +18,13 @@ from .parse import parse
 
 ROLES = ("BLOCK", "THREAD", "REG", "VEC", "serial", "reduce", "free")
 VIAS = ("SYNC", "ASYNC", "TMA")
-CLOSED: dict[str, tuple[str, ...]] = {"Role": ROLES, "Via": VIAS, "Fn": tuple(FUNCTIONS), "Dtype": tuple(DTYPES)}
+CLOSED: dict[str, tuple[str, ...]] = {
+    "Role": ROLES,
+    "Via": VIAS,
+    "Fn": tuple(FUNCTIONS),
+    "MonoidName": MONOIDS,
+    "Dtype": tuple(DTYPES),
+}
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 
@@ -26,7 +33,7 @@ def statement_classes() -> dict[str, type[Stmt]]:
     """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
     from .. import kernel
 
-    own = (tile.Tile, tile.Stage, tile.Sync, tile.Wait, tile.Combine)
+    own = (tile.Tile, tile.Stage, tile.Sync, tile.Wait, tile.Combine, tile.Slab, loop.Scale, loop.Carry)
     return {cls.__name__: cls for cls in (*own, *getattr(kernel, "STATEMENTS", ()))}
 
 
@@ -109,13 +116,29 @@ def _read_for(stmt: s.ForLoop) -> loop.For:
     return loop.For(stmt.var, read_expr(stmt.start), read_expr(stmt.stop), read_block(stmt.body), role, step, unroll)
 
 
-def _read_accumulate(stmt: s.AccumulateInto) -> loop.Accumulate:
+def _read_accumulate(stmt: s.AccumulateInto) -> loop.Accumulate | loop.Merge:
     target, value = stmt.target, stmt.value
+    merged = merge_fields(stmt)
+    if merged is not None:
+        _check_closed("MonoidName", merged[1], value)
+        return loop.Merge(tuple(map(_name, merged[0])), merged[1], tuple(map(read_expr, merged[2])))
     form = isinstance(target, s.NameOf) and isinstance(value, s.Apply) and len(value.items) == 2
     if not form or not isinstance(value.items[0], s.NameOf) or value.items[0].text != target.text:  # type: ignore[attr-defined]
         raise DplcError("an accumulation reads `acc <- fn(acc, value)`", stmt.span)
     _check_closed("Fn", value.fn, value)  # type: ignore[attr-defined]
     return loop.Accumulate(target.text, value.fn, read_expr(value.items[1]))  # type: ignore[attr-defined]
+
+
+def merge_fields(stmt: s.AccumulateInto) -> tuple[tuple[s.Syntax, ...], str, tuple[s.Syntax, ...]] | None:
+    """The accumulators, the monoid and the operands of `(m, s) <- online((m, s), (x, v))`; None if it has no tuples."""
+    target, value = stmt.target, stmt.value
+    if not isinstance(target, s.Group):
+        return None
+    same, given = value.items if isinstance(value, s.Apply) and len(value.items) == 2 else (None, None)
+    names = [_name(item) for item in target.items]
+    if not isinstance(same, s.Group) or not isinstance(given, s.Group) or [_name(item) for item in same.items] != names:
+        raise DplcError("a tuple accumulates as `(m, s) <- monoid((m, s), (x, v))`", stmt.span)
+    return target.items, value.fn, given.items  # type: ignore[attr-defined]
 
 
 def _read_assign(stmt: s.Assign) -> Stmt:
@@ -280,6 +303,7 @@ def dangling(kernel: Kernel) -> tuple[str, ...]:
     bound |= {x.dst for x in walk(kernel) if hasattr(x, "dst")} | {
         x.acc for x in walk(kernel) if isinstance(x, loop.Accumulate)
     }
+    bound |= {acc for x in walk(kernel) if isinstance(x, loop.Merge) for acc in x.accs}
     used = {x.name for x in walk(kernel.body) if isinstance(x, e.Var)}
-    labels = {a.name for x in walk(kernel) if isinstance(x, tile.Stage) for a in x.slab}
+    labels = {a.name for x in walk(kernel) if isinstance(x, tile.Stage | tile.Slab) for a in x.slab}
     return tuple(sorted(used - bound - labels))

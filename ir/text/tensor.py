@@ -17,6 +17,7 @@ from ..tensor import (
     Case,
     Const,
     Elementwise,
+    Fold,
     Index,
     Input,
     Mat,
@@ -31,7 +32,7 @@ from ..tensor import (
 from .print import print_expr, print_number
 from .tensor_read import default_axes, literal_dtype, read_graph
 
-LINES = (Elementwise, Reduce, Case, Mat)
+LINES = (Elementwise, Reduce, Fold, Case, Mat)
 
 
 def print_graph(graph: TensorGraph) -> str:
@@ -108,6 +109,9 @@ class _Printer:
         left = self.left(self.name(term), self.order(term))
         if isinstance(term, Reduce):
             return f"{left} = Reduce({term.fn}, {', '.join(map(self.axis, term.over))}, {self.reference(term.x)})"
+        if isinstance(term, Fold):
+            over, args = map(self.axis, term.over), (self.operand(x, _others(term.args, x)) for x in term.args)
+            return f"{left} = Fold({', '.join((term.part, *over))}, ({', '.join(args)}))"
         if isinstance(term, Case):
             condition = self.index(term.cond)
             return f"{left} = Case({condition}, {self.operand(term.a, (term.b,))}, {self.operand(term.b, (term.a,))})"
@@ -160,6 +164,10 @@ class _Printer:
         if isinstance(e, Term):
             return Var(self.reference(e))
         return rebuild(e, self._leaves) if isinstance(e, Node) else e
+
+
+def _others(args: tuple[Term, ...], x: Term) -> tuple[Term, ...]:
+    return tuple(y for y in args if y is not x)
 
 
 def _plain(entries: list[Any], own: tuple[Axis, ...]) -> bool:

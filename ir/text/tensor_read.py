@@ -10,12 +10,28 @@ from ..diagnostic import DplcError, did_you_mean
 from ..expr import Axis, invert, negate
 from ..facts.index import operate
 from ..functions import CAST, DTYPES, FUNCTIONS, SELECT, promote
+from ..monoids import PARTS, of_part
 from ..node import Expr
-from ..tensor import Case, Const, Elementwise, Index, Input, Mat, Named, Output, Reduce, TensorGraph, Term, axes, dtype
+from ..tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Mat,
+    Named,
+    Output,
+    Reduce,
+    TensorGraph,
+    Term,
+    axes,
+    dtype,
+)
 from . import syntax as s
 
 _NUMBERS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
-_FORMS = ("Reduce", "Index", "Case", "mat")
+_FORMS = ("Reduce", "Fold", "Index", "Case", "mat")
 
 
 def read_graph(unit: s.Unit) -> TensorGraph:
@@ -180,6 +196,8 @@ class _Reader:
     def _call(self, node: s.Apply) -> Term:
         if node.fn == "Reduce":
             return self._reduce(node)
+        if node.fn == "Fold":
+            return self._fold(node)
         if node.fn == "Index" and len(node.items) == 1:
             return Index(self._index(node.items[0]))
         if node.fn == "Case" and len(node.items) == 3:
@@ -211,6 +229,18 @@ class _Reader:
             )
         return Reduce(fn, tuple(map(self._axis, node.items[1:-1])), self._term(node.items[-1]))
 
+    def _fold(self, node: s.Apply) -> Term:
+        part = part_name(node.items[0]) if node.items else None
+        if part is None:
+            raise DplcError("a fold reads `Fold(monoid.part, axes.., (operands..))`", node.span)
+        if part not in PARTS:
+            raise DplcError(f"there is no `{part}` to fold", node.items[0].span, (), did_you_mean(part, PARTS))
+        monoid, _ = of_part(part)
+        given = node.items[-1]
+        if len(node.items) < 3 or not isinstance(given, s.Group) or len(given.items) != len(monoid.operands):
+            raise DplcError(f"`{part}` takes axes and {len(monoid.operands)} operands in brackets", node.span)
+        return Fold(part, tuple(map(self._axis, node.items[1:-1])), _typed(tuple(map(self._operand, given.items))))
+
     # ---- index expressions
     def _index(self, node: s.Syntax) -> Expr:
         if isinstance(node, s.Number):
@@ -229,6 +259,12 @@ class _Reader:
             names = (*self.axes, *self.values)
             raise DplcError(f"there is no axis or value `{node.text}`", node.span, (), did_you_mean(node.text, names))
         return self._operand(node)
+
+
+def part_name(node: s.Syntax) -> str | None:
+    """`online.s`, as it is written in a text."""
+    plain = isinstance(node, s.Member) and isinstance(node.base, s.NameOf)
+    return f"{node.base.text}.{node.field}" if plain else None  # type: ignore[attr-defined]
 
 
 def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:

@@ -14,14 +14,15 @@ from ..expr import Binary, add, free_names, is_int, linear, multiply, negate, su
 from ..facts.layout import bound_ranges, params
 from ..facts.structure import summary
 from ..functions import FUNCTIONS
-from ..loop import Accumulate, For, If, Let, Load, Store
+from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
+from ..monoids import monoid
 from ..node import Expr
 from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, interval
 from ..text.print import print_expr, print_statement
-from ..tile import Combine, Stage, Sync, Tile, Wait
+from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
 
-LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Store)
+LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 ROLES = ("serial", "reduce", "free", "VEC")
 
 
@@ -61,7 +62,8 @@ class Check:
         self.found: list[str] = []
         self.shapes = {name: param.shape for name, param in params(kernel).items()}
         self.written = {param.name for param in kernel.outs}
-        self.sums = {stmt.acc for stmt in summary(kernel.body).sums}
+        found = summary(kernel.body)
+        self.sums = {stmt.acc for stmt in found.sums} | {acc for stmt in found.merges for acc in stmt.accs}
 
     def report(self, stmt: Stmt, what: str) -> None:
         self.found.append(f"{what}, in `{print_statement(stmt).splitlines()[0]}`")
@@ -92,6 +94,8 @@ class Check:
                 self.report(stmt, f"a loop has no role {stmt.role}")
             if stmt.role == "reduce" and summary(stmt.body).stores:
                 self.report(stmt, "a reduction stores")
+            if stmt.role == "reduce" and summary(stmt.body).scales:
+                self.report(stmt, "a reduction scales what it adds to: its turns have an order")
             self.block(stmt.body, scope.bind(stmt))
         elif isinstance(stmt, If):
             self.block(stmt.body, scope.under(stmt.cond))
@@ -102,6 +106,12 @@ class Check:
             self.access(stmt, scope)
         elif isinstance(stmt, Accumulate):
             self.reduction(stmt)
+        elif isinstance(stmt, Merge):
+            known = monoid(stmt.fn)
+            if len(stmt.accs) != len(known.parts) or len(stmt.vals) != len(known.operands):
+                self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts and {len(known.operands)} operands")
+        elif isinstance(stmt, Scale | Carry) and stmt.acc not in self.sums:
+            self.report(stmt, f"`{stmt.acc}` is no accumulator")
 
     def store(self, stmt: Store) -> None:
         if stmt.buf not in self.written:
@@ -174,4 +184,4 @@ def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
     return factor * (bound // atom.b)  # type: ignore[no-any-return]
 
 
-TILE_STATEMENTS = (*LOOP_STATEMENTS, Stage, Sync, Wait, Combine)
+TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Sync, Wait, Combine)

@@ -9,10 +9,12 @@ from ..diagnostic import InternalError
 from ..expr import Axis, Binary
 from ..facts.index import LARGE, interval
 from ..functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ..monoids import PARTS, of_part
 from ..node import Node, walk
 from ..tensor import (
     Case,
     Elementwise,
+    Fold,
     Index,
     Input,
     Reduce,
@@ -55,7 +57,7 @@ def _names(graph: TensorGraph, terms: list[Term]) -> list[str]:
     problems: list[str] = []
     seen: dict[str, Axis] = {}
     for term in (*graph.ins, *terms):
-        for axis in (*axes(term), *(term.over if isinstance(term, Reduce) else ())):
+        for axis in (*axes(term), *(term.over if isinstance(term, Reduce | Fold) else ())):
             if seen.setdefault(axis.name, axis) is not axis:
                 problems.append(f"axis {axis.name} has extents {seen[axis.name].extent} and {axis.extent}")
             if axis.extent.__class__ is not int or axis.extent < 0:
@@ -76,6 +78,8 @@ def _term(term: Any) -> list[str]:
         return ([] if known else [f"`{term.fn}` cannot reduce"]) + [
             f"Reduce over {name}, which its operand lacks" for name in lacking
         ]
+    if isinstance(term, Fold):
+        return _fold(term)
     if isinstance(term, Case):
         problems = [] if is_condition(term.cond) else ["the condition of a Case is a number"]
         same = dtype(term.a) == dtype(term.b)
@@ -84,6 +88,18 @@ def _term(term: Any) -> list[str]:
         own = axes(term.x)
         return [f"an index map of axis {a.name}, which its operand lacks" for a, _ in term.map if a not in own]
     return _conditions(term.expr) if isinstance(term, Index) else []
+
+
+def _fold(term: Fold) -> list[str]:
+    if term.part not in PARTS:
+        return [f"there is no `{term.part}` to fold"]
+    monoid, _ = of_part(term.part)
+    if len(term.args) != len(monoid.operands):
+        return [f"`{term.part}` of {len(term.args)} operands"]
+    found = [dtype(x) for x in term.args]
+    problems = [] if set(found) == {"f32"} else [f"`{term.part}` of {', '.join(found)}"]
+    lacking = [a.name for a in term.over if a not in axes(term.args[0])]
+    return problems + [f"Fold over {name}, which its first operand lacks" for name in lacking]
 
 
 def _operands(term: Elementwise) -> list[str]:

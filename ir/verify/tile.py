@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..expr import Axis, free_names
-from ..facts.layout import slab_bytes, thread_count, tile_of
+from ..facts.layout import slab_bytes, stages, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
 from ..loop import For, If, Load, Store
 from ..node import nodes
 from ..program import Kernel, Stmt
-from ..tile import Combine, Stage, Tile
+from ..tile import Combine, Slab, Stage, Tile
 from .loop import TILE_STATEMENTS, Check, Scope
 
 ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -47,8 +47,8 @@ class _TileCheck(Check):
         self.tile = tile
         self.divergent = False
         self.varying = frozenset(axis.name for axis in tile.axes if axis.role != "BLOCK")
-        self.slabs = {stage.dst for stage in summary(tile.body).stages}
-        for stage in summary(tile.body).stages:
+        self.slabs = set(stages(kernel))
+        for stage in stages(kernel).values():
             extents = tuple(axis.extent for axis in stage.slab)
             self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
 
@@ -62,7 +62,7 @@ class _TileCheck(Check):
 
     def launch(self, tile: Tile, limits: Limits) -> None:
         blocks = math.prod(axis.extent for axis in tile.axes if axis.role == "BLOCK")
-        slabs = {stage.dst: stage for stage in summary(tile.body).stages}
+        slabs = stages(self.kernel)
         smem = sum(stage.depth * slab_bytes(self.kernel, stage) for stage in slabs.values())
         for have, limit, what in (
             (thread_count(tile), limits.threads, "threads"),
@@ -84,6 +84,8 @@ class _TileCheck(Check):
     def statement(self, stmt: Any, scope: Scope) -> None:
         if isinstance(stmt, COLLECTIVE):
             self.collective(stmt)
+        if isinstance(stmt, Slab) and (self.divergent or any(axis.extent < 1 for axis in stmt.slab)):
+            self.report(stmt, "shared memory under a guard, or of no extent")
         if isinstance(stmt, If | For) and self.diverges(stmt):
             outer, self.divergent = self.divergent, True
             super().statement(stmt, scope)

@@ -27,6 +27,8 @@ SUBJECTS = {
     "ragged matmul": "torch.randn(17, 65) @ torch.randn(65, 33)",
     "matmul": "torch.randn(48, 96) @ torch.randn(96, 64)",
     "linear": "nn.Linear(72, 40)(torch.randn(20, 72))",
+    "norm_linear": "nn.Linear(72, 40)(nn.RMSNorm(72)(torch.randn(20, 72)))",
+    "matvec": "torch.randn(1, 96) @ torch.randn(96, 64)",
     "rms_norm": "nn.RMSNorm(200)(torch.randn(6, 200))",
     "softmax": "torch.softmax(torch.randn(5, 97), -1)",
     "pointwise": "F.silu(torch.randn(6, 100)) * torch.randn(6, 100)",

@@ -165,3 +165,37 @@ def test_integers_are_exact() -> None:
     text = "kernel f(x: i64[2]) -> y: i64[2]:\n    for i in 0..2 free:\n        a = load x[i]\n        b = add(a, 1)\n        y[i] = b"
     big = 2**53
     np.testing.assert_array_equal(loop.run(read_program(text)[1], {"x": [big, -big]})["y"], [big + 1, 1 - big])  # type: ignore[arg-type]
+
+
+IN_PLACE = """
+    Tile(t:64=THREAD):
+        s = Stage(x, origin=(0), slab=(c:64@0))
+        Sync()
+        a = load s[t]
+        b = multiply(a, 2.0)
+        s[{to}] = b
+        {barrier}
+        d = load s[63 - t]
+        y[t] = d
+"""
+
+
+def test_threads_write_to_a_slab_word_by_word() -> None:
+    np.testing.assert_array_equal(run(IN_PLACE.format(to="t", barrier="Sync()"))["y"], 2 * np.arange(64)[::-1])
+
+
+def test_a_word_is_written_by_two_threads() -> None:
+    found(IN_PLACE.format(to="t // 2", barrier="Sync()"), "race")
+
+
+def test_a_slab_is_read_before_a_barrier_after_a_write() -> None:
+    found(IN_PLACE.format(to="t", barrier="pass"), "race")
+
+
+def test_a_write_outside_of_a_slab() -> None:
+    found(IN_PLACE.format(to="t + 64", barrier="Sync()"), "outside of the slab")
+
+
+def test_a_write_into_a_copy_in_flight() -> None:
+    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), slab=(c:64@0), via=ASYNC)\n        s[t] = 1.0\n"
+    found(body + "        Wait()\n        Sync()\n        a = load s[t]\n        y[t] = a", "in flight")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from entries import tuned
@@ -15,9 +16,13 @@ from schedules import H200, default_schedule, loops, written_down
 import dplc
 from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.front.capture import capture
+from dplc.engine.fuse.key import key
 from dplc.engine.match.trace import Remark, Trace
+from dplc.engine.suite.subject import subject_of
+from dplc.engine.suite.suite_file import read_suite
 from dplc.engine.toolchain import Toolchain, toolchain
 from dplc.engine.tune.family import distance, extents, family
+from dplc.engine.tune.jobs import kernels_of
 from dplc.engine.tune.protocol import key_of
 from dplc.engine.tune.recorded import Recorded, book_for
 from dplc.engine.tune.schedule import replay
@@ -67,6 +72,31 @@ def test_a_replay_is_exact(tools: Toolchain, path: Path, seed: int) -> None:
     assert [origin.source for origin in compilation.origins] == ["store"]
     assert compiled(tools, path, product, *SHAPES).cuda == compilation.cuda
     assert compilation.cuda != compiled(tools, None, product, *SHAPES).cuda
+
+
+def test_what_a_rule_picks_is_remembered(tools: Toolchain) -> None:
+    """`pick` takes one of several values without names: an operand of the product that is computed."""
+    (kernel,) = loops(tools, lambda x, b, w: torch.relu((x + b) @ w), (64, 256), (256,), (256, 64))
+    schedule, made = default_schedule(tools, kernel)
+    picks = [d for d in schedule if d.rule == "prepare_operand"]
+    assert [d.parameters for d in picks] == [{"p": "#0_smem"}]
+    assert replay(tools, kernel, schedule, H200) == made
+    other = [msgspec.structs.replace(d, parameters={"p": "#7_smem"}) if d in picks else d for d in schedule]
+    with pytest.raises(dplc.DplcError, match="does not fit"):
+        replay(tools, kernel, tuple(other), H200)
+
+
+@pytest.mark.slow
+def test_the_default_order_of_the_84_shapes_is_replayed(tools: Toolchain) -> None:
+    suite = read_suite(Path(__file__).parents[2] / "examples" / "suites" / "kernels_84.json")
+    seen = set()
+    for case in suite.cases:
+        for kernel in kernels_of(subject_of(suite, case).capture(), tools, H200):
+            if key(kernel) not in seen:
+                seen.add(key(kernel))
+                schedule, made = default_schedule(tools, kernel)
+                assert replay(tools, kernel, schedule, H200) == made, case.name
+    assert len(seen) > 50
 
 
 def test_a_schedule_fits_every_kernel_of_its_structure(tools: Toolchain, path: Path) -> None:
@@ -127,8 +157,8 @@ def test_a_lookup_takes_less_than_a_millisecond(tools: Toolchain, path: Path) ->
     times = []
     for _ in range(20):
         start = time.process_time()
-        key = key_of(kernel, H200, tools.rules)
-        assert book.store.valid(book.store.exact(key), key)
+        wanted = key_of(kernel, H200, tools.rules)
+        assert book.store.valid(book.store.exact(wanted), wanted)
         times.append(time.process_time() - start)
     assert sorted(times)[10] < 1e-3
 

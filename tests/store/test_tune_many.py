@@ -90,7 +90,7 @@ def test_usage(dplc: Dplc, arguments: tuple[str, ...], said: str) -> None:
 @pytest.mark.slow
 def test_several_processes(dplc: Dplc, tmp_path: Path) -> None:
     path = tmp_path / "t.sqlite"
-    code, out, err = dplc("tune", *GRID, "--db", path, "--jobs", "2")
+    code, _, err = dplc("tune", *GRID, "--db", path, "--jobs", "2")
     assert code == 0, err
     with open_store(path) as store:
         assert len(store.select()) == 2

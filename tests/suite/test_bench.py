@@ -135,7 +135,7 @@ def test_runs_that_warm_up_do_not_count() -> None:
 
 
 def test_right_is_timed_and_wrong_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.suite.measuring._torch_compile", lambda *_: None)
+    monkeypatch.setattr("dplc.engine.suite.measuring.compiled_by_torch", lambda *_: None)
     (one,) = compiled(tiny, "norm")
     callee = Callee(one.compilation, "emulator")  # type: ignore[arg-type]
     record = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))

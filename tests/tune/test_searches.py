@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dplc.codegen.build import Assembly, Resources
+from dplc.engine.tune.assembling import Assembled
 from dplc.engine.tune.limits import refusal
 from dplc.engine.tune.predicting import Model
 from dplc.engine.tune.protocol import Attempt, Basis, Score
@@ -129,11 +132,38 @@ def test_rewards_lie_between_nothing_and_all() -> None:
     assert reward(Score(1e-9, "predicted"), 1.0) == 1.0
 
 
+def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(small: tuple[Space, Known, Run]) -> None:
+    found, known, _ = small
+    default = found.default().key
+
+    class Without(Known):
+        def __call__(self, candidate: Candidate) -> Score:
+            return Score(None, "predicted", "failed") if candidate.key == default else known(candidate)
+
+    rewards: list[float] = []
+    run = Runner(found, Without(), "hill", 0, Budget(tries=30), lambda run, tried: rewards.append(tried.reward)).run()
+    assert run.default.seconds is None and len({r for r in rewards if r > 0}) > 3
+    assert run.best is not None and run.best[0] < run.curve[0][2]
+
+
 def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, Run]) -> None:
     found, known, _ = small
     with ThreadPoolExecutor(2) as pool:
         runs = [Runner(found, known, "mcts", 1, Budget(tries=30), pool=pool, ahead=3).run() for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 30
+
+
+def test_only_what_may_win_is_assembled(small: tuple[Space, Known, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _, _ = small
+    asked: list[str] = []
+
+    def spills(text: str, arch: str) -> Assembly:
+        asked.append(text)
+        return Assembly(b"", defaultdict(lambda: Resources(64, 8, 8, 16, 0)))
+
+    monkeypatch.setattr("dplc.engine.tune.assembling.assemble", spills)
+    run = Runner(found, Assembled(), "random", 2, Budget(tries=20)).run()
+    assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill
 
 
 def test_several_ways_of_fusing_are_the_first_decision() -> None:

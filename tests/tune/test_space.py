@@ -128,7 +128,7 @@ def test_the_size_of_a_space_is_about_right() -> None:
     found = space(SUM, "cooperative_reduce", "register_row")
     paths = _paths(found, found.root(0).state)
     assert size(found, probes=400) == pytest.approx(paths, rel=0.15)
-    assert [level.step for level in levels(found)][0] == "cooperative_reduce"
+    assert next(iter(levels(found))).step == "cooperative_reduce"
 
 
 def _paths(found: Space, state: Any) -> int:

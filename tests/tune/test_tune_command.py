@@ -48,3 +48,19 @@ def test_wrong_names_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 2 and "hill" in err
     code, _, err = called(capsys, "--free", "register_rows")
     assert code == 2 and "register_row" in err
+
+
+def test_a_grid_tunes_each_distinct_kernel_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store.sqlite"
+    text = ["tune", "-c", "torch.randn(M, 512).sum(-1)", "--grid", "M=4,8", "--target", "sm_90a"]
+    with pytest.raises(SystemExit) as stop:
+        main([*text, "--tries", "4", "--db", str(store)])
+    lines = capsys.readouterr().out.splitlines()
+    assert stop.value.code in (0, None) and store.exists()
+    assert [line.split(":")[0] for line in lines[:2]] == ["M=4", "M=8"] and "predicted" in lines[0]
+
+
+def test_a_suite_or_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "--target", "sm_90a"])
+    assert stop.value.code == 2 and "-c EXPR" in capsys.readouterr().err

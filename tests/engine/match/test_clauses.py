@@ -212,7 +212,7 @@ def test_choices_are_lazy():
 def test_pick_tries_every_element():
     rules = unroll("", 'pick u in (2, 4)\nwhere u > 2 because "small"\n', "u")
     assert fire(rules, LOOP).startswith("for k in 0..8 serial unroll=4")
-    assert [c.key for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0()"]
+    assert [c.key for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0(u=4)"]
 
 
 def test_every_way_to_match_is_a_site():

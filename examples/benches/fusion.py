@@ -1,0 +1,172 @@
+"""What fusion makes of nineteen programs, and of five of them at one row: the table of examples/suites/fusion.md.
+
+    python examples/benches/fusion.py [--target h100] [--markdown examples/suites/fusion.md] [--only NAME]
+
+unfused: every operation a kernel; rules: what the rules decide in their order; explored: the best candidate. Kernels
+are lowered and counted; times are predicted by the model, and no program is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dplc.codegen.target import target
+from dplc.engine.compiler import Stopwatch, values_of
+from dplc.engine.egraph.candidate import Candidate
+from dplc.engine.exploring import exploration
+from dplc.engine.front.capture import capture
+from dplc.engine.toolchain import toolchain
+
+HEAD = """# What fusion makes of nineteen programs
+
+`python examples/benches/fusion.py --target {target} --markdown examples/suites/fusion.md`, {date}. All in float32.
+Kernels are launches, megabytes what they read and write; both are counted in what the rules make of each program.
+**Times are predicted** for {device} by the model (published peaks, not calibrated); nothing was measured. *unfused*:
+every operation a kernel. *rules*: what the rules decide in their order, which is what `dplc compile` does. *explored*:
+the best candidate of `dplc fuse --explore`, with the rules without which it would not be there; search: CPU seconds on
+a busy machine.
+
+| program | unfused | | | rules | | | explored | | | made by | search |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+| | kernels | MB | us | kernels | MB | us | kernels | MB | us | | s |
+"""
+
+
+class Program(nn.Module):
+    """Modules and what is done with them."""
+
+    def __init__(self, compute: Callable[..., Any], **modules: nn.Module):
+        super().__init__()
+        self.compute = compute
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.compute(self, *inputs)
+
+
+Case = tuple[str, Program, tuple[Any, ...]]
+
+
+def linear(k: int, n: int) -> nn.Linear:
+    return nn.Linear(k, n, bias=False)
+
+
+def gated(p: Any, x: Any) -> Any:
+    h = p.norm(x)
+    return p.down(F.silu(p.gate(h)) * p.up(h))
+
+
+def mlp(d: int, f: int) -> dict[str, nn.Module]:
+    return {"norm": nn.RMSNorm(d), "gate": linear(d, f), "up": linear(d, f), "down": linear(f, d)}
+
+
+def chain(p: Any, x: Any, *ys: Any) -> Any:
+    outs = []
+    for norm, y in zip((p.a, p.b, p.c), ys, strict=True):
+        x = x + y
+        outs.append(norm(x))
+    return (*outs, x)
+
+
+def pool(p: Any, x: Any, w: Any) -> Any:
+    return (F.softmax(x @ w, -1)[..., None] * x).sum(1)
+
+
+def linears(m: int, d: int) -> Iterator[Case]:
+    """Norms and the matmuls after them, at m rows."""
+    x = torch.randn(m, d)
+    one = {"w": linear(d, d)}
+    qkv = {"q": linear(d, d), "k": linear(d, d // 4), "v": linear(d, d // 4)}
+    yield "Linear(RMSNorm)", Program(lambda p, x: p.w(p.n(x)), n=nn.RMSNorm(d), **one), (x,)
+    yield "Linear(LayerNorm)", Program(lambda p, x: p.w(p.n(x)), n=nn.LayerNorm(d), **one), (x,)
+    yield "q, k, v of one x", Program(lambda p, x: (p.q(x), p.k(x), p.v(x)), **qkv), (x,)
+    normed = Program(lambda p, x: [f(p.n(x)) for f in (p.q, p.k, p.v)], n=nn.RMSNorm(d), **qkv)
+    normed.compute = lambda p, x: (lambda h: (p.q(h), p.k(h), p.v(h)))(p.n(x))
+    yield "RMSNorm, then q, k, v", normed, (x,)
+    yield "SwiGLU MLP", Program(lambda p, x: x + gated(p, x), **mlp(d, 11008 * d // 4096)), (x,)
+
+
+def cases() -> Iterator[Case]:
+    """The nineteen programs, then five at one row."""
+    d = 4096
+    x = torch.randn(d, d)
+    yield from linears(4096, d)
+    block = Program(lambda p, o, r: (lambda h: h + gated(p, h))(p.o(o) + r), o=linear(d, d), **mlp(d, 11008))
+    yield "o-proj, residual, norm, MLP", block, (x, x)
+    yield "LayerNorm 4096 x 4096", Program(lambda p, x: p.n(x), n=nn.LayerNorm(d)), (x,)
+    wide = Program(lambda p, x: p.n(x), n=nn.LayerNorm(1 << 20))
+    yield "LayerNorm 16 x 1M", wide, (torch.randn(16, 1 << 20),)
+    yield "mean and variance", Program(lambda p, x: (x.mean(1), x.var(1, unbiased=False))), (x,)
+    yield "softmax 4096 x 2048", Program(lambda p, x: F.softmax(x, -1)), (torch.randn(4096, 2048),)
+    yield "softmax 8 x 1M", Program(lambda p, x: F.softmax(x, -1)), (torch.randn(8, 1 << 20),)
+    scores = Program(lambda p, x: F.softmax(p.w(x), -1), w=linear(d, 8192))
+    yield "matmul, then softmax", scores, (x,)
+    q = torch.randn(1, 32, 4096, 128)
+    yield "attention, 32 heads of 4096 x 128", Program(F_attention), (q, q.clone(), q.clone())
+    lora = {"a": linear(d, 16), "b": linear(16, d)}
+    yield "xAB, rank 16, frozen", Program(lambda p, x: p.b(p.a(x)), **lora), (x,)
+    yield "xW + xAB, frozen", Program(lambda p, x: p.w(x) + p.b(p.a(x)), w=linear(d, d), **lora), (x,)
+    given = (x, torch.randn(d, 16), torch.randn(16, d))
+    yield "xW + xAB, A and B given", Program(lambda p, x, a, b: p.w(x) + x @ a @ b, w=linear(d, d)), given
+    tall = (torch.randn(8192, 512), torch.randn(512, 8192), torch.randn(8192, 512))
+    yield "xAB, rank 8192", Program(lambda p, x, a, b: (x @ a) @ b), tall
+    norms = Program(chain, a=nn.RMSNorm(d), b=nn.RMSNorm(d), c=nn.RMSNorm(d))
+    yield "residual chain, 3 norms", norms, (x, x.clone(), x.clone(), x.clone())
+    yield "gated pooling", Program(pool), (torch.randn(64, 4096, 1024), torch.randn(1024))
+    for name, program, inputs in linears(1, d):
+        yield f"{name}, one row", program, inputs
+
+
+def F_attention(p: Any, q: Any, k: Any, v: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def figures(candidate: Candidate) -> str:
+    if candidate.problem:
+        return "- | - | -"
+    return f"{candidate.kernels} | {candidate.bytes / 1e6:,.0f} | {candidate.predicted_us:,.1f}"
+
+
+def row(case: Case, device: str) -> str:
+    """One line of the table."""
+    name, program, inputs = case
+    tools, machine = toolchain(), target(device)
+    captured = capture(program, inputs)
+    values = values_of(captured, tools, machine, None, Stopwatch())
+    start = time.process_time()
+    made = exploration(values, tools, machine)
+    (best, *_) = made.explained(made.candidates()[:1])
+    taken = time.process_time() - start
+    rules = made.by_rules()
+    by = ", ".join(f"`{rule}`" for rule in best.rules) or ("the rules" if best.label == "rules" else "other cuts")
+    return f"| {name} | {figures(made.unfused())} | {figures(rules)} | {figures(best)} | {by} | {taken:.1f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="h100")
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--only")
+    given = parser.parse_args()
+    lines = []
+    with torch.device("meta"):
+        chosen = [case for case in cases() if given.only is None or given.only in case[0]]
+    for case in chosen:
+        lines.append(row(case, given.target))
+        print(lines[-1], flush=True)
+    if given.markdown:
+        head = HEAD.format(target=given.target, device=target(given.target).name, date=time.strftime("%Y-%m-%d"))
+        given.markdown.write_text(head + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

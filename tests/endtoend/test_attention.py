@@ -1,0 +1,82 @@
+"""Attention in one kernel: every head size that has a schedule, masks, grouped heads, ragged lengths. Each is run whole in
+checked mode and compared with float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled
+from dplc.engine.compiler import compile_captured
+from dplc.engine.front.text import capture_text
+from dplc.engine.reference import accepted, errors, run_reference
+from dplc.engine.toolchain import toolchain
+
+SDPA = "F.scaled_dot_product_attention"
+GATE = 1e-5
+
+
+def qkv(heads: int, shared: int, rows: int, keys: int, size: int) -> str:
+    kept = f"torch.randn(1, {shared}, {keys}, {size})"
+    return f"torch.randn(1, {heads}, {rows}, {size}), {kept}, {kept}"
+
+
+CASES = {
+    "causal": f"{SDPA}({qkv(2, 2, 17, 17, 64)}, is_causal=True)",
+    "grouped, over a chunk": f"{SDPA}({qkv(4, 2, 33, 65, 64)}, enable_gqa=True)",
+    "causal blocks": f"{SDPA}({qkv(1, 1, 149, 149, 64)}, is_causal=True)",
+    "heads of 128, scaled": f"{SDPA}({qkv(2, 2, 17, 67, 128)}, scale=0.3)",
+    "hidden rows": f"{SDPA}({qkv(1, 1, 33, 40, 64)}, attn_mask=torch.randn(33, 40) > torch.arange(33)[:, None] - 9)",
+    "written out": "torch.softmax(torch.randn(2, 33, 64) @ torch.randn(2, 64, 47) * 0.3, -1) @ torch.randn(2, 47, 64)",
+}
+MORE = {
+    "no mask": f"{SDPA}({qkv(1, 1, 65, 65, 64)})",
+    "causal prime": f"{SDPA}({qkv(1, 1, 127, 127, 64)}, is_causal=True)",
+    "causal of 128": f"{SDPA}({qkv(2, 1, 97, 97, 128)}, is_causal=True, enable_gqa=True)",
+    "added mask": f"{SDPA}({qkv(2, 2, 33, 65, 64)}, attn_mask=torch.randn(33, 65))",
+    "keys hidden": f"{SDPA}({qkv(2, 2, 40, 64, 64)}, attn_mask=torch.randn(1, 1, 1, 64) > 0)",
+    "whole blocks": f"{SDPA}({qkv(1, 1, 256, 256, 64)}, is_causal=True)",
+}
+
+
+# so few rows are faster in three kernels
+FORMS = ("online_attention", "online_attention_masked", "online_attention_weights")
+ALWAYS = {rule: {"SLOWER": 1000} for rule in FORMS}
+
+
+def check(text: str, device: str) -> None:
+    torch.set_num_threads(1)
+    captured = capture_text(text)
+    compilation = compile_captured(captured, toolchain(None, ALWAYS), target(device))
+    assert len(compilation.cuda_kernels) == 1
+    assert "Slab(" in compilation.ir("tile")
+    checker = CheckingExecutor(("all",))
+    compiled = Compiled(compilation, "emulator")
+    compiled.executor = checker
+    results = compiled.run({})
+    references = run_reference(captured, captured.tensors)
+    assert captured.reference is not None
+    assert accepted(results, references, captured.reference)
+    assert errors(results, references)[1] <= GATE
+    assert not checker.findings
+
+
+@pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
+def test_one_kernel(text: str) -> None:
+    check(text, "h200")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
+@pytest.mark.parametrize("text", {**CASES, **MORE}.values(), ids={**CASES, **MORE}.keys())
+def test_one_kernel_anywhere(text: str, device: str) -> None:
+    check(text, device)
+
+
+def test_three_kernels_where_they_are_faster() -> None:
+    """One row of queries makes one block a head: its keys are better shared out."""
+    for rows, kernels in ((1, 2), (1024, 1)):
+        captured = capture_text(f"{SDPA}({qkv(32, 32, rows, 1024, 64)})")
+        assert len(compile_captured(captured, toolchain(), target("h200")).cuda_kernels) == kernels

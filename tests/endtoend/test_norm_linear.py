@@ -1,0 +1,184 @@
+"""A linear layer of a norm is one kernel that reads its rows once, where the device's figures say that it pays."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.sass import disassemble, find_nvdisasm
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled
+from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.front.text import capture_text
+from dplc.engine.model.census import census
+from dplc.engine.model.predict import predict
+from dplc.engine.reference import run_reference
+from dplc.engine.toolchain import Toolchain, toolchain
+from dplc.ir.node import nodes
+from dplc.ir.tile import Combine, Stage
+
+GATE = 1e-5
+
+
+def norm_linear(rows: int, inner: int, outer: int, bias: bool = False) -> str:
+    return f"nn.Linear({inner}, {outer}, bias={bias})(nn.RMSNorm({inner})(torch.randn({rows}, {inner})))"
+
+
+APART = "without scale_after_gain\nwithout scale_after_product\n"
+TOGETHER = ("scale_after_gain", "fuse_beside", "store_operand")  # what is asked, with the columns of a tile
+FOLDED = 1 << 20  # as if a tile had all columns: computing again costs nothing
+
+
+@functools.cache
+def tools(rules: str, folded: tuple[str, ...]) -> Toolchain:
+    settings = {rule: {"TILE": FOLDED} for rule in folded}
+    if not rules:
+        return toolchain(settings=settings)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "apart.rw"
+        path.write_text(rules)
+        return toolchain([path], settings)
+
+
+@functools.cache
+def compiled(text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str, ...] = ()) -> Compilation:
+    """rules: laid over ours; folded: the rules for which computing again costs nothing."""
+    return compile_captured(capture_text(text), tools(rules, folded), target(arch))
+
+
+def predicted(compilation: Compilation, arch: str = "sm_90a") -> float:
+    return sum(predict(census(kernel), target(arch)).seconds for kernel in compilation.kernels)
+
+
+def error(compilation: Compilation, checker: CheckingExecutor | None = None) -> float:
+    """The largest error of a whole run, over the largest value."""
+    (want,) = run_reference(compilation.captured, compilation.captured.tensors)
+    program = compilation.program
+    if checker is None:
+        (got,) = Compiled(compilation, "emulator").run({})
+        found = got.numpy()
+    else:
+        names = [buffer.name for buffer in (*program.inputs, *program.constants)]
+        found = checker.run(program, {name: compilation.captured.tensors[name].detach().numpy() for name in names})[
+            program.outputs[0].name
+        ]
+    wanted = want.double().numpy()
+    return float(np.abs(found.astype(float).reshape(wanted.shape) - wanted).max() / np.abs(wanted).max())
+
+
+SUBJECTS = {
+    "nt": norm_linear(64, 256, 128),
+    "ragged, bias": norm_linear(33, 70, 65, bias=True),
+    "relu": f"torch.relu({norm_linear(40, 130, 66, bias=True)})",
+    "split": norm_linear(32, 1024, 128),
+    "one row": norm_linear(1, 256, 70),
+    "no gain": "nn.Linear(96, 40)(nn.RMSNorm(96, elementwise_affine=False)(torch.randn(20, 96)))",
+    "nn": "x, g, w = torch.randn(36, 96), torch.randn(96), torch.randn(96, 70)\n(x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * g) @ w",
+    "batches": "nn.Linear(48, 40)(nn.RMSNorm(48)(torch.randn(2, 9, 48)))",
+}
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_one_kernel_reads_the_rows_once(name: str) -> None:
+    compilation = compiled(SUBJECTS[name])
+    assert len(compilation.plan.kernels) == 1
+    readers = [param.name for kernel in compilation.plan.kernels for param in kernel.ins]
+    assert readers.count("x") == 1
+    assert error(compilation) < GATE
+
+
+@pytest.mark.parametrize("name", ["ragged, bias", "split", "nn"])
+def test_nothing_is_found_in_checked_mode(name: str) -> None:
+    checker = CheckingExecutor(("all",))
+    assert error(compiled(SUBJECTS[name]), checker) < GATE
+    assert not checker.findings
+
+
+def test_the_row_is_prepared_in_shared_memory() -> None:
+    """The sum and the gain once for each element of a slab, not once for each thread that reads it."""
+    (kernel,) = compiled(norm_linear(512, 2048, 2048)).tile
+    slabs = {stage.dst for stage in nodes(kernel.body, Stage)}
+    assert {"x_smem", "linear_weight_smem"} <= slabs
+    assert [combine.fn for combine in nodes(kernel.body, Combine)] == ["add"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernels"), [((512, 2048, 2048), 1), ((1, 2048, 2048), 1), ((32, 2048, 2048), 1), ((4096, 1024, 4096), 2)]
+)
+def test_the_device_decides(shape: tuple[int, int, int], kernels: int) -> None:
+    """One kernel where it is predicted to be faster than two; in every block of a wide product it is not."""
+    text = norm_linear(*shape)
+    chosen, one, two = compiled(text), compiled(text, folded=TOGETHER), compiled(text, rules=APART)
+    assert [len(made.plan.kernels) for made in (chosen, one, two)] == [kernels, 1, 2]
+    assert predicted(chosen) == min(predicted(one), predicted(two))
+
+
+def test_another_reader_of_the_norm_keeps_it() -> None:
+    text = "x = nn.RMSNorm(256)(torch.randn(64, 256))\nnn.Linear(256, 256)(x) + x"
+    assert len(compiled(text).plan.kernels) == 2
+
+
+@pytest.mark.skipif(not find_nvdisasm() or not (find_nvrtc() or find_program("nvcc")), reason="needs an assembler")
+@pytest.mark.parametrize(("arch", "share"), [("sm_80", 0.82), ("sm_90a", 0.86), ("sm_120", 0.86)])
+def test_what_the_assembler_makes_of_it(arch: str, share: float) -> None:
+    (kernel,) = compiled(norm_linear(512, 2048, 2048), arch, folded=TOGETHER).cuda_kernels
+    assembly = assemble(device_text([kernel]), target(arch).arch)
+    resources = assembly.kernels[kernel.name]
+    assert resources.spill_stores + resources.spill_loads == 0
+    listing = disassemble(assembly.cubin)[kernel.name]
+    assert listing.share("FFMA") > share
+    assert {"LDGSTS.128", "LDS.128", "STG.128"} <= set(listing.widths())
+
+
+def test_wavefronts_and_sectors_are_the_least() -> None:
+    (kernel,) = compiled(norm_linear(512, 2048, 2048)).kernels
+    counted = census(kernel)
+    assert counted.wavefronts == pytest.approx(counted.ideal_wavefronts, rel=0.01)
+    assert counted.sectors == pytest.approx(counted.ideal_sectors, rel=0.01)
+
+
+def test_an_expensive_operand_is_stored() -> None:
+    """silu(gate) * up: every block of a wide product would compute it again."""
+    text = "gate, up, w = torch.randn({0}, {1}), torch.randn({0}, {1}), torch.randn({1}, {2})\n(F.silu(gate) * up) @ w"
+    wide, narrow = text.format(512, 2048, 2048), text.format(64, 128, 64)
+    assert len(compiled(wide).plan.kernels) == 2
+    assert len(compiled(narrow).plan.kernels) == 1
+    assert error(compiled(narrow)) < GATE
+    without = compiled(wide, folded=("store_operand",))
+    assert len(without.plan.kernels) == 1 and predicted(compiled(wide)) < predicted(without)
+
+
+MATVECS = {
+    "nn": ("torch.randn(1, 2048) @ torch.randn(2048, 2048)", 256),
+    "nt": ("nn.Linear(2048, 2048, bias=False)(torch.randn(1, 2048))", 256),
+}
+
+
+@pytest.mark.parametrize("name", MATVECS)
+def test_a_vector_streams_the_matrix(name: str) -> None:
+    text, blocks = MATVECS[name]
+    (kernel,) = compiled(text).kernels
+    counted = census(kernel)
+    assert counted.blocks >= blocks
+    assert counted.sectors == pytest.approx(counted.ideal_sectors, rel=0.15)
+    assert predict(counted, target("sm_90a")).seconds < 7.5e-6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.randn(1, 300) @ torch.randn(300, 72)",
+        "torch.randn(3, 300, 40).amax(1)",
+        "nn.Linear(130, 66)(torch.randn(1, 130))",
+    ],
+)
+def test_matvecs_are_right(text: str) -> None:
+    assert error(compiled(text)) < GATE

@@ -1,0 +1,201 @@
+"""Reductions over tuple monoids: the laws of the monoids, and one meaning on every IR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dplc.ir.interp import loop, tile
+from dplc.ir.interp import tensor as meaning
+from dplc.ir.interp.scalar import ScheduleError
+from dplc.ir.interp.tuples import combined, fold_tuples, lifted
+from dplc.ir.monoids import NAMES, monoid
+from dplc.ir.text.print import print_program
+from dplc.ir.text.read import read_program
+from dplc.ir.verify import loop as verify_loop
+from dplc.ir.verify import tensor as verify_tensor
+from dplc.ir.verify import tile as verify_tile
+
+numbers = st.floats(-30, 30)
+elements = st.lists(st.tuples(numbers | st.just(-np.inf), numbers), min_size=1, max_size=12)
+
+
+def parts_of(name: str, element: tuple[float, float]) -> tuple[Any, ...]:
+    known = monoid(name)
+    first = max(element[0], -60.0) if name == "welford" else element[0]
+    return lifted(known, (first, element[1])[: len(known.operands)])
+
+
+def close(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return all(np.allclose(x, y, rtol=1e-9, atol=1e-9) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30, deadline=None)
+@given(data=elements)
+def test_the_laws_of_a_monoid(name: str, data: list[tuple[float, float]]) -> None:
+    known = monoid(name)
+    parts = [parts_of(name, element) for element in data]
+    a, b, c = parts[0], parts[len(parts) // 2], parts[-1]
+    assert close(combined(known, a, known.identity), a)
+    assert close(combined(known, known.identity, a), a)
+    assert close(combined(known, known.identity, known.identity), known.identity)
+    assert close(combined(known, combined(known, a, b), c), combined(known, a, combined(known, b, c)))
+
+
+def test_a_part_says_what_it_reads() -> None:
+    assert monoid("online").reads("m") == ("x",)
+    assert monoid("online").reads("s") == ("x", "v")
+    assert monoid("welford").reads("n") == ()
+
+
+@given(st.lists(numbers, min_size=1, max_size=20))
+def test_welford_is_the_variance(values: list[float]) -> None:
+    n, mean, squares = fold_tuples(monoid("welford"), (np.array(values),), len(values))
+    assert n == len(values)
+    assert np.allclose([mean, squares / n], [np.mean(values), np.var(values)], atol=1e-9)
+
+
+def online(x: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Sum over the last axis of x of exp(x - max) * v."""
+    top = np.maximum(x.max(-1, keepdims=True), -3e38)
+    return np.einsum("in,n...->i...", np.exp(x - top), v)
+
+
+GRAPH = """
+graph g(x: f32[5, 7], v: f32[7, 3]) -> o: f32[5, 3], m: f32[5], q: f32[5]:
+    o[i:5, e:3] = Fold(online.s, n:7, (x[i, n], v[n, e]))
+    m[i] = Fold(online.m, n, (x[i, n], v[n, e]))
+    q[i] = Fold(welford.q, n, (x[i, n]))
+"""
+
+
+def test_the_meaning_of_a_fold() -> None:
+    (graph,) = read_program(GRAPH)[1]
+    assert print_program(graph).strip() == GRAPH.strip()
+    assert verify_tensor.check(graph) == []  # type: ignore[arg-type]
+    dice = np.random.default_rng(0)
+    x, v = dice.standard_normal((5, 7)) * 9, dice.standard_normal((7, 3))
+    x[2], x[3, 1:4] = -np.inf, -np.inf
+    o, m, q = meaning.run(graph, {"x": x, "v": v})  # type: ignore[arg-type]
+    assert np.allclose(o, online(x, v))
+    assert np.allclose(m, np.maximum(x.max(1), -3e38))
+    assert np.allclose(q[[0, 1, 4]], x[[0, 1, 4]].var(1) * 7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ("Fold(online.t, n:7, (x[i, n], 1.0))", "no `online.t`"),
+        ("Fold(online.s, n:7, (x[i, n]))", "2 operands"),
+        ("Fold(online.s, n:7, x[i, n], 1.0)", "2 operands"),
+        ("Fold(online.s)", "takes axes"),
+    ],
+)
+def test_a_wrong_fold_is_refused(wrong: str, what: str) -> None:
+    text = f"graph g(x: f32[i:5, n:7]) -> y: f32[5]:\n    y[i:5] = {wrong}\n"
+    with pytest.raises(Exception, match=what):
+        read_program(text)
+
+
+MERGE = """
+kernel f(x: f32[5, 7], v: f32[7, 3]) -> y: f32[5, 3]:
+    for i in 0..5 free:
+        for e in 0..3 free:
+            for n in 0..7 {role}:
+                a = load x[i, n]
+                b = load v[n, e]
+                (m, s) <- online((m, s), (a, b))
+            y[i, e] = s
+"""
+
+
+@pytest.mark.parametrize("role", ["reduce", "serial"])
+def test_the_meaning_of_a_merge(role: str) -> None:
+    program: Any = read_program(MERGE.format(role=role))[1]
+    assert print_program(program).strip() == MERGE.format(role=role).strip()
+    assert verify_loop.problems(program[0]) == ()
+    dice = np.random.default_rng(1)
+    x, v = dice.standard_normal((5, 7)), dice.standard_normal((7, 3))
+    assert np.allclose(loop.run(program, {"x": x, "v": v})["y"], online(x, v))
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "what"),
+    [
+        ("(m, s) <- online((m, s), (a, b))", "(m, s, u) <- online((m, s, u), (a, b))", "2 parts and 2 operands"),
+        ("(m, s) <- online((m, s), (a, b))", "s <- add(s, a)\n                Scale(s, b)", "its turns have an order"),
+        ("b = load v[n, e]", "b = load v[n, e]\n                Carry(b)", "`b` is no accumulator"),
+    ],
+)
+def test_what_does_not_hold_of_a_merge(good: str, bad: str, what: str) -> None:
+    program: Any = read_program(MERGE.format(role="reduce").replace(good, bad))[1]
+    assert any(what in problem for problem in verify_loop.problems(program[0]))
+
+
+CARRIED = """
+kernel f(x: f32[4, 8]) -> y: f32[4]:
+    Tile(i:4=THREAD):
+        {carry}
+        for k in 0..8 serial:
+            a = load x[i, k]
+            before = maximum(top, -9.0)
+            top <- maximum(top, a)
+            gap = subtract(before, top)
+            fix = exp(gap)
+            d = subtract(a, top)
+            p = exp(d)
+            Scale(s, fix)
+            s <- add(s, p)
+        y[i] = s
+"""
+
+
+def test_a_carried_maximum_scales_what_was_added() -> None:
+    program: Any = read_program(CARRIED.format(carry="Carry(top)"))[1]
+    assert verify_tile.problems(program[0]) == ()
+    x = np.random.default_rng(2).standard_normal((4, 8))
+    wanted = np.exp(x - x.max(1, keepdims=True)).sum(1)
+    assert np.allclose(tile.run(program, {"x": x})["y"], wanted)
+    # without the mention the maximum starts again in every turn
+    forgotten: Any = read_program(CARRIED.format(carry="pass"))[1]
+    assert not np.allclose(tile.run(forgotten, {"x": x})["y"], wanted)
+
+
+SLAB = """
+kernel f(x: f32[16]) -> y: f32[16]:
+    Tile(t:16=THREAD):
+        p = Slab(c:16)
+        a = load x[t]
+        p[{cell}] = a
+        {between}
+        b = load p[15 - t]
+        y[t] = b
+"""
+
+
+def test_values_in_shared_memory() -> None:
+    program: Any = read_program(SLAB.format(cell="t", between="Sync()"))[1]
+    assert verify_tile.problems(program[0]) == ()
+    for seed in range(4):
+        assert (tile.run(program, {"x": np.arange(16)}, seed)["y"] == np.arange(16)[::-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("cell", "between", "what"),
+    [
+        ("t", "pass", "before a barrier"),
+        ("t // 2", "Sync()", "two threads write one word"),
+        ("t + 1", "Sync()", "outside of the slab"),
+    ],
+)
+def test_races_and_bounds_of_stored_values(cell: str, between: str, what: str) -> None:
+    program: Any = read_program(SLAB.format(cell=cell, between=between))[1]
+    with pytest.raises(ScheduleError) as caught:
+        for seed in range(12):
+            tile.run(program, {"x": np.arange(16)}, seed)
+    assert what in caught.value.render() or "uninitialised" in caught.value.render()
