@@ -135,9 +135,13 @@ def compile_captured(
 
 @dataclass(frozen=True)
 class Values:
-    """A program as values, before anything is stored. origins: the torch op of each term; results: torch's types."""
+    """A program as values, before anything is stored. origins: the torch op of each term; results: torch's types.
+
+    lowered: the same before algebra, where a search starts: rules that look at profit take ways from it.
+    """
 
     captured: Capture
+    lowered: TensorGraph
     graph: TensorGraph
     origins: dict[Any, str]
     results: tuple[TensorType, ...]
@@ -164,7 +168,7 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph)
     results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-    return Values(folded, graph, lowered.origins, results)
+    return Values(folded, settled, graph, lowered.origins, results)
 
 
 def cut_into_kernels(

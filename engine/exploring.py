@@ -15,15 +15,17 @@ from .egraph.export import Exported, export
 from .egraph.lowered import Lowering
 from .fuse.commute import commute
 from .match.passes import run_pipeline
+from .match.terms import rewrite_graph
 from .toolchain import Toolchain
 
 
 def exploration(values: Values, tools: Toolchain, target: Target, options: Options | None = None) -> Exploration:
     """The exploration of a program, not begun yet."""
     chosen = options or Options()
+    start = rewrite_graph(values.lowered, tools.exact_algebra, target, None, values.origins)
     ordered = commute(values.graph, tools.commuting, target, None, values.origins)
     return Exploration(
-        values.graph, tools.fusion, exported(tools, chosen.exact), target, lowering(tools, target), values.known,
+        start, tools.fusion, exported(tools, chosen.exact), target, lowering(tools, target), values.known,
         values.origins, chosen, ordered,
     )  # fmt: skip
 

@@ -45,6 +45,11 @@ class Toolchain:
         return TermRules((rule for rule in named if not mentions_mat(rule)), parameters=self._flat())
 
     @functools.cached_property
+    def exact_algebra(self) -> TermRules:
+        """The algebra that changes no bit: what a search may take for granted."""
+        return TermRules(self.algebra.rules, exact=True, parameters=self._flat())
+
+    @functools.cached_property
     def commuting(self) -> TermRules:
         """Algebra in the fusion pipeline: it pays because of the kernels that result."""
         named = (rule for step in self.pipelines["fusion"] for rule in step.rules if rule.level == "tensor")

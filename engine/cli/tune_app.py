@@ -1,4 +1,4 @@
-"""`dplc tune`: the options. The work is in tune_command.py."""
+"""`dplc tune`: the options. The work is in tune_command.py and tune_many.py."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from .options import DatabaseFile, Expression, Json, RuleFiles, Settings, Target
 
 INTERRUPTED = 130
 
-
-Suite = Annotated[
+SuiteFile = Annotated[
     Path | None, typer.Argument(metavar="[SUITE.json]", help="A suite: every distinct kernel of its cases once.")
 ]
 Search = Annotated[
-    str | None,
-    typer.Option("--search", metavar="NAME", help="hill (default), mcts, mcts-tree, evolution, random, .."),
+    str | None, typer.Option("--search", metavar="NAME", help="hill (default), mcts, mcts-tree, evolution, random, ..")
 ]
 Tries = Annotated[int, typer.Option("--tries", min=1, help="Candidates to look at, for each kernel.")]
 Programs = Annotated[
@@ -32,7 +30,7 @@ Patience = Annotated[
     int | None, typer.Option("--patience", min=1, help="Stop after so many programs without an improvement.")
 ]
 SearchSeed = Annotated[int, typer.Option("--seed", help="Seeds the search.")]
-SpaceOnly = Annotated[bool, typer.Option("--space", help="Print what there is to decide; try nothing.")]
+ShowSpace = Annotated[bool, typer.Option("--space", help="Print what there is to decide; try nothing.")]
 Free = Annotated[
     list[str] | None,
     typer.Option("--free", metavar="PASS", help="Decide only these passes; the others do as by default."),
@@ -56,11 +54,11 @@ Executor = Annotated[
 Page = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
 ]
-Forget = Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")]
+NotKept = Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")]
 
 
 def tune(
-    suite: Suite = None,
+    suite: SuiteFile = None,
     expression: Expression = None,
     search: Search = None,
     tries: Tries = 200,
@@ -69,7 +67,7 @@ def tune(
     patience: Patience = None,
     seed: SearchSeed = 0,
     target: TargetName = None,
-    space: SpaceOnly = False,
+    space: ShowSpace = False,
     free: Free = None,
     assemble: Assemble = False,
     predict: Predict = False,
@@ -80,7 +78,7 @@ def tune(
     as_json: Json = False,
     html: Page = None,
     db: DatabaseFile = None,
-    no_db: Forget = False,
+    no_db: NotKept = False,
     rules: RuleFiles = None,
     settings: Settings = None,
 ) -> None:
@@ -88,26 +86,33 @@ def tune(
     from ..tune.running import DEFAULT_SEARCH, Budget
     from .tune_command import Asked, show_space, tune_expression
 
+    many = suite is not None or bool(grid) or jobs > 1 or executor != "processes"
+    _check(suite, expression, executor, space and many)
+    text = sys.stdin.read() if expression == "-" else expression or ""
+    asked = Asked(
+        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
+        assemble, as_json, html, db, not no_db, rules or [], settings or [],
+    )  # fmt: skip
+    interrupted = False
+    if space:
+        show_space(asked)
+    elif many:
+        from .tune_many import Many, tune_many
+
+        interrupted = tune_many(asked, Many(suite, only, grid or [], jobs, executor))  # type: ignore[arg-type]
+    else:
+        interrupted = tune_expression(asked)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check(suite: Path | None, expression: str | None, executor: str, space_of_many: bool) -> None:
+    """Raises UsageError for options that do not go together."""
     if expression is not None and suite is not None:
         raise UsageError("tune either a suite or an expression, not both")
     if executor not in ("processes", "ray"):
         raise UsageError(f"--executor {executor}: executors are processes and ray")
     if expression is None and suite is None:
         raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
-    text = sys.stdin.read() if expression == "-" else expression or ""
-    asked = Asked(
-        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
-        assemble, as_json, html, db, not no_db, rules or [], settings or [],
-    )  # fmt: skip
-    many = suite is not None or grid or jobs > 1 or executor != "processes"
-    if space and many:
+    if space_of_many:
         raise UsageError("--space shows one expression: it goes with -c alone")
-    if space:
-        show_space(asked)
-    elif many:
-        from .tune_many import Many, tune_many
-
-        if tune_many(asked, Many(suite, only, grid or [], jobs, executor)):  # type: ignore[arg-type]
-            raise typer.Exit(INTERRUPTED)
-    elif tune_expression(asked):
-        raise typer.Exit(INTERRUPTED)

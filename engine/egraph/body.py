@@ -28,17 +28,30 @@ class Body:
 
     def outline(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
-    ) -> tuple[Outline, frozenset[Any]]:
-        """The outline, and what it depends on: (class, spelling) of what is computed, (class, -1) of what is loaded."""
+    ) -> tuple[Outline | None, frozenset[Any]]:
+        """The outline, and what it depends on: (class, spelling) of what is computed, (class, -1) of what is loaded.
+
+        None for several roots whose loops differ; axes of equal extents are one axis there.
+        """
         self.choice, self.stored, self.roots = choice, stored, frozenset(roots)
         self.steps: list[Step] = []
         self.seen: dict[tuple[int, Under], int] = {}
         self.extents = self.graph.problem.extents
         self.used: set[tuple[int, int]] = set()
-        stores = tuple(self.visit(root, (), True) for root in roots)
+        paired = [self.paired(roots[0], root) for root in roots]
+        stores = tuple(self.visit(root, under or (), True) for root, under in zip(roots, paired, strict=True))
+        if any(under is None for under in paired):
+            return None, frozenset(self.used)
         own = self.extents is self.graph.problem.extents
         sizes = self.products if own else dict(self.products)
         return Outline(tuple(self.steps), stores, self.extents, sizes), frozenset(self.used)
+
+    def paired(self, first: int, root: int) -> Under | None:
+        """The axes of a root as those of the first one of its kernel; None if there are other places."""
+        a, b, extents = self.graph.mask[first], self.graph.mask[root], self.graph.problem.extents
+        pairs = tuple(zip(bits(b & ~a), bits(a & ~b), strict=False))
+        same = (b & ~a).bit_count() == (a & ~b).bit_count()
+        return pairs if same and all(extents[own] == extents[other] for own, other in pairs) else None
 
     # ---- masks under other axes
     def mask(self, mask: int, under: Under) -> int:

@@ -17,7 +17,7 @@ AGAIN = 3  # iterations in which a solution that was put in may meet the program
 def needed_rules(extraction: Extraction, solution: Solution, exported: Exported, budget: Budget) -> tuple[str, ...]:
     """The names of the rules that a solution needs, in the order of the rules."""
     graph = extraction.graph
-    if graph.bindings is None or holds(extraction, solution, exported, budget, set(graph.fired)):
+    if graph.stop is None or holds(extraction, solution, exported, budget, set(graph.fired)):
         return ()
     out: set[str] = set()
     for name in graph.fired:

@@ -13,12 +13,14 @@ from ...ir.diagnostic import InternalError
 
 @dataclass(eq=False)
 class Kind:
-    """A dtype that is not known yet. asked: texts that give it; name: the dtype, where it is fixed."""
+    """A dtype that is not known yet. asked: texts that give it; name: the dtype, where it is fixed; folded: the dtype
+    whose elements a reduction adds up to one of this (16-bit floats give f32)."""
 
     same: Kind | None = None
     asked: list[str] = field(default_factory=list)
     name: str | None = None
     is_float: bool = False
+    folded: Kind | None = None
 
     def root(self) -> Kind:
         kind = self
@@ -34,6 +36,7 @@ class Dtypes:
         self.variables: dict[str, Kind] = {}
         self.needed: list[tuple[Kind, Kind]] = []
         self.floats: list[Kind] = []
+        self.sums: dict[int, Kind] = {}
         self.asked: dict[str, str] = {}  # what a template asks, and the variable that holds the answer
 
     def fresh(self) -> Kind:
@@ -59,7 +62,16 @@ class Dtypes:
             a.asked += b.asked
             a.name = a.name or b.name
             a.is_float |= b.is_float
+            a.folded = a.folded or b.folded
         return a
+
+    def reduced(self, kind: Kind) -> Kind:
+        """The dtype that a reduction of such elements has."""
+        root = kind.root()
+        known = self.sums.get(id(root))
+        if known is None:
+            known = self.sums[id(root)] = Kind(is_float=root.is_float, folded=root)
+        return known
 
     def floating(self, kind: Kind) -> None:
         """The pattern holds a function of floating point of it."""
@@ -79,6 +91,8 @@ class Dtypes:
         kind = kind.root()
         if kind.name is not None:
             return f'"{kind.name}"'
+        if not kind.asked and kind.folded is not None:
+            return f"(opmath {self.bound(kind.folded)})"
         if not kind.asked:
             raise InternalError("a number in a template meets nothing that the pattern binds")
         return kind.asked[0]

@@ -110,11 +110,12 @@ class Exploration:
     def solve(self, problem: Problem) -> Solved:
         if available():
             graph = saturate(problem, self.exported, self.options.budget)
+            graph.bindings = None  # read back: what egglog holds of it is not needed any more
         else:
             graph = as_written(problem)
         extraction = Extraction(graph, self.target, self.permissions)
         search = Search(extraction, self.options.effort)
-        rules = search.as_written(self._rule_stores(problem, graph.of))
+        rules = self._as_rules_decide(search, problem)
         greedy = min(search.greedy(), rules, key=lambda e: e.score)
         found = search.explore(greedy)
         if graph.enodes <= SMALL:
@@ -123,8 +124,18 @@ class Exploration:
         found = trial.settled([*found, greedy, rules])
         return Solved(search, found)
 
-    def _rule_stores(self, problem: Problem, of: Sequence[int]) -> set[int]:
-        return {of[place] for place, term in enumerate(problem.terms) if term in self.rule_order.stored}
+    @functools.cached_property
+    def rule_kernels(self) -> tuple[tuple[Any, ...], ...]:
+        """The values that the kernels store which the rules make of the program as it is spelled."""
+        return self.plan(self.graph, self.rule_order, self.origins).stores
+
+    def _as_rules_decide(self, search: Search, problem: Problem) -> Evaluation:
+        """The region as the rules cut it."""
+        of = {term: search.graph.of[place] for place, term in enumerate(problem.terms)}
+        stored = {cls for term, cls in of.items() if term in self.rule_order.stored}
+        groups = [tuple(dict.fromkeys(of[term] for term in kernel if term in of)) for kernel in self.rule_kernels]
+        found = search.as_written(stored, [group for group in groups if len(group) > 1])
+        return found if found.score < float("inf") else search.as_written(stored)
 
     def explained(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The candidates with the rules without which they would not be there."""

@@ -13,8 +13,9 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ...ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ...ir.monoids import PARTS
 from ...ir.text import syntax as s
-from ..match.term_pattern import constant_of, definitions
+from ..match.term_pattern import constant_of, definitions, fold_part
 from ..match.terms import mentions_mat
 from ..rw.rule import Rule
 from .dtypes import Dtypes
@@ -141,7 +142,9 @@ class RuleText:
         if node.fn == "Reduce":
             fn, axes = self.folded(node)
             text, kind = self.pattern(node.items[-1])
-            return f"(Red {fn} {axes} {text})", kind
+            return f"(Red {fn} {axes} {text})", self.dtypes.reduced(kind)
+        if node.fn == "Fold":
+            return self.tuple_fold(node)
         if node.fn == "Case" and len(node.items) == 3 and isinstance(node.items[0], s.NameOf):
             self.bind(node.items[0].text, "cond", node)
             a, b = self.pattern(node.items[1]), self.pattern(node.items[2])
@@ -150,10 +153,34 @@ class RuleText:
             return self.function(node)
         raise self.refuse(f"`{node.fn}` in a pattern", node)
 
+    def tuple_fold(self, node: s.Apply) -> tuple[str, Any]:
+        """One part of a reduction over a tuple."""
+        part, given = fold_part(node), node.items[-1]
+        if part not in PARTS or not isinstance(given, s.Group):
+            raise self.refuse("a Fold of any part", node)
+        axes = self.axes(node)
+        parts = [self.pattern(item) for item in given.items]
+        kind = parts[0][1]
+        for _, other in parts[1:]:
+            kind = self.dtypes.same(kind, other)
+        return f'(F{len(parts)} "{part}" {axes} {" ".join(text for text, _ in parts)})', self.dtypes.reduced(kind)
+
     def folded(self, node: s.Apply) -> tuple[str, str]:
-        """The function and the axes of a Reduce. `k` is one axis, `ks..` all of them."""
-        fn, over = node.items[0], node.items[1:-1]
-        if not isinstance(fn, s.NameOf) or len(over) != 1:
+        """The function and the axes of a Reduce."""
+        fn = node.items[0]
+        if not isinstance(fn, s.NameOf):
+            raise self.refuse("a Reduce over a list of axes", node)
+        axes = self.axes(node)
+        if fn.text in FUNCTIONS:
+            self.needs[fn.text] = None
+            return f'"{fn.text}"', axes
+        self.bind(fn.text, "fn", node)
+        return variable(fn.text), axes
+
+    def axes(self, node: s.Apply) -> str:
+        """The axes that a reduction folds: `k` is one axis, `ks..` all of them."""
+        over = node.items[1:-1]
+        if len(over) != 1:
             raise self.refuse("a Reduce over a list of axes", node)
         axis = over[0]
         if isinstance(axis, s.Run) and isinstance(axis.base, s.NameOf):
@@ -166,11 +193,7 @@ class RuleText:
             self.bind(name, "axis", node)
         else:
             raise self.refuse("a Reduce over a list of axes", node)
-        if fn.text in FUNCTIONS:
-            self.needs[fn.text] = None
-            return f'"{fn.text}"', variable(name)
-        self.bind(fn.text, "fn", node)
-        return variable(fn.text), variable(name)
+        return variable(name)
 
     def function(self, node: s.Apply) -> tuple[str, Any]:
         if any(isinstance(item, s.Run) for item in node.items) or not 0 < len(node.items) <= MOST_OPERANDS:
@@ -254,7 +277,9 @@ class RuleText:
                 self.makes[fn.text] = None
             text, kind = self.build(node.items[-1], local, wanted)
             head = f'"{fn.text}"' if fn.text in FUNCTIONS else variable(fn.text)
-            return f"(Red {head} {variable(axis.text)} {text})", kind
+            return f"(Red {head} {variable(axis.text)} {text})", self.dtypes.reduced(kind)
+        if node.fn == "Fold":
+            return self.made_fold(node, local, wanted)
         if node.fn == "Case" and isinstance(node.items[0], s.NameOf):
             a, b = (self.build(item, local, wanted) for item in node.items[1:])
             self.dtypes.require(a[1], b[1])
@@ -262,7 +287,7 @@ class RuleText:
         known = node.fn in FUNCTIONS
         if (not known and self.kinds.get(node.fn) != "fn") or any(isinstance(item, s.Run) for item in node.items):
             raise self.refuse(f"`{node.fn}` in a template", node)
-        parts = self.operands(node, local, wanted)
+        parts = self.operands(node.items, local, wanted)
         kinds = [kind for _, kind in parts]
         if known:
             self.makes[node.fn] = None
@@ -277,15 +302,28 @@ class RuleText:
             head = variable(node.fn)
         return f"(E{len(parts)} {head} {' '.join(text for text, _ in parts)})", kind
 
-    def operands(self, node: s.Apply, local: dict[str, tuple[str, Any]], wanted: Any) -> list[tuple[str, Any]]:
+    def made_fold(self, node: s.Apply, local: dict[str, tuple[str, Any]], wanted: Any) -> tuple[str, Any]:
+        part, given, over = fold_part(node), node.items[-1], node.items[1:-1]
+        axis = over[0].base if len(over) == 1 and isinstance(over[0], s.Run) else over[0]
+        if part not in PARTS or not isinstance(given, s.Group) or len(over) != 1 or not isinstance(axis, s.NameOf):
+            raise self.refuse("a Fold of this form", node)
+        parts = self.operands(given.items, local, wanted)
+        for _, kind in parts[1:]:
+            self.dtypes.require(parts[0][1], kind)
+        text = " ".join(text for text, _ in parts)
+        return f'(F{len(parts)} "{part}" {variable(axis.text)} {text})', self.dtypes.reduced(parts[0][1])
+
+    def operands(
+        self, items: tuple[s.Syntax, ...], local: dict[str, tuple[str, Any]], wanted: Any
+    ) -> list[tuple[str, Any]]:
         """The operands of a function; numbers take the dtype of what they meet."""
         built: dict[int, tuple[str, Any]] = {}
-        places = sorted(range(len(node.items)), key=lambda place: constant_of(node.items[place]) is not None)
+        places = sorted(range(len(items)), key=lambda place: constant_of(items[place]) is not None)
         meets = wanted
         for place in places:
-            built[place] = self.build(node.items[place], local, meets)
+            built[place] = self.build(items[place], local, meets)
             meets = built[places[0]][1]
-        return [built[place] for place in range(len(node.items))]
+        return [built[place] for place in range(len(items))]
 
 
 def variable(name: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...ir.functions import FUNCTIONS
+from ...ir.monoids import of_part
 from .problem import ENode, Problem
 
 if TYPE_CHECKING:
@@ -66,13 +67,13 @@ def as_written(problem: Problem) -> EGraph:
 
 def mask_of(problem: Problem, node: ENode, masks: Any) -> int:
     """The axes of an e-node's value, given those of its operands."""
-    op, attributes, children = node
+    op, attributes, _ = node
     if op == "Leaf":
         return problem.leaves[attributes[0]].mask
     mask = 0
-    for child in children:
+    for child in read_operands(node):
         mask |= masks[child]
-    if op == "Red":
+    if op in ("Red", "Fold"):
         return mask & ~int(attributes[1])
     if op == "Op":
         return problem.forms[attributes[0]].mask
@@ -89,9 +90,19 @@ def mask_of(problem: Problem, node: ENode, masks: Any) -> int:
     return mask
 
 
+def read_operands(node: ENode) -> tuple[int, ...]:
+    """The operands that an e-node's value varies with: a running maximum needs no weights."""
+    op, attributes, children = node
+    if op != "Fold":
+        return children
+    monoid, part = of_part(attributes[0])
+    reads = monoid.reads(part)
+    return tuple(child for child, name in zip(children, monoid.operands, strict=True) if name in reads)
+
+
 def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) -> EGraph:
     """The tables of an egglog e-graph. Classes are numbered from the program's nodes outwards."""
-    from .saturate import CONSTRUCTORS
+    from .saturate import CONSTRUCTORS, LISTS
 
     tables = graph.freeze().functions
     texts: dict[Any, str] = {}
@@ -108,7 +119,7 @@ def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) 
 
     rows: dict[Any, list[tuple[str, tuple[Any, ...], tuple[Any, ...]]]] = {}
     for name, (sorts, _) in CONSTRUCTORS.items():
-        op = "E" if name[0] == "E" else "Op" if name[0] == "O" else name
+        op = {text: op for op, text in LISTS.items()}.get(name[:-1], name)
         for row in tables[name].rows:
             attributes = tuple(attribute(v, sort) for v, sort in zip(row.inputs, sorts))
             rows.setdefault(row.output, []).append((op, attributes, tuple(row.inputs[len(sorts) :])))

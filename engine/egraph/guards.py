@@ -98,6 +98,8 @@ class Guards:
             return str(node.value)
         if isinstance(node, s.Apply) and node.fn in ("extent", "places"):
             return f"(extent {self.axes(node.items[0])})"
+        if isinstance(node, s.Apply) and node.fn == "literal":
+            return f"(literal {self.term(node.items[0])})"
         return None
 
     def dtypes_of(self, node: s.Syntax) -> str | None:

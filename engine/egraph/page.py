@@ -48,7 +48,7 @@ def named(term: Any, made: Exploration) -> str:
 
 
 def region(graph: EGraph, best: Evaluation, names: list[str]) -> dict[str, Any]:
-    """One region: its classes with every spelling, the chosen one first in mind, and the kernels of the best solution."""
+    """One region: its classes with every spelling, and the kernels of the best solution."""
     problem = graph.problem
     axes = {1 << place: axis.name for place, axis in enumerate(problem.axes)}
     of: dict[int, str] = {}

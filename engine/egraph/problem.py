@@ -16,7 +16,21 @@ from ...ir import compose
 from ...ir.expr import Axis
 from ...ir.facts.index import substitute
 from ...ir.node import Node
-from ...ir.tensor import Case, Const, Elementwise, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    dtype,
+    index_axes,
+    operands,
+)
 from ..fuse.dataflow import topological
 from ..match.packs import find_packs
 from .export import number_text
@@ -192,6 +206,8 @@ class Reader:
             return "E", (term.fn,), tuple(at[x] for x in term.args)
         if kind is Reduce:
             return "Red", (term.fn, self.mask(term.over)), (at[term.x],)
+        if kind is Fold:
+            return "Fold", (term.part, self.mask(term.over)), tuple(at[x] for x in term.args)
         below = operands(term)
         if kind is Remap and len(below) == 1:
             return "Map", (self.map_form(term),), (at[term.x],)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir import compose
 from ...ir.expr import Axis
-from ...ir.tensor import Const, Elementwise, Input, Remap, Term, axes, operands
+from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands
 from .candidate import Prepared
 from .graph import EGraph
 from .problem import Problem, bits
@@ -85,7 +85,10 @@ class Rebuilder:
             return Elementwise(attributes[0], tuple(args))
         if op == "Red":
             return compose.reduce(attributes[0], self.axes(attributes[1]), args[0])
-        return self.problem.makers[attributes[0]](args, self.problem)
+        if op == "Fold":
+            return Fold(attributes[0], self.axes(attributes[1]), tuple(args))
+        made: Term = self.problem.makers[attributes[0]](args, self.problem)
+        return made
 
     def axes(self, mask: int) -> tuple[Axis, ...]:
         return tuple(self.problem.axes[bit.bit_length() - 1] for bit in bits(mask))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.functions import FUNCTIONS
-from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, TensorGraph, Term, operands
+from ...ir.tensor import Const, Elementwise, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, operands
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import is_renaming
 
@@ -69,16 +69,17 @@ class Cutting:
         for value in flow.order:
             if is_leaf(value) or len(flow.readers[value]) < 2:
                 continue
-            plain, deep = {value}, set()
-            for term in flow.order[flow.position[value] + 1 :][: 4 * self.largest]:
+            plain, deep, places = {value}, set(), flow.elements(flow.mask[value])
+            following: list[Any] = flow.order[flow.position[value] + 1 :][: 4 * self.largest]
+            for term in following:
                 below = operands(term)
-                if any(x in deep for x in below) or (self._contracts(term) and any(x in plain for x in below)):
+                if any(x in deep for x in below) or (self._contracts(term) and any(x in plain for x in term.x.args)):
                     meets = term.__class__ is Elementwise and any(x in plain and x not in deep for x in below)
                     if meets and not self._factor(term):
                         yield value
                         break
                     deep.add(term)
-                elif any(x in plain for x in below) and flow.mask[term] == flow.mask[value]:
+                elif any(x in plain for x in below) and flow.elements(flow.mask[term]) == places:
                     plain.add(term)
 
     def _factor(self, term: Any) -> bool:
@@ -90,12 +91,11 @@ class Cutting:
         """Values on the way from one contraction through a function to another one that would repeat them."""
         flow = self.flow
         bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
-        each: Any
-        for each in flow.order:
-            term = each
+        for term in flow.order:
             below = [x for x in operands(term) if not is_leaf(x)]
             if term.__class__ is Reduce and self._contracts(term):
-                for factor in term.x.args:
+                product: Any = term.x
+                for factor in product.args:
                     new = flow.mask[term] & ~flow.mask[factor]
                     if bent.get(factor) and flow.elements(new) >= 4 * TILE:
                         yield factor
@@ -110,7 +110,7 @@ class Cutting:
         folds: dict[Any, bool] = {}
         for term in self.flow.order:
             below = operands(term)
-            folds[term] = term.__class__ is Reduce or any(folds[x] for x in below)
+            folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below)
             if term.__class__ is Remap and folds[term.x] and not is_renaming(term):
                 yield term.x
                 folds[term] = False
@@ -127,7 +127,7 @@ class Cutting:
             for term in flow.order:
                 below = [x for x in operands(term) if not is_leaf(x)]
                 level[term] = max((level[x] + (x in self.cuts) for x in below), default=0)
-                folds[term] = term.__class__ is Reduce or any(folds[x] for x in below if x not in self.cuts)
+                folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below if x not in self.cuts)
                 more.update(x for x in below if x not in self.cuts and folds[x] and level[x] < level[term])
             self.level, self.folds = level, folds
             if not more:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ...ir.functions import ARITHMETIC, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, opmath
+from ...ir.monoids import PARTS, of_part
 from .export import Exported
 from .graph import EGraph, read_back
 from .problem import ENode, Problem
@@ -22,9 +23,13 @@ from .problem import ENode, Problem
 CONSTRUCTORS: dict[str, tuple[tuple[str, ...], int]] = {
     "E1": (("String",), 1), "E2": (("String",), 2), "E3": (("String",), 3),
     "Red": (("String", "i64"), 1), "Map": (("i64",), 1), "Case": (("i64",), 2),
+    "F1": (("String", "i64"), 1), "F2": (("String", "i64"), 2), "F3": (("String", "i64"), 3),
     "O0": (("i64",), 0), "O1": (("i64",), 1), "O2": (("i64",), 2), "O3": (("i64",), 3), "O4": (("i64",), 4),
     "Leaf": (("i64",), 0), "Num": (("String", "String"), 0),
 }  # fmt: skip
+
+
+LISTS = {"E": "E", "Op": "O", "Fold": "F"}  # constructors with a number of operands in their name
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,10 @@ def prelude() -> str:
         out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
     out += [
         "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
-        "(function extent (i64) i64 :no-merge)", "(function source (i64) i64 :no-merge)",
+        "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
+        "(function source (i64) i64 :no-merge)",
         "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
+        "(function opmath (String) String :no-merge)",
         "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
         "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
         "(function packed (T i64) T :merge old)", "(function places (T i64) i64 :merge old)",
@@ -78,8 +85,11 @@ def prelude() -> str:
     rule("(= e (Red f k a)) (= m (axes a))", "(set (axes e) (& m (not-i64 k)))")
     rule("(= e (Map n a)) (= m (axes a)) (= s (source n)) (= i (image n))", "(set (axes e) (| (& m (not-i64 s)) i))")
     rule("(= e (Case n a b)) (= x (axes a)) (= y (axes b)) (= i (brings n))", "(set (axes e) (| i (| x y)))")
-    for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
+    for node in ("(Map n a)", "(Case n a b)"):
         rule(f"(= e {node}) (= d (dtype a))", "(set (dtype e) d)")
+    _folds(rule)
+    out += [f'(set (opmath "{name}") "{opmath(name)}")' for name in DTYPES]
+    for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
         rule(f"(= e {node}) (varies a)", "(varies e)")
     rule("(= e (Case n a b)) (varies b)", "(varies e)")
     for node in ("(Red f k a)", "(Map n a)"):
@@ -97,6 +107,24 @@ def prelude() -> str:
     return "\n".join(out)
 
 
+def _folds(rule: Callable[..., None]) -> None:
+    """The analyses of reductions: 16-bit floats add up to f32; a part of a tuple has the axes of what it depends on."""
+    rule("(= e (Red f k a)) (= d (opmath (dtype a)))", "(set (dtype e) d)")
+    for part in PARTS:
+        monoid, own = of_part(part)
+        names = "abc"[: len(monoid.operands)]
+        node = f'(F{len(names)} "{part}" k {" ".join(names)})'
+        read = [name for name, operand in zip(names, monoid.operands, strict=True) if operand in monoid.reads(own)]
+        mask = f"m{read[0]}" if read else "0"
+        for name in read[1:]:
+            mask = f"(| {mask} m{name})"
+        asked = " ".join(f"(= m{name} (axes {name}))" for name in read)
+        rule(f"(= e {node}) {asked}", f"(set (axes e) (& {mask} (not-i64 k)))")
+        rule(f"(= e {node}) (= d (opmath (dtype a)))", "(set (dtype e) d)")
+        for name in names:
+            rule(f"(= e {node}) (varies {name})", "(varies e)")
+
+
 def _elementwise(rule: Callable[..., None]) -> None:
     """The analyses of functions of one to three operands."""
     for arity in (1, 2, 3):
@@ -112,13 +140,15 @@ def _elementwise(rule: Callable[..., None]) -> None:
             # known: an operand is, and the others are too, or are numbers
             for choice in itertools.product(("known", "number"), repeat=arity - 1):
                 rest = zip(choice, names.replace(name, ""), strict=True)
-                rule(f"(= e {node}) (known {name}) {' '.join(f'({what} {other})' for what, other in rest)}", "(known e)")
+                rule(
+                    f"(= e {node}) (known {name}) {' '.join(f'({what} {other})' for what, other in rest)}", "(known e)"
+                )
 
 
 def constructor(node: ENode) -> str:
     """The egglog constructor of an e-node."""
     op, _, children = node
-    return f"E{len(children)}" if op == "E" else f"O{len(children)}" if op == "Op" else op
+    return f"{LISTS[op]}{len(children)}" if op in LISTS else op
 
 
 def node_text(node: ENode, name: str) -> str:
@@ -137,6 +167,8 @@ def text_of(problem: Problem) -> str:
             out.append(f'(set (axes $t{number}) {leaf.mask}) (set (dtype $t{number}) "{leaf.dtype}")')
             if leaf.memory:
                 out.append(f"({'known' if leaf.known else 'varies'} $t{number})")
+        elif node[0] == "Num" and node[1][0].endswith(".0") and abs(float(node[1][0])) < 2**53:
+            out.append(f"(set (literal $t{number}) {int(float(node[1][0]))})")
         elif node[0] == "Op":
             out.append(f"(set (axes $t{number}) {problem.forms[node[1][0]].mask})")
             out.append(f'(set (dtype $t{number}) "{problem.dtypes[number]}") (varies $t{number})')

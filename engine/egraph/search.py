@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .graph import sorted_operands
@@ -46,15 +46,16 @@ class Search:
         self.timed_out = False
 
     # ---- the program as written
-    def as_written(self, stored: Iterable[int] | None = None) -> Evaluation:
-        """The original spellings. stored: classes that are written; by default every operation's result."""
+    def as_written(self, stored: Iterable[int] | None = None, groups: Sequence[Group] = ()) -> Evaluation:
+        """The original spellings. stored: classes that are written, by default every operation's result; groups of them
+        share a kernel."""
         graph = self.graph
         choice: dict[int, int] = {}
         for place, (op, attributes, children) in enumerate(graph.problem.nodes):
             node = sorted_operands((op, attributes, tuple(graph.of[c] for c in children)))
             choice.setdefault(graph.of[place], graph.classes[graph.of[place]].index(node))
         every = set(graph.of) if stored is None else set(stored)
-        found = self.extraction.solution(choice, every)
+        found = self.extraction.solution(choice, every, groups)
         if found is None:  # a rule united a value with one above it
             found = self.extraction.solution({}, every)
         assert found is not None

@@ -62,7 +62,9 @@ class Extraction:
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
         self.corrections: dict[Any, Price] = {}
-        self.ratios: dict[Any, float] = {}  # form of a kernel -> how far the model is below what the lowering makes of it
+        self.ratios: dict[
+            Any, float
+        ] = {}  # form of a kernel -> how far the model is below what the lowering makes of it
         self.evaluated = 0  # kernels looked at: what a search spends
 
     # ---- spellings
@@ -189,7 +191,7 @@ class Extraction:
         if found is None:
             found = self.prices.get(key)
             if found is None:
-                found = self.prices[key] = price(outline, self.target) if self._same_loops(group) else _APART
+                found = self.prices[key] = price(outline, self.target) if outline is not None else _APART
             ratio = self.ratios.get(found.form)
             if ratio is not None:
                 found = replace(found, seconds=found.seconds * ratio, score=found.score * ratio)
@@ -205,10 +207,6 @@ class Extraction:
         if expected.legal and expected.form:
             ratio = max(1.0, lowered.seconds / expected.seconds)
             self.ratios[expected.form] = min(ratio, self.ratios.get(expected.form, math.inf))
-
-    def _same_loops(self, group: Group) -> bool:
-        masks = {self.graph.mask[cls] for cls in group}
-        return len(masks) == 1
 
     def groups(self, solution: Solution) -> list[Group]:
         """The kernels of a solution, by what they store."""

@@ -10,7 +10,6 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
 from ...ir.node import Node
 from ...ir.program import Kernel
-from ...ir.text import syntax as s
 from ...ir.text.print import print_value
 from ...ir.tile import Tile
 from ..match.choices import Choice, Spot, spot_at
@@ -55,22 +54,7 @@ def _plain_name(name: str, numbers: Numbers) -> str:
 def decision(step: PassStep, choice: Choice, numbers: Numbers) -> Decision:
     """A choice as it is remembered."""
     values = {name: written(value, numbers) for name, value in choice.parameters.items()}
-    values |= picked(step, choice)
     return Decision(step.label or step.name, choice.rule.rule.name, choice.where, values)
-
-
-def picked(step: PassStep, choice: Choice) -> dict[str, int]:
-    """What the `pick` clauses of a rule took, by its number in their domains: values may have no short name."""
-    rule = choice.rule.rule
-    names = {clause.name for clause in rule.clauses if isinstance(clause, s.PickClause)}
-    found: dict[str, int] = {}
-    spot = spot_at(choice.engine, step, rule.name, choice.program, choice.target, choice.where) if names else None
-    while spot is not None and spot.open is not None:
-        name, value = spot.open.name, choice.match.env[spot.open.name]
-        if name in names:
-            found[name] = list(spot.open.values).index(value)
-        spot = spot.choose(value)
-    return found
 
 
 def chosen(spot: Spot, values: Mapping[str, Any], numbers: Numbers) -> Spot | None:
@@ -78,10 +62,7 @@ def chosen(spot: Spot, values: Mapping[str, Any], numbers: Numbers) -> Spot | No
     found: Spot | None = spot
     while found is not None and found.open is not None:
         wanted = values.get(found.open.name)
-        if found.open.name in found.choice.rule.parameters:
-            value = next((v for v in found.open.values if written(v, numbers) == wanted), None)
-        else:  # of a `pick`
-            value = next((v for n, v in enumerate(found.open.values) if n == wanted), None)
+        value = next((v for v in found.open.values if written(v, numbers) == wanted), None)
         found = None if value is None else found.choose(value)
     if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.choice.parameters.items()):
         return None

@@ -2,8 +2,8 @@
 
     python examples/benches/fusion.py [--target h100] [--markdown examples/suites/fusion.md] [--only NAME]
 
-unfused: every operation a kernel; rules: what the rules decide in their order; explored: the best candidate. Kernels are
-lowered and counted; times are predicted by the model, and no program is run.
+unfused: every operation a kernel; rules: what the rules decide in their order; explored: the best candidate. Kernels
+are lowered and counted; times are predicted by the model, and no program is run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from dplc.engine.toolchain import toolchain
 
 HEAD = """# What fusion makes of nineteen programs
 
-`python examples/benches/fusion.py --target {target} --markdown examples/suites/fusion.md`, {date}. All in float32. Kernels are
-launches, megabytes what they read and write; both are counted in what the rules make of each program. **Times are predicted**
-for {device} by the model (published peaks, not calibrated); nothing was measured. *unfused*: every operation a kernel.
-*rules*: what the rules decide in their order, which is what `dplc compile` does. *explored*: the best candidate of
-`dplc fuse --explore`. The last column names the rules without which that candidate would not be there.
+`python examples/benches/fusion.py --target {target} --markdown examples/suites/fusion.md`, {date}. All in float32.
+Kernels are launches, megabytes what they read and write; both are counted in what the rules make of each program.
+**Times are predicted** for {device} by the model (published peaks, not calibrated); nothing was measured. *unfused*:
+every operation a kernel. *rules*: what the rules decide in their order, which is what `dplc compile` does. *explored*:
+the best candidate of `dplc fuse --explore`, with the rules without which it would not be there; search: CPU seconds on
+a busy machine.
 
 | program | unfused | | | rules | | | explored | | | made by | search |
 |---|---|---|---|---|---|---|---|---|---|---|---|

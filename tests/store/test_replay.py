@@ -79,9 +79,9 @@ def test_what_a_rule_picks_is_remembered(tools: Toolchain) -> None:
     (kernel,) = loops(tools, lambda x, b, w: torch.relu((x + b) @ w), (64, 256), (256,), (256, 64))
     schedule, made = default_schedule(tools, kernel)
     picks = [d for d in schedule if d.rule == "prepare_operand"]
-    assert [d.parameters for d in picks] == [{"p": 0}]
+    assert [d.parameters for d in picks] == [{"p": "#0_smem"}]
     assert replay(tools, kernel, schedule, H200) == made
-    other = [msgspec.structs.replace(d, parameters={"p": 7}) if d in picks else d for d in schedule]
+    other = [msgspec.structs.replace(d, parameters={"p": "#7_smem"}) if d in picks else d for d in schedule]
     with pytest.raises(dplc.DplcError, match="does not fit"):
         replay(tools, kernel, tuple(other), H200)
 

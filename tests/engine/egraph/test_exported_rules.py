@@ -53,7 +53,13 @@ def test_values_that_only_the_template_brings_together_must_share_their_dtype() 
 REFUSED = [
     ("y = f(xs..)", "y = f(xs..)", "", "a list of operands", "mine.rw:3:9"),
     ("y = Reduce(add, k, ks.., x)", "y = Reduce(add, k, ks.., x)", "", "a list of axes", "mine.rw:3:9"),
-    ("y = exp(x)", "y = x", 'where readers(x) == 1 because "w"\n', "`readers` is a property of one kernel", "mine.rw:4:7"),
+    (
+        "y = exp(x)",
+        "y = x",
+        'where readers(x) == 1 because "w"\n',
+        "`readers` is a property of one kernel",
+        "mine.rw:4:7",
+    ),
     ("y = exp(x)", "y = x", 'where number(x) != none because "w"\n', "the fact `number`", "mine.rw:4:7"),
     ("y = exp(x)", "y = x", 'where known(x) or dtype(x) == f32 because "w"\n', "`or`", "mine.rw:4:7"),
     ("y = Index(e)", "y = Index(e)", "", "`Index` in a pattern", "mine.rw:3:9"),
@@ -73,10 +79,18 @@ def test_what_cannot_be_said_is_refused_with_its_place(
 
 def test_our_algebra_is_exported_but_for_what_is_written_down_here() -> None:
     made = export(tools().equations)
-    assert {error.what.split("`")[1] for error in made.refused} <= {"divide_power_of_two", "fold_numbers", "attention"} | {
-        error.what.split("`")[1] for error in made.refused if "scale_after" in error.what
-    }
-    assert {"hoist_inner_factor", "reassociate_contractions", "fold_gain", "pack_siblings", "hoist_shift"} <= made.text.keys()
+    assert {error.what.split("`")[1] for error in made.refused} <= {
+        "divide_power_of_two",
+        "fold_numbers",
+        "attention",
+    } | {error.what.split("`")[1] for error in made.refused if "scale_after" in error.what}
+    assert {
+        "hoist_inner_factor",
+        "reassociate_contractions",
+        "fold_gain",
+        "pack_siblings",
+        "hoist_shift",
+    } <= made.text.keys()
 
 
 def test_exact_leaves_out_what_reorders_floating_point() -> None:

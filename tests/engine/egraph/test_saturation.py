@@ -147,7 +147,12 @@ rewrite
 
 def test_rules_that_never_end_are_stopped_and_nothing_is_wrong() -> None:
     """Ten factors under associativity and commutativity have tens of thousands of spellings."""
-    text = "\n".join(f"x{n} = torch.randn(3)" for n in range(10)) + "\n" + " * ".join(f"x{n}" for n in range(10)) + " * torch.exp(x0)"
+    text = (
+        "\n".join(f"x{n} = torch.randn(3)" for n in range(10))
+        + "\n"
+        + " * ".join(f"x{n}" for n in range(10))
+        + " * torch.exp(x0)"
+    )
     (problem,) = problems(text)
     graph = saturate(problem, rules(ASSOCIATIVE), Budget(nodes=300, iterations=12))
     assert graph.stop is not None and graph.stop.reason in ("nodes", "iterations") and graph.stop.rows < 10_000
@@ -182,7 +187,11 @@ def test_the_original_spelling_comes_first() -> None:
 
 def test_regions_of_one_structure_are_one_problem() -> None:
     layer = "h = n(h)\nh = a(torch.tanh(b(h)))\n"
-    text = "h = torch.randn(600, 16)\nn = nn.RMSNorm(16)\na = nn.Linear(600, 16)\nb = nn.Linear(16, 600)\n" + layer * 3 + "h"
+    text = (
+        "h = torch.randn(600, 16)\nn = nn.RMSNorm(16)\na = nn.Linear(600, 16)\nb = nn.Linear(16, 600)\n"
+        + layer * 3
+        + "h"
+    )
     made = explored(text)
     found = [made.problem(region, made.cutting[1]) for region in made.cutting[0]]
     assert len(found) > len({problem.key for problem in found})

@@ -106,12 +106,24 @@ def test_rows_are_short(text: str) -> None:
 
 
 @assembled
-def test_attention_multiplies_matrices() -> None:
-    scores, rows, values = kernels(ATTENTION)
-    assert scores.listing.share("FFMA") >= 0.90
-    assert not rows.listing.has_loop
-    assert values.listing.share("FFMA") >= 0.6
-    assert scores.spills == rows.spills == values.spills == 0
+@pytest.mark.parametrize("text", [ATTENTION, ATTENTION.replace("64)", "128)")], ids=["64", "128"])
+def test_attention_multiplies_matrices(text: str) -> None:
+    """The loop over keys holds two loops of products, half of each unrolled: its share is 0.85 as it is executed."""
+    (made,) = kernels(text)
+    assert made.listing.share("FFMA") >= 0.75
+    assert made.spills == 0
+    assert made.registers * made.threads * 2 <= 65536  # two blocks a multiprocessor
+    assert {"LDGSTS.128", "LDS.128", "STS.128", "STG.128"} <= set(made.listing.widths())
+
+
+def test_attention_stores_no_scores() -> None:
+    """Bytes that go to global memory and back, against the three kernels that store the scores."""
+    apart = toolchain(None, {"online_attention": {"SLOWER": 0}})
+    three = compile_captured(capture_text(ATTENTION), apart, target(HOPPER))
+    one = compiled(ATTENTION)
+    assert (len(one.kernels), len(three.kernels)) == (1, 3)
+    stored = [sum(4 * np.prod(p.shape) for k in made.plan.kernels for p in k.outs) for made in (one, three)]
+    assert stored[0] * 8 < stored[1]
 
 
 def test_a_row_is_read_once() -> None:

@@ -1,0 +1,159 @@
+"""torch.compile(.., backend="dplc") on CPU tensors: right, once per shape, and eager where dplc cannot."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dplc.engine.torch_backend import EagerWarning, Part, backend
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Recorder:
+    """The backend, and the parts that it was asked for."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+
+    def __call__(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        self.parts.append(backend(graph, inputs, **options))  # type: ignore[arg-type]
+        return self.parts[-1]
+
+    @property
+    def compiled(self) -> list[Any]:
+        return [function for part in self.parts for function in part.compiled.values()]
+
+
+def close(got: torch.Tensor, want: torch.Tensor) -> bool:
+    return got.dtype == want.dtype and got.shape == want.shape and torch.allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(12), nn.Linear(12, 20), nn.Linear(20, 12)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = F.gelu(self.up(self.norm(x)))
+        return x + self.down(h), h.mean(-1)
+
+
+def test_the_entry_point_is_there() -> None:
+    points = importlib.metadata.entry_points(group="torch_dynamo_backends")
+    assert points["dplc"].load() is backend
+    assert "dplc" in torch.compiler.list_backends(exclude_tags=())
+
+
+def test_a_module_with_two_results() -> None:
+    model, recorder = Block().eval(), Recorder()
+    compiled = torch.compile(model, backend=recorder)
+    x = torch.randn(5, 12)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        for _ in range(2):
+            got, want = compiled(x), model(x)
+            assert all(map(close, got, want))
+    assert len(recorder.compiled) == 1
+
+
+def test_weights_are_read_at_every_call() -> None:
+    model = nn.Linear(6, 4)
+    compiled = torch.compile(model, backend=Recorder())
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        compiled(x)
+        model.weight.mul_(2)
+        assert close(compiled(x), model(x))
+
+
+def test_other_shapes_are_compiled_for_themselves() -> None:
+    recorder = Recorder()
+    compiled = torch.compile(lambda x: torch.softmax(x, -1) * 2, backend=recorder)
+    for rows in (3, 5, 7, 3):
+        x = torch.randn(rows, 11)
+        assert close(compiled(x), torch.softmax(x, -1) * 2)
+    assert len(recorder.parts) == 2  # one for the first shape, one for all others
+    assert len(recorder.parts[-1].compiled) == 3
+
+
+def test_a_graph_break() -> None:
+    recorder = Recorder()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x) + 1
+        torch._dynamo.graph_break()
+        return y.sum(-1)
+
+    x = torch.randn(4, 9)
+    assert close(torch.compile(function, backend=recorder)(x), function(x))
+    assert len(recorder.parts) == 2
+
+
+def test_an_op_without_a_rule_runs_in_eager_and_is_named_once() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.conv1d(x, torch.ones(1, 1, 3)) * 2
+
+    compiled = torch.compile(function, backend="dplc")
+    x = torch.randn(1, 1, 8)
+    with pytest.warns(EagerWarning, match="[Cc]onv") as caught:
+        for _ in range(3):
+            assert close(compiled(x), function(x))
+    assert sum(w.category is EagerWarning for w in caught) == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.add_(1) * 2,
+        lambda x: x.view(2, -1),
+        lambda x: (x.t(), x + 1),
+        lambda x: torch.dropout(x, 0.5, True) + x,
+        lambda x: x + torch.rand(4, 6),
+    ],
+    ids=["in place", "a view", "a transpose", "dropout", "random"],
+)
+def test_what_is_no_function_of_values_stays_eager(function: Any) -> None:
+    compiled = torch.compile(function, backend="dplc")
+    given, wanted = torch.arange(24.0).reshape(4, 6), torch.arange(24.0).reshape(4, 6)
+    torch.manual_seed(1)
+    want = function(wanted)
+    torch.manual_seed(1)
+    with pytest.warns(EagerWarning):
+        got = compiled(given)
+    assert torch.equal(given, wanted)
+    for one, other in zip(
+        got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
+    ):
+        assert torch.equal(one, other)
+        assert (one.data_ptr() == given.data_ptr()) == (other.data_ptr() == wanted.data_ptr())
+
+
+def test_gradients_are_eager() -> None:
+    model = nn.Linear(6, 4)
+    compiled = torch.compile(model, backend="dplc")
+    with pytest.warns(EagerWarning, match="gradients"):
+        compiled(torch.randn(3, 6)).sum().backward()
+    assert model.weight.grad is not None
+
+
+def test_options_reach_the_compiler() -> None:
+    recorder = Recorder()
+    compiled = torch.compile(torch.tanh, backend=recorder, options={"target": "sm_90a", "trace": True})
+    compiled(torch.randn(9))
+    (made,) = recorder.compiled
+    assert made.compilation.target.arch == "sm_90a"
+    assert made.trace is not None
