@@ -182,8 +182,8 @@ class Program:
     caller (constants are the ones that stay the same from run to run: weights, folded tables); outputs and temporaries
     are allocated by the executor: temporaries in one piece where an arena says how (memory_plan.py).
 
-    aliases: {output: the input whose memory it takes}. Such an input is used up: after a run its array holds either what
-    it held or the output. Whether kernels may do that is for those to know who see their index maps
+    aliases: {output: the input whose memory it takes}. Such an input is used up: after a run its array holds either
+    what it held or the output. Whether kernels may do that is for those to know who see their index maps
     (engine/aliasing.py); an executor relies on it.
     """
 

@@ -18,6 +18,7 @@ from .guards import settle, weaken
 from .lowering import Held, Lowering, Place
 from .slabs import slab_address, slab_dtype, slab_element
 
+
 def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     """A load into registers. Its guard is tested once per vector, or else the load is no vector."""
     if stmt.buf in low.written:

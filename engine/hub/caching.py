@@ -39,8 +39,8 @@ def capture_prompt(model: Any, length: int, maximum: int) -> CapturedModel:
 
 
 def capture_token(model: Any, cache: Sequence[tuple[str, Sequence[int]]], maximum: int) -> CapturedModel:
-    """One token: input_ids: i64[1, 1], its position: i64[], and the cache: the tensors that the prompt's call returned,
-    (dtype by torch's name, shape) of each -> the next token i64[1], and the cache with this token's row at its position.
+    """One token: input_ids: i64[1, 1], its position: i64[], and the cache that the prompt's call returned, (dtype by
+    torch's name, shape) of each tensor -> the next token i64[1], and the cache with this token's row at its position.
     """
 
     def token(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:

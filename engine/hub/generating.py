@@ -27,8 +27,8 @@ from .weights import Wanted
 class Generation:
     """A model compiled to generate after prompts of `length` tokens, up to `maximum` tokens with them.
 
-    prompt, token: the two calls of caching.py; the second writes its cache where it reads it. stops: the tokens that end
-    a text.
+    prompt, token: the two calls of caching.py; the second writes its cache where it reads it. stops: the tokens that
+    end a text.
     """
 
     prompt: CompiledModel
@@ -46,8 +46,9 @@ class Generation:
     def memory(self) -> Memory:
         held = {**_others(self.prompt), **_others(self.token)}
         cache = [buffer for buffer in self.token.program.inputs if buffer.name.startswith("cache_")]
+        weights = [math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()]  # type: ignore[index]
         return Memory(
-            weights=sum(math.prod(want.shape) * DTYPES[want.dtype].item_bytes for want in self.weights.values()),  # type: ignore[index]
+            weights=sum(weights),
             tables=sum(buffer.nbytes for buffer in held.values()),
             cache=sum(buffer.nbytes for buffer in cache),
             copied=sum(b.nbytes for b in cache if b.name not in self.token.program.aliases.values()),

@@ -9,7 +9,6 @@ import pytest
 import torch
 from tiny_models import source
 
-from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.hub.checking import emulator
 from dplc.engine.hub.compiling import How, Shape
@@ -17,7 +16,6 @@ from dplc.engine.hub.generating import Generation, Generator, compile_generation
 from dplc.engine.hub.module import build
 from dplc.engine.hub.weights import make
 from dplc.engine.toolchain import toolchain
-from dplc.ir.diagnostic import DplcError
 
 PROMPT, MAXIMUM, NEW = [7, 3, 41, 12, 3], 16, 8
 SCALE = 0.4  # of made-up weights: far from a model that says one word for ever
