@@ -7,6 +7,7 @@ import re
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from ..ir.diagnostic import UsageError, did_you_mean
 
@@ -61,7 +62,7 @@ def read_device(path: Path) -> Target:
         raise UsageError(f"cannot read the device file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"the device file {path} is no TOML: {error}") from None
-    values = {}
+    values: dict[str, Any] = {}
     for field in fields(Target):
         value = data.get(field.name)
         kind = {"str": str, "int": int, "float": (int, float)}[str(field.type)]

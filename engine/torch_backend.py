@@ -1,8 +1,8 @@
 """`torch.compile(model, backend="dplc")`: the parts of a program that dynamo finds, compiled for inference.
 
-A part is compiled when it is first called with tensors of some shapes, for these shapes. What dplc cannot compile runs in
-eager, after one warning that names the reason: an op that no rule supports, gradients, results that share memory with
-arguments. torch finds this through the entry point group `torch_dynamo_backends`.
+A part is compiled when it is first called with tensors of some shapes, for these shapes. What dplc cannot compile runs
+in eager, after one warning that names the reason: an op that no rule supports, gradients, results that share memory
+with arguments. torch finds this through the entry point group `torch_dynamo_backends`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Part:
         if reason not in self.told:
             self.told.add(reason)
             warnings.warn(f"dplc: a part of the program runs in eager: {reason}", EagerWarning, stacklevel=3)
-        return self.graph.forward
+        forward: Function = self.graph.forward
+        return forward
 
 
 def described(argument: Any) -> Hashable:

@@ -10,6 +10,7 @@ from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
     accumulators,
+    all_names,
     defines,
     dependencies,
     is_outer_product,
@@ -106,14 +107,18 @@ def accumulated(site: Any, body: Block) -> tuple[Accumulator, ...]:
 @fact("starts_inside(run) -> bool", TILE)
 def starts_inside(site: Any, body: Block) -> bool:
     """Whether an accumulator is folded and read in a run only: it starts anew whenever the run is reached."""
-    inside = {stmt.acc for stmt in summary(body).sums} & uses(body)
+    found = summary(body)
+    inside = {stmt.acc for stmt in found.sums}.union(*(stmt.accs for stmt in found.merges)) & uses(body)
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
 
 
 def _mentions(block: Block, name: str) -> int:
-    found = summary(block)
-    folds = sum(stmt.acc == name for stmt in (*found.sums, *found.combines))
-    return folds + sum(leaf.name == name for leaf in nodes(block, Var))
+    """How many statements, those inside of others by themselves, mention a name."""
+    return sum(
+        _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in all_names(stmt)
+        for stmt in block
+        for inner in (getattr(stmt, "body", ()),)
+    )
 
 
 @fact("varying(name, run, [axis]) -> [axis]", TILE)
