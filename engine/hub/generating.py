@@ -59,8 +59,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the device. weights: of the model; tables: other constants; cache: keys and values of all layers; copied:
-    what a token's call needs for a second cache, 0 where it writes in place; prompt, token: temporaries of the calls.
+    """Bytes on the device. weights: of the model; tables: other constants; cache: keys and values of all layers.
+
+    copied: what a token's call needs for a second cache, 0 where it writes in place; prompt, token: temporaries of the
+    two calls.
     """
 
     weights: int
