@@ -21,6 +21,7 @@ from .arrays import (
     check_names,
     is_tensor,
     misalignment_note,
+    place_of,
     torch_dtype,
     torch_dtype_name,
 )
@@ -67,8 +68,11 @@ class Executor(Protocol):
         """The program's outputs by name, given its inputs and constants by name."""
         ...
 
-    def prepare(self, program: Program, constants: Mapping[str, Array]) -> Session:
-        """The program with its constants in place, to be run again and again with other inputs."""
+    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> Session:
+        """The program with its constants in place, to be run again and again with other inputs.
+
+        beside: a session of the same executor. Arrays that it was given too are placed once for both.
+        """
         ...
 
 
@@ -133,13 +137,15 @@ class CudaExecutor:
         check_names(program, arrays)
         return self.prepare(program, arrays).run(arrays)
 
-    def prepare(self, program: Program, constants: Mapping[str, Array]) -> CudaSession:
+    def prepare(
+        self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
+    ) -> CudaSession:
         """The program with its constants where the GPU can read them and its arena allocated.
 
-        Raises LaunchError.
+        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError.
         """
         check_names(program, constants, program.constants)
-        return CudaSession(self, program, constants)
+        return CudaSession(self, program, constants, beside)
 
     def _place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
         if not is_tensor(value):
@@ -228,11 +234,20 @@ class CudaExecutor:
 class CudaSession:
     """A program whose constants are on the GPU. Runs of one session must not overlap: they share its arena."""
 
-    def __init__(self, executor: CudaExecutor, program: Program, constants: Mapping[str, Array]):
+    def __init__(
+        self, executor: CudaExecutor, program: Program, constants: Mapping[str, Array], beside: CudaSession | None
+    ):
         self._executor, self._program = executor, program
         self._notes: list[str] = []
-        self._constants = {b.name: executor._place(b, constants[b.name], self._notes) for b in program.constants}
-        self._tensors = any(is_tensor(constants[b.name]) for b in program.constants)
+        self._given = {b.name: constants[b.name] for b in program.constants}
+        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
+        self._constants = {
+            b.name: there[where]
+            if (where := place_of(constants[b.name])) in there
+            else executor._place(b, constants[b.name], self._notes)
+            for b in program.constants
+        }
+        self._tensors = any(map(is_tensor, self._given.values()))
         self._kept, self._temporaries = executor._temporaries(program)
         self._latest: tuple[dict[str, Any], list[tuple[CudaKernel, list[int | bytes]]]] = {}, []  # kept alive
 
@@ -245,7 +260,11 @@ class CudaSession:
         check_names(program, arrays, program.inputs)
         notes = list(self._notes)
         given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in program.inputs}
-        made = {buffer.name: executor._empty(buffer.shape, torch_dtype(buffer.dtype)) for buffer in program.outputs}
+        made = {output: given[source] for output, source in program.aliases.items()}
+        made = {
+            b.name: made[b.name] if b.name in made else executor._empty(b.shape, torch_dtype(b.dtype))
+            for b in program.outputs
+        }
         tensors = {**self._constants, **given, **made}
         addresses = self._temporaries | {name: tensor.data_ptr() for name, tensor in tensors.items()}
         steps = [
