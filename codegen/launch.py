@@ -23,6 +23,7 @@ from .arrays import (
     check_names,
     is_tensor,
     misalignment_note,
+    place_of,
     torch_dtype,
     torch_dtype_name,
 )
@@ -72,8 +73,11 @@ class Executor(Protocol):
         """The program's outputs by name, given its inputs and constants by name."""
         ...
 
-    def prepare(self, program: Program, constants: Mapping[str, Array]) -> Session:
-        """The program with its constants in place, to be run again and again with other inputs."""
+    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> Session:
+        """The program with its constants in place, to be run again and again with other inputs.
+
+        beside: a session of the same executor. Arrays that it was given too are placed once for both.
+        """
         ...
 
 
@@ -163,13 +167,15 @@ class CudaExecutor:
             self._session = CudaSession(self, program, {}), stream
         return self._session[0]
 
-    def prepare(self, program: Program, constants: Mapping[str, Array]) -> CudaSession:
+    def prepare(
+        self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
+    ) -> CudaSession:
         """The program with its constants where the GPU can read them and its arena allocated.
 
-        Raises LaunchError.
+        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError.
         """
         check_names(program, constants, program.constants)
-        return CudaSession(self, program, constants)
+        return CudaSession(self, program, constants, beside)
 
     def _place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
         if not is_tensor(value):
@@ -290,13 +296,26 @@ class CudaSession:
     graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a note says once.
     """
 
-    def __init__(self, executor: CudaExecutor, program: Program, constants: Mapping[str, Array]):
+    def __init__(
+        self,
+        executor: CudaExecutor,
+        program: Program,
+        constants: Mapping[str, Array],
+        beside: CudaSession | None = None,
+    ):
         self.program, self._executor = program, executor
         self._notes: list[str] = []
-        placed = [b for b in program.constants if b.name in constants]
-        self._given = (*program.inputs, *(b for b in program.constants if b.name not in constants))
-        self._constants = {b.name: executor._place(b, constants[b.name], self._notes) for b in placed}
-        self._tensors = any(is_tensor(constants[b.name]) for b in placed)
+        self._given = {b.name: constants[b.name] for b in program.constants if b.name in constants}
+        self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
+        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
+        self._constants = {
+            b.name: there[where]
+            if (where := place_of(constants[b.name])) in there
+            else executor._place(b, constants[b.name], self._notes)
+            for b in program.constants
+            if b.name in constants
+        }
+        self._tensors = any(map(is_tensor, self._given.values()))
         self._kept, self._temporaries = executor._temporaries(program)
         self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
         self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
@@ -307,11 +326,15 @@ class CudaSession:
         Raises LaunchError, BuildError and DeviceError.
         """
         program, executor = self.program, self._executor
-        check_names(program, arrays, self._given)
+        check_names(program, arrays, self._wanted)
         self.release()  # so that results the caller has dropped are likely to lie where they lay before
         notes = list(self._notes)
-        given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in self._given}
-        made = {buffer.name: executor._empty(buffer.shape, torch_dtype(buffer.dtype)) for buffer in program.outputs}
+        given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in self._wanted}
+        made = {output: given[source] for output, source in program.aliases.items()}
+        made = {
+            b.name: made[b.name] if b.name in made else executor._empty(b.shape, torch_dtype(b.dtype))
+            for b in program.outputs
+        }
         moving = {name: tensor.data_ptr() for name, tensor in (given | made).items()}
         fixed = {name: tensor.data_ptr() for name, tensor in self._constants.items()}
         places = self._temporaries | fixed | moving

@@ -77,7 +77,7 @@ class Scale(Stmt):
 
 
 class Carry(Stmt):
-    """`Carry(m)`: a mention. The accumulator starts no deeper than here: it lives on across the turns of loops below."""
+    """`Carry(m)`: a mention. The accumulator starts no deeper than here: it lives on across the loops below."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc",)
     acc: Name

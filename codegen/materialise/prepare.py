@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...ir.diagnostic import DplcError, InternalError
+from ...ir.diagnostic import InternalError
 from ...ir.expr import Var, is_int
-from ...ir.facts.layout import DTYPE_BYTES
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.node import Expr, nodes, replace
@@ -21,9 +20,6 @@ RESERVED = (TID, THREAD, SHARED, *BLOCK_INDEX, "lanes")
 
 def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
     """The kernel with exactly one Tile, whose axes have at least two values and names of their own."""
-    for param in (*kernel.ins, *kernel.outs):
-        if param.dtype not in DTYPE_BYTES:
-            raise DplcError(f"kernel `{kernel.name}`: there is no code for {param.dtype} (`{param.name}`)")
     tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
     if tiles and len(kernel.body) != 1:
         raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")

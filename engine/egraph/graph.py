@@ -67,7 +67,7 @@ def as_written(problem: Problem) -> EGraph:
 
 def mask_of(problem: Problem, node: ENode, masks: Any) -> int:
     """The axes of an e-node's value, given those of its operands."""
-    op, attributes, children = node
+    op, attributes, _ = node
     if op == "Leaf":
         return problem.leaves[attributes[0]].mask
     mask = 0

@@ -94,7 +94,8 @@ class Cutting:
         for term in flow.order:
             below = [x for x in operands(term) if not is_leaf(x)]
             if term.__class__ is Reduce and self._contracts(term):
-                for factor in term.x.args:
+                product: Any = term.x
+                for factor in product.args:
                     new = flow.mask[term] & ~flow.mask[factor]
                     if bent.get(factor) and flow.elements(new) >= 4 * TILE:
                         yield factor

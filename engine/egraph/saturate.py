@@ -68,9 +68,11 @@ def prelude() -> str:
         out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
     out += [
         "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
-        "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)", "(function source (i64) i64 :no-merge)",
+        "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
+        "(function source (i64) i64 :no-merge)",
         "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
-        "(function opmath (String) String :no-merge)", "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
+        "(function opmath (String) String :no-merge)",
+        "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
         "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
         "(function packed (T i64) T :merge old)", "(function places (T i64) i64 :merge old)",
         "(ruleset algebra)", "(ruleset analysis)",

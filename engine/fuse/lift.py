@@ -100,8 +100,10 @@ class Lift:
         self.deeper = self._deeper(order)
 
     def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
-        """The axes under which folds are computed, and what needs them: those of one key share their loop, so each stands
-        where the last of them can be computed."""
+        """The axes under which folds are computed, and what needs them.
+
+        Those of one key share their loop, so each stands where the last of them can be computed.
+        """
         found: dict[Any, tuple[Axis, ...]] = {}
         for term in order:
             if self._buffer(term) is not None:

@@ -111,9 +111,7 @@ def page(outcomes: list[Outcome], arch: str, dry: bool) -> str:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Check and measure everything on the GPU that is here.")
     parser.add_argument("--out", type=Path, help="where results go (default: examples/suites/results/DEVICE)")
-    parser.add_argument(
-        "--only", action="append", metavar="STEP", help="a step's name: doctor, tests, kernels_84, ..."
-    )
+    parser.add_argument("--only", action="append", metavar="STEP", help="a step's name: doctor, tests, kernels_84, ...")
     parser.add_argument("--suite", type=Path, action="append", help="instead of every suite of examples/suites")
     parser.add_argument("--model", type=Path, action="append", help="instead of every model of examples/models")
     parser.add_argument("--dry-run", action="store_true", help="without a GPU: everything but measuring; needs --out")

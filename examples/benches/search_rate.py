@@ -21,7 +21,7 @@ from dplc.engine.front.text import capture_text
 from dplc.engine.toolchain import toolchain
 from dplc.engine.tune.assembling import Assembled
 from dplc.engine.tune.predicting import Model
-from dplc.engine.tune.running import Budget, Run, Runner
+from dplc.engine.tune.running import DEFAULT_SEARCH, Budget, Run, Runner
 from dplc.engine.tune.search import Tried
 from dplc.engine.tune.space import Space, Start
 
@@ -51,13 +51,13 @@ def rate(search: str, tries: int, assemble: bool) -> str:
 
 
 def memory(tries: int) -> None:
-    """Resident memory while a hill climber goes on."""
+    """Resident memory while the default search goes on."""
 
     def heard(run: Run, tried: Tried) -> None:
         if run.tries % max(tries // 10, 1) == 0:
             print(f"{run.tries:6} tries: {resident():.0f} MB, {run.programs} programs", flush=True)
 
-    Runner(space(), Model(), "mcts", 0, Budget(tries=tries), heard).run()
+    Runner(space(), Model(), DEFAULT_SEARCH, 0, Budget(tries=tries), heard).run()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak {peak:.0f} MB")
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..facts.layout import slab_cells
-from ..tile import Slab as SlabOf
 from ..tile import Stage
 from .scalar import ScheduleError
 
@@ -32,7 +31,7 @@ def layout(stage: Stage) -> tuple[Any, ...]:
 class Slab:
     """All slots of one slab, for a batch of blocks."""
 
-    def __init__(self, blocks: int, stage: Stage | SlabOf, kind: Any):
+    def __init__(self, blocks: int, stage: Stage, kind: Any):
         shape = (blocks, stage.depth * slab_cells(stage))
         self.stage = stage
         self.values = np.zeros(shape, kind)

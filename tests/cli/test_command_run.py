@@ -106,3 +106,25 @@ def test_out_cannot_be_written(dplc: Command) -> None:
     done = dplc("run", "-c", "torch.randn(3) + 1", "--out", "/nonexistent/out.npz")
     assert done.code == 1
     assert "error: cannot write /nonexistent/out.npz: No such file or directory" in done.err
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("float16", torch.float16)])
+def test_floats_are_of_the_dtype_asked_for(ok: Command, tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    """What the text names stays; bf16, which numpy lacks, is saved as f32."""
+    out = tmp_path / "out.npz"
+    text = "(torch.randn(5, 8) + 1, torch.ones(3, dtype=torch.float32) * 2)"
+    printed = ok("run", "-c", text, "--device", "emulator", "--dtype", name, "--out", str(out)).out
+    assert f"out0: {str(dtype).removeprefix('torch.')}[5, 8]" in printed
+    assert "out1: float32[3]" in printed
+    torch.manual_seed(0)
+    saved = np.load(out)
+    assert saved["out0"].dtype == (np.float16 if dtype is torch.float16 else np.float32)
+    assert torch.equal(torch.from_numpy(saved["out0"]).to(dtype), torch.randn(5, 8, dtype=dtype) + 1)
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_a_dtype_that_is_none(dplc: Command) -> None:
+    done = dplc("run", "-c", "torch.randn(3)", "--dtype", "bfloat")
+    assert (done.code, done.out) == (2, "")
+    assert "--dtype bfloat: not a dtype for floats" in done.err
+    assert "did you mean `bfloat16`?" in done.err

@@ -127,7 +127,7 @@ def test_another_reader_of_the_norm_keeps_it() -> None:
 
 
 @pytest.mark.skipif(not find_nvdisasm() or not (find_nvrtc() or find_program("nvcc")), reason="needs an assembler")
-@pytest.mark.parametrize(("arch", "share"), [("sm_80", 0.83), ("sm_90a", 0.86), ("sm_120", 0.86)])
+@pytest.mark.parametrize(("arch", "share"), [("sm_80", 0.82), ("sm_90a", 0.86), ("sm_120", 0.86)])
 def test_what_the_assembler_makes_of_it(arch: str, share: float) -> None:
     (kernel,) = compiled(norm_linear(512, 2048, 2048), arch, folded=TOGETHER).cuda_kernels
     assembly = assemble(device_text([kernel]), target(arch).arch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,21 @@ def boxes_are_found_through_tensor_maps() -> None:
     whole = torch.zeros(32, 32)
     whole[:, :30] = values[:, :32].T
     assert torch.equal(made, whole)
+
+
+def an_output_takes_the_memory_of_an_input() -> None:
+    executor, x, a = MockedExecutor(), torch.randn(SIZE), torch.tensor(3.0)
+    session = executor.prepare(replace(program(), aliases={"y": "x"}), {"a": a})
+    want, made = 3 * x + 1, session.run({"x": x})["y"]
+    assert made.data_ptr() == x.data_ptr() and torch.allclose(x, want)
+    assert torch.allclose(session.run({"x": made})["y"], 3 * want + 1)
+    array = np.ones(SIZE, np.float32)
+    assert np.allclose(executor.run(replace(program(), aliases={"y": "x"}), {"x": array, "a": np.float32(2)})["y"], 3)
+    assert np.all(array == 1)
+
+
+def constants_are_placed_once_for_sessions_beside_each_other() -> None:
+    executor, a = MockedExecutor(), torch.randn(2)[1:].reshape(())  # misaligned: the first session makes a copy
+    first = executor.prepare(program(), {"a": a})
+    second = executor.prepare(program(), {"a": a}, beside=first)
+    assert second._constants["a"].data_ptr() == first._constants["a"].data_ptr() != a.data_ptr()

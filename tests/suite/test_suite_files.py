@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from dplc.codegen.target import target
+from dplc.engine.compiler import compile_captured
 from dplc.engine.suite.subject import subject_of
 from dplc.engine.suite.suite_file import read_suite
+from dplc.engine.toolchain import toolchain
 from dplc.ir.diagnostic import DplcError
 
 SUITES = Path(__file__).resolve().parents[2] / "examples" / "suites"
@@ -86,6 +89,15 @@ def test_the_84_shapes() -> None:
     for name in suite.operations:  # every expression is what the operation says, on small extents
         case = next(case for case in suite.cases if case.operation == name)
         assert subject_of(suite, case).shapes
+
+
+def test_the_suite_of_halves_compiles_to_16_byte_accesses() -> None:
+    suite, tools = read_suite(SUITES / "halves.json"), toolchain()
+    for case in suite.cases:
+        captured = subject_of(suite, case).capture()
+        texts = [kernel.text for kernel in compile_captured(captured, tools, target("sm_90a")).cuda_kernels]
+        wide = any("stg128(" in text for text in texts)
+        assert wide == (case.name not in ("linear.ragged.bf16", "matmul.even.f16")), case.name
 
 
 def test_an_expression_that_fails_names_its_case(tmp_path: Path) -> None:

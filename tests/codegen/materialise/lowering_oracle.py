@@ -51,7 +51,10 @@ def check(text: str, gate: float = GATE, **arrays: Any) -> list[CudaKernel]:
     units = read(text)
     wanted = tile.run(units, {name: np.asarray(value) for name, value in arrays.items()})
     kernels = [lower(unit) for unit in units]
-    for runner in (run, partial(run_checked, counted=False)):  # fast; then slow, where races and reads of unwritten memory are errors
+    for runner in (
+        run,
+        partial(run_checked, counted=False),
+    ):  # fast; then slow, where races and reads of unwritten memory are errors
         memory = dict(arrays)
         for kernel, unit in zip(kernels, units, strict=True):
             names = [p.name for p in (*unit.ins, *unit.outs)]

@@ -295,14 +295,6 @@ kernel wide(x: f32[2048]) -> y: f32[2048]:
 
 def test_refusals():
     (kernel,) = read("""
-kernel wide(x: f64[32]) -> y: f64[32]:
-    Tile(t:32=THREAD):
-        v = load x[t]
-        y[t] = v
-""")
-    with pytest.raises(DplcError, match="there is no code for f64"):
-        materialise(kernel, target("sm_80"))
-    (kernel,) = read("""
 kernel back(x: f32[32]) -> y: f32[32], z: f32[32]:
     Tile(t:32=THREAD):
         v = load x[t]
