@@ -308,7 +308,7 @@ class CudaSession:
         self._given = {b.name: constants[b.name] for b in program.constants if b.name in constants}
         self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
         there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
-        self._constants = {
+        self._constants: dict[str, Any] = {
             b.name: there[where]
             if (where := place_of(constants[b.name])) in there
             else executor._place(b, constants[b.name], self._notes)

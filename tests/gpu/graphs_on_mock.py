@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -253,6 +254,17 @@ def graphs_can_be_switched_off() -> None:
     session, x = prepared(off), torch.randn(SIZE)
     with counted(cuStreamBeginCapture_v2=0, cuLaunchKernel=6):
         assert all(right(session.run({"x": x})["y"], x) for _ in range(3))
+
+
+def an_output_in_the_memory_of_an_input() -> None:
+    """Every run starts from what the one before left there, captured or not, and when a replay is refused."""
+    for refuse in (False, True):
+        session = SameOutputs().prepare(replace(two_layers(), aliases={"y": "x"}), {"a": A})
+        x = torch.randn(SIZE)
+        with refused(REPLAY, after=1) if refuse else counted(cuGraphLaunch=3):
+            for _ in range(4):
+                before = x.clone()
+                assert session.run({"x": x})["y"].data_ptr() == x.data_ptr() and right(x, before)
 
 
 def a_launch_again_by_place() -> None:
