@@ -56,6 +56,7 @@ bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/rewrites.py
 
 gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suites and models measured; installs PyCUDA
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "torch finds no GPU here: examples/benches/gpu.py --dry-run does all but measuring"; exit 1; }
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[cuda]'
 	@$(BIN)/python examples/benches/gpu.py
 
