@@ -72,10 +72,12 @@ class Worker:
         try:
             self._place(wanted)
             return self._measured(wanted)
-        except DplcError as error:
+        except (DplcError, self.driver.Error) as error:
+            said = error.__cause__ if isinstance(error, DplcError) else error
+            if isinstance(said, self.driver.Error):  # an access that faulted takes the whole context with it
+                return Measured(status="failed", detail=f"the driver says: {said}", gpu=self.gpu, over=True)
+            assert isinstance(error, DplcError)
             return Measured(status="failed", detail=error.what, gpu=self.gpu)
-        except self.driver.Error as error:  # an access that faulted takes the whole context with it
-            return Measured(status="failed", detail=f"the driver says: {error}", gpu=self.gpu, over=True)
 
     def _place(self, wanted: Measure) -> None:
         """The subject's arrays on the device. They stay there from candidate to candidate."""
