@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tiny_models import source
 
 from dplc.codegen.target import target
 from dplc.engine.hub import artefact
+from dplc.engine.hub.caching import check_attention
 from dplc.engine.hub.checking import emulator
 from dplc.engine.hub.compiling import CompiledModel, How, Shape
 from dplc.engine.hub.generating import Generation, Generator, compile_generation
@@ -119,10 +121,15 @@ def _shaped(call: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
     [
         ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 0}, "sees 8 tokens"),
         ({"max_position_embeddings": 12}, "has 12 positions; the maximum length is 16"),
-        ({"model_type": "mamba", "state_size": 4}, "cannot generate here"),
     ],
 )
 def test_models_that_need_something_else(change: dict[str, Any], said: str) -> None:
     changed = Source("other", {**source("qwen2").config, **change})
     with pytest.raises(DplcError, match=said):
         compile_generation(changed, len(PROMPT), MAXIMUM, Shape(), How(toolchain(), target("sm_80")))
+
+
+def test_layers_of_another_kind() -> None:
+    config = SimpleNamespace(layer_types=["full_attention", "linear_attention"])
+    with pytest.raises(DplcError, match="layers of the kind `linear_attention` keep no keys and values"):
+        check_attention(SimpleNamespace(config=config), MAXIMUM)
