@@ -140,9 +140,10 @@ class CudaExecutor:
     def prepare(
         self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
     ) -> CudaSession:
-        """The program with its constants where the GPU can read them and its arena allocated.
+        """The program with its constants where the GPU can read them, its arena allocated and its kernels loaded.
 
-        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError.
+        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError, BuildError
+        and DeviceError.
         """
         check_names(program, constants, program.constants)
         return CudaSession(self, program, constants, beside)
@@ -204,6 +205,14 @@ class CudaExecutor:
             function = self._functions[kernel] = self._load(kernel)
         return function
 
+    def load(self, program: Program) -> None:
+        """Build and load the kernels of a program that are not loaded yet. Raises BuildError and DeviceError."""
+        missing = [kernel for kernel in program.distinct_kernels() if kernel not in self._functions]
+        if missing:
+            with self.stream():
+                for kernel in missing:
+                    self.function(kernel)
+
     def forget(self) -> None:
         """Unload every kernel."""
         self._functions.clear()
@@ -249,6 +258,7 @@ class CudaSession:
         }
         self._tensors = any(map(is_tensor, self._given.values()))
         self._kept, self._temporaries = executor._temporaries(program)
+        executor.load(program)
         self._latest: tuple[dict[str, Any], list[tuple[CudaKernel, list[int | bytes]]]] = {}, []  # kept alive
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:

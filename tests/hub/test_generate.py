@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import torch
 from tiny_models import source
 
 from dplc.codegen.target import target
-from dplc.engine.hub import artefact
+from dplc.engine.hub import artefact, generating
 from dplc.engine.hub.caching import check_attention
 from dplc.engine.hub.checking import emulator
 from dplc.engine.hub.compiling import CompiledModel, How, Shape
@@ -97,6 +98,20 @@ def test_a_token_allocates_nothing_and_copies_no_cache(tmp_path: Path) -> None:
     assert memory.peak == memory.weights + memory.tables + memory.cache + max(memory.prompt, memory.token)
     artefact.save(generation.token, tmp_path / "made", cubins=False)
     assert artefact.load(tmp_path / "made").program == program
+
+
+def test_a_cache_that_may_not_lie_still_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    generation = compiled("llama")
+    weights = make(generation.weights, seed=2, scale=SCALE)
+    real = generating.refusal
+    monkeypatch.setattr(generating, "refusal", lambda p, o, s: "because" if s == "cache_1" else real(p, o, s))
+    plain = replace(generation.token.program, aliases={})
+    token = replace(generation.token, compilation=replace(generation.token.compilation, program=plain))
+    copying = replace(generation, token=generating._in_place(token))
+    assert len(copying.token.program.aliases) == len(generation.token.program.aliases) - 1
+    assert copying.memory.copied == copying.memory.cache / 4
+    found = list(Generator(copying, emulator(), weights).tokens(PROMPT, NEW, stops=()))
+    assert found == list(Generator(generation, emulator(), weights).tokens(PROMPT, NEW, stops=()))
 
 
 def test_the_weights_are_placed_once() -> None:
