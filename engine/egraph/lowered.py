@@ -13,6 +13,7 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.verify.kernel import problems
 from ..fuse.kernels import Plan
 from ..fuse.key import key
 from ..model.census import buffer_bytes, census
@@ -51,6 +52,11 @@ class Lowering:
             launches = self.schedule((kernel,))
         except DplcError as error:
             return Told(float("inf"), float(buffer_bytes(kernel)), 1, error.what, name)
+        broken = next((problem for launch in launches for problem in problems(launch)), "")
+        if broken:  # a defect of ours: better another candidate than a kernel that cannot be built
+            return Told(
+                float("inf"), float(buffer_bytes(kernel)), 1, f"its schedule is not well formed: {broken}", name
+            )
         seconds = sum(predict(census(launch), self.target).seconds for launch in launches)
         return Told(seconds, float(sum(map(buffer_bytes, launches))), len(launches), "", name)
 

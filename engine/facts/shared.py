@@ -170,13 +170,13 @@ def in_slabs(site: Any, body: Block) -> bool:
     return True
 
 
-@fact("read_under([record], expr) -> bool", TILE)
-def read_under(site: Any, sums: Any, condition: Any) -> bool:
-    """Whether what some accumulators hold is used only under a guard that implies the condition.
+@fact("read_under(run, expr) -> bool", TILE)
+def read_under(site: Any, body: Block, condition: Any) -> bool:
+    """Whether what a run accumulates is used only under a guard that implies the condition.
 
     A value that is computed from them elsewhere is as good as they are.
     """
-    names = {total.acc.name for total in sums}
+    names = set(summary(body).folded)
     return _read_under(site.kernel.body, names, frozenset(conjuncts(condition)), frozenset())
 
 

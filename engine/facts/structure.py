@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
@@ -104,11 +105,17 @@ def accumulated(site: Any, body: Block) -> tuple[Accumulator, ...]:
     return accumulators(body)
 
 
+@fact("folds_tuples(run) -> bool", TILE)
+def folds_tuples(site: Any, body: Block) -> bool:
+    """Whether a run folds elements into several accumulators at once, as an online softmax does."""
+    return bool(summary(body).merges)
+
+
 @fact("starts_inside(run) -> bool", TILE)
 def starts_inside(site: Any, body: Block) -> bool:
     """Whether an accumulator is folded and read in a run only: it starts anew whenever the run is reached."""
     found = summary(body)
-    inside = {stmt.acc for stmt in found.sums}.union(*(stmt.accs for stmt in found.merges)) & uses(body)
+    inside = uses(body).intersection(found.folded)
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
 
 
@@ -354,7 +361,8 @@ def all_combined(site: Any, body: Block, t: Var) -> bool:
     folded = [stmt for loop in found.loops if loop.role == "reduce" for stmt in summary(loop.body).sums]
     free = [stmt for loop in found.loops if loop.role == "free" for stmt in summary(loop.body).sums]
     combined = {(stmt.acc, stmt.fn) for stmt in found.combines if t in stmt.over}
-    return {(stmt.acc, stmt.fn) for stmt in folded} == combined and len(found.sums) == len(folded) + len(free)
+    alike = {(stmt.acc, stmt.fn) for stmt in folded} == combined
+    return alike and not found.merges and len(found.sums) == len(folded) + len(free)
 
 
 # ---- values
@@ -364,7 +372,8 @@ def all_combined(site: Any, body: Block, t: Var) -> bool:
 def changes(site: Any, body: Block, e: Any) -> bool:
     """Whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
-    return not free_names(e).isdisjoint({s.acc for s in found.sums} | {s.acc for s in found.combines})
+    changed = chain(found.folded, (s.acc for s in found.combines), (s.acc for s in found.scales))
+    return not free_names(e).isdisjoint(changed)
 
 
 @fact("refilled(run, name) -> bool", TILE)
@@ -384,7 +393,7 @@ def depth(site: Any, value: Any) -> int:
 @fact("crossing(run, run) -> [name]", TILE)
 def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
     """The values and accumulators that a run makes and a later one uses."""
-    made = [defines(stmt) or "" for stmt in first] + [stmt.acc for stmt in summary(first).sums]
+    made = chain((defines(stmt) or "" for stmt in first), summary(first).folded)
     used = uses(later)
     return tuple(dict.fromkeys(Var(name) for name in made if name in used))
 

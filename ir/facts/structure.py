@@ -34,6 +34,12 @@ class Summary(NamedTuple):
     slabs: tuple[Slab, ...] = ()
     barriers: int = 0
 
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """The accumulators that elements are folded into, one at a time or as a tuple, each once."""
+        single = [stmt.acc for stmt in self.sums]
+        return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
+
 
 _PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9, Slab: 10}
 
@@ -168,8 +174,7 @@ def variation(value: Any, block: Block) -> frozenset[str]:
     tables = [_direct(stmt) for stmt in block]
     found = summary(block)
     loops = {loop.var for loop in found.loops}
-    folded = {stmt.acc: set(loops) for stmt in found.sums}
-    folded.update((acc, set(loops)) for stmt in found.merges for acc in stmt.accs)
+    folded = {acc: set(loops) for acc in found.folded}
     for combine in found.combines:
         folded.setdefault(combine.acc, set()).update(free_names(combine.over))
     memo: dict[str, frozenset[str]] = {}

@@ -63,7 +63,7 @@ class Check:
         self.shapes = {name: param.shape for name, param in params(kernel).items()}
         self.written = {param.name for param in kernel.outs}
         found = summary(kernel.body)
-        self.sums = {stmt.acc for stmt in found.sums} | {acc for stmt in found.merges for acc in stmt.accs}
+        self.sums = set(found.folded)
 
     def report(self, stmt: Stmt, what: str) -> None:
         self.found.append(f"{what}, in `{print_statement(stmt).splitlines()[0]}`")

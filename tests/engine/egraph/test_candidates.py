@@ -5,13 +5,25 @@ from __future__ import annotations
 import random
 
 import pytest
-from exploring import PROGRAMS, assert_right, exploration_of, explored, long_program, random_data
+from exploring import (
+    H100,
+    PROGRAMS,
+    assert_right,
+    exploration_of,
+    explored,
+    long_program,
+    random_data,
+    shared_lowering,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import data_for
 
 from dplc.engine.egraph.exact import Exact
 from dplc.engine.egraph.explore import Exploration
+from dplc.engine.egraph.lowered import Lowering
+from dplc.ir.diagnostic import DplcError
+from dplc.ir.program import Kernel
 
 
 def by_rules_is_never_better(made: Exploration) -> None:
@@ -99,3 +111,18 @@ def test_without_egglog_the_cuts_are_searched_all_the_same(monkeypatch: pytest.M
     assert made.notes and "pip install" in made.notes[0]
     (best, *_) = made.explained(made.candidates())
     assert best.kernels == 1 and best.rules == ()
+
+
+def test_what_cannot_be_lowered_is_said_and_not_chosen() -> None:
+    """A schedule that is refused, or not well formed: the lowering is asked, there is no list."""
+    graph = explored(PROGRAMS["mean and variance"]).graph
+    made = exploration_of(graph)
+
+    def refuse(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        if len(kernels[0].outs) > 1:
+            raise DplcError("no schedule for two stores")
+        return shared_lowering().schedule(kernels)  # type: ignore[no-any-return]
+
+    made.lowering = Lowering(refuse, H100)
+    (best, *_) = made.candidates()
+    assert not best.problem and all(len(kernel.outs) == 1 for kernel in best.plan().kernels)

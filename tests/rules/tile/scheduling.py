@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-import dplc.engine.facts  # noqa: F401  (registers what the rules ask)
 from dplc.codegen.target import Target, target
 from dplc.engine.match.driver import Engine
 from dplc.engine.match.passes import run_pipeline
+from dplc.engine.rw.check import load_facts
 from dplc.engine.rw.pipeline import PassStep, pipelines
 from dplc.engine.rw.rule import BUILT_IN, RuleSet, read_rules, rule_paths
 from dplc.ir.diagnostic import Source
@@ -20,6 +20,7 @@ from dplc.ir.program import Kernel
 
 Program = tuple[Kernel, ...]
 MACHINE = target("h200")
+load_facts()  # what the rules ask
 
 
 def rule_files(changes: dict[str, tuple[str, str]] | None = None) -> RuleSet:
