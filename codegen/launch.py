@@ -170,9 +170,10 @@ class CudaExecutor:
     def prepare(
         self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
     ) -> CudaSession:
-        """The program with its constants where the GPU can read them and its arena allocated.
+        """The program with its constants where the GPU can read them, its arena allocated and its kernels loaded.
 
-        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError.
+        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError, BuildError
+        and DeviceError.
         """
         check_names(program, constants, program.constants)
         return CudaSession(self, program, constants, beside)
@@ -255,6 +256,14 @@ class CudaExecutor:
             function = self._functions[kernel] = self._load(kernel)
         return function
 
+    def load(self, program: Program) -> None:
+        """Build and load the kernels of a program that are not loaded yet. Raises BuildError and DeviceError."""
+        missing = [kernel for kernel in program.distinct_kernels() if kernel not in self._functions]
+        if missing:
+            with self.stream():
+                for kernel in missing:
+                    self.function(kernel)
+
     def forget(self) -> None:
         """Unload every kernel. Sessions made before must not be run again."""
         self._session = None
@@ -317,6 +326,7 @@ class CudaSession:
         }
         self._tensors = any(map(is_tensor, self._given.values()))
         self._kept, self._temporaries = executor._temporaries(program)
+        executor.load(program)
         self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
         self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
 

@@ -66,7 +66,7 @@ class EmulatorSession:
         self._notes: list[str] = []
         self._given = {b.name: constants[b.name] for b in program.constants}
         there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
-        self._constants = {
+        self._constants: dict[str, DeviceBuffer] = {
             b.name: there[where]
             if (where := place_of(constants[b.name])) in there
             else _upload(b, constants[b.name], self._notes)

@@ -64,7 +64,7 @@ class Room:
         needed = prompt + self.count
         positions = source.config.get("max_position_embeddings")
         rounded = -(-needed // ROUNDING) * ROUNDING
-        return min(rounded, max(positions, needed)) if isinstance(positions, int) else rounded
+        return min(rounded, positions) if isinstance(positions, int) else rounded
 
 
 @dataclass

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ...codegen.kernel import DTYPES, Buffer, Program
+from ...codegen.kernel import DTYPES, Buffer
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.schemas import DTYPES as TORCH_DTYPES
-from ..aliasing import with_aliases
+from ..aliasing import refusal, with_aliases
 from .caching import capture_prompt, capture_token
 from .compiling import CompiledModel, How, Shape, compile_call
 from .memory import planned_peak
@@ -44,12 +44,11 @@ class Generation:
 
     @property
     def memory(self) -> Memory:
-        held = {**_others(self.prompt), **_others(self.token)}
         cache = [buffer for buffer in self.token.program.inputs if buffer.name.startswith("cache_")]
         weights = [math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()]  # type: ignore[index]
         return Memory(
             weights=sum(weights),
-            tables=sum(buffer.nbytes for buffer in held.values()),
+            tables=sum(buffer.nbytes for call in (self.prompt, self.token) for buffer in _others(call)),
             cache=sum(buffer.nbytes for buffer in cache),
             copied=sum(b.nbytes for b in cache if b.name not in self.token.program.aliases.values()),
             prompt=planned_peak(self.prompt.program),
@@ -88,9 +87,16 @@ def compile_generation(source: Source, length: int, maximum: int, shape: Shape, 
     prompt = compile_call(source, replace(shape, length=length), lambda: capture_prompt(model, length, maximum), how)
     cache = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache, maximum), how)
-    aliases = {0: "input_ids"} | {place + 1: f"cache_{place}" for place in range(len(cache))}
-    token = replace(token, compilation=with_aliases(token.compilation, aliases))
-    return Generation(prompt, token, length, maximum, _stops(model))
+    return Generation(prompt, _in_place(token), length, maximum, _stops(model))
+
+
+def _in_place(token: CompiledModel) -> CompiledModel:
+    """A token's call with its outputs in the memory of its inputs, those that may: `Memory.copied` tells of others."""
+    plan = token.compilation.plan
+    sources = ["input_ids", *(f"cache_{place}" for place in range(len(plan.outputs) - 1))]
+    pairs = enumerate(zip(plan.outputs, sources, strict=True))
+    allowed = {place: source for place, (output, source) in pairs if refusal(plan, output.name, source) is None}
+    return replace(token, compilation=with_aliases(token.compilation, allowed))
 
 
 def check_length(length: int, maximum: int) -> None:
@@ -117,6 +123,7 @@ class Generator:
         self._values = [_values(call, values, device) for call in (generation.prompt, generation.token)]
         call = generation.token
         self._token = ModelRunner(call.program, call.outputs, executor, self._values[1])
+        self._prompt()  # its kernels are built now, not while somebody waits for the first token
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
         """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
@@ -143,10 +150,12 @@ class Generator:
 
     def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
         """The first new token, and the cache. The call's temporaries are given back."""
-        call = self.generation.prompt
-        runner = ModelRunner(call.program, call.outputs, self._executor, self._values[0], beside=self._token)
-        token, *cache = runner.run({"input_ids": torch.tensor([list(prompt)], device=self._device)})
+        token, *cache = self._prompt().run({"input_ids": torch.tensor([list(prompt)], device=self._device)})
         return token, cache
+
+    def _prompt(self) -> ModelRunner:
+        call = self.generation.prompt
+        return ModelRunner(call.program, call.outputs, self._executor, self._values[0], beside=self._token)
 
 
 def _values(call: CompiledModel, weights: Mapping[str, Any], device: str) -> dict[str, Any]:
@@ -158,9 +167,9 @@ def _values(call: CompiledModel, weights: Mapping[str, Any], device: str) -> dic
     return {**constants, **{buffer: weights[want.names[0]] for buffer, want in call.weights.items()}}
 
 
-def _others(call: CompiledModel) -> dict[str, Buffer]:
-    program: Program = call.program
-    return {buffer.name: buffer for buffer in program.constants if buffer.name not in call.weights}
+def _others(call: CompiledModel) -> list[Buffer]:
+    """The constants that no weight file holds."""
+    return [buffer for buffer in call.program.constants if buffer.name not in call.weights]
 
 
 def _stops(model: Any) -> frozenset[int]:

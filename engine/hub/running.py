@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.kernel import Program
-from ...codegen.launch import Executor
+from ...codegen.launch import Executor, Session
 from ...ir.diagnostic import DplcError
 from ...ir.schemas import DTYPES
 
@@ -40,7 +40,7 @@ class ModelRunner:
         self.program, self.outputs, self.executor = program, tuple(outputs), executor
         shapes = {buffer.name: buffer.shape for buffer in program.constants}
         placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items() if name in constants}
-        self._session = executor.prepare(program, placed, beside and beside._session)
+        self._session: Session = executor.prepare(program, placed, beside and beside._session)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for what does not fit."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ import torch
 from tiny_models import source
 
 from dplc.codegen.target import target
-from dplc.engine.hub import artefact
+from dplc.engine.hub import artefact, generating
+from dplc.engine.hub.caching import check_attention
 from dplc.engine.hub.checking import emulator
 from dplc.engine.hub.compiling import CompiledModel, How, Shape
 from dplc.engine.hub.generating import Generation, Generator, compile_generation
@@ -48,10 +51,11 @@ def of_transformers(name: str, weights: dict[str, Any], prompt: list[int], count
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 def test_the_tokens_are_those_of_transformers(name: str) -> None:
     generation = compiled(name)
-    weights = make(generation.weights, seed=2, scale=SCALE)
-    found = list(Generator(generation, emulator(), weights).tokens(PROMPT, NEW, stops=()))
-    assert found == of_transformers(name, weights, PROMPT, NEW)
-    assert len(set(found)) > 3, found
+    for seed in range(2, 6):
+        weights = make(generation.weights, seed=seed, scale=SCALE)
+        found = list(Generator(generation, emulator(), weights).tokens(PROMPT, NEW, stops=()))
+        assert found == of_transformers(name, weights, PROMPT, NEW)
+        assert len(set(found)) > 3, found
 
 
 def test_a_prompt_of_one_token() -> None:
@@ -97,6 +101,20 @@ def test_a_token_allocates_nothing_and_copies_no_cache(tmp_path: Path) -> None:
     assert artefact.load(tmp_path / "made").program == program
 
 
+def test_a_cache_that_may_not_lie_still_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    generation = compiled("llama")
+    weights = make(generation.weights, seed=2, scale=SCALE)
+    real = generating.refusal
+    monkeypatch.setattr(generating, "refusal", lambda p, o, s: "because" if s == "cache_1" else real(p, o, s))
+    plain = replace(generation.token.program, aliases={})
+    token = replace(generation.token, compilation=replace(generation.token.compilation, program=plain))
+    copying = replace(generation, token=generating._in_place(token))
+    assert len(copying.token.program.aliases) == len(generation.token.program.aliases) - 1
+    assert copying.memory.copied == copying.memory.cache / 4
+    found = list(Generator(copying, emulator(), weights).tokens(PROMPT, NEW, stops=()))
+    assert found == list(Generator(generation, emulator(), weights).tokens(PROMPT, NEW, stops=()))
+
+
 def test_the_weights_are_placed_once() -> None:
     generation = compiled("llama")
     weights = make(generation.weights, seed=2)
@@ -119,10 +137,15 @@ def _shaped(call: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
     [
         ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 0}, "sees 8 tokens"),
         ({"max_position_embeddings": 12}, "has 12 positions; the maximum length is 16"),
-        ({"model_type": "mamba", "state_size": 4}, "cannot generate here"),
     ],
 )
 def test_models_that_need_something_else(change: dict[str, Any], said: str) -> None:
     changed = Source("other", {**source("qwen2").config, **change})
     with pytest.raises(DplcError, match=said):
         compile_generation(changed, len(PROMPT), MAXIMUM, Shape(), How(toolchain(), target("sm_80")))
+
+
+def test_layers_of_another_kind() -> None:
+    config = SimpleNamespace(layer_types=["full_attention", "linear_attention"])
+    with pytest.raises(DplcError, match="layers of the kind `linear_attention` keep no keys and values"):
+        check_attention(SimpleNamespace(config=config), MAXIMUM)
