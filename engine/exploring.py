@@ -16,17 +16,17 @@ from .egraph.lowered import Lowering
 from .fuse.commute import commute
 from .match.passes import run_pipeline
 from .match.terms import rewrite_graph
+from .rw.rule import Rule
 from .toolchain import Toolchain
 
 
 def exploration(values: Values, tools: Toolchain, target: Target, options: Options | None = None) -> Exploration:
-    """The exploration of a program, not begun yet."""
-    chosen = options or Options()
-    start = rewrite_graph(values.lowered, tools.exact_algebra, target, None, values.origins)
+    """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`)."""
+    start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
     ordered = commute(values.graph, tools.commuting, target, None, values.origins)
     return Exploration(
-        start, tools.fusion, exported(tools, chosen.exact), target, lowering(tools, target), values.known,
-        values.origins, chosen, ordered,
+        start, tools.fusion, exported(tools), target, lowering(tools, target), values.known,
+        values.origins, options, ordered,
     )  # fmt: skip
 
 
@@ -53,14 +53,14 @@ def chosen(tools: Toolchain, target: Target, options: Options | None = None, num
     return choose
 
 
-def exported(tools: Toolchain, exact: bool = False) -> Exported:
+def exported(tools: Toolchain) -> Exported:
     """The algebra of a toolchain as egglog text."""
-    return _kept(tools.rules.digest, exact, tools.equations)
+    return _kept(tools.rules.digest, tools.equations)
 
 
 @functools.lru_cache(8)
-def _kept(digest: str, exact: bool, rules: tuple[object, ...]) -> Exported:
-    return export(rules, exact)  # type: ignore[arg-type]
+def _kept(digest: str, rules: tuple[Rule, ...]) -> Exported:
+    return export(rules)
 
 
 def lowering(tools: Toolchain, target: Target) -> Lowering:

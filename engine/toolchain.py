@@ -24,10 +24,18 @@ Settings = Mapping[str, Mapping[str, Any]]  # rule -> parameter -> value
 
 @dataclass
 class Toolchain:
-    """The rules of a compile. settings pin parameters, as `--set RULE.PARAM=VALUE` says."""
+    """The rules of a compile. settings pin parameters, as `--set RULE.PARAM=VALUE` says. exact: without the algebra and
+    fusion that change a bit of the result (`@approx`); schedules still add up in an order of their own.
+    """
 
     rules: RuleSet
     settings: Settings = field(default_factory=dict)
+    exact: bool = False
+
+    @functools.cached_property
+    def exactly(self) -> Toolchain:
+        """The same rules, without algebra and fusion that change a bit."""
+        return self if self.exact else Toolchain(self.rules, self.settings, exact=True)
 
     @functools.cached_property
     def pipelines(self) -> Pipelines:
@@ -41,32 +49,30 @@ class Toolchain:
 
     @functools.cached_property
     def algebra(self) -> TermRules:
-        named = (rule for step in self.pipelines["tensor"] for rule in step.rules)
-        return TermRules((rule for rule in named if not mentions_mat(rule)), parameters=self._flat())
-
-    @functools.cached_property
-    def exact_algebra(self) -> TermRules:
-        """The algebra that changes no bit: what a search may take for granted."""
-        return TermRules(self.algebra.rules, exact=True, parameters=self._flat())
+        return self._algebra("tensor")
 
     @functools.cached_property
     def commuting(self) -> TermRules:
         """Algebra in the fusion pipeline: it pays because of the kernels that result."""
-        named = (rule for step in self.pipelines["fusion"] for rule in step.rules if rule.level == "tensor")
-        return TermRules((rule for rule in named if not mentions_mat(rule)), parameters=self._flat())
+        return self._algebra("fusion")
+
+    def _algebra(self, pipeline: str) -> TermRules:
+        kept = (rule for rule in self._named(pipeline) if not mentions_mat(rule))
+        return TermRules(kept, exact=self.exact, parameters=self._flat())
 
     @functools.cached_property
     def equations(self) -> tuple[Rule, ...]:
         """The algebra that exploration may use: what is `@unstable` too, for there it is not applied everywhere."""
-        steps = (*self.pipelines["tensor"], *self.pipelines["fusion"])
-        named = dict.fromkeys(rule for step in steps for rule in step.rules if rule.level == "tensor")
-        return tuple(rule for rule in named if not mentions_mat(rule))
+        return tuple(rule for rule in self._named("tensor", "fusion") if not mentions_mat(rule))
 
     @functools.cached_property
     def fusion(self) -> FusionRules:
-        steps = (*self.pipelines["tensor"], *self.pipelines["fusion"])
-        named = dict.fromkeys(rule for step in steps for rule in step.rules)
-        return FusionRules((rule for rule in named if mentions_mat(rule)), self._flat())
+        return FusionRules((rule for rule in self._named("tensor", "fusion") if mentions_mat(rule)), self._flat())
+
+    def _named(self, *chosen: str) -> Iterable[Rule]:
+        """The rules on values that some pipelines name, in their order, each once."""
+        named = dict.fromkeys(rule for name in chosen for step in self.pipelines[name] for rule in step.rules)
+        return (rule for rule in named if rule.level == "tensor" and not (self.exact and "approx" in rule.attributes))
 
     @functools.cached_property
     def engine(self) -> Engine:

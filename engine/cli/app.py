@@ -182,7 +182,7 @@ def fuse_command(
         bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
     ] = False,
     top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many candidates to show.")] = 4,
-    exact: Annotated[bool, typer.Option("--exact", help="Only rules that change no bit of the result.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Only algebra and fusion that change no bit.")] = False,
     candidate: Annotated[
         int | None, typer.Option("--candidate", min=1, metavar="N", help="For --ir and --run: which one (default 1).")
     ] = None,

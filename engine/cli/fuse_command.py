@@ -38,11 +38,14 @@ def fuse_expression(
     """`dplc fuse`"""
     if wanted.ir is not None:
         stage_named(wanted.ir)
-    tools, machine = tools_for(rules, settings), machine_for(target, wanted.device if wanted.run else None)
+    tools = tools_for(rules, settings)
+    if wanted.exact:
+        tools = tools.exactly
+    machine = machine_for(target, wanted.device if wanted.run else None)
     captured, elapsed = captured_text(text, seed)
     values = values_of(captured, tools, machine, None, Stopwatch())
     top = max(wanted.top, wanted.candidate or 1)
-    made = exploration(values, tools, machine, Options(top=top, exact=wanted.exact))
+    made = exploration(values, tools, machine, Options(top=top))
     with progress("exploring"):
         found = made.explained(made.candidates()) if wanted.explore else [made.by_rules()]
     for note in made.notes if wanted.explore else ():

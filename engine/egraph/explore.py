@@ -54,10 +54,9 @@ class Solved:
 
 @dataclass(frozen=True)
 class Options:
-    """top: how many candidates; exact: only rules that change no bit."""
+    """top: how many candidates."""
 
     top: int = 4
-    exact: bool = False
     effort: Effort = field(default_factory=Effort)
     budget: Budget = field(default_factory=Budget)
 

@@ -35,12 +35,12 @@ class Exported:
     refused: tuple[DplcError, ...] = ()
 
 
-def export(rules: Iterable[Rule], exact: bool = False) -> Exported:
-    """The algebra among some rules, exported; `exact` leaves out what reorders floating point."""
+def export(rules: Iterable[Rule]) -> Exported:
+    """The algebra among some rules, exported."""
     text: dict[str, str] = {}
     needs, makes, refused = {}, {}, []
     for rule in rules:
-        if rule.level != "tensor" or mentions_mat(rule) or (exact and "approx" in rule.attributes):
+        if rule.level != "tensor" or mentions_mat(rule):
             continue
         try:
             writer = RuleText(rule)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..facts.layout import tile_of
 from ..facts.scopes import Path, accumulator_scopes
-from ..facts.structure import summary
+from ..facts.structure import summary, variation
 from ..facts.types import value_dtypes
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
@@ -275,9 +275,19 @@ class _Blocks(BlockMemory):
         for place, axis in enumerate(self.registers):
             if any(axis.name == over.name for over in stmt.over):
                 if np.ndim(value) != 2 + len(self.registers) or value.shape[2 + place] != axis.extent:
-                    raise ScheduleError(f"`{stmt.acc}` does not vary with the combined axis `{axis.name}`")
+                    if axis.name not in self.folded_with(stmt.acc):
+                        raise ScheduleError(f"`{stmt.acc}` does not vary with the combined axis `{axis.name}`")
+                    # nobody of the group passed the guard of what varies: its start value, once per register
+                    value = np.reshape(value, np.shape(value) or (1,) * (2 + len(self.registers)))
+                    value = np.repeat(value, axis.extent, axis=2 + place)
                 value = fold(stmt.fn).reduce(value, axis=2 + place, keepdims=True)
         return value
+
+    def folded_with(self, acc: str) -> frozenset[str]:
+        """The names that what is folded into an accumulator varies with."""
+        body = self.tile.body
+        values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
+        return variation(values, body)
 
 
 def _at(stmt: Any, error: ScheduleError) -> ScheduleError:

@@ -62,8 +62,8 @@ def tools() -> Toolchain:
 
 
 @functools.cache
-def values(text: str) -> Values:
-    return values_of(capture_text(text, 0), tools(), H100, None, Stopwatch())
+def values(text: str, exact: bool = False) -> Values:
+    return values_of(capture_text(text, 0), tools().exactly if exact else tools(), H100, None, Stopwatch())
 
 
 @functools.cache
@@ -72,8 +72,8 @@ def shared_lowering() -> Any:
     return lowering(tools(), H100)
 
 
-def explored(text: str, **options: Any) -> Exploration:
-    made = exploration(values(text), tools(), H100, Options(**options))
+def explored(text: str, exact: bool = False, **options: Any) -> Exploration:
+    made = exploration(values(text, exact), tools().exactly if exact else tools(), H100, Options(**options))
     made.lowering = shared_lowering()
     return made
 

@@ -94,7 +94,7 @@ def test_our_algebra_is_exported_but_for_what_is_written_down_here() -> None:
 
 
 def test_exact_leaves_out_what_reorders_floating_point() -> None:
-    made = export(tools().equations, exact=True)
+    made = export(tools().exactly.equations)
     assert "pack_siblings" in made.text and "hoist_factor" not in made.text
 
 

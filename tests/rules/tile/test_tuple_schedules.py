@@ -75,7 +75,23 @@ kernel product_over_softmax(x: f32[3, 64], w: f32[64, 5]) -> y: f32[3, 5]:
             r = divide(sum, s)
             y[i, j] = r
 """
-NESTS = {"a maximum and a tuple": MAXIMUM_AND_TUPLE, "a tuple": TUPLE_ONLY, "beside a product": BESIDE_A_PRODUCT}
+FEW_KEYS = """
+kernel attention(q: f32[6, 9], v: f32[6, 64]) -> y: f32[6, 64]:
+    for i in 0..6 free:
+        for e in 0..64 free:
+            for j in 0..6 reduce:
+                for d in 0..9 reduce:
+                    a = load q[i, d]
+                    c = load q[j, d]
+                    p = multiply(a, c)
+                    x <- add(x, p)
+                b = load v[j, e]
+                (m, s) <- online((m, s), (x, b))
+                (n, l) <- online((n, l), (x, 1.0))
+            r = divide(s, l)
+            y[i, e] = r
+"""
+NESTS = {"a maximum and a tuple": MAXIMUM_AND_TUPLE, "a tuple": TUPLE_ONLY, "beside a product": BESIDE_A_PRODUCT, "few keys": FEW_KEYS}
 
 
 def read(text: str) -> tuple[Kernel, ...]:
