@@ -14,7 +14,8 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
-from ...ir.program import Kernel
+from ...ir.node import nodes
+from ...ir.program import Kernel, Stmt
 from ..rw.pipeline import PassStep
 from ..rw.rule import Rule, RuleSet, pass_name
 from .compiled import CompiledRule, Match, Program
@@ -23,6 +24,7 @@ from .wellformed import wellformed
 from .whynot import Evidence, Refusal
 
 REPEAT_FUEL = 64
+STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there are, past a guard or two each
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
 Pins = Mapping[str, Mapping[str, Any]]
@@ -227,13 +229,13 @@ class _Run:
 
     def kernel(self, program: Program, number: int) -> tuple[Program, int]:
         """The first rule that fires at a kernel (with @repeat again and again), and how many kernels that makes."""
-        made, fuel = 1, REPEAT_FUEL
-        name = program[number].name
+        made, firings = 1, 0
+        name, first = program[number].name, program[number]
         while number < len(program):
             evidence = [Evidence() if self.trace is not None else None for _ in self.rules]
             fired = self.once(program, number, evidence)
             if fired is None:
-                if self.trace is not None and fuel == REPEAT_FUEL:
+                if self.trace is not None and firings == 0:
                     self.refused(name, evidence)
                 return program, made
             made = len(fired[0]) - len(program) + fired[1]
@@ -241,10 +243,10 @@ class _Run:
             self.done.update(kernel.name for kernel in program[number : number + made])
             if not self.repeat:
                 return program, made
-            fuel -= 1
-            if fuel == 0:
+            firings += 1
+            if firings >= REPEAT_FUEL and firings >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
                 rule = fired[2]
-                what = f"pass `{self.label}` does not stop: {REPEAT_FUEL} firings in kernel `{name}`"
+                what = f"pass `{self.label}` does not stop: {firings} firings in kernel `{name}`"
                 raise DplcError(f"{what}, last `{rule.name}`", rule.span)
             made = 1
         return program, made

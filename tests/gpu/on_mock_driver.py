@@ -1,17 +1,9 @@
-"""Scenarios for the real PyCUDA on the mock driver, in a process that finds the mock before any other libcuda.
-
-    python on_mock_driver.py SCENARIO...
-
-Prints a JSON object: the traceback of each scenario, "" where it went well.
-"""
+"""Scenarios for the real PyCUDA on the mock driver; run_on_mock.py runs them."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import traceback
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,8 +46,8 @@ kernel transpose(x: f32[30, 36]) -> y: f32[32, 32]:
 class MockedExecutor(CudaExecutor):
     """The executor under test, given what the mock driver takes for a cubin."""
 
-    def __init__(self) -> None:
-        super().__init__(memory="cpu")
+    def __init__(self, **options: Any) -> None:
+        super().__init__(memory="cpu", **options)
 
     def _build(self, kernel: CudaKernel) -> bytes:
         return build_host(host_text([kernel])).read_bytes()
@@ -150,16 +142,3 @@ def constants_are_placed_once_for_sessions_beside_each_other() -> None:
     first = executor.prepare(program(), {"a": a})
     second = executor.prepare(program(), {"a": a}, beside=first)
     assert second._constants["a"].data_ptr() == first._constants["a"].data_ptr() != a.data_ptr()
-
-
-def outcome(scenario: str) -> str:
-    try:
-        globals()[scenario]()
-    except Exception:
-        return traceback.format_exc()
-    return ""
-
-
-if __name__ == "__main__":
-    sys.setdlopenflags(os.RTLD_LAZY)  # the mock has only the part of the driver that is used
-    print(json.dumps({scenario: outcome(scenario) for scenario in sys.argv[1:]}))
