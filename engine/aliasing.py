@@ -3,7 +3,8 @@
 In Loop IR a kernel says which elements it reads and writes. An output may take an input's memory if no launch reads the
 input once the output is being written, but for the kernel that writes it, and that one reads of the input only the very
 element that it stores next, in the same turn of the same loops. No schedule changes that: a turn's loads come before
-its store, and an element that another thread has staged in shared memory was read before a barrier.
+its store, and an element that another thread has staged in shared memory was read before a barrier. Kernel text calls
+such an input read-only, which is as good as true: nothing that a thread reads has been written in this launch.
 """
 
 from __future__ import annotations

@@ -115,6 +115,18 @@ def a_replay_sees_what_the_arrays_hold_now() -> None:
     assert session._executor.notes == ()
 
 
+def a_step_in_place_is_replayed() -> None:
+    """An output in the memory of its input, given back as the next input: the addresses stay, nothing is allocated."""
+    executor, x = SameOutputs(), torch.randn(SIZE) / 1e3
+    session = executor.prepare(replace(two_layers(), aliases={"y": "x"}), {"a": A})
+    want, value, place = x.clone(), x, x.data_ptr()
+    executor._lent.clear()  # an allocation would fail
+    with counted(cuLaunchKernel=4, cuGraphLaunch=3):
+        for _ in range(4):
+            want, value = 3 * (3 * want + 1) + 1, session.run({"x": value})["y"]
+            assert torch.allclose(value, want) and value.data_ptr() == place
+
+
 def arrays_that_never_come_back_are_not_captured() -> None:
     session, kept = prepared(SameOutputs()), [torch.randn(SIZE) for _ in range(8)]
     with counted(cuStreamBeginCapture_v2=0, cuGraphLaunch=0, cuLaunchKernel=16):
