@@ -11,6 +11,11 @@ from ..ir.interp import torch as meaning
 from .front.capture import Capture
 
 GATE = 1e-5  # of max|y - reference| / max|reference| in f32; twice what eager itself has, if that is larger
+GATES = {
+    "f32": GATE,
+    "f16": 2.0**-9,
+    "bf16": 2.0**-6,
+}  # of one kernel's output; other dtypes are exact
 
 
 def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
