@@ -29,9 +29,9 @@ from ...codegen.compiler import find_program
 from ...codegen.kernel import Buffer, CudaKernel
 from ...codegen.launch import CudaExecutor
 from ...ir.diagnostic import DplcError
+from ..reference import GATES
 from .measure_protocol import Measure, Measured, Ready, receive, send
 
-GATES = {"f32": 1e-5, "f16": 2.0**-9, "bf16": 2.0**-6}  # of max|error| / max|reference|; anything else is exact
 LEAST_FLUSH = 1 << 20  # bytes
 POISON = 0xFF  # every byte of an output before a run: NaN for floats
 CLOCK_SECONDS = 5.0  # how long clocks that were read stay known

@@ -17,7 +17,7 @@ from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ..model.accesses import LANES
 from ..model.census import census
-from ..reference import GATE, error
+from ..reference import GATES, error
 from .measure import launches
 from .space import Candidate, Start
 from .subject import Subject, subject_of
@@ -88,10 +88,11 @@ def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict
 
 def _compared(made: dict[str, np.ndarray], subject: Subject, how: str) -> Verdict:
     """The elements that were both computed by the reference and stored by the blocks that ran."""
+    dtypes = {param.name: param.dtype for kernel in subject.program for param in kernel.outs}
     for name, (values, where) in subject.expected.items():
         got = np.asarray(made[name]).reshape(values.shape)
         here = where & ~np.isnan(got) if "blocks" in how else where
         worst = error(torch.from_numpy(got[here].copy()), torch.from_numpy(values[here].copy()))[1]
-        if not worst <= GATE:
+        if not worst <= GATES.get(dtypes[name], 0.0):
             return Verdict(how, f"`{name}` differs by {worst:.2g} of its largest value from float64")
     return Verdict(how)
