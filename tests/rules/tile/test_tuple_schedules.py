@@ -91,7 +91,12 @@ kernel attention(q: f32[6, 9], v: f32[6, 64]) -> y: f32[6, 64]:
             r = divide(s, l)
             y[i, e] = r
 """
-NESTS = {"a maximum and a tuple": MAXIMUM_AND_TUPLE, "a tuple": TUPLE_ONLY, "beside a product": BESIDE_A_PRODUCT, "few keys": FEW_KEYS}
+NESTS = {
+    "a maximum and a tuple": MAXIMUM_AND_TUPLE,
+    "a tuple": TUPLE_ONLY,
+    "beside a product": BESIDE_A_PRODUCT,
+    "few keys": FEW_KEYS,
+}
 
 
 def read(text: str) -> tuple[Kernel, ...]:
