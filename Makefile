@@ -8,7 +8,7 @@ TORCH  ?= torch>=2.11,<2.14
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules bench goldens dist clean
+.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules bench gpu goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ check-schedules: $(READY) ## 20 random schedules of every shape of the suite, wh
 bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py
 	@$(BIN)/python examples/benches/rewrites.py
+
+gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suites and models measured; installs PyCUDA
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "torch finds no GPU here: examples/benches/gpu.py --dry-run does all but measuring"; exit 1; }
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[cuda]'
+	@$(BIN)/python examples/benches/gpu.py
 
 goldens: $(READY) ## rewrite the golden files; read the diff before you commit it
 	@DPLC_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests -k golden

@@ -81,6 +81,14 @@ def torch_dtype(name: str) -> torch.dtype:
     return getattr(_torch(), TORCH_DTYPES[name])
 
 
+def place_of(value: Array) -> tuple[Any, ...]:
+    """Where the elements of an array are and how: as long as it lives, nothing else is in the same place."""
+    if is_tensor(value):
+        return value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype
+    array = np.asarray(value)
+    return "host", array.ctypes.data, array.shape, array.strides, array.dtype.str
+
+
 def misalignment_note(buffer: Buffer, address: int, contiguous: bool) -> str | None:
     """Why an array cannot be used where it lies (kernels assume dense, 16-byte aligned pointers), or None if it can."""
     if not contiguous:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -181,6 +181,10 @@ class Program:
     i, one per parameter, so that a kernel compiled once serves many layers. Inputs and constants are supplied by the
     caller (constants are the ones that stay the same from run to run: weights, folded tables); outputs and temporaries
     are allocated by the executor: temporaries in one piece where an arena says how (memory_plan.py).
+
+    aliases: {output: the input whose memory it takes}. Such an input is used up: after a run its array holds either
+    what it held or the output. Whether kernels may do that is for those to know who see their index maps
+    (engine/aliasing.py); an executor relies on it.
     """
 
     kernels: tuple[CudaKernel, ...]
@@ -190,6 +194,7 @@ class Program:
     temporaries: tuple[Buffer, ...] = ()
     bindings: tuple[tuple[str, ...], ...] = ()
     arena: Arena | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = Counter(buffer.name for buffer in self.buffers())
@@ -200,6 +205,7 @@ class Program:
             raise ValueError(f"{len(self.bindings)} bindings for {len(self.kernels)} kernels")
         self._check_launches()
         self._check_kernel_texts()
+        self._check_aliases()
 
     def buffers(self) -> tuple[Buffer, ...]:
         """Every buffer of the program, inputs first."""
@@ -230,6 +236,16 @@ class Program:
                     )
                 if param.role == "out" and name in read_only:
                     raise ValueError(f"{where} writes `{name}`, which is an input or a constant of the program")
+
+    def _check_aliases(self) -> None:
+        inputs, outputs = ({b.name: b for b in buffers} for buffers in (self.inputs, self.outputs))
+        if len(set(self.aliases.values())) != len(self.aliases):
+            raise ValueError("two outputs take the memory of one input")
+        for output, source in self.aliases.items():
+            if output not in outputs or source not in inputs:
+                raise ValueError(f"`{output}` takes the memory of `{source}`: an output and an input are needed")
+            if (outputs[output].dtype, outputs[output].shape) != (inputs[source].dtype, inputs[source].shape):
+                raise ValueError(f"`{output}` takes the memory of `{source}`, which is of another dtype or shape")
 
     def _check_kernel_texts(self) -> None:
         texts: dict[str, str] = {}

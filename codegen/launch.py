@@ -7,6 +7,8 @@ torch's current stream. pycuda and torch are imported when a `CudaExecutor` is m
 from __future__ import annotations
 
 import importlib
+import itertools
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -21,12 +23,14 @@ from .arrays import (
     check_names,
     is_tensor,
     misalignment_note,
+    place_of,
     torch_dtype,
     torch_dtype_name,
 )
 from .build import build_device, device_text
 from .emulator.executor import EmulatorExecutor
 from .emulator.runtime import EmulatorError
+from .graphs import DriverError, Replays, is_capturing, order
 from .kernel import Buffer, CudaKernel, Program
 from .tensor_maps import encode, parameter_format
 
@@ -43,6 +47,8 @@ __all__ = [
 
 # A kernel must ask before it gets more dynamic shared memory than this.
 DEFAULT_DYNAMIC_SMEM = 48 << 10
+# A stream that the default stream does not wait for: only what we order is ordered. CU_STREAM_NON_BLOCKING.
+NON_BLOCKING = 1
 
 USE_EMULATOR = "run with --device emulator"
 
@@ -67,8 +73,11 @@ class Executor(Protocol):
         """The program's outputs by name, given its inputs and constants by name."""
         ...
 
-    def prepare(self, program: Program, constants: Mapping[str, Array]) -> Session:
-        """The program with its constants in place, to be run again and again with other inputs."""
+    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> Session:
+        """The program with its constants in place, to be run again and again with other inputs.
+
+        beside: a session of the same executor. Arrays that it was given too are placed once for both.
+        """
         ...
 
 
@@ -97,16 +106,23 @@ class CudaExecutor:
     """Runs programs on torch's current GPU.
 
     Tensors are used where they lie: no copies, unless one is misaligned or not contiguous, which `notes` then says.
-    Numpy arrays are copied to the GPU and the results back. `memory` names the torch device whose tensors the driver
-    can reach; anything but "cuda" is for driver mocks that share memory with the host. images: cubins that need not be
-    built, by (kernel text, target). Raises DeviceError.
+    Numpy arrays are copied to the GPU and the results back. Runs that find their arrays where an earlier one found them
+    replay a CUDA graph (`graphs`; by default unless $DPLC_CUDA_GRAPHS is 0). `memory` names the torch device whose
+    tensors the driver can reach; anything but "cuda" is for driver mocks that share memory with the host. images:
+    cubins that need not be built, by (kernel text, target). Raises DeviceError.
     """
 
     device = "cuda"
 
-    def __init__(self, memory: str = "cuda", images: Mapping[tuple[str, str], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        memory: str = "cuda",
+        images: Mapping[tuple[str, str], bytes] | None = None,
+        graphs: bool | None = None,
+    ) -> None:
         self._images = images or {}
         self.notes: tuple[str, ...] = ()
+        self.graphs = os.environ.get("DPLC_CUDA_GRAPHS", "1") != "0" if graphs is None else graphs
         self._torch = _import("torch", "install PyTorch with CUDA")
         self._memory = self._torch.device(memory)
         if memory == "cuda" and not self._torch.cuda.is_available():
@@ -117,7 +133,9 @@ class CudaExecutor:
         self._gpu = self._driver.Device(ordinal)
         self._context = self._gpu.retain_primary_context()
         self._functions: dict[CudaKernel, Any] = {}
-        self._side_stream: Any = None
+        with self.context():
+            self._side_stream = self._driver.Stream(NON_BLOCKING)
+        self._session: tuple[CudaSession, int] | None = None
 
     @property
     def target(self) -> str:
@@ -131,15 +149,34 @@ class CudaExecutor:
         Raises LaunchError, BuildError and DeviceError.
         """
         check_names(program, arrays)
-        return self.prepare(program, arrays).run(arrays)
+        session = self._session_of(program)
+        try:
+            return session.run(arrays)
+        finally:
+            session.release()
 
-    def prepare(self, program: Program, constants: Mapping[str, Array]) -> CudaSession:
-        """The program with its constants where the GPU can read them and its arena allocated.
+    def _session_of(self, program: Program) -> CudaSession:
+        """That of the latest run, if it was of this program on this stream: runs of one session must not overlap.
 
-        Raises LaunchError.
+        Inside a capture of the user's, one that the captured work alone uses.
+        """
+        stream = self.current_stream()
+        if self.captured_by_user(stream):
+            return CudaSession(self, program, {})
+        if self._session is None or self._session[0].program is not program or self._session[1] != stream:
+            self._session = CudaSession(self, program, {}), stream
+        return self._session[0]
+
+    def prepare(
+        self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
+    ) -> CudaSession:
+        """The program with its constants where the GPU can read them, its arena allocated and its kernels loaded.
+
+        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError, BuildError
+        and DeviceError.
         """
         check_names(program, constants, program.constants)
-        return CudaSession(self, program, constants)
+        return CudaSession(self, program, constants, beside)
 
     def _place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
         if not is_tensor(value):
@@ -170,26 +207,47 @@ class CudaExecutor:
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
 
     @contextmanager
+    def context(self) -> Iterator[None]:
+        """Torch's context entered."""
+        self._context.push()
+        try:
+            yield
+        finally:
+            self._driver.Context.pop()
+
+    def current_stream(self) -> int:
+        """Torch's current stream, as the driver's handle; 0 is the default stream."""
+        return int(self._torch.cuda.current_stream().cuda_stream) if self._memory.type == "cuda" else 0
+
+    def captured_by_user(self, stream: int) -> bool:
+        """Whether somebody else captures a stream, as `torch.cuda.graph` does."""
+        if stream == 0:
+            return False
+        with self.context():
+            return is_capturing(stream)
+
+    @contextmanager
     def stream(self) -> Iterator[Any]:
         """The context entered, and a PyCUDA stream whose work runs in the order of torch's current stream.
 
         None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of its own is
-        ordered after what torch has enqueued so far, and what torch enqueues next is ordered after it.
+        ordered after what torch has enqueued so far, and what torch enqueues next is ordered after it. If torch's
+        stream is being captured, so is the work.
         """
-        self._context.push()
-        try:
-            current = self._torch.cuda.current_stream() if self._memory.type == "cuda" else None
-            if current is None or current.cuda_stream == 0:
+        with self.context():
+            current = self.current_stream()
+            if current == 0:
                 yield None
                 return
-            if self._side_stream is None:
-                self._side_stream = self._driver.Stream()
-            side = self._torch.cuda.ExternalStream(self._side_stream.handle)
-            side.wait_stream(current)
-            yield self._side_stream
-            current.wait_stream(side)
-        finally:
-            self._driver.Context.pop()
+            order(current, self._side_stream.handle)
+            try:
+                yield self._side_stream
+            finally:
+                order(self._side_stream.handle, current)
+
+    def capture_stream(self) -> Any:
+        """A PyCUDA stream on which launches may be captured."""
+        return self._side_stream
 
     def function(self, kernel: CudaKernel) -> Any:
         """The loaded function of a kernel: PyCUDA's, prepared. Raises BuildError and DeviceError."""
@@ -198,16 +256,31 @@ class CudaExecutor:
             function = self._functions[kernel] = self._load(kernel)
         return function
 
+    def load(self, program: Program) -> None:
+        """Build and load the kernels of a program that are not loaded yet. Raises BuildError and DeviceError."""
+        missing = [kernel for kernel in program.distinct_kernels() if kernel not in self._functions]
+        if missing:
+            with self.stream():
+                for kernel in missing:
+                    self.function(kernel)
+
     def forget(self) -> None:
-        """Unload every kernel."""
+        """Unload every kernel. Sessions made before must not be run again."""
+        self._session = None
         self._functions.clear()
 
     def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
-        function = self.function(kernel)
-        function.prepared_async_call(kernel.grid, (kernel.block, 1, 1), stream, *values, shared_size=kernel.smem)
+        function, block = self.function(kernel), (kernel.block, 1, 1)
+        try:
+            function.prepared_async_call(kernel.grid, block, stream, *values, shared_size=kernel.smem)
+        except self._driver.Error as error:
+            raise DeviceError(f"kernel `{kernel.name}` cannot be launched: {error}") from error
 
     def _load(self, kernel: CudaKernel) -> Any:
-        module = self._driver.module_from_buffer(self._build(kernel))
+        try:
+            module = self._driver.module_from_buffer(self._build(kernel))
+        except self._driver.Error as error:
+            raise DeviceError(f"kernel `{kernel.name}` cannot be loaded: {error}") from error
         function = module.get_function(kernel.name)
         if kernel.smem > DEFAULT_DYNAMIC_SMEM:
             limit = self._gpu.get_attribute(self._driver.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
@@ -226,36 +299,59 @@ class CudaExecutor:
 
 
 class CudaSession:
-    """A program whose constants are on the GPU. Runs of one session must not overlap: they share its arena."""
+    """A program whose constants are on the GPU; those not given here are given at every run.
 
-    def __init__(self, executor: CudaExecutor, program: Program, constants: Mapping[str, Array]):
-        self._executor, self._program = executor, program
+    Runs of one session must not overlap: they share its arena. Runs that meet the same addresses again replay a CUDA
+    graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a note says once.
+    """
+
+    def __init__(
+        self,
+        executor: CudaExecutor,
+        program: Program,
+        constants: Mapping[str, Array],
+        beside: CudaSession | None = None,
+    ):
+        self.program, self._executor = program, executor
         self._notes: list[str] = []
-        self._constants = {b.name: executor._place(b, constants[b.name], self._notes) for b in program.constants}
-        self._tensors = any(is_tensor(constants[b.name]) for b in program.constants)
+        self._given = {b.name: constants[b.name] for b in program.constants if b.name in constants}
+        self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
+        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
+        self._constants: dict[str, Any] = {
+            b.name: there[where]
+            if (where := place_of(constants[b.name])) in there
+            else executor._place(b, constants[b.name], self._notes)
+            for b in program.constants
+            if b.name in constants
+        }
+        self._tensors = any(map(is_tensor, self._given.values()))
         self._kept, self._temporaries = executor._temporaries(program)
-        self._latest: tuple[dict[str, Any], list[tuple[CudaKernel, list[int | bytes]]]] = {}, []  # kept alive
+        executor.load(program)
+        self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
+        self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by name, given the inputs by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
         """
-        program, executor = self._program, self._executor
-        check_names(program, arrays, program.inputs)
+        program, executor = self.program, self._executor
+        check_names(program, arrays, self._wanted)
+        self.release()  # so that results the caller has dropped are likely to lie where they lay before
         notes = list(self._notes)
-        given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in program.inputs}
-        made = {buffer.name: executor._empty(buffer.shape, torch_dtype(buffer.dtype)) for buffer in program.outputs}
-        tensors = {**self._constants, **given, **made}
-        addresses = self._temporaries | {name: tensor.data_ptr() for name, tensor in tensors.items()}
-        steps = [
-            (launch.kernel, arguments(launch.kernel, [addresses[name] for name in launch.buffers]))
-            for launch in program.launches()
-        ]
-        with executor.stream() as stream:
-            for kernel, values in steps:
-                executor._launch(kernel, values, stream)
-        self._latest = tensors, steps
+        given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in self._wanted}
+        made = {output: given[source] for output, source in program.aliases.items()}
+        made = {
+            b.name: made[b.name] if b.name in made else executor._empty(b.shape, torch_dtype(b.dtype))
+            for b in program.outputs
+        }
+        moving = {name: tensor.data_ptr() for name, tensor in (given | made).items()}
+        fixed = {name: tensor.data_ptr() for name, tensor in self._constants.items()}
+        places = self._temporaries | fixed | moving
+        if not self._replayed(tuple(moving.values()), places, notes):
+            with executor.stream() as stream:
+                executor.launch(program, places, stream)
+        self._latest = given | made, places
         executor.notes = tuple(notes)
         if self._tensors or any(is_tensor(value) for value in arrays.values()):
             return made
@@ -263,8 +359,40 @@ class CudaSession:
 
     def launch(self, place: int) -> None:
         """One launch of the program again, on the buffers of the latest run."""
+        (launch,) = itertools.islice(self.program.launches(), place, place + 1)
+        values = arguments(launch.kernel, [self._latest[1][name] for name in launch.buffers])
         with self._executor.stream() as stream:
-            self._executor._launch(*self._latest[1][place], stream)
+            self._executor._launch(launch.kernel, values, stream)
+
+    def release(self) -> None:
+        """Let go of the arrays of the latest run."""
+        self._latest = {}, {}
+
+    def close(self) -> None:
+        """Destroy the graphs; runs from now on launch one by one."""
+        if self._replays is not None:
+            self._replays.close()
+            self._replays = None
+
+    def _replayed(self, moving: tuple[int, ...], places: Mapping[str, int], notes: list[str]) -> bool:
+        """Whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
+        executor = self._executor
+        current = executor.current_stream()
+        if self._replays is None or executor.captured_by_user(current):
+            return False
+        stream = executor.capture_stream()
+        try:
+            with executor.context():
+                graph = self._replays.graph(
+                    moving, stream.handle, lambda: executor.launch(self.program, places, stream)
+                )
+                if graph is not None:
+                    graph.replay(current)
+        except (DriverError, DeviceError) as error:
+            self.close()
+            notes.append(f"no CUDA graph, launched one by one: {error.what}")
+            return False
+        return graph is not None
 
 
 def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note
+from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note, place_of
 from ..kernel import Buffer, CudaKernel, Launch, Program
 from ..memory_plan import lifetimes
 from .kernels import LoadedKernels, load
@@ -37,10 +37,15 @@ class EmulatorExecutor:
         check_names(program, arrays)
         return self.prepare(program, arrays).run(arrays)
 
-    def prepare(self, program: Program, constants: Mapping[str, Array]) -> EmulatorSession:
-        """The program with its constants copied, to be run again and again. Raises LaunchError and BuildError."""
+    def prepare(
+        self, program: Program, constants: Mapping[str, Array], beside: EmulatorSession | None = None
+    ) -> EmulatorSession:
+        """The program with its constants copied, to be run again and again. Raises LaunchError and BuildError.
+
+        beside: a session whose copies are used again where the arrays are the same.
+        """
         check_names(program, constants, program.constants)
-        return EmulatorSession(self, program, constants)
+        return EmulatorSession(self, program, constants, beside)
 
     def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
         kernels.launch(kernel, buffers, self._options)
@@ -49,12 +54,25 @@ class EmulatorExecutor:
 class EmulatorSession:
     """A program whose constants are in place."""
 
-    def __init__(self, executor: EmulatorExecutor, program: Program, constants: Mapping[str, Array]):
+    def __init__(
+        self,
+        executor: EmulatorExecutor,
+        program: Program,
+        constants: Mapping[str, Array],
+        beside: EmulatorSession | None = None,
+    ):
         self._executor, self._program = executor, program
         self._kernels = load(program.distinct_kernels(), executor._options.checked)
         self._notes: list[str] = []
-        self._constants = {b.name: _upload(b, constants[b.name], self._notes) for b in program.constants}
-        self._tensors = any(is_tensor(constants[b.name]) for b in program.constants)
+        self._given = {b.name: constants[b.name] for b in program.constants}
+        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
+        self._constants: dict[str, DeviceBuffer] = {
+            b.name: there[where]
+            if (where := place_of(constants[b.name])) in there
+            else _upload(b, constants[b.name], self._notes)
+            for b in program.constants
+        }
+        self._tensors = any(map(is_tensor, self._given.values()))
         self._placed = _slices(program) if executor._arena else {}
         births: dict[int, list[DeviceSlice]] = {}
         for name, (first, _) in lifetimes(program).items() if self._placed else ():
@@ -68,8 +86,11 @@ class EmulatorSession:
         check_names(program, arrays, program.inputs)
         notes = list(self._notes)
         buffers: dict[str, DeviceBuffer] = {**self._constants, **self._placed}
-        buffers |= {b.name: DeviceBuffer(b) for b in (*program.outputs, *program.temporaries) if b.name not in buffers}
         buffers |= {b.name: _upload(b, arrays[b.name], notes) for b in program.inputs}
+        for output, source in program.aliases.items():
+            buffers[output] = buffers[source]
+            buffers[output].protect(writable=True)
+        buffers |= {b.name: DeviceBuffer(b) for b in (*program.outputs, *program.temporaries) if b.name not in buffers}
         for place, launch in enumerate(program.launches()):
             for born in self._births.get(place, ()):
                 born.spoil()

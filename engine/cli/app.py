@@ -11,6 +11,7 @@ import typer
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
 from .calibration_app import calibrate_options, model_options
 from .db_app import db_app
+from .generate_app import generate
 from .options import (
     Artefact,
     ArtefactFolder,
@@ -48,6 +49,7 @@ rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
 app.command("tune")(tune)
+app.command("generate")(generate)
 
 
 def _version(wanted: bool) -> None:

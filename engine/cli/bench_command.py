@@ -49,7 +49,7 @@ def bench_suite(
 
 def complain(record: BenchRecord) -> None:
     """Raises DplcError if a case did not compile or was wrong."""
-    wrong = [case.name for case in record.cases if case.error or (case.run is not None and not case.run.ok)]
+    wrong = [case.name for case in record.cases if case.wrong]
     if wrong:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
 

@@ -89,16 +89,17 @@ def report(compiled: CompiledModel) -> str:
         f"{compiled.source.name}: {layers}, {shape.length} tokens, {shape.dtype}, for {target.name} ({target.arch})",
         f"  launches       {found.launches}, at most {found.per_block} in a block",
         f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
-        f"  weights        {_size(found.weight_bytes)}",
-        f"  peak memory    {_size(found.planned_bytes)} planned; eager at least {_size(found.eager_bytes)}"
+        f"  weights        {size(found.weight_bytes)}",
+        f"  peak memory    {size(found.planned_bytes)} planned; eager at least {size(found.eager_bytes)}"
         " (computed; both beside weights, inputs and outputs)",
         f"  seconds        {times}",
-        f"  this process   held at most {_size(found.rss_bytes)}",
+        f"  this process   held at most {size(found.rss_bytes)}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
+    """Bytes, for people."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.2f} {unit}"

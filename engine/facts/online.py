@@ -1,9 +1,9 @@
 """What one pass over scores that are computed on the way costs, against storing them: before there is a schedule.
 
 Both figures are what engine/model predicts for the kernels that come out, told ahead of them: the coefficients are of
-its census of the schedules that the rules make (tests/engine/egraph/test_online_profit.py compares the two over a grid
-of shapes and devices). A block works alone on its rows, so one pass is a matter of how many blocks there are, and of
-what is busiest in each: the schedulers, the pipe of the products, or shared memory.
+its census of the schedules that the rules make (tests/engine/egraph/test_online_profit.py compares the two over a
+grid of shapes and devices). A block works alone on its rows, so one pass is a matter of how many blocks there are,
+and of what is busiest in each: the schedulers, the pipe of the products, or shared memory.
 """
 
 from __future__ import annotations

@@ -137,6 +137,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         weights=[WeightRecord(name, w.names, w.dtype, w.shape) for name, w in compiled.weights.items()],
         weights_from="" if weights is None else str(weights.absolute()),
         kernels=kernels, launches=launches, arena_bytes=program.arena.bytes, offsets=dict(program.arena.offsets),
+        aliases=dict(program.aliases),
     )  # fmt: skip
 
 

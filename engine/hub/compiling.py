@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -104,17 +104,43 @@ def compile_model(
     Raises DplcError for what cannot be compiled.
     """
     seconds: dict[str, float] = {}
+    with _timed(seconds, "build"):
+        model = build(source, shape.dtype, shape.layers)
+    how = How(tools, target, tell, trace, book)
+    return compile_call(source, shape, lambda: capture_logits(model, shape.length, shape.batch), how, seconds)
+
+
+@dataclass(frozen=True)
+class How:
+    """What a compile is given beside its subject. book: remembered schedules."""
+
+    tools: Toolchain
+    target: Target
+    tell: Tell = silent
+    trace: Trace | None = None
+    book: Book | None = None
+
+
+def compile_call(
+    source: Source,
+    shape: Shape,
+    capture: Callable[[], CapturedModel],
+    how: How,
+    seconds: dict[str, float] | None = None,
+) -> CompiledModel:
+    """Compile any captured call of a model. seconds: what has been timed before. Raises DplcError."""
+    timed = {} if seconds is None else seconds
+    tell = how.tell
     with collections_paused():
-        with _timed(seconds, "build"):
-            model = build(source, shape.dtype, shape.layers)
         tell("capturing", 0, 1)
-        with _timed(seconds, "capture"):
-            captured = capture_logits(model, shape.length, shape.batch)
+        with _timed(timed, "capture"):
+            captured = capture()
         tell("capturing", 1, 1)
-        with _timed(seconds, "compile"):
+        with _timed(timed, "compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            compilation = compile_captured(captured.captured, tools, target, trace, watch=watch, book=book)
-    told = figures(captured, compilation, seconds)
+            graph, tools = captured.captured, how.tools
+            compilation = compile_captured(graph, tools, how.target, how.trace, watch=watch, book=how.book)
+    told = figures(captured, compilation, timed)
     return CompiledModel(source, shape, compilation, _read(captured, compilation), told, tools.rules.digest)
 
 

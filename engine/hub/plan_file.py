@@ -63,7 +63,8 @@ class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A compiled model. Constants that are no weights are in `constants.safetensors`, under their buffers' names.
 
-    weights_from: the weights that the compile was checked against, "" for none.
+    weights_from: the weights that the compile was checked against, "" for none. aliases: {output: the input whose
+    memory it takes}.
     """
 
     format: int
@@ -88,6 +89,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     launches: list[LaunchRecord]
     arena_bytes: int
     offsets: dict[str, int]
+    aliases: dict[str, str] = {}
 
     def wanted(self) -> dict[str, Wanted]:
         """{buffer: the weight it takes}"""
@@ -101,7 +103,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 tuple(kernels[launch.kernel] for launch in self.launches),
                 _buffers(self.inputs), _buffers(self.outputs), _buffers(self.constants), _buffers(self.temporaries),
                 tuple(launch.buffers for launch in self.launches),
-                Arena(self.arena_bytes, self.offsets),
+                Arena(self.arena_bytes, self.offsets), self.aliases,
             )  # fmt: skip
         except (ValueError, IndexError, KeyError) as error:
             raise DplcError("the launch plan contradicts itself", notes=(str(error),)) from None

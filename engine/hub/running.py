@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.kernel import Program
-from ...codegen.launch import Executor
+from ...codegen.launch import Executor, Session
 from ...ir.diagnostic import DplcError
 from ...ir.schemas import DTYPES
 
@@ -25,14 +25,22 @@ class ModelRunner:
     """A program on a device with its weights and constants in place.
 
     constants: {buffer: tensor} with torch's shapes, for every constant of the program; where the executor's device
-    finds them. Raises LaunchError for one that is missing or does not fit.
+    finds them. beside: a runner on the same executor; weights that both were given are placed once. Raises LaunchError
+    for one that is missing or does not fit.
     """
 
-    def __init__(self, program: Program, outputs: Sequence[Output], executor: Executor, constants: Mapping[str, Any]):
+    def __init__(
+        self,
+        program: Program,
+        outputs: Sequence[Output],
+        executor: Executor,
+        constants: Mapping[str, Any],
+        beside: ModelRunner | None = None,
+    ):
         self.program, self.outputs, self.executor = program, tuple(outputs), executor
         shapes = {buffer.name: buffer.shape for buffer in program.constants}
         placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items() if name in constants}
-        self._session = executor.prepare(program, placed)
+        self._session: Session = executor.prepare(program, placed, beside and beside._session)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for what does not fit."""

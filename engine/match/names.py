@@ -25,6 +25,8 @@ def names_of(node: Any) -> frozenset[str]:
             out.add(value)
         elif value.__class__ is tuple:
             _collect(value, out)
+            if field.sort == "Name":
+                out.update(value)  # the accumulators of a merge
         elif isinstance(value, Node):
             out |= names_of(value)
     return frozenset(out)

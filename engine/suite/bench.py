@@ -18,7 +18,7 @@ from ..toolchain import Toolchain
 from .assembling import assemble_all, assembler
 from .compiling import Compiled, Times, compile_all
 from .emulating import build_all, run_case
-from .measuring import can_measure, measure_case
+from .measuring import can_measure, device_name, measure_case
 from .records import BenchRecord, Totals, geomean
 from .subject import subject_of
 from .suite_file import Case, Suite
@@ -105,7 +105,19 @@ def versions(tools: Toolchain) -> dict[str, str]:
         "assembler": assembler(),
         "disassembler": _disassembler(),
         "host compiler": program_identity(host).splitlines()[0] if host else "",
+        **(_launching() if can_measure() else {}),
     }
+
+
+def _launching() -> dict[str, str]:
+    """What runs kernels here."""
+    import pycuda.driver
+    import torch
+
+    number = pycuda.driver.get_driver_version()
+    driver = f"for CUDA {number // 1000}.{number % 1000 // 10}"
+    about = {"driver": driver, "gpu": device_name()}
+    return {"pycuda": version("pycuda"), "CUDA of torch": str(torch.version.cuda), **about}
 
 
 def _disassembler() -> str:
@@ -115,4 +127,4 @@ def _disassembler() -> str:
 
 def machine() -> str:
     """What this was made on."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, {'GPU' if can_measure() else 'no GPU'}"
+    return f"{platform.machine()}, {os.cpu_count()} cores, {device_name() if can_measure() else 'no GPU'}"

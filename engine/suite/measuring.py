@@ -116,6 +116,9 @@ def measured(compiled: Compiled, tensors: dict[str, Any], callee: Callee, clock:
     except DplcError as error:
         record.wrong = error.render()
         return record
+    except RuntimeError as error:  # a kernel that faulted: torch hears of it, and so will every case after this one
+        record.wrong = f"the GPU stopped: {str(error).splitlines()[0]}"
+        return record
     with torch.no_grad():
         record.eager = timing(lambda: function(*inputs), clock)
         record.torch_compile = compiled_by_torch(function, inputs, clock)
@@ -135,4 +138,4 @@ def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clo
 
 def device_name() -> str:
     """The GPU's name."""
-    return torch.cuda.getdevice_name() if torch.cuda.is_available() else "no GPU"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"

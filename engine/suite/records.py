@@ -95,6 +95,12 @@ class CaseRecord(msgspec.Struct, kw_only=True):
     error: str = ""
 
     @property
+    def wrong(self) -> bool:
+        """Whether it did not compile, or gave a wrong result on the emulator or on a GPU."""
+        ran = self.run is None or self.run.ok
+        return bool(self.error) or not ran or (self.measured is not None and bool(self.measured.wrong))
+
+    @property
     def registers(self) -> int | None:
         return max((k.registers for k in self.kernels if k.registers is not None), default=None)
 

@@ -29,9 +29,9 @@ from ...codegen.compiler import find_program
 from ...codegen.kernel import Buffer, CudaKernel
 from ...codegen.launch import CudaExecutor
 from ...ir.diagnostic import DplcError
+from ..reference import GATES
 from .measure_protocol import Measure, Measured, Ready, receive, send
 
-GATES = {"f32": 1e-5, "f16": 2.0**-9, "bf16": 2.0**-6}  # of max|error| / max|reference|; anything else is exact
 LEAST_FLUSH = 1 << 20  # bytes
 POISON = 0xFF  # every byte of an output before a run: NaN for floats
 CLOCK_SECONDS = 5.0  # how long clocks that were read stay known
@@ -72,10 +72,12 @@ class Worker:
         try:
             self._place(wanted)
             return self._measured(wanted)
-        except DplcError as error:
+        except (DplcError, self.driver.Error) as error:
+            said = error.__cause__ if isinstance(error, DplcError) else error
+            if isinstance(said, self.driver.Error):  # an access that faulted takes the whole context with it
+                return Measured(status="failed", detail=f"the driver says: {said}", gpu=self.gpu, over=True)
+            assert isinstance(error, DplcError)
             return Measured(status="failed", detail=error.what, gpu=self.gpu)
-        except self.driver.Error as error:  # an access that faulted takes the whole context with it
-            return Measured(status="failed", detail=f"the driver says: {error}", gpu=self.gpu, over=True)
 
     def _place(self, wanted: Measure) -> None:
         """The subject's arrays on the device. They stay there from candidate to candidate."""

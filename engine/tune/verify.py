@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...codegen.arrays import as_numpy
+from ...codegen.arrays import as_numpy, as_tensor
 from ...codegen.emulator.checking import CheckingExecutor
 from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
@@ -17,7 +17,7 @@ from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ..model.accesses import LANES
 from ..model.census import census
-from ..reference import GATE, error
+from ..reference import GATES, error
 from .measure import launches
 from .space import Candidate, Start
 from .subject import Subject, subject_of
@@ -60,7 +60,7 @@ def verdict(candidate: Candidate) -> Verdict:
         return Verdict(how, problem.what)
     if executor.findings:
         return Verdict(how, executor.findings[0].message)
-    return _compared({name: np.asarray(array) for name, array in made.items()}, subject, how)
+    return _compared({name: torch.as_tensor(values) for name, values in made.items()}, subject, how)
 
 
 def _sampled(program: Program, subject: Subject) -> Verdict:
@@ -74,7 +74,7 @@ def _sampled(program: Program, subject: Subject) -> Verdict:
     return _compared(made, subject, how)
 
 
-def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict[str, np.ndarray]:
+def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict[str, torch.Tensor]:
     buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
     for buffer in program.inputs:
         buffers[buffer.name].array[...] = as_numpy(buffer, subject.tensors[buffer.name])
@@ -83,15 +83,16 @@ def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict
     (launch,) = program.launches()
     bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
     load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
-    return {buffer.name: buffers[buffer.name].array for buffer in program.outputs}
+    return {buffer.name: as_tensor(buffer, buffers[buffer.name].array) for buffer in program.outputs}
 
 
-def _compared(made: dict[str, np.ndarray], subject: Subject, how: str) -> Verdict:
+def _compared(made: dict[str, torch.Tensor], subject: Subject, how: str) -> Verdict:
     """The elements that were both computed by the reference and stored by the blocks that ran."""
+    dtypes = {param.name: param.dtype for kernel in subject.program for param in kernel.outs}
     for name, (values, where) in subject.expected.items():
-        got = np.asarray(made[name]).reshape(values.shape)
+        got = made[name].double().numpy().reshape(values.shape)
         here = where & ~np.isnan(got) if "blocks" in how else where
         worst = error(torch.from_numpy(got[here].copy()), torch.from_numpy(values[here].copy()))[1]
-        if not worst <= GATE:
+        if not worst <= GATES.get(dtypes[name], 0.0):
             return Verdict(how, f"`{name}` differs by {worst:.2g} of its largest value from float64")
     return Verdict(how)

@@ -36,8 +36,8 @@ SPACES = {
     "small": ("torch.randn(64, 64) @ torch.randn(64, 64)", "blockify_launch slice_matmul_k"),
     "ragged": ("torch.randn(100, 200) @ torch.randn(200, 300)", "blockify_launch slice_matmul_k"),
     "batched": ("torch.randn(16, 64, 64) @ torch.randn(16, 64, 64)", "blockify_launch stage_inputs"),
-    "matvec": ("torch.randn(4096, 4096) @ torch.randn(4096)", f"{ROWS} split_matmul_k blockify_launch"),
-    "middle": ("torch.randn(32, 512, 128).sum(1)", f"{ROWS} blockify_launch strip_flat"),
+    "tall": ("torch.randn(8, 128, 64) @ torch.randn(8, 64, 128)", "blockify_launch slice_matmul_k"),
+    "transposed": ("torch.randn(128, 256) @ torch.randn(512, 256).t()", "blockify_launch slice_matmul_k"),
     "long": ("torch.softmax(torch.randn(4, 50000), -1)", f"{ROWS} split_rows"),
     "sum": ("torch.randn(64, 100000).sum(-1)", f"{ROWS} split_rows blockify_launch"),
 }

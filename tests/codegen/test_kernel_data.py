@@ -48,6 +48,16 @@ def test_refusals(rms_norm: CudaKernel) -> None:
         Program((rms_norm,), (X, X, W), (Y,))
     with pytest.raises(ValueError, match="two different kernels of one program are named `rms_norm`"):
         Program((rms_norm, replace(rms_norm, text=rms_norm.text + " ")), (X, W), (Y,))
+    one = replace(X, name="one")
+    for aliases, said in (
+        ({"x": "y"}, "an output and an input are needed"),
+        ({"y": "w"}, "an output and an input are needed"),
+        ({"y": "one"}, "which is of another dtype or shape"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Program((rms_norm,), (X, replace(one, shape=(4, 512))), (Y,), (W,), aliases=aliases)
+    with pytest.raises(ValueError, match="two outputs take the memory of one input"):
+        Program((rms_norm,), (X,), (Y, replace(Y, name="z")), (W,), aliases={"y": "x", "z": "x"})
     with pytest.raises(ValueError, match="2048 threads per block"):
         replace(rms_norm, block=2048)
     with pytest.raises(ValueError, match="70000 blocks in y"):

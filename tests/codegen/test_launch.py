@@ -103,6 +103,36 @@ def test_an_output_nobody_writes_is_nan(rms_norm: CudaKernel) -> None:
     assert not np.isnan(got[:4]).any() and np.isnan(got[4:]).all()
 
 
+def in_place() -> Program:
+    """y takes the memory of x, of which it changes the first half."""
+    params = (KernelParam("x", "f32", (64,)), KernelParam("a", "f32", (1,)), KernelParam("y", "f32", (64,), "out"))
+    declarations = ", ".join(param.declaration for param in params)
+    text = f'extern "C" __global__ void half({declarations}) {{ stg(y + threadIdx.x, ldg(x + threadIdx.x) + ldg(a)); }}'
+    kernel = CudaKernel("half", text, (1, 1, 1), 32, 0, params)
+    return Program((kernel,), params[:1], params[2:], params[1:2], aliases={"y": "x"})
+
+
+@pytest.mark.parametrize("arena", [False, True])
+@pytest.mark.parametrize("checked", [False, True])
+def test_an_output_takes_the_memory_of_an_input(arena: bool, checked: bool) -> None:
+    x = torch.arange(64.0)
+    session = EmulatorExecutor(arena=arena, checked=checked).prepare(in_place(), {"a": torch.tensor([1.0])})
+    want = torch.cat([x[:32] + 1, x[32:]])  # what nobody writes is what was there
+    assert torch.equal(session.run({"x": x})["y"], want)
+    assert torch.equal(session.run({"x": want})["y"], torch.cat([x[:32] + 2, x[32:]]))
+
+
+def test_constants_are_placed_once_for_sessions_beside_each_other(twice: Program) -> None:
+    given = arrays()
+    runner = EmulatorExecutor()
+    first = runner.prepare(twice, given)
+    second = runner.prepare(twice, given, beside=first)
+    other = runner.prepare(twice, {"w": given["w"] * 2}, beside=first)
+    assert second._constants["w"] is first._constants["w"] is not other._constants["w"]
+    results = [session.run({"x": given["x"]})["y"] for session in (first, second, other)]
+    assert np.array_equal(results[0], results[1]) and not np.array_equal(results[0], results[2])
+
+
 def test_executors_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert executor("emulator").device == "emulator"
     with pytest.raises(DeviceError, match="no device `tpu`: choose emulator or cuda"):

@@ -22,14 +22,21 @@ def test_three_lines_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert "launches of" in printed and "kernel linear" in printed
 
 
+def test_generating(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "models" / "generate.py"))
+    printed = capsys.readouterr().out
+    assert "peak memory" in printed and "transformers says the same: True" in printed
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_readme(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(ROOT)
-    (block,) = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    assert len(block.splitlines()) == 4
-    for line in block.splitlines():
+    blocks = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).splitlines()
+    assert len(lines) == 5
+    for line in lines:
         with pytest.raises(SystemExit) as stop:
             main(shlex.split(line.replace("/tmp/tinyllama", str(tmp_path / "made")))[1:])
         printed = capsys.readouterr()

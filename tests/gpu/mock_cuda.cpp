@@ -3,7 +3,7 @@
 // A "cubin" is the shared library that dplc builds for the emulator, and device memory is host memory. Only what
 // PyCUDA needs for one device, one context, modules, launches, streams and events is here; the rest of the driver
 // stays unresolved, so that a call of it ends the process by name (PyCUDA must be loaded with RTLD_LAZY). Work is
-// done when it is enqueued.
+// done when it is enqueued; what is enqueued on a stream that is being captured becomes part of a graph (mock_graphs.cpp).
 //
 // $DPLC_MOCK_RUNTIME is the path of the emulator's runtime library. With $DPLC_MOCK_TIMES, a file of lines
 // "KERNEL MICROSECONDS", events tell made times: of the launches between them, and a microsecond for each kilobyte that
@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <map>
@@ -23,39 +22,33 @@
 #include <vector>
 
 #include "emulator/runtime.cuh"
+#include "mock_driver.hpp"
+
+namespace mock {
+
+double made_milliseconds;
+
+}  // namespace mock
 
 namespace {
 
+using namespace mock;
+
 constexpr unsigned default_dynamic_smem = 48 << 10;
 constexpr int optin_smem = 227 << 10;
-
-struct Function {
-  std::string name;
-  void (*entry)(void* const*);
-  const char* maps;  // by parameter: '1' for a tensor map, '0' for a pointer
-  unsigned max_dynamic_smem;
-};
 
 struct Module {
   void* library;
   std::map<std::string, Function> functions;
 };
 
-struct Event {
-  double milliseconds;
-};
-
-int the_context, the_stream;
-double made_milliseconds;
+int the_context;
 std::map<CUdeviceptr, size_t> allocations;
 
-double now() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
-}
+}  // namespace
 
-// {kernel: milliseconds}, where times are made.
+namespace mock {
+
 const std::map<std::string, double>* made_times() {
   static const std::map<std::string, double>* const times = [] {
     const char* path = getenv("DPLC_MOCK_TIMES");
@@ -69,6 +62,10 @@ const std::map<std::string, double>* made_times() {
   }();
   return times;
 }
+
+}  // namespace mock
+
+namespace {
 
 void* runtime() {
   static void* const library = [] {
@@ -108,6 +105,31 @@ std::vector<void*> unpacked(char* buffer, const char* maps) {
 }
 
 }  // namespace
+
+namespace mock {
+
+CUresult run(Launch& launch) {
+  dplc::LaunchRequest request{};
+  request.entry = launch.function.entry;
+  const std::vector<void*> arguments = unpacked(reinterpret_cast<char*>(launch.parameters.data()), launch.function.maps);
+  request.arguments = arguments.data();
+  memcpy(request.grid, launch.grid, sizeof launch.grid);
+  request.threads = launch.threads;
+  request.shared_bytes = launch.shared_bytes;
+  request.workers = 1;
+  if (made_times() != nullptr) {
+    const auto known = made_times()->find(launch.function.name);
+    if (known != made_times()->end()) made_milliseconds += known->second;
+  }
+  char message[1024];
+  if (runtime_function<int(const dplc::LaunchRequest*, char*, uint64_t)>("dplc_launch")(&request, message,
+                                                                                        sizeof message) == 0)
+    return CUDA_SUCCESS;
+  fprintf(stderr, "mock CUDA driver: kernel %s, %s\n", launch.function.name.c_str(), message);
+  return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+}  // namespace mock
 
 extern "C" {
 
@@ -171,7 +193,7 @@ CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
   *version = CUDA_VERSION;
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSynchronize(void) { return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize(void) { return strictly_capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS; }
 CUresult cuCtxAttach(CUcontext* context, unsigned) {
   *context = reinterpret_cast<CUcontext>(&the_context);
   return CUDA_SUCCESS;
@@ -181,6 +203,8 @@ CUresult cuCtxDetach(CUcontext) { return CUDA_SUCCESS; }
 // ---- memory -------------------------------------------------------------------------------------------------------
 
 CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
+  MOCK_CALL;
+  if (strictly_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   char* memory = runtime_function<char*(uint64_t)>("dplc_buffer_create")(bytes);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = reinterpret_cast<CUdeviceptr>(memory);
@@ -211,6 +235,8 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
 // ---- modules and launches -----------------------------------------------------------------------------------------
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+  MOCK_CALL;
+  if (strictly_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const size_t bytes = image_bytes(image);
   if (bytes == 0) return CUDA_ERROR_INVALID_IMAGE;
   runtime();  // before the library, which takes its symbols from there
@@ -282,55 +308,17 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
 }
 
 CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream, void**, void** extra) {
+                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void**,
+                        void** extra) {
+  MOCK_CALL;
   const auto* function = reinterpret_cast<const Function*>(handle);
   if (block_y != 1 || block_z != 1 || shared_bytes > function->max_dynamic_smem) return CUDA_ERROR_INVALID_VALUE;
-  if (extra == nullptr || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER) return CUDA_ERROR_INVALID_VALUE;
-  dplc::LaunchRequest request{};
-  request.entry = function->entry;
-  const std::vector<void*> arguments = unpacked(static_cast<char*>(extra[1]), function->maps);
-  request.arguments = arguments.data();
-  request.grid[0] = grid_x, request.grid[1] = grid_y, request.grid[2] = grid_z;
-  request.threads = block_x;
-  request.shared_bytes = shared_bytes;
-  request.workers = 1;
-  if (made_times() != nullptr) {
-    const auto known = made_times()->find(function->name);
-    if (known != made_times()->end()) made_milliseconds += known->second;
-  }
-  char message[1024];
-  if (runtime_function<int(const dplc::LaunchRequest*, char*, uint64_t)>("dplc_launch")(&request, message,
-                                                                                        sizeof message) == 0)
-    return CUDA_SUCCESS;
-  fprintf(stderr, "mock CUDA driver: kernel %s, %s\n", function->name.c_str(), message);
-  return CUDA_ERROR_ILLEGAL_ADDRESS;
-}
-
-// ---- streams and events -------------------------------------------------------------------------------------------
-
-CUresult cuStreamCreate(CUstream* stream, unsigned) {
-  *stream = reinterpret_cast<CUstream>(&the_stream);
-  return CUDA_SUCCESS;
-}
-CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
-CUresult cuEventCreate(CUevent* event, unsigned) {
-  *event = reinterpret_cast<CUevent>(new Event{});
-  return CUDA_SUCCESS;
-}
-CUresult cuEventDestroy(CUevent event) {
-  delete reinterpret_cast<Event*>(event);
-  return CUDA_SUCCESS;
-}
-CUresult cuEventRecord(CUevent event, CUstream) {
-  reinterpret_cast<Event*>(event)->milliseconds = made_times() != nullptr ? made_milliseconds : now();
-  return CUDA_SUCCESS;
-}
-CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
-CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
-  *milliseconds =
-      static_cast<float>(reinterpret_cast<Event*>(to)->milliseconds - reinterpret_cast<Event*>(from)->milliseconds);
-  return CUDA_SUCCESS;
+  if (extra == nullptr || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE)
+    return CUDA_ERROR_INVALID_VALUE;
+  Launch launch{*function, {grid_x, grid_y, grid_z}, block_x, shared_bytes, {}};
+  launch.parameters.resize((*static_cast<size_t*>(extra[3]) + sizeof(Chunk) - 1) / sizeof(Chunk));
+  memcpy(launch.parameters.data(), extra[1], *static_cast<size_t*>(extra[3]));
+  return enqueue(stream, std::move(launch));
 }
 
 }  // extern "C"

@@ -35,14 +35,15 @@ def build_driver() -> Path:
         pytest.skip("no CUDA headers (nvcc) or no g++ to build the mock driver with")
     if importlib.util.find_spec("pycuda") is None:
         pytest.skip("PyCUDA is not installed: sh tests/gpu/build_pycuda.sh")
-    source = HERE / "mock_cuda.cpp"
+    sources = [HERE / "mock_cuda.cpp", HERE / "mock_graphs.cpp"]
 
     def build(product: Path) -> None:
-        command = [compiler, *FLAGS, "-I", include, "-I", str(HEADERS), "-o", str(product), str(source), "-ldl"]
-        run_compiler(command)
+        folders = ["-I", include, "-I", str(HEADERS)]
+        run_compiler([compiler, *FLAGS, *folders, "-o", str(product), *map(str, sources), "-ldl"])
 
-    shared = [(HEADERS / "emulator" / name).read_text() for name in ("runtime.cuh", "machine.cuh")]
-    entry = cached("mock-driver", [source.read_text(), *shared, program_identity(compiler), *FLAGS], ".so", build)
+    shared = [HEADERS / "emulator" / "runtime.cuh", HEADERS / "emulator" / "machine.cuh", HERE / "mock_driver.hpp"]
+    texts = [path.read_text() for path in (*sources, *shared)]
+    entry = cached("mock-driver", [*texts, program_identity(compiler), *FLAGS], ".so", build)
     folder = entry.with_suffix("")
     folder.mkdir(exist_ok=True)
     link = folder / "libcuda.so.1"

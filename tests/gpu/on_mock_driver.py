@@ -1,16 +1,9 @@
-"""Scenarios for the real PyCUDA on the mock driver, in a process that finds the mock before any other libcuda.
-
-    python on_mock_driver.py SCENARIO...
-
-Prints a JSON object: the traceback of each scenario, "" where it went well.
-"""
+"""Scenarios for the real PyCUDA on the mock driver; run_on_mock.py runs them."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import traceback
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,8 +46,8 @@ kernel transpose(x: f32[30, 36]) -> y: f32[32, 32]:
 class MockedExecutor(CudaExecutor):
     """The executor under test, given what the mock driver takes for a cubin."""
 
-    def __init__(self) -> None:
-        super().__init__(memory="cpu")
+    def __init__(self, **options: Any) -> None:
+        super().__init__(memory="cpu", **options)
 
     def _build(self, kernel: CudaKernel) -> bytes:
         return build_host(host_text([kernel])).read_bytes()
@@ -133,14 +126,19 @@ def boxes_are_found_through_tensor_maps() -> None:
     assert torch.equal(made, whole)
 
 
-def outcome(scenario: str) -> str:
-    try:
-        globals()[scenario]()
-    except Exception:
-        return traceback.format_exc()
-    return ""
+def an_output_takes_the_memory_of_an_input() -> None:
+    executor, x, a = MockedExecutor(), torch.randn(SIZE), torch.tensor(3.0)
+    session = executor.prepare(replace(program(), aliases={"y": "x"}), {"a": a})
+    want, made = 3 * x + 1, session.run({"x": x})["y"]
+    assert made.data_ptr() == x.data_ptr() and torch.allclose(x, want)
+    assert torch.allclose(session.run({"x": made})["y"], 3 * want + 1)
+    array = np.ones(SIZE, np.float32)
+    assert np.allclose(executor.run(replace(program(), aliases={"y": "x"}), {"x": array, "a": np.float32(2)})["y"], 3)
+    assert np.all(array == 1)
 
 
-if __name__ == "__main__":
-    sys.setdlopenflags(os.RTLD_LAZY)  # the mock has only the part of the driver that is used
-    print(json.dumps({scenario: outcome(scenario) for scenario in sys.argv[1:]}))
+def constants_are_placed_once_for_sessions_beside_each_other() -> None:
+    executor, a = MockedExecutor(), torch.randn(2)[1:].reshape(())  # misaligned: the first session makes a copy
+    first = executor.prepare(program(), {"a": a})
+    second = executor.prepare(program(), {"a": a}, beside=first)
+    assert second._constants["a"].data_ptr() == first._constants["a"].data_ptr() != a.data_ptr()

@@ -15,21 +15,36 @@ from pathlib import Path
 import pytest
 from mock_driver import environment
 
-SCRIPT = Path(__file__).parent / "on_mock_driver.py"
-SCENARIOS = re.findall(r"^def (\w+)\(\) -> None:", SCRIPT.read_text(), re.MULTILINE)
+HERE = Path(__file__).parent
+SCENARIOS = [
+    f"{module}.{name}"
+    for module in ("on_mock_driver", "graphs_on_mock", "families_on_mock")
+    for name in re.findall(r"^def ([a-z]\w+)\(\) -> None:", (HERE / f"{module}.py").read_text(), re.MULTILINE)
+    if name != "every_family"
+]
 
 
-@pytest.fixture(scope="module")
-def outcomes(driver: Path) -> dict[str, str]:
-    """What went wrong with each scenario, "" if nothing. One process runs them all: importing torch takes its time."""
-    command = [sys.executable, str(SCRIPT), *SCENARIOS]
+def run(driver: Path, *scenarios: str) -> dict[str, str]:
+    """What went wrong with each scenario, "" if nothing."""
+    command = [sys.executable, str(HERE / "run_on_mock.py"), *scenarios]
     found = {**os.environ, **environment(driver)}
-    done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     results: dict[str, str] = json.loads(done.stdout)
     return results
 
 
+@pytest.fixture(scope="module")
+def outcomes(driver: Path) -> dict[str, str]:
+    """One process runs them all: importing torch takes its time."""
+    return run(driver, *SCENARIOS)
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_pycuda_on_the_mock_driver(outcomes: dict[str, str], scenario: str) -> None:
     assert outcomes[scenario] == ""
+
+
+@pytest.mark.slow
+def test_every_family(driver: Path) -> None:
+    assert run(driver, "families_on_mock.every_family") == {"families_on_mock.every_family": ""}

@@ -18,7 +18,7 @@ from dplc.engine.api import Compiled as Callee
 from dplc.engine.cli.app import main
 from dplc.engine.suite.assembling import assembler
 from dplc.engine.suite.compiling import Compiled, compile_all
-from dplc.engine.suite.measuring import measured, timing
+from dplc.engine.suite.measuring import device_name, measured, timing
 from dplc.engine.suite.subject import subject_of
 from dplc.engine.suite.suite_file import read_suite
 from dplc.engine.toolchain import toolchain
@@ -144,3 +144,23 @@ def test_right_is_timed_and_wrong_is_not(tiny: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(callee, "run", lambda inputs: [torch.zeros(16, 256)])
     record = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
     assert record.dplc is None and record.wrong == "the result is wrong: not timed"
+
+
+def test_what_stops_the_gpu_is_a_finding(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = compiled(tiny, "norm")
+    callee = Callee(one.compilation, "emulator")  # type: ignore[arg-type]
+
+    def fault(inputs: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    monkeypatch.setattr(callee, "run", fault)
+    assert not one.record.wrong
+    one.record.measured = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
+    assert one.record.measured.wrong == "the GPU stopped: CUDA error: an illegal memory access was encountered"
+    assert one.record.wrong
+
+
+def test_the_gpu_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    assert device_name() == "a GPU"

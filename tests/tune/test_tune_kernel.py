@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from dplc.engine.toolchain import toolchain
 from dplc.engine.tune.predicting import Model
 from dplc.engine.tune.protocol import Attempt, Tuned, TuningKey
@@ -45,6 +47,13 @@ def test_a_winner_is_checked_and_remembered() -> None:
     assert outcome.kept and outcome.gain >= 1.0 and outcome.checked == "emulator, whole"
     assert kept.schedule == outcome.winner.schedule and kept.basis == "predicted"
     assert len(store.attempts) == outcome.run.programs and {a.score.basis for a in store.attempts} == {"predicted"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_held_to_their_own_gate(dtype: str) -> None:
+    text = f"torch.randn(40, 24, dtype=torch.{dtype}) @ torch.randn(24, 40, dtype=torch.{dtype})"
+    found = verdict(space(text).default())
+    assert found.right and found.how == "emulator, whole"
 
 
 def test_a_wrong_winner_is_told_and_never_kept() -> None:

@@ -327,6 +327,34 @@ def test_fresh_is_pure():
     assert fresh(site, "exp") == Var("exp1")  # a reserved word is not a name
 
 
+def test_fresh_knows_the_accumulators_of_a_merge():
+    merge = "for k in 0..8 reduce:\n    (m, l) <- online((m, l), (x, 1.0))"
+    made = fire(rule("Sync()\nrest..", "Scale(a, 2.0)\nrest..", 'let a = fresh("m")\n'), f"Sync()\n{merge}")
+    assert made == plain(f"Scale(m1, 2.0)\n{merge}")
+
+
+def test_a_captured_merge_is_changed_by_a_local_rule():
+    rules = """
+rule outer on tile
+match
+    for k in 0..n reduce:
+        sums: Merge(accs=(m, _), fn=online, vals=(x, 1.0))
+rewrite
+    for k in 0..n reduce:
+        sums.. with rule inner(m, x)
+
+@local
+rule inner(m, x) on tile
+match
+    (_, l) <- online((_, l), (_, 1.0))
+rewrite
+    m <- maximum(m, x)
+    l <- add(l, 1.0)
+"""
+    made = fire(rules, "for k in 0..8 reduce:\n    (a, b) <- online((a, b), (y, 1.0))")
+    assert made == plain("for k in 0..8 reduce:\n    a <- maximum(a, y)\n    b <- add(b, 1.0)")
+
+
 def test_labels_of_a_slab_stay_their_own():
     made = fire(
         rule("Tile(t:n=THREAD):\n    b..", "Tile(t:n=THREAD):\n    b[t := t + 1]..\n    Sync()"),

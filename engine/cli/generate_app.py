@@ -1,0 +1,52 @@
+"""`dplc generate`: the options. The work is in generate_command.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import DatabaseFile, FloatDtype, Json, Layers, NoDatabase, RuleFiles, Settings, TargetName
+
+
+def generate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A configuration, its folder, or an id of the hub.")],
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="What the text begins with.")] = None,
+    ids: Annotated[
+        str | None, typer.Option("--ids", metavar="NUMBERS", help="The prompt as tokens, where there is no tokenizer.")
+    ] = None,
+    count: Annotated[int, typer.Option("--max-new-tokens", min=1, metavar="N", help="At most so many more.")] = 32,
+    maximum: Annotated[
+        int | None,
+        typer.Option("--max-length", min=2, metavar="L", help="Room for prompt and text (default: what they need)."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors (default: made up by --seed).")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seeds weights that are made up.")] = 0,
+    dtype: FloatDtype = None,
+    layers: Layers = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="DEVICE", help="cuda or emulator (default: cuda if there is a GPU)."),
+    ] = None,
+    target: TargetName = None,
+    as_json: Json = False,
+    rules: RuleFiles = None,
+    settings: Settings = None,
+    db: DatabaseFile = None,
+    no_db: NoDatabase = False,
+) -> None:
+    """Continue a prompt with a model, greedily, one token at a time with a cache of keys and values."""
+    from . import generate_command as command
+    from .compiling import Database
+    from .model_commands import How, shape_of
+
+    how = How(
+        shape_of(1, layers, dtype or "f32"), target, tuple(rules or ()), tuple(settings or ()),
+        Database(db, not no_db),
+    )  # fmt: skip
+    command.generate(
+        model, command.Prompt(prompt, ids), how, command.Room(count, maximum), weights, seed, device, as_json
+    )

@@ -1,0 +1,54 @@
+"""The command for a machine with a GPU, as far as it goes without one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "benches" / "gpu.py"
+SUITE = {
+    "operations": {
+        "norm": {"expression": "F.rms_norm(x, (x.shape[-1],), w, 1e-6)", "inputs": {"x": "rows in", "w": "in"}}
+    },
+    "cases": [{"name": "norm.small", "operation": "norm", "sizes": {"rows": 4, "in": 64}}],
+}
+
+
+def gpu(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so() -> None:
+    done = gpu()
+    assert done.returncode == 1 and done.stderr.startswith("no GPU here, or no PyCUDA;") and not done.stdout
+
+
+def test_a_dry_run_writes_what_a_run_would(tmp_path: Path) -> None:
+    suite, broken, out = tmp_path / "tiny.json", tmp_path / "broken.json", tmp_path / "out"
+    suite.write_text(json.dumps(SUITE))
+    broken.write_text(json.dumps({**SUITE, "operations": {}}))
+    files = ("--suite", str(suite), "--suite", str(broken), "--only", "tiny", "--only", "broken")
+    done = gpu("--dry-run", "--out", str(out), *files)
+    assert done.returncode == 1, done.stderr  # one suite is broken, and the others have been done all the same
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[1::2]] == [
+        "tiny: ok",
+        "broken: FAILED",
+    ]
+    record = json.loads((out / "tiny.json").read_text())
+    assert record["cases"][0]["name"] == "norm.small" and record["date"] and record["versions"]["dplc"]
+    assert (out / "tiny.md").exists()
+    page = (out / "README.md").read_text()
+    for part in (
+        "A dry run: nothing here was measured.",
+        "python -m dplc bench",
+        "| FAILED (",
+        "rules ",
+        "\nbroken:\n",
+    ):
+        assert part in page, page

@@ -1,0 +1,29 @@
+"""Runs scenarios in a process that finds the mock driver before any other libcuda.
+
+    python run_on_mock.py MODULE.SCENARIO...
+
+Prints a JSON object: the traceback of each scenario, "" where it went well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+
+sys.setdlopenflags(os.RTLD_LAZY)  # the mock has only the part of the driver that is used
+
+
+def outcome(scenario: str) -> str:
+    module, name = scenario.split(".")
+    try:
+        getattr(importlib.import_module(module), name)()
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps({scenario: outcome(scenario) for scenario in sys.argv[1:]}))
