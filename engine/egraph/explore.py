@@ -7,9 +7,11 @@ really becomes, and the search goes on with that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from ...codegen.target import Target
 from ...ir.tensor import Input, Named, Output, Reduce, Remap, TensorGraph, Term, operands, postorder
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import Decisions, Fusion
-from ..fuse.kernels import Plan, plan
+from ..fuse.kernels import Kernels, Plan, plan
 from ..fuse.rules import FusionRules
 from .candidate import Candidate, Prepared
 from .credit import needed_rules
@@ -126,7 +128,9 @@ class Exploration:
     @functools.cached_property
     def rule_kernels(self) -> tuple[tuple[Any, ...], ...]:
         """The values that the kernels store which the rules make of the program as it is spelled."""
-        return self.plan(self.graph, self.rule_order, self.origins).stores
+        arranged = Kernels(self.graph, self.rule_order, self.fusion, self.target, self.origins)
+        arranged.arrange()
+        return arranged.stores
 
     def _as_rules_decide(self, search: Search, problem: Problem) -> Evaluation:
         """The region as the rules cut it."""
@@ -150,6 +154,10 @@ class Exploration:
 
     def candidates(self) -> list[Candidate]:
         """Different candidates, best first; the order of rules is among them."""
+        with collector_paused():
+            return self._candidates()
+
+    def _candidates(self) -> list[Candidate]:
         found = [self.by_rules()]
         seen = {found[0].signature}
         for choice in itertools.islice(self._choices(), 4 * self.options.top):
@@ -250,6 +258,18 @@ class Exploration:
 
     def plan(self, graph: TensorGraph, decisions: Decisions, origins: Any, results: Any = None) -> Plan:
         return plan(graph, decisions, self.fusion, self.target, origins, results)
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """A search makes millions of small values and hardly a circle: looking for circles among them is a fifth of it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _fresh(used: set[str], hint: str) -> str:

@@ -44,6 +44,7 @@ class Kernel(NamedTuple):
 
 
 Table = dict[Group, Kernel]
+NOTHING = Kernel(impossible("it has no price yet"), frozenset(), None)
 
 
 class Extraction:
@@ -218,21 +219,27 @@ class Extraction:
 
         before: an evaluation whose kernels are kept where the change does not touch them.
         """
-        total, table = 0.0, {}
+        total = 0.0
         old: Table = {}
         delta: set[int] = set()
         if before is not None:
             old = before.table
             delta = set(solution.stored ^ before.solution.stored)
             delta.update(c for c, place in solution.choice.items() if before.solution.choice.get(c) != place)
-        for group in self.groups(solution):
+        table: Table = dict.fromkeys(self.groups(solution), NOTHING)  # in this order, whatever is priced first
+        for group in table:
             kernel = old.get(group)
-            if kernel is None or kernel.touched & delta:
-                kernel = self.kernel(group, solution)
-            table[group] = kernel
-            total += kernel.price.score
+            if kernel is not None and not kernel.touched & delta:
+                table[group] = kernel
+                total += kernel.price.score
+        # what stays is added first, so that what is too dear is seen after few kernels
+        for group in [group for group, kernel in table.items() if kernel is NOTHING]:
             if total >= bound:
-                return Evaluation(solution, math.inf, table)
+                return Evaluation(solution, math.inf, {})
+            table[group] = self.kernel(group, solution)
+            total += table[group].price.score
+        if total >= bound:
+            return Evaluation(solution, math.inf, {})
         if solution.groups and not self._acyclic(solution, table):
             return Evaluation(solution, math.inf, table)
         return Evaluation(solution, total, table)

@@ -71,6 +71,10 @@ class Kernels:
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
+        return [self._lift(group) for group in self.arrange()]
+
+    def arrange(self) -> list[list[Entry]]:
+        """What is stored, by kernel, in the order of the launches."""
         outs: dict[Any, Any] = {}
         copies = []
         for out in self.graph.outs:
@@ -88,7 +92,7 @@ class Kernels:
         self._place = {entry.value: place for place, entry in enumerate(self.entries) if not entry.copy}
         groups = self._groups()
         self.stores = tuple(tuple(entry.value for entry in group) for group in groups)
-        return [self._lift(group) for group in groups]
+        return groups
 
     # ---- layouts
     def _enter(self, term: Any, out: Any) -> None:

@@ -36,15 +36,15 @@ class Siblings:
             if not isinstance(clause, s.Guard):
                 raise DplcError(f"rule `{rule.name}`: a rule of two kernels has guards only", clause.span)
             self.guards.append((clause, expressions.compile(clause.condition)))
+        self.defaults = {p.name: expressions.compile(p.default) for p in rule.parameters if p.default is not None}
 
     def refused(self, first: Any, second: Any, site: Any) -> s.Guard | None:
         """The guard that keeps two stored values apart, or None if they may share a kernel."""
         a, v, b, w = self.names
         env = {a: first, v: first, b: second, w: second, "@site": site, "target": site.target}
-        for parameter in self.rule.parameters:
-            given = self.parameters.get(f"{self.rule.name}.{parameter.name}")
-            assert parameter.default is not None
-            env[parameter.name] = Expressions("tensor").compile(parameter.default)(env) if given is None else given
+        for name, default in self.defaults.items():
+            given = self.parameters.get(f"{self.rule.name}.{name}")
+            env[name] = default(env) if given is None else given
         return next((guard for guard, closure in self.guards if not holds(closure, env)), None)
 
 

@@ -84,7 +84,7 @@ def test_the_better_plan(point: tuple[int, int, int, bool], device: str) -> None
 def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
     """The rules in their order leave `@approx` ones out, however much is gained."""
     graph, machine = attention(4096, 128, 32, True), target("h100")
-    for tools, kernels in ((rules(USUALLY), 1), (rules(USUALLY).exactly, 3)):
+    for tools, kernels in ((rules(USUALLY), 1), (rules(USUALLY).exactly, 2)):
         chosen = commute(rewrite_graph(graph, tools.algebra, machine), tools.commuting, machine, None, {})
         assert len(compile_graph(chosen, tools.fusion, machine).kernels) == kernels
 
