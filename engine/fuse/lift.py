@@ -319,12 +319,16 @@ class Lift:
         group = [other for other in self._together(term, stack) if other not in here.memo] if guard is True else [term]
         monoid, _ = of_part(term.part)
         inner = [Block(axis, self.fresh(axis.name)) for axis in term.over]
+        bound = {block.axis for block in (*stack, *inner)}
         tuples: dict[Any, tuple[str, ...]] = {}
         for other in group:
             if other.args not in tuples:
                 named = {of_part(x.part)[1]: self.names.get(x, "") for x in group if x.args == other.args}
                 accs = tuple(self.fresh(named.get(part) or part) for part in monoid.parts)
-                vals = tuple(self.value(x, stack + inner, guard) for x in other.args)
+                # An operand that varies along more than what is bound here is one that no part of the group depends on.
+                vals = tuple(
+                    self.value(x, stack + inner, guard) if bound.issuperset(axes(x)) else 1.0 for x in other.args
+                )
                 inner[-1].body.append(Merge(accs, monoid.name, vals))
                 tuples[other.args] = accs
             name = Var(tuples[other.args][monoid.parts.index(of_part(other.part)[1])])
