@@ -12,10 +12,11 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.scopes import accumulator_scopes
 from ...ir.functions import FUNCTIONS
-from ...ir.loop import Accumulate, For, If, Let, Load, Store
+from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
+from ...ir.monoids import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import Combine, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, Slab, Stage, Sync, Tile, Wait
 from ..match.wellformed import wellformed
 from .extents import Needs, needs
 
@@ -40,6 +41,8 @@ def closed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
 
 
 def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
+    if any(nodes(kernel.body, Slab)):
+        raise DplcError("slabs that threads fill are what rules make, not what they start from")
     kernel = _framed(kernel, tiled)
     kernel = replace(kernel, body=observed(kernel, deep))
     return sized(kernel, needs(kernel.body))
@@ -48,6 +51,7 @@ def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
 def scoped(kernel: Kernel) -> None:
     """Raises DplcError where a name is used outside of the block that defines it, or before."""
     accumulators = {x.acc for x in nodes(kernel.body, Accumulate)}
+    accumulators |= {acc for x in nodes(kernel.body, Merge) for acc in x.accs}
 
     def block(body: Block, known: set[str]) -> None:
         known = set(known)
@@ -107,6 +111,8 @@ def _undefined(body: Block) -> tuple[str, ...]:
             bound.add(x.dst)
         elif isinstance(x, Accumulate):
             bound.add(x.acc)
+        elif isinstance(x, Merge):
+            bound |= set(x.accs)
         elif isinstance(x, Var):
             used[x.name] = None
     return tuple(name for name in used if name not in bound)
@@ -163,9 +169,11 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
     """The body with a store for every value and accumulator that is never read.
 
     An accumulator is stored behind the loops that accumulate; deep: in the innermost block that mentions it, so that it
-    starts anew there.
+    starts anew there. Of a tuple one part is enough.
     """
     read = _read(kernel.body)
+    for merge in nodes(kernel.body, Merge):
+        read |= set(merge.accs[:-1] if read.isdisjoint(merge.accs) else merge.accs)
     starts = accumulator_scopes(kernel)
 
     def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], turning: bool) -> tuple[Block, list[str]]:
@@ -200,7 +208,7 @@ def _shown(name: str, around: tuple[str, ...]) -> Store:
 def _read(body: Block) -> set[str]:
     """The values that a statement reads, other than an accumulator by its own accumulation."""
     found: set[str] = set()
-    for statement in nodes(body, Load, Let, Accumulate, Store, If, For, Stage):
+    for statement in nodes(body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage):
         for field in type(statement).fields:
             if field.sort in ("Expr", "Over") and field.name != "body":
                 found |= free_names(getattr(statement, field.name))
@@ -257,4 +265,4 @@ def _indexing(body: Block) -> set[str]:
 def runnable(program: Program) -> bool:
     """Whether everything a program calls has a meaning here."""
     calls = {x.fn for x in walk(program) if hasattr(x, "fn")}
-    return calls <= FUNCTIONS.keys()
+    return calls <= {*FUNCTIONS, *MONOIDS}
