@@ -94,8 +94,8 @@ class Lift:
                 rank += 1
                 self.groups.setdefault((term.over, frozenset(axes(term)), rank), []).append(term)
             if term.__class__ is Fold:
-                rank += 1
-                self.groups.setdefault(common_key(term), []).append(term)
+                rank += 1  # part of the key: what needs another one's result cannot share its loop
+                self.groups.setdefault((common_key(term), rank), []).append(term)
             self.rank[term] = rank
         self.deeper = self._deeper(order)
 
@@ -109,7 +109,7 @@ class Lift:
             if self._buffer(term) is not None:
                 continue
             if term.__class__ is Fold:
-                together = self.groups[common_key(term)]
+                together = self.groups[common_key(term), self.rank[term]]
                 found[term] = tuple(dict.fromkeys(axis for other in together for axis in axes(other)))
             elif any(operand in found for operand in operands(term)):
                 below = dict.fromkeys(axis for x in operands(term) for axis in found.get(x, axes(x)))
@@ -311,7 +311,7 @@ class Lift:
     def _together(self, term: Fold, stack: list[Block]) -> list[Fold]:
         """The folds of the same key whose axes are all bound here."""
         bound = {block.axis for block in stack}
-        return [other for other in self.groups[common_key(term)] if bound.issuperset(axes(other))]
+        return [other for other in self.groups[common_key(term), self.rank[term]] if bound.issuperset(axes(other))]
 
     def _fold(self, term: Fold, stack: list[Block], guard: Any) -> Any:
         """A part of a tuple reduction, and with it the others of the same key: one loop, a tuple for each weight."""

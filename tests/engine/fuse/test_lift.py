@@ -17,7 +17,7 @@ from dplc.ir.interp import loop, tensor
 from dplc.ir.loop import If, Load
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
-from dplc.ir.tensor import Elementwise, Input, Output, TensorGraph, Term
+from dplc.ir.tensor import Elementwise, Fold, Input, Output, TensorGraph, Term
 from dplc.ir.text.parse import parse
 from dplc.ir.text.print import print_unit
 from dplc.ir.text.read import read_unit
@@ -199,3 +199,15 @@ def test_the_rules_decide(fusion: FusionRules) -> None:
     fewer = FusionRules(rule for rule in fusion.rules if rule.name not in ("fuse_epilogue", "fuse_beside"))
     plan = compile_graph(graph, fewer)
     assert len(plan.kernels) == 2 and plan.why[0].reason == "no fusion rule takes it in"
+
+
+def test_a_fold_that_needs_another_one_has_a_loop_of_its_own() -> None:
+    row = Axis("i", 6)
+    x = Input("x", (row,))
+    squares = Fold("welford.q", (row,), (x,))
+    scaled = compose.elementwise("multiply", x, squares)
+    again = Fold("welford.q", (row,), (scaled,))
+    plan = lifted((compose.elementwise("add", x, again), (row,)), ins=(x,))
+    data = {"x": np.arange(6.0)}
+    graph = TensorGraph("f", (x,), (Output("y", (row,), compose.elementwise("add", x, again)),))
+    assert np.allclose(loop.run(plan.kernels, data)["y"], tensor.run(graph, data)[0])
