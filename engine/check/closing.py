@@ -22,7 +22,7 @@ from .extents import Needs, needs
 
 Program = tuple[Kernel, ...]
 THREADS = 4  # of a name that nothing defines
-COOPERATIVE = (Stage, Sync, Wait, Combine)
+COOPERATIVE = (Stage, Slab, Sync, Wait, Combine)
 
 
 def closed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
@@ -41,8 +41,6 @@ def closed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
 
 
 def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
-    if any(nodes(kernel.body, Slab)):
-        raise DplcError("slabs that threads fill are what rules make, not what they start from")
     kernel = _framed(kernel, tiled)
     kernel = replace(kernel, body=observed(kernel, deep))
     return sized(kernel, needs(kernel.body))
@@ -107,7 +105,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
             bound.add(x.var)
         elif isinstance(x, Tile):
             bound |= {axis.name for axis in x.axes}
-        elif isinstance(x, Load | Let | Stage):
+        elif isinstance(x, Load | Let | Stage | Slab):
             bound.add(x.dst)
         elif isinstance(x, Accumulate):
             bound.add(x.acc)
@@ -224,7 +222,7 @@ def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
     before: what the kernel needed when its buffers were declared; where they were longer or shorter, they stay so.
     """
     declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
-    stored = {store.buf for store in nodes(kernel.body, Store)}
+    stored = {store.buf for store in nodes(kernel.body, Store)} - {slab.dst for slab in nodes(kernel.body, Slab)}
     indexing = _indexing(kernel.body)
     ins: list[Param] = []
     outs: list[Param] = []

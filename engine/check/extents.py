@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
 from ...ir.program import Block
-from ...ir.tile import Stage, Tile
+from ...ir.tile import Slab, Stage, Tile
 
 LARGEST = 1 << 21  # points of one index
 UNKNOWN = 5  # the extent along an index that was read from memory
@@ -93,6 +93,8 @@ class _Walk:
             self.hard(statement.buf, statement.idx, env, mask)
         elif isinstance(statement, Store):
             self.hard(statement.buf, statement.idx, env, mask)
+        elif isinstance(statement, Slab):
+            self.slabs.add(statement.dst)
         elif isinstance(statement, Stage):
             self.slabs.add(statement.dst)
             origins = [self.value(e, env) for e in statement.origin]
