@@ -15,6 +15,7 @@ from dplc.engine.hub.weights import make
 from dplc.engine.reference import error
 
 DTYPES = ("f32", "f16", "bf16")
+DTYPES_OF_TORCH = {"f16": "float16", "bf16": "bfloat16"}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -30,6 +31,20 @@ def test_the_logits_are_those_of_transformers(name: str, dtype: str, tmp_path: P
     other = tokens(seed=1)
     (again,) = runner.run({"input_ids": other})  # the session's arena is used again
     assert error(again, of_transformers(name, weights, found.weights, other))[1] <= GATES[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_halves_are_within_twice_the_error_of_eager(name: str, dtype: str) -> None:
+    model = compiled(name, dtype)
+    weights = make(model.weights)
+    runner = ModelRunner(model.program, model.outputs, emulator(), {**model.constants(), **weights})
+    for seed in range(3):
+        ids = tokens(seed=seed)
+        reference = of_transformers(name, weights, model.weights, ids)
+        eager = of_transformers(name, weights, model.weights, ids, getattr(torch, DTYPES_OF_TORCH[dtype]))
+        (logits,) = runner.run({"input_ids": ids})
+        assert error(logits, reference)[1] <= 2 * error(eager, reference)[1]
 
 
 def test_wrong_weights_are_seen() -> None:

@@ -40,10 +40,16 @@ def tokens(length: int = LENGTH, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, SMALL["vocab_size"], (1, length), generator=torch.Generator().manual_seed(seed))
 
 
-def of_transformers(name: str, weights: Mapping[str, Any], wanted: Mapping[str, Wanted], ids: torch.Tensor) -> Any:
-    """transformers' logits with the same weights, in float64."""
+def of_transformers(
+    name: str,
+    weights: Mapping[str, Any],
+    wanted: Mapping[str, Wanted],
+    ids: torch.Tensor,
+    dtype: torch.dtype = torch.float64,
+) -> Any:
+    """transformers' logits with the same weights, in float64 or in a dtype of its own."""
     model = build(source(name))
-    named = {alias: weights[buffer].double() for buffer, want in wanted.items() for alias in want.names}
+    named = {alias: weights[buffer].to(dtype) for buffer, want in wanted.items() for alias in want.names}
     model.load_state_dict(named, assign=True)
     for module in model.modules():  # the frequencies stay f32, as the program has them
         assert all(not buffer.is_meta for buffer in module.buffers(recurse=False))
