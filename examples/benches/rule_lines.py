@@ -1,4 +1,4 @@
-"""How long the sixteen schedule transforms are: lines of rule text, without examples and blank lines.
+"""How long the sixteen schedule transforms are: lines of rule text with its documentation, without examples.
 
 python examples/benches/rule_lines.py
 """
