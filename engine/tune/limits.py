@@ -33,12 +33,23 @@ def predicted_registers(program: Program, number: int, target: Target) -> int:
     return min(int(registers(site, tile.axes, tile.body)), register_budget(tile, target))
 
 
-def refusal(program: Program, target: Target) -> str | None:
-    """Why a program cannot be launched, or would spill its registers; None if nothing is known against it."""
-    return next((why for n in range(len(program)) if (why := _refusal(program, n, target)) is not None), None)
+def estimated_registers(program: Program, target: Target) -> int:
+    """What the kernel that asks for most asks for by the estimate, budget or not."""
+    sites = (Site(program, (number,), target) for number in range(len(program)))
+    return max((int(registers(site, site.tile.axes, site.tile.body)) for site in sites if site.tile), default=0)
 
 
-def _refusal(program: Program, number: int, target: Target) -> str | None:
+def refusal(program: Program, target: Target, granted: int = 0) -> str | None:
+    """Why a program cannot be launched, or would spill its registers; None if nothing is known against it.
+
+    granted: what the estimate says of a schedule that is known to do, the default one: where it is too high for that,
+    it is for others, too.
+    """
+    found = (_refusal(program, number, target, granted) for number in range(len(program)))
+    return next((why for why in found if why is not None), None)
+
+
+def _refusal(program: Program, number: int, target: Target, granted: int) -> str | None:
     kernel, site = program[number], Site(program, (number,), target)
     tile = next(iter(nodes(kernel, Tile)), None)
     if tile is None:
@@ -50,7 +61,7 @@ def _refusal(program: Program, number: int, target: Target) -> str | None:
     if left < 0:
         return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
     wanted, budget = registers(site, tile.axes, tile.body), register_budget(tile, target)
-    if wanted > budget + SLACK:
+    if wanted > max(budget + SLACK, granted):
         return f"about {wanted} registers per thread; {budget} are possible"
     return None
 

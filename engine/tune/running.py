@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections import OrderedDict
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .exhaustive import Exhaustive
-from .limits import refusal
+from .limits import estimated_registers, refusal
 from .local import Evolution, Hill, Random
 from .mcts import FactoredTree, PlainTree, TreeThenHill
 from .protocol import Attempt, Evaluator, Score
@@ -139,13 +140,18 @@ class Runner:
         known = self._scores.get(candidate.key)
         return {} if known is None else dict(known.details)
 
+    @functools.cached_property
+    def _granted(self) -> int:
+        default = self.space.default()
+        return estimated_registers(default.tile, default.target)
+
     def _score(self, candidate: Candidate) -> Score:
         known = self._scores.get(candidate.key)
         if known is not None:
             return known
         if candidate.key in self.avoid:
             return Score(None, self.evaluator.basis, "wrong", "known to be wrong")
-        why = refusal(candidate.tile, candidate.target)
+        why = refusal(candidate.tile, candidate.target, self._granted)
         return Score(None, self.evaluator.basis, "refused", why) if why else self.evaluator(candidate)
 
     def _hear(self, run: Run, proposal: Proposal, score: Score) -> None:
