@@ -7,13 +7,11 @@ torch's current stream. pycuda and torch are imported when a `CudaExecutor` is m
 from __future__ import annotations
 
 import importlib
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ..ir.diagnostic import DplcError
 from .arrays import (
     Array,
     LaunchError,
@@ -23,19 +21,20 @@ from .arrays import (
     check_names,
     is_tensor,
     misalignment_note,
-    place_of,
     torch_dtype,
     torch_dtype_name,
 )
 from .build import build_device, device_text
 from .emulator.executor import EmulatorExecutor
 from .emulator.runtime import EmulatorError
-from .graphs import DriverError, Replays, is_capturing, order
+from .graphs import is_capturing, order
 from .kernel import Buffer, CudaKernel, Program
-from .tensor_maps import encode, parameter_format
+from .session import CudaSession, DeviceError, arguments
+from .tensor_maps import parameter_format
 
 __all__ = [
     "CudaExecutor",
+    "CudaSession",
     "DeviceError",
     "EmulatorError",
     "EmulatorExecutor",
@@ -51,10 +50,6 @@ DEFAULT_DYNAMIC_SMEM = 48 << 10
 NON_BLOCKING = 1
 
 USE_EMULATOR = "run with --device emulator"
-
-
-class DeviceError(DplcError):
-    """The device asked for cannot be used, or not for this kernel; the message says what is missing."""
 
 
 class Executor(Protocol):
@@ -296,111 +291,6 @@ class CudaExecutor:
     def _build(self, kernel: CudaKernel) -> bytes:
         """The image the driver loads."""
         return self._images.get((kernel.text, self.target)) or build_device(device_text([kernel]), self.target)
-
-
-class CudaSession:
-    """A program whose constants are on the GPU; those not given here are given at every run.
-
-    Runs of one session must not overlap: they share its arena. Runs that meet the same addresses again replay a CUDA
-    graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a note says once.
-    """
-
-    def __init__(
-        self,
-        executor: CudaExecutor,
-        program: Program,
-        constants: Mapping[str, Array],
-        beside: CudaSession | None = None,
-    ):
-        self.program, self._executor = program, executor
-        self._notes: list[str] = []
-        self._given = {b.name: constants[b.name] for b in program.constants if b.name in constants}
-        self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
-        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
-        self._constants: dict[str, Any] = {
-            b.name: there[where]
-            if (where := place_of(constants[b.name])) in there
-            else executor._place(b, constants[b.name], self._notes)
-            for b in program.constants
-            if b.name in constants
-        }
-        self._tensors = any(map(is_tensor, self._given.values()))
-        self._kept, self._temporaries = executor._temporaries(program)
-        executor.load(program)
-        self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
-        self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
-
-    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name, given the inputs by name; launched, not waited for.
-
-        Raises LaunchError, BuildError and DeviceError.
-        """
-        program, executor = self.program, self._executor
-        check_names(program, arrays, self._wanted)
-        self.release()  # so that results the caller has dropped are likely to lie where they lay before
-        notes = list(self._notes)
-        given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in self._wanted}
-        made = {output: given[source] for output, source in program.aliases.items()}
-        made = {
-            b.name: made[b.name] if b.name in made else executor._empty(b.shape, torch_dtype(b.dtype))
-            for b in program.outputs
-        }
-        moving = {name: tensor.data_ptr() for name, tensor in (given | made).items()}
-        fixed = {name: tensor.data_ptr() for name, tensor in self._constants.items()}
-        places = self._temporaries | fixed | moving
-        if not self._replayed(tuple(moving.values()), places, notes):
-            with executor.stream() as stream:
-                executor.launch(program, places, stream)
-        self._latest = given | made, places
-        executor.notes = tuple(notes)
-        if self._tensors or any(is_tensor(value) for value in arrays.values()):
-            return made
-        return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
-
-    def launch(self, place: int) -> None:
-        """One launch of the program again, on the buffers of the latest run."""
-        (launch,) = itertools.islice(self.program.launches(), place, place + 1)
-        values = arguments(launch.kernel, [self._latest[1][name] for name in launch.buffers])
-        with self._executor.stream() as stream:
-            self._executor._launch(launch.kernel, values, stream)
-
-    def release(self) -> None:
-        """Let go of the arrays of the latest run."""
-        self._latest = {}, {}
-
-    def close(self) -> None:
-        """Destroy the graphs; runs from now on launch one by one."""
-        if self._replays is not None:
-            self._replays.close()
-            self._replays = None
-
-    def _replayed(self, moving: tuple[int, ...], places: Mapping[str, int], notes: list[str]) -> bool:
-        """Whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
-        executor = self._executor
-        current = executor.current_stream()
-        if self._replays is None or executor.captured_by_user(current):
-            return False
-        stream = executor.capture_stream()
-        try:
-            with executor.context():
-                graph = self._replays.graph(
-                    moving, stream.handle, lambda: executor.launch(self.program, places, stream)
-                )
-                if graph is not None:
-                    graph.replay(current)
-        except (DriverError, DeviceError) as error:
-            self.close()
-            notes.append(f"no CUDA graph, launched one by one: {error.what}")
-            return False
-        return graph is not None
-
-
-def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
-    """What a launch passes for each parameter, given the address of its buffer. Raises TensorMapError."""
-    return [
-        encode(param, pointer) if param.role == "tensor_map" else pointer
-        for param, pointer in zip(kernel.params, pointers, strict=True)
-    ]
 
 
 def _import(name: str, fix: str) -> Any:

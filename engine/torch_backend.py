@@ -19,6 +19,7 @@ from .api import Compiled
 from .api import compile as compile_function
 
 Function = Callable[..., Any]
+MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would keep every length otherwise
 
 
 class EagerWarning(UserWarning):
@@ -47,6 +48,8 @@ class Part:
             return self._eager("gradients are asked for; dplc compiles inference (torch.no_grad())")(*args)
         signature = tuple(map(described, args))
         if signature not in self.compiled:
+            if len(self.compiled) == MOST_SIGNATURES:
+                del self.compiled[next(iter(self.compiled))]  # the oldest
             self.compiled[signature] = self._compile(args)
         return self.compiled[signature](*args)
 

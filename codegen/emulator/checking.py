@@ -18,7 +18,7 @@ from ...ir.diagnostic import UsageError
 from ..kernel import CudaKernel, KernelParam
 from .executor import EmulatorExecutor
 from .kernels import LoadedKernels, load
-from .runtime import DeviceBuffer, EmulatorError, Site
+from .runtime import DeviceBuffer, DeviceMemory, EmulatorError, Site
 
 DEFAULT_BLOCKS = ("first", "last", "ragged")
 SMALL = 4096  # CUDA threads of a grid that is checked whole unless blocks are asked for
@@ -102,7 +102,7 @@ class CheckingExecutor(EmulatorExecutor):
         """All that was found, in the order of launches."""
         return tuple(finding for launch in self.launches for finding in launch.findings)
 
-    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
+    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory]) -> None:
         chosen = chosen_blocks(kernel, self.blocks)
         sites: tuple[Site, ...] = ()
         findings: list[Finding] = []
@@ -138,7 +138,7 @@ class WholeExecutor(EmulatorExecutor):
         super().__init__(checked=True)
         self._orders = orders
 
-    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
+    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory]) -> None:
         first, *others = (replace(self._options, order=order) for order in self._orders)
         kernels.launch(kernel, buffers, first)
         for options in others:
@@ -159,13 +159,13 @@ def _same(
         )
 
 
-def _own(param: KernelParam, buffer: DeviceBuffer) -> DeviceBuffer:
+def _own(param: KernelParam, buffer: DeviceMemory) -> DeviceMemory:
     """The buffer, or for an output one of its own full of poison."""
     return buffer if param.role != "out" else DeviceBuffer(buffer.buffer)
 
 
 def _differences(
-    kernel: CudaKernel, order: int, arrays: Mapping[str, npt.NDArray[np.generic]], buffers: Mapping[str, DeviceBuffer]
+    kernel: CudaKernel, order: int, arrays: Mapping[str, npt.NDArray[np.generic]], buffers: Mapping[str, DeviceMemory]
 ) -> Iterable[Finding]:
     """Elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
     for name, array in arrays.items():

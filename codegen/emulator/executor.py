@@ -10,7 +10,7 @@ from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalig
 from ..kernel import Buffer, CudaKernel, Launch, Program
 from ..memory_plan import lifetimes
 from .kernels import LoadedKernels, load
-from .runtime import DeviceBuffer, DeviceSlice, LaunchOptions
+from .runtime import DeviceBuffer, DeviceMemory, DeviceSlice, LaunchOptions
 
 
 class EmulatorExecutor:
@@ -47,7 +47,7 @@ class EmulatorExecutor:
         check_names(program, constants, program.constants)
         return EmulatorSession(self, program, constants, beside)
 
-    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer]) -> None:
+    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory]) -> None:
         kernels.launch(kernel, buffers, self._options)
 
 
@@ -77,7 +77,7 @@ class EmulatorSession:
         births: dict[int, list[DeviceSlice]] = {}
         for name, (first, _) in lifetimes(program).items() if self._placed else ():
             births.setdefault(first, []).append(self._placed[name])
-        self._latest: dict[str, DeviceBuffer] = {}
+        self._latest: dict[str, DeviceMemory] = {}
         self._births = births  # {launch: the temporaries that begin to live there}
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -85,11 +85,11 @@ class EmulatorSession:
         program, executor = self._program, self._executor
         check_names(program, arrays, program.inputs)
         notes = list(self._notes)
-        buffers: dict[str, DeviceBuffer] = {**self._constants, **self._placed}
-        buffers |= {b.name: _upload(b, arrays[b.name], notes) for b in program.inputs}
+        inputs = {b.name: _upload(b, arrays[b.name], notes) for b in program.inputs}
+        buffers: dict[str, DeviceMemory] = {**self._constants, **self._placed, **inputs}
         for output, source in program.aliases.items():
-            buffers[output] = buffers[source]
-            buffers[output].protect(writable=True)
+            inputs[source].protect(writable=True)
+            buffers[output] = inputs[source]
         buffers |= {b.name: DeviceBuffer(b) for b in (*program.outputs, *program.temporaries) if b.name not in buffers}
         for place, launch in enumerate(program.launches()):
             for born in self._births.get(place, ()):
@@ -106,7 +106,7 @@ class EmulatorSession:
         """One launch of the program again, on the buffers of the latest run."""
         self._launch(tuple(self._program.launches())[place], self._latest)
 
-    def _launch(self, launch: Launch, buffers: Mapping[str, DeviceBuffer]) -> None:
+    def _launch(self, launch: Launch, buffers: Mapping[str, DeviceMemory]) -> None:
         params = launch.kernel.params
         bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
         self._executor._launch(self._kernels, launch.kernel, bound)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..arrays import Array, as_numpy
 from ..build import build_host, host_text
 from ..kernel import CudaKernel
-from .runtime import DeviceBuffer, LaunchOptions, Site, launch, runtime
+from .runtime import DeviceBuffer, DeviceMemory, LaunchOptions, Site, launch, runtime
 
 
 class LoadedKernels:
@@ -25,7 +25,7 @@ class LoadedKernels:
         self._library = ctypes.CDLL(str(build_host(host_text(kernels), checked)))
 
     def launch(
-        self, kernel: CudaKernel, buffers: Mapping[str, DeviceBuffer], options: LaunchOptions
+        self, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory], options: LaunchOptions
     ) -> tuple[Site, ...]:
         """Runs one of the kernels on a buffer per parameter name. Raises EmulatorError."""
         entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), ctypes.c_void_p).value

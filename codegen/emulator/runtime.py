@@ -153,8 +153,24 @@ def runtime() -> ctypes.CDLL:
     return library
 
 
-class DeviceBuffer:
-    """Global memory of the emulator: 16-byte aligned, guards on both sides, filled with poison (every float a NaN).
+class DeviceMemory:
+    """A buffer in global memory of the emulator: its address, and its elements as a numpy array."""
+
+    buffer: Buffer
+    address: int
+    array: npt.NDArray[np.generic]
+
+    def info(self, name: str) -> BufferInfo:
+        """What the runtime is told about it, under a name for messages."""
+        return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
+
+    def spoiled_bytes(self) -> int:
+        """Bytes just outside the elements that something wrote to: too near for a guard page to catch."""
+        return 0
+
+
+class DeviceBuffer(DeviceMemory):
+    """Memory of its own: 16-byte aligned, guards on both sides, filled with poison (every float a NaN).
 
     An access past its end faults and names it. The memory lives as long as this object; `array` is a view of it.
     """
@@ -167,18 +183,13 @@ class DeviceBuffer:
         self._free = runtime().dplc_buffer_free  # kept, for at exit modules go before objects
         raw = (ctypes.c_uint8 * buffer.nbytes).from_address(self.address)
         carrier = np.dtype(DTYPES[buffer.dtype].numpy)
-        self.array: npt.NDArray[np.generic] = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
+        self.array = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
 
     def protect(self, writable: bool) -> None:
         """Makes the memory read-only, or writable again."""
         runtime().dplc_buffer_protect(self.address, self.buffer.nbytes, int(writable))
 
-    def info(self, name: str) -> BufferInfo:
-        """What the runtime is told about it, under a name for messages."""
-        return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
-
     def spoiled_bytes(self) -> int:
-        """Bytes just outside the elements that something wrote to: too near for a guard page to catch."""
         return int(runtime().dplc_buffer_spoiled(self.address, self.buffer.nbytes))
 
     def __del__(self) -> None:
@@ -186,8 +197,8 @@ class DeviceBuffer:
             self._free(self.address, self.buffer.nbytes)
 
 
-class DeviceSlice(DeviceBuffer):
-    """A buffer inside of a larger one. It has no guards of its own: what is beside it may be in use."""
+class DeviceSlice(DeviceMemory):
+    """A part of a larger buffer. It has no guards of its own: what is beside it may be in use."""
 
     def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
         self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
@@ -198,15 +209,6 @@ class DeviceSlice(DeviceBuffer):
     def spoil(self) -> None:
         """Fills it with poison, as what was never written."""
         self.array.reshape(-1).view(np.uint8).fill(0xFF)
-
-    def protect(self, writable: bool) -> None:
-        raise NotImplementedError("a part of a buffer cannot be protected")
-
-    def spoiled_bytes(self) -> int:
-        return 0
-
-    def __del__(self) -> None:  # the whole frees the memory
-        return
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class LaunchOptions:
 
 
 def launch(
-    kernel: CudaKernel, entry: int, buffers: Mapping[str, DeviceBuffer], options: LaunchOptions
+    kernel: CudaKernel, entry: int, buffers: Mapping[str, DeviceMemory], options: LaunchOptions
 ) -> tuple[Site, ...]:
     """Runs a kernel's grid; in checked mode, returns what its accesses cost.
 

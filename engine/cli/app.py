@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from .bench_app import bench
 from .calibration_app import calibrate_options, model_options
+from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
 from .options import (
@@ -33,6 +35,7 @@ from .options import (
     Verbose,
     Weights,
 )
+from .rules_app import rules_app
 from .tune_app import tune
 
 INTERRUPTED = 130
@@ -45,11 +48,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
-app.command("tune")(tune)
-app.command("generate")(generate)
 
 
 def _version(wanted: bool) -> None:
@@ -237,118 +237,10 @@ def rewrite_command(
     rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed, dtype)
 
 
-@rules_app.command("list")
-def rules_list(rules: RuleFiles = None, as_json: Json = False) -> None:
-    """The passes in order, where each comes from, and why it stands there."""
-    from . import rule_commands
-
-    rule_commands.list_rules(rules or [], as_json)
-
-
-@rules_app.command("show")
-def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: RuleFiles = None) -> None:
-    """One rule, with its documentation and examples."""
-    from . import rule_commands
-
-    rule_commands.show_rule(name, rules or [])
-
-
-@rules_app.command("test")
-def rules_test(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to test (default: the built-in rules)."),
-    ] = None,
-    rules: RuleFiles = None,
-) -> None:
-    """Check rules statically and run their examples."""
-    from . import rule_commands
-
-    rule_commands.test_rules([*(files or []), *(rules or [])])
-
-
-@app.command("bench")
-def bench_options(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE_OR_MODEL",
-            help="A suite (examples/suites/kernels_84.json), a model, or what `dplc compile MODEL -o DIR` wrote.",
-        ),
-    ],
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
-    ] = None,
-    target: TargetName = None,
-    as_json: Json = False,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a plot.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as a page.")
-    ] = None,
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True,
-    assemble: Annotated[
-        bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
-    ] = True,
-    layers: Layers = None,
-    length: Length = 32,
-    dtype: FloatDtype = None,
-    weights: Weights = None,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-) -> None:
-    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them. Or a model's."""
-    from . import bench_command, model_bench
-
-    if model_bench.wanted(suite):
-        from . import model_commands
-
-        if only is not None:
-            raise UsageError("--only goes with a suite")
-        how = model_commands.How(
-            model_commands.shape_of(length, layers, dtype or "f32"), target, tuple(rules or ()), tuple(settings or ())
-        )
-        model_bench.bench_model(suite, how, weights, as_json, html, markdown, run, assemble)
-        return
-    bench_command.bench_suite(
-        Path(suite), only, target, as_json, html, markdown, run, assemble, rules or [], settings or []
-    )
-
-
-@app.command("check")
-def check_command(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to check (default: the built-in rules)."),
-    ] = None,
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="NAME", help="Only this rule, family or file.")
-    ] = None,
-    level: Annotated[
-        list[str] | None, typer.Option("--level", metavar="LEVEL", help="Only rules of this level.")
-    ] = None,
-    examples: Annotated[int, typer.Option("--examples", min=0, help="Subjects drawn for each rule.")] = 40,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
-    subject: Annotated[
-        Path | None, typer.Option("--subject", metavar="FILE.ir", help="Check one rule on the program in a file.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where counterexamples are written.")] = Path(
-        "counterexamples"
-    ),
-    mutate: Annotated[
-        bool, typer.Option("--mutate", help="Break each rule in every way and report what goes unseen.")
-    ] = False,
-    as_json: Json = False,
-    verbose: Verbose = 0,
-) -> None:
-    """Check rules by meaning, on programs made from their own patterns."""
-    from ..check.run import Options
-    from . import check_command as command
-
-    command.check(
-        files or [], rule or [], level or [], Options(examples, seed), subject, out, mutate, as_json, verbose > 0
-    )
-
-
+app.command("tune")(tune)
+app.command("generate")(generate)
+app.command("bench")(bench)
+app.command("check")(check)
 app.command("calibrate")(calibrate_options)
 app.command("model")(model_options)
 

@@ -19,7 +19,6 @@ from ...ir.facts.structure import (
     only,
     replicated_names,
     summary,
-    team_loops,
     uses,
     variation,
 )
@@ -303,66 +302,6 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
     if condition.__class__ is Binary and condition.op == "and":
         return (*conjuncts(condition.a), *conjuncts(condition.b))
     return (condition,)
-
-
-# ---- rows
-
-
-@fact("team(run) -> [name]", TILE)
-def team(site: Any, body: Block) -> tuple[Var, ...]:
-    """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
-    return tuple(Var(loop.var) for loop in team_loops(body))
-
-
-@fact("team_free(run) -> [name]", TILE)
-def team_free(site: Any, body: Block) -> tuple[Var, ...]:
-    """Those of them whose turns are independent."""
-    return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
-
-
-@fact("row_length(run) -> int", TILE)
-def row_length(site: Any, body: Block) -> int:
-    """The longest reduction among the loops that threads can share out; 0 if there is none."""
-    return max((loop.stop for loop in team_loops(body) if loop.role == "reduce"), default=0)
-
-
-@fact("strided_extent(run, name) -> int", TILE)
-def strided_extent(site: Any, body: Block, t: Var) -> int:
-    """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
-
-    The loops stand at the top and mention t nowhere else: which thread has which column must not matter.
-    """
-    found = tuple(stmt for stmt in body if isinstance(stmt, For))
-    if len(found) != len(summary(body).loops) or any(t.name in uses(loop.body) for loop in found):
-        return 0
-    bounds = {(loop.start, loop.stop, loop.step) for loop in found}
-    if len(bounds) != 1 or any(loop.step == 1 or loop.start is not t for loop in found):
-        return 0
-    if any(loop.role not in ("reduce", "free") for loop in found):
-        return 0
-    stop = found[0].stop
-    return stop if stop.__class__ is int else 0
-
-
-@fact("all_vary(run) -> bool", TILE)
-def all_vary(site: Any, body: Block) -> bool:
-    """Whether every accumulated value varies with its loop; one that does not would lose its repetitions unrolled."""
-    for loop in summary(body).loops:
-        for stmt in summary(loop.body).sums if loop.role == "reduce" else ():
-            if loop.var not in dependencies(stmt.val, loop.body):
-                return False
-    return True
-
-
-@fact("all_combined(run, name) -> bool", TILE)
-def all_combined(site: Any, body: Block, t: Var) -> bool:
-    """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
-    found = summary(body)
-    folded = [stmt for loop in found.loops if loop.role == "reduce" for stmt in summary(loop.body).sums]
-    free = [stmt for loop in found.loops if loop.role == "free" for stmt in summary(loop.body).sums]
-    combined = {(stmt.acc, stmt.fn) for stmt in found.combines if t in stmt.over}
-    alike = {(stmt.acc, stmt.fn) for stmt in folded} == combined
-    return alike and not found.merges and len(found.sums) == len(folded) + len(free)
 
 
 # ---- values

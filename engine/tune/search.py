@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -42,7 +43,7 @@ def reward(score: Score, default: float | None) -> float:
     return (min(max(gain, WORST), BEST) - WORST) / (BEST - WORST)
 
 
-class Search:
+class Search(ABC):
     """Base of all searches. The first candidate, observed before anything is proposed, is the default schedule."""
 
     name: ClassVar[str]
@@ -52,9 +53,9 @@ class Search:
         self.best: Candidate | None = None
         self.best_reward = -1.0
 
+    @abstractmethod
     def propose(self, spent: float) -> Proposal | None:
         """The next candidate; None if there is none left. spent: the share of the budget that is used up."""
-        raise NotImplementedError
 
     def observe(self, tried: Tried) -> None:
         """Hear what came of a proposal. Equal is good enough: flat places are walked through."""

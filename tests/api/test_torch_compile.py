@@ -157,3 +157,12 @@ def test_options_reach_the_compiler() -> None:
     (made,) = recorder.compiled
     assert made.compilation.target.arch == "sm_90a"
     assert made.trace is not None
+
+
+def test_old_signatures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dplc.engine.torch_backend.MOST_SIGNATURES", 2)
+    part = Part(torch.fx.symbolic_trace(lambda x: torch.tanh(x)), None, {"trace": False})
+    for length in (3, 4, 5, 3):
+        x = torch.randn(length)
+        assert close(part(x), torch.tanh(x))
+    assert [signature[0][0] for signature in part.compiled] == [(5,), (3,)]  # type: ignore[index]

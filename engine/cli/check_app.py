@@ -1,0 +1,44 @@
+"""`dplc check`: the options. The work is in check_command.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Json, Verbose
+
+
+def check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to check (default: the built-in rules)."),
+    ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="NAME", help="Only this rule, family or file.")
+    ] = None,
+    level: Annotated[
+        list[str] | None, typer.Option("--level", metavar="LEVEL", help="Only rules of this level.")
+    ] = None,
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Subjects drawn for each rule.")] = 40,
+    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
+    subject: Annotated[
+        Path | None, typer.Option("--subject", metavar="FILE.ir", help="Check one rule on the program in a file.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where counterexamples are written.")] = Path(
+        "counterexamples"
+    ),
+    mutate: Annotated[
+        bool, typer.Option("--mutate", help="Break each rule in every way and report what goes unseen.")
+    ] = False,
+    as_json: Json = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Check rules by meaning, on programs made from their own patterns."""
+    from ..check.run import Options
+    from . import check_command as command
+
+    command.check(
+        files or [], rule or [], level or [], Options(examples, seed), subject, out, mutate, as_json, verbose > 0
+    )
