@@ -216,12 +216,13 @@ class Search:
         return together + single
 
     def _summed(self, cls: int, now: Solution) -> tuple[int, ...]:
-        """The computed factors whose products a class sums, as it is spelled."""
-        op, _, children = self.extraction.node(cls, now.choice)
-        if op != "Red" or children[0] in self.extraction.leaves:
+        """What is computed and a class sums, as it is spelled: a value, or the factors of a product."""
+        op, _, below = self.extraction.node(cls, now.choice)
+        if op != "Red" or below[0] in self.extraction.leaves:
             return ()
-        op, attributes, children = self.extraction.node(children[0], now.choice)
-        found = children if op == "E" and attributes == ("multiply",) else ()
+        (value,) = below
+        op, attributes, factors = self.extraction.node(value, now.choice)
+        found = factors if op == "E" and attributes == ("multiply",) else (value,)
         return tuple(child for child in found if child not in self.extraction.leaves)
 
     def _different(self, beam: list[Evaluation]) -> list[Evaluation]:
