@@ -57,8 +57,8 @@ void CopyQueue::land_all_but(unsigned groups_left, Checker* checker) {
 
 // ---- a block ------------------------------------------------------------------------------------------------------
 
-Machine::Machine(char* shared_region) : shared_end_(shared_region + shared_capacity) {
-  mprotect(shared_region, shared_capacity, PROT_READ | PROT_WRITE);
+Machine::Machine(char* region) : shared_end_(region + shared_region) {
+  mprotect(region, shared_region, PROT_READ | PROT_WRITE);
   fibers_.resize(max_threads);
   stacks_ = map_pages(max_threads * stack_stride, PROT_NONE);
   signal_stack = map_pages(64 << 10, PROT_READ | PROT_WRITE);
@@ -70,8 +70,8 @@ void Machine::begin_launch(const LaunchRequest& request) {
   view.grid_shape = {request.grid[0], request.grid[1], request.grid[2]};
   // Right against the guard, so that an access past the end faults.
   // Aligned for the hardware's swizzles where it holds more than one of their patterns.
-  const uint32_t unit = request.shared_bytes < 1024 ? 128 : 1024;
-  view.shared = shared_end_ - (request.shared_bytes + unit - 1) / unit * unit;
+  const uint32_t unit = request.shared_span < 1024 ? 128 : 1024;
+  view.shared = shared_end_ - (request.shared_span + unit - 1) / unit * unit;
   threads_.resize(request.threads);
   warps_.resize((request.threads + lanes_per_warp - 1) / lanes_per_warp);
   set_order(request.order);
