@@ -172,6 +172,8 @@ class Barriers:
 
     def ordered(self, tickets: np.ndarray, lanes: Lanes) -> np.ndarray:
         """Whether threads have waited for the phases that cells came in. tickets: a row for each thread."""
+        if not np.any(tickets):
+            return np.zeros(tickets.shape, bool)
         number, phase = self.tickets[0][tickets], self.tickets[1][tickets]
         return (tickets > 0) & (self.seen[number, lanes.block[:, None], lanes.thread[:, None]] > phase)
 
