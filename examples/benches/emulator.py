@@ -74,7 +74,7 @@ def threads_of(program: Program) -> int:
 
 def rates(runs: int, beside: str | None) -> list[Row]:
     """Launches of every kind in turns with the other program, if any."""
-    rows, k = 512, 512
+    rows, k = 512, 128
     norm, matmul = compiled(NORM.format(rows=rows)), compiled(MATMUL.format(k=k))
     threads, flops = threads_of(norm.program) / 1e6, 2 * 2048 * 2048 * k / 1e9
     cases: list[tuple[str, str, EmulatorSession, float, list[float]]] = []
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15, help="launches of every kind (default 15)")
     parser.add_argument("--beside", metavar="PROGRAM", help="another emulator's program, run in turns with ours")
     options = parser.parse_args()
-    rows = rates(options.runs, options.beside) + builds(3)
+    rows = rates(options.runs, options.beside) + builds(min(options.runs, 3))
     if options.json:
         print(json.dumps([asdict(row) for row in rows]))
         return
