@@ -103,14 +103,8 @@ def copies_words(site: Any, copies: Any) -> bool:
 
 @fact("bank_cycles(run) -> int", TILE)
 def bank_cycles(site: Any, body: Block) -> int:
-    """Shared-memory cycles of one warp for the loads of a run."""
-    return staging.bank_cycles(site.kernel, body, site.tile.axes, stages(site.kernel))
-
-
-@fact("padded_cycles(run, stmt, int) -> int", TILE)
-def padded_cycles(site: Any, body: Block, stage: Stage, pad: int) -> int:
-    """The same for one slab, if its rows had `pad` unused elements."""
-    return staging.bank_cycles(site.kernel, body, site.tile.axes, {stage.dst: replace(stage, pad=pad)}, stage.dst)
+    """Wavefronts of one warp for what a run reads of all slabs."""
+    return staging.bank_cycles(site.kernel, body)
 
 
 @fact("copy_lanes(stmt) -> int", TILE)
@@ -135,6 +129,24 @@ def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
 def wavefronts(site: Any, stage: Stage, body: Block, bits: Any) -> int:
     """Wavefronts of one warp for a slab under a xor layout."""
     return staging.xor_cycles(stage, staging.requests(site.kernel, stage, body), bits)
+
+
+@fact("padded_wavefronts(stmt, run, int) -> int", TILE)
+def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
+    """The same if its rows had `pad` unused elements: what is no vector any more is several accesses."""
+    return staging.padded_cycles(site.kernel, stage, body, pad)
+
+
+@fact("best_pad(stmt, run, [int]) -> int", TILE)
+def best_pad(site: Any, stage: Stage, body: Block, pads: Any) -> int:
+    """The padding with the fewest wavefronts, and of these the least."""
+    return min(sorted(pads), key=lambda pad: staging.padded_cycles(site.kernel, stage, body, pad))
+
+
+@fact("swizzled_wavefronts(stmt, run, int) -> int", TILE)
+def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
+    """The same if its rows were cut into spans of so many bytes that TMA swizzles."""
+    return staging.swizzled_cycles(stage, staging.requests(site.kernel, stage, body), span)
 
 
 @fact("strided_lanes(run, stmt, int) -> bool", TILE)

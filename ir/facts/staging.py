@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +21,14 @@ from .layout import (
     copy_shape,
     item_bytes,
     lanes_of,
-    physical,
     pitch,
+    place_of,
     ranges_of,
     row_and_column,
     slab_rows,
+    stages,
     tile_of,
     wavefronts,
-    xor_chunk,
 )
 from .structure import dependencies, summary
 
@@ -59,21 +60,6 @@ def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
 
 
 _ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor}
-
-
-def bank_cycles(
-    kernel: Kernel, body: Block, axes: tuple[Axis, ...], slabs: dict[str, Stage], only: str | None = None
-) -> int:
-    """Shared-memory cycles of one warp, every load of a slab counted once, element by element."""
-    lanes, total = lane_values(axes), 0
-    for load in dict.fromkeys((load.buf, load.idx) for load in summary(body).loads):
-        stage = slabs.get(load[0])
-        if stage is None or (only is not None and only != load[0]):
-            continue
-        item = item_bytes(kernel, stage)
-        words = physical(stage, [at_lanes(e, lanes) for e in cell_of(stage, load[1])], item) * item // WORD
-        total += wavefronts(np.broadcast_to(words, len(next(iter(lanes.values()), [0]))), 1)
-    return total
 
 
 def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
@@ -113,7 +99,7 @@ def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
     return total
 
 
-# ---- xor layouts
+# ---- what a layout costs
 
 
 class Request(NamedTuple):
@@ -130,26 +116,37 @@ class Request(NamedTuple):
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
-    """Every warp read of this slab in a block, and its 16-byte copy."""
+    """Every warp access of this slab in a block, and the copy of 16 bytes by each thread.
+
+    They are as wide as the rows of the slab allow: what is no vector any more is several accesses.
+    """
     tile = tile_of(kernel)
     axes = tile.axes if tile else ()
     lanes, ranges = lane_values(axes), ranges_of(kernel)
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
-    found, item, below = [], item_bytes(kernel, stage), summary(body)
+    found: list[Request] = []
+    item, below = item_bytes(kernel, stage), summary(body)
     wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
     every: tuple[Any, ...] = (*below.loads, *below.stores)
     for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
-        width = max(1, run * item // WORD)
-        found.append(Request(width, at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges), item))
-    if isinstance(stage, Slab):
+        rows, first, touched = at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges)
+        width = run if pitch(stage) % run == 0 else 1
+        words = max(1, width * item // WORD)
+        found += [Request(words, rows, first + shift, touched, item) for shift in range(0, run, width)]
+    if isinstance(stage, Slab) or stage.via == "TMA":
         return tuple(found)
+    return (*found, *_copies(kernel, stage, item))
+
+
+def _copies(kernel: Kernel, stage: Stage, item: int) -> Iterator[Request]:
+    """The copies of a warp that move 16 bytes a thread."""
     width, _, rows, threads = copy_shape(kernel, stage)
-    if width * item == CHUNK:
+    if width * item >= WORD:
         count, thread = lanes_of(kernel, stage), np.arange(min(WARP, threads))
-        found.append(Request(CHUNK // WORD, thread // count % rows, thread % count * width, 0, item))
-    return tuple(found)
+        one = Request(width * item // WORD, thread // count % rows, thread % count * width, 0, item)
+        yield from (one,) * (CHUNK // (width * item))
 
 
 def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
@@ -170,15 +167,40 @@ def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
     return bits
 
 
+def cycles(stage: Stage, asked: tuple[Request, ...]) -> int:
+    """Wavefronts of some requests of a slab, in the layout that it has."""
+    total = 0
+    for width, row, column, _, item in asked:
+        total += wavefronts(np.atleast_1d(place_of(stage, row, column, item)) * item // WORD, width)
+    return total
+
+
+def bank_cycles(kernel: Kernel, body: Block) -> int:
+    """Wavefronts of one warp for what a block reads of all slabs, and for their copies."""
+    return sum(cycles(stage, requests(kernel, stage, body)) for stage in stages(kernel).values())
+
+
+def padded_cycles(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
+    """Wavefronts of one warp for a slab, if its rows had `pad` unused elements: accesses may be less wide then."""
+    padded = replace(stage, pad=pad)
+    return cycles(padded, requests(kernel, padded, body))
+
+
+def swizzled_cycles(stage: Stage, asked: tuple[Request, ...], span: int) -> int:
+    """Wavefronts of some requests, if rows were cut into spans of so many bytes, and TMA swizzled these."""
+    inner = stage.slab[-1]
+    width = min(span // asked[0].item, inner.extent) if asked else inner.extent
+    cut = replace(stage, slab=(*stage.slab[:-1], replace(inner, extent=width)), swizzle=span)
+    moved = (r._replace(rows=r.rows + r.columns // width * slab_rows(stage), columns=r.columns % width) for r in asked)
+    return cycles(cut, tuple(moved))
+
+
+# ---- xor layouts
+
+
 def xor_cycles(stage: Stage, asked: tuple[Request, ...], bits: tuple[int, ...]) -> int:
     """Wavefronts of some requests under a xor map."""
-    swizzled, total = replace(stage, xor=tuple(bits)), 0
-    for width, row, column, _, item in asked:
-        cells = CHUNK // item
-        chunk = xor_chunk(swizzled, row, column // cells)
-        words = np.atleast_1d(row * pitch(stage) + chunk * cells + column % cells) * item // WORD
-        total += wavefronts(words, width)
-    return total
+    return cycles(replace(stage, xor=tuple(bits)), asked)
 
 
 def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
