@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
 from ..node import memoised, replace
 from ..program import Block, Kernel
-from ..ranges import interval
+from ..ranges import Interval, interval
 from ..tile import Combine, Slab, Stage
 from .layout import (
     CHUNK,
@@ -105,7 +105,7 @@ def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
 class Request(NamedTuple):
     """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary.
 
-    item: bytes of an element.
+    item: bytes of an element; times: how often it is made.
     """
 
     width: int
@@ -113,10 +113,11 @@ class Request(NamedTuple):
     columns: Any
     touched: int
     item: int = WORD
+    times: int = 1
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
-    """Every warp access of this slab in a block, and the copy of 16 bytes by each thread.
+    """Every warp access of this slab in a block, and the copies of a warp.
 
     They are as wide as the rows of the slab allow: what is no vector any more is several accesses.
     """
@@ -127,26 +128,32 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     found: list[Request] = []
     item, below = item_bytes(kernel, stage), summary(body)
     wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
+    inside = {axis.name for axis in axes} - fixed | {loop.var for loop in below.loops}
     every: tuple[Any, ...] = (*below.loads, *below.stores)
     for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
         rows, first, touched = at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges)
-        width = run if pitch(stage) % run == 0 else 1
+        values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
+        width, times = run if pitch(stage) % run == 0 else 1, max(1, values // run)
         words = max(1, width * item // WORD)
-        found += [Request(words, rows, first + shift, touched, item) for shift in range(0, run, width)]
+        found += [Request(words, rows, first + shift, touched, item, times) for shift in range(0, run, width)]
     if isinstance(stage, Slab) or stage.via == "TMA":
         return tuple(found)
     return (*found, *_copies(kernel, stage, item))
 
 
+def _extent(ranges: Mapping[str, Interval], name: str) -> int:
+    low, high = ranges.get(name, (0, 0))
+    return high - low + 1
+
+
 def _copies(kernel: Kernel, stage: Stage, item: int) -> Iterator[Request]:
-    """The copies of a warp that move 16 bytes a thread."""
-    width, _, rows, threads = copy_shape(kernel, stage)
+    """The copies of a warp, where they move whole words."""
+    width, chunks, rows, threads = copy_shape(kernel, stage)
     if width * item >= WORD:
-        count, thread = lanes_of(kernel, stage), np.arange(min(WARP, threads))
-        one = Request(width * item // WORD, thread // count % rows, thread % count * width, 0, item)
-        yield from (one,) * (CHUNK // (width * item))
+        count, thread, times = lanes_of(kernel, stage), np.arange(min(WARP, threads)), -(-rows * chunks // threads)
+        yield Request(width * item // WORD, thread // count % rows, thread % count * width, 0, item, times)
 
 
 def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
@@ -170,8 +177,8 @@ def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
 def cycles(stage: Stage, asked: tuple[Request, ...]) -> int:
     """Wavefronts of some requests of a slab, in the layout that it has."""
     total = 0
-    for width, row, column, _, item in asked:
-        total += wavefronts(np.atleast_1d(place_of(stage, row, column, item)) * item // WORD, width)
+    for width, row, column, _, item, times in asked:
+        total += times * wavefronts(np.atleast_1d(place_of(stage, row, column, item)) * item // WORD, width)
     return total
 
 
@@ -252,4 +259,4 @@ def _least_of(request: Request) -> int:
     cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD)
     for first in range(0, len(cells), group):
         total += -(-len(np.unique(cells[first : first + group])) * request.width // WARP)
-    return total
+    return total * request.times
