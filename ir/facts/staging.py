@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from .layout import (
 from .structure import dependencies, summary
 
 WARP = 32
+SPANS = (32, 64, 128)  # bytes of a row that TMA swizzles
 NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
 
 
@@ -193,6 +194,18 @@ def padded_cycles(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
     return cycles(padded, requests(kernel, padded, body))
 
 
+def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
+    """Instructions of one warp for such a slab."""
+    return sum(request.times for request in requests(kernel, replace(stage, pad=pad), body))
+
+
+def best_pad(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
+    """The fewest instructions; of these the fewest wavefronts; of these the least padding."""
+    return min(
+        pads, key=lambda n: (padded_accesses(kernel, stage, body, n), padded_cycles(kernel, stage, body, n), n)
+    )
+
+
 def swizzled_cycles(stage: Stage, asked: tuple[Request, ...], span: int) -> int:
     """Wavefronts of some requests, if rows were cut into spans of so many bytes, and TMA swizzled these."""
     inner = stage.slab[-1]
@@ -200,6 +213,14 @@ def swizzled_cycles(stage: Stage, asked: tuple[Request, ...], span: int) -> int:
     cut = replace(stage, slab=(*stage.slab[:-1], replace(inner, extent=width)), swizzle=span)
     moved = (r._replace(rows=r.rows + r.columns // width * slab_rows(stage), columns=r.columns % width) for r in asked)
     return cycles(cut, tuple(moved))
+
+
+def swizzle_loss(kernel: Kernel, stage: Stage, body: Block) -> int:
+    """Wavefronts that reading a slab takes more in the best layout that TMA writes than in the best xor layout."""
+    boxed = replace(stage, via="TMA")
+    asked, row = requests(kernel, boxed, body), stage.slab[-1].extent * item_bytes(kernel, stage)
+    spans = [swizzled_cycles(boxed, asked, span) for span in SPANS if row % span == 0]
+    return min(cycles(boxed, asked), *spans) - xor_cycles(boxed, asked, best_xor(kernel, boxed, body))
 
 
 # ---- xor layouts
