@@ -311,7 +311,7 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 def changes(site: Any, body: Block, e: Any) -> bool:
     """Whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
-    changed = chain(found.folded, (s.acc for s in found.combines), (s.acc for s in found.scales))
+    changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
     return not free_names(e).isdisjoint(changed)
 
 

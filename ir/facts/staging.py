@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
 from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import interval
-from ..tile import Combine, Slab, Stage
+from ..tile import Combine, CombineTuple, Slab, Stage
 from .layout import (
     CHUNK,
     WORD,
@@ -99,10 +100,11 @@ def exchange_bytes(kernel: Kernel) -> int:
     return sum(_exchange(stmt, tile.axes, kernel.body) for stmt in summary(tile.body).combines) if tile else 0
 
 
-def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
-    over = free_names(stmt.over)
-    held = set().union(*(dependencies(s.val, body) for s in summary(body).sums if s.acc == stmt.acc)) - over
-    values = math.prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
+def _exchange(stmt: Combine | CombineTuple, axes: tuple[Axis, ...], body: Block) -> int:
+    over, values = free_names(stmt.over), 0
+    for acc in stmt.accs:
+        held = dependencies(tuple(_added(acc, body)), body) - over
+        values += math.prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
     threads = [axis for axis in axes if axis.role == "THREAD"]
     count = stride = math.prod(axis.extent for axis in threads)
     total = 0
@@ -111,6 +113,13 @@ def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
         if axis.name in over and stride * axis.extent > WARP:
             total += WORD * values * count // max(1, min(axis.extent, WARP // stride))
     return total
+
+
+def _added(acc: str, body: Block) -> Iterator[Any]:
+    """What is folded into an accumulator."""
+    found = summary(body)
+    yield from (stmt.val for stmt in found.sums if stmt.acc == acc)
+    yield from (stmt.vals for stmt in found.merges if acc in stmt.accs)
 
 
 # ---- xor layouts

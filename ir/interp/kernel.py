@@ -36,6 +36,7 @@ from ..kernel import (
     Loop,
     Registers,
     Replicate,
+    Shuffle,
     StoreTo,
     WaitGroup,
 )  # fmt: skip
@@ -49,7 +50,7 @@ from .scalar import KINDS, ScheduleError, check_stores, empty, memory_of
 
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
-TOGETHER = (Barrier, Commit, WaitGroup, Butterfly)
+TOGETHER = (Barrier, Commit, WaitGroup, Butterfly, Shuffle)
 
 
 def run(
@@ -176,12 +177,22 @@ class _Blocks:
         self.together(mask)
         place, lanes = self.registers.place(stmt.place), stmt.high
         while lanes >= stmt.low:
-            partner = np.arange(self.shape[1]) ^ lanes
-            if partner.max() >= self.shape[1]:
-                raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")
-            value = np.broadcast_to(self.registers.get(place), self.shape)
-            self.registers.put(place, FUNCTIONS[stmt.fn].numpy(value, value[:, partner]), None)
+            value, other = self.partners(place, lanes)
+            self.registers.put(place, FUNCTIONS[stmt.fn].numpy(value, other), None)
             lanes //= 2
+
+    def shuffle(self, stmt: Shuffle, mask: Any) -> None:
+        self.together(mask)
+        place = self.registers.place(stmt.place)
+        self.registers.put(place, self.partners(place, stmt.lanes)[1], None)
+
+    def partners(self, place: Any, lanes: int) -> tuple[Any, Any]:
+        """What every thread has in a register, and what the one has whose number differs in a bit."""
+        partner = np.arange(self.shape[1]) ^ lanes
+        if partner.max() >= self.shape[1]:
+            raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")
+        value = np.broadcast_to(self.registers.get(place), self.shape)
+        return value, value[:, partner]
 
     # ---- control
 
@@ -305,4 +316,5 @@ _MEANING: dict[type[Stmt], Callable[[_Blocks, Any, Any], None]] = {
     Barrier: _Blocks.barrier,
     Assign: _Blocks.assign,
     Butterfly: _Blocks.butterfly,
+    Shuffle: _Blocks.shuffle,
 }
