@@ -176,6 +176,12 @@ def makes(site: Any, body: Block, name: Var) -> bool:
     return any(defines(stmt) == name.name for stmt in body)
 
 
+@fact("made(run) -> [name]", TILE)
+def made(site: Any, body: Block) -> tuple[Var, ...]:
+    """The values that a run defines at its top."""
+    return tuple(Var(name) for name in map(defines, body) if name is not None)
+
+
 @fact("reads(any, name) -> int", TILE)
 def reads(site: Any, body: Any, name: Var) -> int:
     """How often a run mentions a value, or loads from a buffer."""

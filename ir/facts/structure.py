@@ -234,9 +234,11 @@ def team_loops(block: Block) -> tuple[For, ...]:
         return ()
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
         return ()
-    if summary(block).merges:
+    folding = [loop for loop in loops if loop.role == "reduce"]
+    sums: list[Any] = [name.acc for loop in folding for name in accumulators(loop.body)]
+    sums += [accs for loop in folding for accs in dict.fromkeys(merge.accs for merge in summary(loop.body).merges)]
+    if len(summary(block).merges) > sum(len(summary(loop.body).merges) for loop in folding):
         return ()
-    sums = [name.acc for loop in loops if loop.role == "reduce" for name in accumulators(loop.body)]
     names = [loop.var for loop in summary(block).loops]
     unique = all(names.count(loop.var) == 1 for loop in loops)
     return loops if len(set(sums)) == len(sums) and unique else ()
