@@ -160,7 +160,7 @@ class Exploration:
     def _candidates(self) -> list[Candidate]:
         found = [self.by_rules()]
         seen = {found[0].signature}
-        for choice in itertools.islice(self._choices(), 4 * self.options.top):
+        for choice in itertools.islice(self.choices(), 4 * self.options.top):
             candidate = self.candidate(choice, "explored")
             candidate = replace(candidate, ranks=choice)
             if candidate.signature not in seen:
@@ -172,7 +172,7 @@ class Exploration:
         shown = found[: self.options.top]
         return shown if any(c.label == "rules" for c in shown) else [*shown, *(c for c in found if c.label == "rules")]
 
-    def _choices(self) -> Iterable[tuple[int, ...]]:
+    def choices(self) -> Iterable[tuple[int, ...]]:
         """Which solution of each region: the best of all, then one region at a time with its next one."""
         best = tuple(0 for _ in self.problems)
         yield best
