@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from ..codegen.materialise import materialise
 from ..codegen.target import Target
@@ -14,6 +15,7 @@ from .egraph.candidate import Candidate
 from .egraph.explore import Exploration, Options
 from .egraph.export import Exported, export
 from .egraph.lowered import Lowering
+from .egraph.recorded import NotProved, Recorded, Replayed
 from .fuse.commute import commute
 from .match.passes import run_pipeline
 from .match.terms import rewrite_graph
@@ -21,20 +23,32 @@ from .rw.rule import Rule
 from .scheduling import Book, schedule_tiles
 from .toolchain import Toolchain
 
-Made = TypeVar("Made", bound=Exploration)
-
 
 def exploration(
-    values: Values, tools: Toolchain, target: Target, options: Options | None = None, book: Book | None = None,
-    kind: type[Made] = Exploration,  # type: ignore[assignment]
-) -> Made:  # fmt: skip
+    values: Values, tools: Toolchain, target: Target, options: Options | None = None, book: Book | None = None
+) -> Exploration:
     """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
 
     book: remembered schedules: a kernel is priced under the one that it would get.
     """
+    return Exploration(*_given(values, tools, target, options, book))
+
+
+def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[Recorded]) -> Candidate:
+    """The candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
+    made = Replayed(*_given(values, tools, target, None, None))
+    made.remembered = {one.region: one for one in remembered}
+    found = made.candidate((0,) * len(made.problems), "remembered")
+    if found.problem:
+        raise NotProved(f"it cannot be lowered: {found.problem}")
+    return found
+
+
+def _given(values: Values, tools: Toolchain, target: Target, options: Options | None, book: Book | None) -> Any:
+    """What an exploration is made of."""
     start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
     ordered = commute(values.graph, tools.commuting, target, None, values.origins)
-    return kind(
+    return (
         start, tools.fusion, exported(tools), target, lowering(tools, target, book), values.known,
         values.origins, options, ordered,
     )  # fmt: skip

@@ -95,8 +95,8 @@ def tune(
     _check(suite, expression, executor, space and many)
     text = sys.stdin.read() if expression == "-" else expression or ""
     asked = Asked(
-        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, top, target, free or [], predict,
-        assemble, as_json, html, db, not no_db, rules or [], settings or [],
+        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, top, target, free or [],
+        predict, assemble, as_json, html, db, not no_db, rules or [], settings or [],
     )  # fmt: skip
     interrupted = False
     if space:

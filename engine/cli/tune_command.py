@@ -144,9 +144,9 @@ def _report(asked: Asked, found: Programmed, chronicle: Chronicle) -> None:
 
 def _said(found: Programmed) -> str:
     """A program, for people."""
-    run, basis = found.run, found.default.basis
+    run, before, after = found.run, micro(found.default.seconds), micro(found.score.seconds)
     lines = [
-        f"{micro(found.default.seconds)} us by default, {micro(found.score.seconds)} us tuned, {found.gain:.2f}x, {basis}",
+        f"{before} us by default, {after} us tuned, {found.gain:.2f}x, {found.default.basis}",
         f"  {run.search.name}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, "
         f"{run.pruned} refused, {run.failed} failed, {run.again} seen before"
         + (", interrupted" if run.interrupted else ""),

@@ -84,6 +84,9 @@ def proved(problem: Problem, recorded: Recorded, exported: Exported, budget: Bud
     """
     if not available():
         raise NotProved("egglog is not here")
+    places = {place for group in (recorded.roots, recorded.stored, *recorded.groups) for place in group}
+    if len(recorded.roots) != len(problem.roots) or not places <= set(range(len(recorded.nodes))):
+        raise NotProved("it is no solution: it names nodes that are not there")
     names = useful(exported, problem)
     graph = saturate(problem, exported, budget, set(names) - set(recorded.rules))
     try:

@@ -16,12 +16,12 @@ import msgspec
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from .. import exploring
 from ..compiler import Explore, Values, fused
 from ..egraph.candidate import Candidate
 from ..egraph.explore import Exploration, Options, collector_paused
-from ..egraph.recorded import NotProved, Recorded, Replayed, proved, written
+from ..egraph.recorded import NotProved, Recorded, proved, written
 from ..egraph.saturate import available
-from ..exploring import exploration
 from ..fuse.key import key
 from ..fuse.program_key import program_key
 from ..toolchain import Toolchain
@@ -57,7 +57,7 @@ class Fusing:
     @functools.cached_property
     def exploration(self) -> Exploration:
         with collector_paused():
-            made = exploration(self.values, self.tools, self.target, Options(top=self.top))
+            made = exploring.exploration(self.values, self.tools, self.target, Options(top=self.top))
             _ = made.problems
         return made
 
@@ -139,15 +139,10 @@ def replayed(schedule: Schedule, values: Values, tools: Toolchain, target: Targe
     if not solutions:
         return None
     try:
-        remembered = [msgspec.convert(decision.parameters, Recorded) for decision in solutions]
+        found = [msgspec.convert(decision.parameters, Recorded) for decision in solutions]
     except msgspec.ValidationError as error:
         raise NotProved(f"it is no solution: {error}") from None
-    made = exploration(values, tools, target, Options(), kind=Replayed)
-    made.remembered = {one.region: one for one in remembered}
-    found = made.candidate((0,) * len(made.problems), "remembered")
-    if found.problem:
-        raise NotProved(f"it cannot be lowered: {found.problem}")
-    return found
+    return exploring.replayed(values, tools, target, found)
 
 
 def remembered(

@@ -124,8 +124,8 @@ class Candidate:
 
 
 class Space(Decisions):
-    """All schedules of a kernel. free: labels of the passes that are decided; None for all. The others do as the default
-    order does."""
+    """All schedules of a kernel. free: labels of the passes that are decided; None for all. The others do as by
+    default."""
 
     ways = ("",)
 

@@ -65,7 +65,7 @@ class Programmed:
         return self.default.seconds / self.score.seconds if known else 1.0  # type: ignore[operator]
 
     def candidates(self) -> list[dict[str, Any]]:
-        """The ways, and what came of those that were tried. best_us: of its kernels under the fastest schedules found."""
+        """The ways, and what came of those that were tried. best_us: under the fastest schedules of its kernels."""
         return [
             {
                 "candidate": label, "tried": way in self.space.built, "chosen": way == self.way,
@@ -92,9 +92,9 @@ def tune_program(
 ) -> Programmed:  # fmt: skip
     """Search candidates of fusion and schedules; the budget's tries are for each kernel that the rules make."""
     space = space_of(fusing, wishes)
-    each = len(space.spaces(0))
-    budget = Budget(*(None if n is None else n * each for n in (wishes.budget.tries, wishes.budget.programs)),
-                    seconds=wishes.budget.seconds, patience=wishes.budget.patience)  # fmt: skip
+    each, asked = len(space.spaces(0)), wishes.budget
+    tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
+    budget = Budget(tries, programs, asked.seconds, asked.patience)
     runner, run = searched(space, evaluator, replace(wishes, budget=budget), store, heard)
     known: dict[str, Outcome] = {}
 
