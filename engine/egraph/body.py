@@ -15,11 +15,12 @@ from ..model.outline import Outline, Step
 from .graph import EGraph
 from .problem import bits
 
+SPELLINGS = 20  # bits for the place of a spelling: budgets allow far fewer
 Under = tuple[tuple[int, int], ...]  # ((axis, mask it is seen as), ...): only where it is another one
 
 
 class Body:
-    """The outline of one kernel, and the classes that it computes and loads."""
+    """Outlines of kernels, and what they depend on."""
 
     def __init__(self, graph: EGraph, leaves: Container[int]):
         self.graph, self.leaves = graph, leaves
@@ -27,26 +28,39 @@ class Body:
         self.products: dict[int, int] = {}
         self.sizes = [graph.problem.size(mask) * item for mask, item in zip(graph.mask, self.items, strict=True)]
 
-    def outline(
+    def used(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
-    ) -> tuple[Outline | None, frozenset[Any]]:
-        """The outline, and what it depends on: (class, spelling) of what is computed, (class, -1) of what is loaded.
+    ) -> tuple[frozenset[int], set[int]]:
+        """All that an outline depends on, as numbers (a class and its spelling where it is computed, a class where it is
+        loaded), and the classes among it."""
+        classes, leaves = self.graph.classes, self.leaves
+        pending, seen, found = list(roots), set(roots), []
+        for cls in pending:
+            if cls in leaves or (cls in stored and cls not in roots):
+                found.append(cls << SPELLINGS)
+                continue
+            place = choice[cls]
+            found.append(cls << SPELLINGS | place + 1)
+            for child in classes[cls][place][2]:
+                if child not in seen:
+                    seen.add(child)
+                    pending.append(child)
+        return frozenset(found), seen
 
-        None for several roots whose loops differ; axes of equal extents are one axis there.
-        """
+    def outline(self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]) -> Outline | None:
+        """The outline. None for several roots whose loops differ; axes of equal extents are one axis there."""
         self.choice, self.stored, self.roots = choice, stored, frozenset(roots)
         self.steps: list[Step] = []
         self.seen: dict[tuple[int, Under], int] = {}
         self.extents = self.graph.problem.extents
-        self.used: set[tuple[int, int]] = set()
         paired = self.side_by_side(roots) if len(roots) > 1 else None
         paired = paired or [self.paired(roots[0], root) for root in roots]
         stores = tuple(self.visit(root, under or (), True) for root, under in zip(roots, paired, strict=True))
         if any(under is None for under in paired):
-            return None, frozenset(self.used)
+            return None
         own = self.extents is self.graph.problem.extents
         sizes = self.products if own else dict(self.products)
-        return Outline(tuple(self.steps), stores, self.extents, sizes), frozenset(self.used)
+        return Outline(tuple(self.steps), stores, self.extents, sizes)
 
     def paired(self, first: int, root: int) -> Under | None:
         """The axes of a root as those of the first one of its kernel; None if there are other places."""
@@ -118,7 +132,6 @@ class Body:
         return cls in self.leaves or (cls in self.stored and not (top and cls in self.roots) and cls not in self.roots)
 
     def load(self, cls: int, under: Under) -> Step:
-        self.used.add((cls, -1))
         axes = self.mask(self.graph.mask[cls], under)
         if not self.in_memory(cls):
             return Step(axes, item=0)
@@ -133,7 +146,6 @@ class Body:
 
     def compute(self, cls: int, under: Under) -> Step:
         place = self.choice[cls]
-        self.used.add((cls, place))
         op, attributes, children = self.graph.classes[cls][place]
         axes = self.mask(self.graph.mask[cls], under)
         item = self.items[cls]

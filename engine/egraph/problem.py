@@ -116,11 +116,17 @@ class Problem:
     makers: list[Callable[[list[Any], Problem], Term]] = field(default_factory=list)
 
     @functools.cached_property
+    def structure(self) -> Any:
+        """All that rules look at but for extents: what a form says inside is none of it."""
+        forms = tuple((form.kind, form.images, form.mask, form.gathers) for form in self.forms)
+        axes = tuple(self.extents)
+        nodes, leaves, packs = tuple(self.nodes), tuple(self.leaves), tuple(self.packs)
+        return nodes, tuple(self.dtypes), self.roots, self.fixed, leaves, forms, axes, packs
+
+    @functools.cached_property
     def key(self) -> Any:
-        return (
-            tuple(self.nodes), self.roots, self.fixed, tuple(self.leaves), tuple(self.forms),
-            tuple(self.extents.values()), tuple(self.packs),
-        )  # fmt: skip
+        """Equal for regions that have one solution."""
+        return self.structure, tuple(form.spelled for form in self.forms), tuple(self.extents.values())
 
     def size(self, mask: int) -> int:
         """The elements of a value over these axes."""
