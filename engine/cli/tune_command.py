@@ -193,7 +193,8 @@ def _space(kernel: Kernel, count: int, found: tuple[Level, ...], ways: float) ->
     times = "" if count == 1 else f" ({count} times)"
     lines = [f"{kernel.name}{times}: {len(found)} passes to decide, about {ways:.0e} schedules (estimated)"]
     for level in found:
-        lines.append(f"  {level.step}: by default {level.reference}")
+        opens = f"; opens {', '.join(level.opens)}" if level.opens else ""
+        lines.append(f"  {level.step}: by default {level.reference}{opens}")
         for site in level.sites:
             lines.append(f"    {site.rule} at {site.where}")
             for name, values, _ in site.parameters:
