@@ -16,6 +16,7 @@ from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.verify.kernel import problems
 from ..model.accesses import LANES
 from ..model.census import census
 from ..reference import GATES, error
@@ -53,6 +54,9 @@ def work_of(kernel: Kernel) -> float:
 
 def verdict(candidate: Candidate) -> Verdict:
     """Run a candidate. What it does wrong, a race or a result, is in the verdict; a host that cannot run it raises."""
+    broken = next((problem for kernel in candidate.kernels for problem in problems(kernel)), "")
+    if broken:
+        return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
     texts = candidate.cuda
     program = dataclasses.replace(launches(candidate.start.kernels, candidate.kernels, texts), kernels=texts)
     subject = _subject(candidate.start)
