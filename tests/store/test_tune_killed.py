@@ -32,7 +32,10 @@ def tuner(path: Path, seed: int, *options: str) -> subprocess.Popen[str]:
 
 def attempts(path: Path) -> int:
     """As another process sees them."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db,
+    ):
         return int(db.execute("SELECT COUNT(*) FROM attempts").fetchone()[0])
     return 0
 
