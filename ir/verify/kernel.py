@@ -316,9 +316,7 @@ def divisor(e: Expr, strides: Mapping[str, int]) -> int:
         return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
     if isinstance(e, Binary) and e.op == "%":
         return gcd(divisor(e.a, strides), divisor(e.b, strides))
-    if (
-        isinstance(e, Binary) and e.op == "^"
-    ):  # low bits that are zero in both stay zero; 3 divides 24 and 9, not 24 ^ 9
+    if isinstance(e, Binary) and e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
         both = divisor(e.a, strides) | divisor(e.b, strides)
         return both & -both
     if isinstance(e, Binary) and e.op == "//" and is_int(e.b):
