@@ -1,4 +1,4 @@
-"""Right before fast: a candidate on the emulator against float64, its first and last blocks looked at closely."""
+"""Right before fast: a candidate on the emulator against float64; its first, last and ragged blocks in checked mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...codegen.arrays import as_numpy, as_tensor
-from ...codegen.emulator.checking import CheckingExecutor
+from ...codegen.emulator.checking import CheckingExecutor, chosen_blocks
 from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
 from ...codegen.kernel import CudaKernel, Program
@@ -27,6 +27,7 @@ from .subject import Subject, subject_of
 WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
 BLOCKS = 32  # of a kernel that takes longer
 ORDERS = (0, 2)  # of the threads in the blocks that are looked at closely
+CLOSELY = ("first", "last", "ragged")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def verdict(candidate: Candidate) -> Verdict:
     count = sum(map(work_of, candidate.kernels))
     if count > WHOLE and len(texts) == 1:
         return _sampled(program, subject)
-    executor = CheckingExecutor(("first", "last"), orders=ORDERS)
+    executor = CheckingExecutor(CLOSELY, orders=ORDERS)
     how = f"emulator, {subject.checked}"
     try:
         made = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
@@ -93,6 +94,10 @@ def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict
     blocks = tuple(sorted({place * last // (BLOCKS - 1) for place in range(BLOCKS)}))
     (launch,) = program.launches()
     bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
+    closely, checked = chosen_blocks(kernel, CLOSELY), load((kernel,), True)
+    for order in ORDERS:
+        own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+        checked.launch(kernel, own, LaunchOptions(blocks=closely, order=order, checked=True, counted=False))
     load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
     return {buffer.name: as_tensor(buffer, buffers[buffer.name].array) for buffer in program.outputs}
 
