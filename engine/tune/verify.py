@@ -99,7 +99,7 @@ def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict
         own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
         checked.launch(kernel, own, LaunchOptions(blocks=closely, order=order, checked=True, counted=False))
     load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
-    return {buffer.name: as_tensor(buffer, buffers[buffer.name].array) for buffer in program.outputs}
+    return {b.name: as_tensor(b, buffers[b.name].array.copy()) for b in program.outputs}  # their memory goes with them
 
 
 def _compared(made: dict[str, torch.Tensor], subject: Subject, how: str) -> Verdict:
