@@ -4,8 +4,9 @@ plan.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from .lift import Buffer, Lift, Write, input_buffer, result_buffer
 from .names import Names
 from .resolve import Resolver
 from .rules import FusionRules
+from .sketch import Sketch, sketch
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,15 @@ class Kernels:
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
-        return [self._lift(group) for group in self.arrange()]
+        return [lift() for _, lift in self.sketched()]
+
+    def sketched(self) -> Iterator[tuple[Callable[[], Sketch], Callable[[], Kernel]]]:
+        """The kernels in the order of their launches: what sketches each, and what lifts it, to be called before the next."""
+        for group in self.arrange():
+            writes = self._writes(group)
+            # not all buffers: pushing index maps can spell a value that is only stored later
+            yield functools.partial(sketch, writes, self.filled), functools.partial(self._lift, group, writes)
+            self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
 
     def arrange(self) -> list[list[Entry]]:
         """What is stored, by kernel, in the order of the launches."""
@@ -245,7 +255,12 @@ class Kernels:
         return not any(entry.value in self.leaves(second) for entry in between)
 
     # ---- lifting
-    def _lift(self, group: list[Entry]) -> Kernel:
+    def _lift(self, group: list[Entry], writes: list[Write]) -> Kernel:
+        name = self.names.kernel([entry.value for entry in group])
+        return Lift(name, writes, self.filled, self.names.values).kernel()
+
+    def _writes(self, group: list[Entry]) -> list[Write]:
+        """What a kernel stores, over the loops of its first value."""
         first = group[0]
         inside = {entry.value for entry in group}
         if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
@@ -267,11 +282,7 @@ class Kernels:
                     root, Buffer(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops)
                 )
             )
-        name = self.names.kernel([entry.value for entry in group])
-        # not all buffers: pushing index maps can spell a value that is only stored later
-        kernel = Lift(name, writes, self.filled, self.names.values).kernel()
-        self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
-        return kernel
+        return writes
 
 
 REACH = 8  # how many launches further a sibling is looked for; rules say how far is too far
