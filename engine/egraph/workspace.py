@@ -22,8 +22,10 @@ _here = threading.local()  # an e-graph of egglog belongs to the thread that mad
 
 @functools.cache
 def bindings() -> Any:
-    """egglog's compiled module, by itself: the classes for Python programs around it take longer to import than a region
-    takes to explore. Raises ImportError where egglog is not here."""
+    """egglog's compiled module by itself: the classes for Python programs around it take 40 times as long to import.
+
+    Raises ImportError where egglog is not here.
+    """
     name = "egglog.bindings"
     package = importlib.util.find_spec("egglog")
     places = package.submodule_search_locations if package is not None else None

@@ -34,7 +34,7 @@ class _Sketcher:
         for term in order:
             values.append(self._spelled(term))
             self.terms[term] = len(self.terms)
-        stores = [(self.terms[write.value], self._buffer(write.buffer)) for write in writes]
+        stores = [(self.terms[write.value], self._buffer(write.buffer), self._part(write.guard)) for write in writes]
         self.sketch: Sketch = (tuple(values), tuple(stores), tuple(axis.extent for axis in self.axes))
 
     def _read(self, term: Any) -> Buffer | None:
