@@ -184,6 +184,7 @@ class NodeType(type):
     by_name: dict[str, Field]
     places: dict[str, int]  # of the fields
     inner: tuple[str, ...]  # the fields that may hold nodes
+    named: tuple[str, ...]  # the fields that hold names
     mark: int
     marks: int
 
@@ -203,6 +204,7 @@ class NodeType(type):
         cls.by_name = {field.name: field for field in cls.fields}
         cls.places = {field.name: place for place, field in enumerate(cls.fields)}
         cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
+        cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
         cls.mark, cls.marks = 1 << next(_marks), 0
         for above in cls.__mro__[:-1]:
             above.marks |= cls.mark
@@ -339,3 +341,26 @@ def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
         return result
 
     return remembered
+
+
+@memoised
+def names_in(node: Any) -> frozenset[str]:
+    """Every name that a node mentions, in whatever role: values, buffers, axes, loops, a kernel's own."""
+    cls = type(node)
+    found: set[str] = set()
+    for field in cls.named:
+        name = getattr(node, field)
+        if name.__class__ is str:
+            found.add(name)
+        elif name.__class__ is tuple:
+            found.update(name)  # the accumulators of a merge
+    _gather_names(tuple([getattr(node, field) for field in cls.inner]), found)
+    return frozenset(found)
+
+
+def _gather_names(items: tuple[Any, ...], found: set[str]) -> None:
+    for item in items:
+        if item.__class__ is tuple:
+            _gather_names(item, found)
+        elif item.__class__ in _classes:
+            found |= names_in(item)

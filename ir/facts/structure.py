@@ -11,28 +11,44 @@ from typing import Any, NamedTuple
 
 from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
-from ..node import Node, memoised
+from ..node import contents, memoised
 from ..program import Block, Stmt
 from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
 
 COLLECTIVE = (Stage, Sync, Wait, Combine)  # every thread of the block takes part: never under a divergent guard
 
 
-class Summary(NamedTuple):
-    """The statements of each kind below a block, in text order."""
+class Summary:
+    """The statements of each kind in a run, in text order; each kind is looked for when it is first asked for.
 
-    loops: tuple[For, ...] = ()
-    loads: tuple[Load, ...] = ()
-    stores: tuple[Store, ...] = ()
-    sums: tuple[Accumulate, ...] = ()
-    combines: tuple[Combine, ...] = ()
-    stages: tuple[Stage, ...] = ()
-    lets: tuple[Let, ...] = ()
-    guards: tuple[If, ...] = ()
-    merges: tuple[Merge, ...] = ()
-    scales: tuple[Scale, ...] = ()
-    slabs: tuple[Slab, ...] = ()
-    barriers: int = 0
+    barriers: how many statements all threads of the block take part in.
+    """
+
+    loops: tuple[For, ...]
+    loads: tuple[Load, ...]
+    stores: tuple[Store, ...]
+    sums: tuple[Accumulate, ...]
+    combines: tuple[Combine, ...]
+    stages: tuple[Stage, ...]
+    lets: tuple[Let, ...]
+    guards: tuple[If, ...]
+    merges: tuple[Merge, ...]
+    scales: tuple[Scale, ...]
+    slabs: tuple[Slab, ...]
+    barriers: int
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "barriers":
+            found: Any = sum(len(statements(self._block, kind)) for kind in COLLECTIVE)
+        elif name in _KINDS:
+            found = statements(self._block, _KINDS[name])
+        else:
+            raise AttributeError(name)
+        setattr(self, name, found)
+        return found
 
     @property
     def folded(self) -> tuple[str, ...]:
@@ -41,31 +57,40 @@ class Summary(NamedTuple):
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
 
 
-_PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9, Slab: 10}
+_KINDS: dict[str, type[Stmt]] = {
+    "loops": For, "loads": Load, "stores": Store, "sums": Accumulate, "combines": Combine, "stages": Stage, "lets": Let,
+    "guards": If, "merges": Merge, "scales": Scale, "slabs": Slab,
+}  # fmt: skip
 
 
 def summary(block: Block) -> Summary:
     """The summary of a block, or of any run of statements."""
-    return _join([_summary(stmt) for stmt in block])
+    return Summary(block)
 
 
-def _join(parts: list[Summary]) -> Summary:
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return Summary()
-    lists: Any = [tuple(chain.from_iterable(column)) for column in zip(*(part[:-1] for part in parts), strict=True)]
-    return Summary._make([*lists, sum(part.barriers for part in parts)])
+def statements(block: Block, kind: type[Stmt]) -> tuple[Any, ...]:
+    """The statements of one class in a run and in the blocks below, in text order."""
+    found: list[Stmt] = []
+    for stmt in block:
+        if contents(stmt) & kind.mark:
+            if stmt.__class__ is kind:
+                found.append(stmt)
+            if hasattr(stmt, "body"):
+                found += _inside(stmt, kind)
+    return tuple(found)
+
+
+def _inside(stmt: Any, kind: type[Stmt]) -> tuple[Any, ...]:
+    """Those of its block, remembered on the statement. Not itself: what refers to itself is never freed by counting."""
+    known = _by_kind(stmt)
+    if kind not in known:
+        known[kind] = statements(stmt.body, kind)
+    return known[kind]
 
 
 @memoised
-def _summary(stmt: Stmt) -> Summary:
-    parts = [_summary(inner) for inner in getattr(stmt, "body", ())]
-    own: list[Any] = [()] * 11 + [int(isinstance(stmt, COLLECTIVE))]
-    place = _PLACE.get(type(stmt))
-    if place is not None:
-        own[place] = (stmt,)
-    return _join([Summary(*own), *parts])
+def _by_kind(stmt: Any) -> dict[type[Stmt], tuple[Any, ...]]:
+    return {}
 
 
 def defines(stmt: Stmt) -> str | None:
@@ -87,26 +112,6 @@ def _origins(stmt: Stmt) -> Iterable[frozenset[str]]:
 
 def uses(block: Block) -> frozenset[str]:
     return frozenset().union(*map(used_names, block))
-
-
-@memoised
-def all_names(stmt: Node) -> frozenset[str]:
-    """Every name that a statement, a kernel or a parameter mentions, in whatever role."""
-    found: set[str] = set()
-    for field in type(stmt).fields:
-        _collect(getattr(stmt, field.name), field.sort, found)
-    return frozenset(found)
-
-
-def _collect(value: Any, sort: str, found: set[str]) -> None:
-    if value.__class__ is str:
-        if sort == "Name":
-            found.add(value)
-    elif value.__class__ is tuple:
-        for item in value:
-            _collect(item, sort, found)
-    elif isinstance(value, Node):
-        found |= {value.name} if value.__class__ is Var else all_names(value)
 
 
 # ---- accumulators
@@ -237,4 +242,4 @@ def team_loops(block: Block) -> tuple[For, ...]:
 
 
 def _hides_loops(stmt: Stmt) -> bool:
-    return not isinstance(stmt, For) and bool(_summary(stmt).loops)
+    return not isinstance(stmt, For) and bool(statements((stmt,), For))
