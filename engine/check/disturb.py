@@ -235,6 +235,22 @@ def other_index(kernel: Kernel, dice: Dice) -> Kernel:
     return _statement(kernel, dice, edit, (Load,))
 
 
+def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
+    """A slab is filled with other elements, and read once more."""
+    stages = {stage.dst: stage for stage in nodes(kernel.body, Stage)}
+
+    def edit(load: Any) -> Any:
+        stage = stages.get(load.buf)
+        if stage is None:
+            return load
+        at = dice.number(0, len(stage.origin) - 1)
+        further = tuple(add(e, 1) if n == at else e for n, e in enumerate(stage.origin))
+        again = (replace(load, dst="extra5"), Accumulate("extra6", "add", Var("extra5")))
+        return (load, Sync(), replace(stage, origin=further, via="SYNC"), Sync(), *again)
+
+    return _statement(kernel, dice, edit, (Load,))
+
+
 def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
     """A copy by other means, or with another layout."""
     field, options = dice.pick((("via", ("SYNC", "ASYNC", "TMA")), ("pad", (0, 1, 4)), ("lanes", (0, 2, 4))))
@@ -243,5 +259,5 @@ def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
 
 CHANGES = (
     other_extent, other_extent, other_extent, other_role, other_function, guarded, other_guard, repeated, dropped,
-    doubled, extended, extended, other_index, other_copy,
+    doubled, extended, extended, other_index, other_copy, copied_again,
 )  # fmt: skip

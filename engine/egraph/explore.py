@@ -249,7 +249,7 @@ class Exploration:
     def _priced(
         self, label: str, graph: TensorGraph, decisions: Decisions, prepared: tuple[Prepared, ...], origins: Any
     ) -> Candidate:
-        told = self.lowering.program(self.plan(graph, decisions, origins))
+        told = self.lowering.program(Kernels(graph, decisions, self.fusion, self.target, origins))
         there = tuple(p for p in prepared if p.input in graph.ins)
         return Candidate(
             label, graph, decisions, there, told.kernels, told.bytes, told.seconds * 1e6, told.problem, told.signature,

@@ -18,7 +18,7 @@ from ...ir.monoids import PARTS, of_part
 from .export import Exported
 from .graph import EGraph, read_back
 from .problem import ENode, Form, Problem
-from .workspace import read, run, workspace
+from .workspace import bindings, read, run, workspace
 
 # constructor: sorts of its attributes, number of operands
 CONSTRUCTORS: dict[str, tuple[tuple[str, ...], int]] = {
@@ -55,7 +55,7 @@ class Stop:
 def available() -> bool:
     """Whether egglog can be imported here."""
     try:
-        import egglog.bindings  # noqa: F401
+        bindings()
     except ImportError:
         return False
     return True
