@@ -70,7 +70,7 @@ def prelude() -> str:
     out += [
         "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
         "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
-        "(function source (i64) i64 :no-merge)",
+        "(function source (i64) i64 :no-merge)", "(function first (i64) i64 :no-merge)", "(relation one_over (T i64))",
         "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
         "(function opmath (String) String :no-merge)",
         "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
