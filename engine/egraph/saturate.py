@@ -189,6 +189,8 @@ def text_of(problem: Problem) -> str:
     for pack in problem.packs:
         at = f"$t{pack.weight} {pack.over}"
         out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
+    for mean in problem.means:
+        out.append(f"(one_over $t{mean.number} {mean.over}) (set (first {mean.over}) {mean.first})")
     return "\n".join(out)
 
 
