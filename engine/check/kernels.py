@@ -77,7 +77,7 @@ class KernelChecker:
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """A program of an example or its neighbour, materialised, with guards that it did not have."""
-        if own and dice.often(60):
+        if own and dice.often(85):
             made: Subject | None = dice.pick(own)
         else:
             base = dice.pick(self.sources())
