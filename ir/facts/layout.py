@@ -204,8 +204,12 @@ def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
 
     item: bytes of an element.
     """
-    row = row_of_numbers(stage, cell)
-    column, chunk = cell[-1], CHUNK // item
+    return place_of(stage, row_of_numbers(stage, cell), cell[-1], item)
+
+
+def place_of(stage: Stage, row: Any, column: Any, item: int = WORD) -> Any:
+    """The same for a column of an innermost row."""
+    chunk = CHUNK // item
     if stage.xor:
         column = xor_chunk(stage, row, column // chunk) * chunk + column % chunk
     place = row * pitch(stage) + column
@@ -226,8 +230,14 @@ def wavefronts(words: Any, width: int) -> int:
 
     A group is 8 lanes for 16 bytes, 16 for 8 bytes, 32 for 4. words: the first word of each lane.
     """
+    return _wavefronts(np.ascontiguousarray(words, dtype=np.int64).tobytes(), width)
+
+
+@functools.lru_cache(1 << 14)  # schedules of one kernel read in few different ways
+def _wavefronts(asked: bytes, width: int) -> int:
+    words = np.frombuffer(asked, dtype=np.int64)
     lanes = np.arange(len(words)) // (BANKS // width)
-    every = (np.asarray(words)[:, None] + np.arange(width)).ravel()
+    every = (words[:, None] + np.arange(width)).ravel()
     group = np.repeat(lanes, width)
     span = int(every.max()) + 1
     distinct = np.unique(group * span + every)

@@ -13,9 +13,9 @@ from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import Node, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 
-COLLECTIVE = (Stage, Sync, Wait, Combine)  # every thread of the block takes part: never under a divergent guard
+COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)  # every thread of the block takes part: never under a divergent guard
 
 
 class Summary(NamedTuple):
@@ -25,7 +25,7 @@ class Summary(NamedTuple):
     loads: tuple[Load, ...] = ()
     stores: tuple[Store, ...] = ()
     sums: tuple[Accumulate, ...] = ()
-    combines: tuple[Combine, ...] = ()
+    combines: tuple[Combine | CombineTuple, ...] = ()
     stages: tuple[Stage, ...] = ()
     lets: tuple[Let, ...] = ()
     guards: tuple[If, ...] = ()
@@ -41,7 +41,10 @@ class Summary(NamedTuple):
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
 
 
-_PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9, Slab: 10}
+_PLACE: dict[type[Stmt], int] = {
+    For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, CombineTuple: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9,
+    Slab: 10,
+}  # fmt: skip
 
 
 def summary(block: Block) -> Summary:
@@ -77,7 +80,7 @@ def defines(stmt: Stmt) -> str | None:
 def used_names(stmt: Stmt) -> frozenset[str]:
     """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
-    extra = {stmt.acc} if isinstance(stmt, Combine) else set()
+    extra = set(stmt.accs) if isinstance(stmt, Combine | CombineTuple) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
 
 
@@ -145,6 +148,8 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
         found[stmt.acc] = free_names(stmt.val)
     elif isinstance(stmt, Merge):
         found.update((acc, free_names(stmt.vals) | set(stmt.accs)) for acc in stmt.accs)
+    elif isinstance(stmt, CombineTuple):
+        found.update((acc, frozenset(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, For):
         found[stmt.var] = free_names(stmt.start) | free_names(stmt.stop)
     for inner in getattr(stmt, "body", ()):
@@ -176,7 +181,8 @@ def variation(value: Any, block: Block) -> frozenset[str]:
     loops = {loop.var for loop in found.loops}
     folded = {acc: set(loops) for acc in found.folded}
     for combine in found.combines:
-        folded.setdefault(combine.acc, set()).update(free_names(combine.over))
+        for acc in combine.accs:
+            folded.setdefault(acc, set()).update(free_names(combine.over))
     memo: dict[str, frozenset[str]] = {}
 
     def vary(name: str) -> frozenset[str]:
@@ -228,9 +234,11 @@ def team_loops(block: Block) -> tuple[For, ...]:
         return ()
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
         return ()
-    if summary(block).merges:
+    folding = [loop for loop in loops if loop.role == "reduce"]
+    sums: list[Any] = [name.acc for loop in folding for name in accumulators(loop.body)]
+    sums += [accs for loop in folding for accs in dict.fromkeys(merge.accs for merge in summary(loop.body).merges)]
+    if len(summary(block).merges) > sum(len(summary(loop.body).merges) for loop in folding):
         return ()
-    sums = [name.acc for loop in loops if loop.role == "reduce" for name in accumulators(loop.body)]
     names = [loop.var for loop in summary(block).loops]
     unique = all(names.count(loop.var) == 1 for loop in loops)
     return loops if len(set(sums)) == len(sums) and unique else ()

@@ -40,6 +40,7 @@ from ..kernel import (
     Loop,
     Registers,
     Replicate,
+    Shuffle,
     StoreTo,
     TensorMap,
     WaitGroup,
@@ -56,7 +57,7 @@ from .scalar import KINDS, ScheduleError, check_stores, empty, memory_of
 
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
-TOGETHER = (Barrier, Commit, WaitGroup, Butterfly)
+TOGETHER = (Barrier, Commit, WaitGroup, Butterfly, Shuffle)
 
 
 def run(
@@ -95,7 +96,9 @@ def _smallest_element(kernel: Kernel, launch: Launch) -> int:
     """Bytes of the smallest element that may stand in shared memory."""
     dtypes = {param.dtype for param in kernel.ins} if any(nodes(launch.body, CopyAsync)) else set()
     dtypes |= {access.dtype for access in nodes(launch.body, LoadFrom, StoreTo)}  # type: ignore[type-var,attr-defined]
-    dtypes |= {param.dtype for param in kernel.ins for tensor in nodes(launch.body, TensorMap) if tensor.src == param.name}
+    dtypes |= {
+        param.dtype for param in kernel.ins for tensor in nodes(launch.body, TensorMap) if tensor.src == param.name
+    }
     return min((DTYPE_BYTES[dtype] for dtype in dtypes), default=4)
 
 
@@ -186,12 +189,22 @@ class _Blocks:
         self.together(mask)
         place, lanes = self.registers.place(stmt.place), stmt.high
         while lanes >= stmt.low:
-            partner = np.arange(self.shape[1]) ^ lanes
-            if partner.max() >= self.shape[1]:
-                raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")
-            value = np.broadcast_to(self.registers.get(place), self.shape)
-            self.registers.put(place, FUNCTIONS[stmt.fn].numpy(value, value[:, partner]), None)
+            value, other = self.partners(place, lanes)
+            self.registers.put(place, FUNCTIONS[stmt.fn].numpy(value, other), None)
             lanes //= 2
+
+    def shuffle(self, stmt: Shuffle, mask: Any) -> None:
+        self.together(mask)
+        place = self.registers.place(stmt.place)
+        self.registers.put(place, self.partners(place, stmt.lanes)[1], None)
+
+    def partners(self, place: Any, lanes: int) -> tuple[Any, Any]:
+        """What every thread has in a register, and what the one has whose number differs in a bit."""
+        partner = np.arange(self.shape[1]) ^ lanes
+        if partner.max() >= self.shape[1]:
+            raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")
+        value = np.broadcast_to(self.registers.get(place), self.shape)
+        return value, value[:, partner]
 
     # ---- control
 
@@ -357,4 +370,5 @@ _MEANING: dict[type[Stmt], Callable[[_Blocks, Any, Any], None]] = {
     Expect: _Blocks.expect,
     CopyBox: _Blocks.copy_box,
     WaitPhase: _Blocks.wait_phase,
+    Shuffle: _Blocks.shuffle,
 }

@@ -12,7 +12,9 @@ from nests import NESTS
 from scheduling import MACHINE, difference, engine, rule_files, steps
 
 from dplc.codegen.target import Target
+from dplc.engine.match.choices import choices
 from dplc.engine.match.driver import Engine
+from dplc.engine.rw.pipeline import PassStep
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel
 
@@ -23,9 +25,10 @@ MATMUL, RAGGED, ROW, NT = (
     "matmul transposed 64x64x64",
 )
 ODD_ROW = "softmax 5x97"
-TMA = ("async_copy",), ("tma_copy",)
+TMA = ("pipeline_predicated",), ("tma_copy",)
+BOXES = (), ("tma_copy",)
 PEELED = ("pipeline_predicated",), ()
-SWIZZLED = ("async_copy", "xor_smem"), ("tma_copy", "split_inner_for_swizzle")
+SWIZZLED = (), ("tma_copy", "split_inner_for_swizzle")
 SLICED = (), ("slice_matmul_k",)
 ODD_MATMUL, FLAT = "matmul 3x70x40", "a large pointwise kernel"
 
@@ -64,7 +67,7 @@ MUTANTS = (
     Mutant("peeled: one chunk too few waited for", "015_pipeline_k_outer", "Wait(keep=n*(N - 2))", "Wait(keep=n*(N - 1))", MATMUL, PEELED),
     Mutant("peeled: epilogue off by one", "015_pipeline_k_outer", "K - (N - 1) + j]", "K - N + j]", MATMUL, PEELED),
     Mutant("TMA: issue before wait", "015_pipeline_k_outer", "        Wait(keep=n*(N - 2))\n        Sync()\n        stages[k := k + N - 1]..\n", "        stages[k := k + N - 1]..\n        Wait(keep=n*(N - 1))\n        Sync()\n", MATMUL, TMA),
-    Mutant("TMA: no wait", "011_tma_copy", "        Wait()\n", "", MATMUL, (("async_copy", "pipeline_k_outer"), ("tma_copy",))),
+    Mutant("TMA: no wait", "011_tma_copy", "        Wait()\n", "", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ("tma_copy",))),
     Mutant("no Combine", "004_cooperative_reduce", "    each a in accumulators(body):\n        Combine(a.acc, a.fn, over=[t])\n", "", ODD_ROW),
     Mutant("every thread stores the row's result", "004_cooperative_reduce", ", rule store_once(t, stores)", "", "argmax: two sweeps, i64 out"),
     Mutant("threads share out inner loops too", "004_cooperative_reduce", "where k in shared                                because \"an inner loop stays with one thread\"\n", "", "softmax and values: a contraction inside of a row"),
@@ -79,11 +82,13 @@ MUTANTS = (
     Mutant("guard lifted though the product is not zero", "025_zero_filled", "where zero_product(body, c) ", "where 0 < 1 ", "exponentials of the end"),
     Mutant("guard lifted over global loads", "024_unguard", GLOBAL_GUARDS, "where K > 0 because \"-\"\n", RAGGED, (("stage_inputs",), ())),
     Mutant("split-K adds the same chunk twice", "003_split_matmul_k", "chunk[ko := s*(KO // S) + ko]", "chunk[ko := ko]", "matmul 5x24x600"),
-    Mutant("swizzled rows not read alike", "012_split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, (("async_copy",), ("tma_copy", "split_inner_for_swizzle"))),
+    Mutant("swizzled rows not read alike", "012_split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, SWIZZLED),
     Mutant("collapsed indices swapped", "034_collapse", "body[k := n // L, l := n % L]..", "body[k := n // K, l := n % K]..", "everything to one number"),
     Mutant("a guard sinks below a value", "000_canonical", "    for k in 0..K serial:\n        if c:\n            body..\n    if c:\n        post..", "    for k in 0..K serial:\n        body..\n    if c:\n        post..", RAGGED, (("stage_inputs",), ())),
-    Mutant("TMA: no barrier", "011_tma_copy", "        Wait()\n        Sync()\n        rest..\n", "        Wait()\n        rest..\n", MATMUL, (("async_copy", "pipeline_k_outer"), ("tma_copy",))),
-    Mutant("TMA: odd rows", "011_tma_copy", "where box_ok(stages) ", "where 0 < 1 ", ODD_MATMUL, TMA),
+    Mutant("TMA: no barrier", "011_tma_copy", "        Wait()\n        Sync()\n        rest..\n", "        Wait()\n        rest..\n", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ("tma_copy",))),
+    Mutant("TMA: odd rows", "011_tma_copy", "where box_ok(stages) ", "where 0 < 1 ", ODD_MATMUL, BOXES),
+    Mutant("TMA: one chunk too few waited for", "029_pipeline_predicated", "Wait(keep=n*(N - 2))", "Wait(keep=n*(N - 1))", MATMUL, BOXES),
+    Mutant("TMA: a copy beyond the last chunk", "029_pipeline_predicated", " with when=k + (N - 1) < K", "", MATMUL, BOXES),
     Mutant("TMA: peeled, no barrier in the steady state", "015_pipeline_k_outer", "        Sync()\n        stages[k := k + N - 1]", "        stages[k := k + N - 1]", MATMUL, TMA),
     Mutant("TMA: peeled, one chunk too few waited for", "015_pipeline_k_outer", "Wait(keep=n*(N - 2))", "Wait(keep=n*(N - 1))", MATMUL, TMA),
     Mutant("TMA: peeled, the end waits for one chunk too few", "015_pipeline_k_outer", "Wait(keep=n*(N - 2 - j))", "Wait(keep=n*(N - 1 - j))", MATMUL, TMA),
@@ -113,15 +118,22 @@ UNWANTED = ("slice_matmul_k", "split_rows")  # they leave too little of the subj
 
 
 def schedule(broken: Engine, name: str, swap: Any, machine: Target) -> tuple[Kernel, ...]:
-    """The default order on a nest, without some passes, and with others put in their place."""
+    """The default order on a nest, without some passes; what others may do they do, preferred or not."""
     program, (out, add), pinned = NESTS[name].kernels, swap, PINNED.get(name, {})
     for step in steps():
-        if step.label in out:
-            for other in add:
-                program = broken.fire(other, program, machine)
-        elif step.label not in UNWANTED or step.label in add:
-            current = broken.step(step.name, {**step.parameters, **pinned.get(step.label, {})})
-            program = broken.fire(current, program, machine)
+        if step.label in out or (step.label in UNWANTED and step.label not in add):
+            continue
+        current = broken.step(step.name, {**step.parameters, **pinned.get(step.label, {})})
+        made = broken.fire(current, program, machine)
+        program = forced(broken, current, program, machine) if made is program and step.label in add else made
+    return program
+
+
+def forced(broken: Engine, step: PassStep, program: tuple[Kernel, ...], machine: Target) -> tuple[Kernel, ...]:
+    """A pass at every site in turn."""
+    for _ in range(4):
+        choice = next(reversed(list(choices(broken, step, program, machine))), None)
+        program = program if choice is None else choice.apply()
     return program
 
 
