@@ -147,6 +147,7 @@ def _blocks(block: Block) -> Iterator[Block]:
 def _edited(block: Block, old: Any, new: Block) -> Block:
     """A block with one statement replaced, wherever it stands."""
     out: list[Any] = []
+
     def inner(stmt: Any) -> Any:
         return replace(stmt, body=_edited(stmt.body, old, new))
 

@@ -14,7 +14,6 @@ from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.interp import kernel as meaning
 from ...ir.interp.scalar import ScheduleError
-from ...ir.program import Kernel
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ...ir.verify.kernel import problems

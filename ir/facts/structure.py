@@ -15,7 +15,13 @@ from ..node import Node, memoised
 from ..program import Block, Stmt
 from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 
-COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)  # every thread of the block takes part: never under a divergent guard
+COLLECTIVE = (
+    Stage,
+    Sync,
+    Wait,
+    Combine,
+    CombineTuple,
+)  # every thread of the block takes part: never under a divergent guard
 
 
 class Summary(NamedTuple):
