@@ -201,6 +201,10 @@ class Pricing:
         rows = any(self.steps[n].axes & self.folded for n in self.outline.stores)
         return kind, len(self.folds), len(self.products), self.sweeps, rows
 
+    def _evaluated(self, n: int, resident: bool) -> float:
+        """How often a step is evaluated, if no block repeats it."""
+        return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
+
     def loads(self, resident: bool) -> dict[int, Load]:
         """What is done in all, by the axes of the grid whose blocks repeat it."""
         known = self._totals.get(resident)
@@ -212,7 +216,7 @@ class Pricing:
             if n in inside:
                 continue
             space = self.space[n]
-            times = self.size(space) * (1 if resident else self.times.get(n, 1))
+            times = self._evaluated(n, resident)
             load = totals.setdefault(self.grid & ~space, Load())
             if step.is_load:
                 load.fill += times * step.item
@@ -221,7 +225,11 @@ class Pricing:
             if n in self.products and step.half:
                 load.tensor += 2 * times
                 continue
-            cost, unit = (3, 1) if step.fn.startswith("online") else COSTS.get(step.fn, (1, 0))
+            cost, unit = COSTS.get(step.fn, (1, 0))
+            if step.fn.startswith("online"):  # an exponential for each score, however many results it weighs
+                cost, scores = 1, self._evaluated(step.reads[0], resident)
+                load.issued += 3 * scores
+                load.special += scores
             load.issued += times * cost
             load.special += times * unit
             if n in self.products:
