@@ -320,12 +320,6 @@ def changes(site: Any, body: Block, e: Any) -> bool:
     return not free_names(e).isdisjoint(changed)
 
 
-@fact("refilled(run, name) -> bool", TILE)
-def refilled(site: Any, body: Block, buf: Var) -> bool:
-    """Whether a slab may hold something else after a run: a copy or a barrier stands in it."""
-    return buf.name in stages(site.kernel) and summary(body).barriers > 0
-
-
 @fact("depth(expr) -> int", TILE)
 def depth(site: Any, value: Any) -> int:
     """With how many replicated axes and loops a value varies; combined over an axis it no longer varies with it."""
