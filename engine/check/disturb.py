@@ -9,7 +9,7 @@ from ...ir.expr import Axis, Binary, Call, Sum, Var, add, both, multiply, rebuil
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
-from ...ir.tile import Combine, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, CombineTuple, Stage, Sync, Tile, Wait
 from .closing import closed, sized
 from .extents import needs
 from .outcome import Dice
@@ -18,7 +18,7 @@ Program = tuple[Kernel, ...]
 SIZES = (4, 8, 2, 3, 5, 1, 16, 7, 6, 32, 12, 13)
 FUNCTIONS = ("multiply", "add", "exp", "maximum", "subtract", "copy", "relu", "minimum", "abs")
 FOLDS = ("add", "maximum", "minimum", "multiply")
-COPIES = (Stage, Sync, Wait, Combine, Tile)
+COPIES = (Stage, Sync, Wait, Combine, CombineTuple, Tile)
 
 
 def disturbed(program: Program, dice: Dice) -> Program:
@@ -111,7 +111,7 @@ def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tu
     return replace(kernel, body=_everywhere(kernel.body, edit, [dice.pick(places)]))
 
 
-_STATEMENTS: tuple[type[Any], ...] = (Tile, For, If, Load, Let, Accumulate, Store, Stage, Sync, Wait, Combine)
+_STATEMENTS: tuple[type[Any], ...] = (Tile, For, If, Load, Let, Accumulate, Store, Stage, Sync, Wait, Combine, CombineTuple)
 
 
 def other_role(kernel: Kernel, dice: Dice) -> Kernel:
@@ -190,7 +190,7 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
     """One statement less."""
-    return _statement(kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine))
+    return _statement(kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple))
 
 
 def doubled(kernel: Kernel, dice: Dice) -> Kernel:
@@ -235,6 +235,22 @@ def other_index(kernel: Kernel, dice: Dice) -> Kernel:
     return _statement(kernel, dice, edit, (Load,))
 
 
+def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
+    """A slab is filled with other elements, and read once more."""
+    stages = {stage.dst: stage for stage in nodes(kernel.body, Stage)}
+
+    def edit(load: Any) -> Any:
+        stage = stages.get(load.buf)
+        if stage is None:
+            return load
+        at = dice.number(0, len(stage.origin) - 1)
+        further = tuple(add(e, 1) if n == at else e for n, e in enumerate(stage.origin))
+        again = (replace(load, dst="extra5"), Accumulate("extra6", "add", Var("extra5")))
+        return (load, Sync(), replace(stage, origin=further, via="SYNC"), Sync(), *again)
+
+    return _statement(kernel, dice, edit, (Load,))
+
+
 def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
     """A copy by other means, or with another layout."""
     field, options = dice.pick((("via", ("SYNC", "ASYNC", "TMA")), ("pad", (0, 1, 4)), ("lanes", (0, 2, 4))))
@@ -243,5 +259,5 @@ def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
 
 CHANGES = (
     other_extent, other_extent, other_extent, other_role, other_function, guarded, other_guard, repeated, dropped,
-    doubled, extended, extended, other_index, other_copy,
+    doubled, extended, extended, other_index, other_copy, copied_again,
 )  # fmt: skip

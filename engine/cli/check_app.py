@@ -32,6 +32,9 @@ def check(
     mutate: Annotated[
         bool, typer.Option("--mutate", help="Break each rule in every way and report what goes unseen.")
     ] = False,
+    guards: Annotated[
+        bool, typer.Option("--guards", help="The same, but only leave out one `where` after the other.")
+    ] = False,
     as_json: Json = False,
     verbose: Verbose = 0,
 ) -> None:
@@ -40,5 +43,6 @@ def check(
     from . import check_command as command
 
     command.check(
-        files or [], rule or [], level or [], Options(examples, seed), subject, out, mutate, as_json, verbose > 0
+        files or [], rule or [], level or [], Options(examples, seed), subject, out,
+        "guards" if guards else "all" if mutate else None, as_json, verbose > 0,
     )

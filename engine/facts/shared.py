@@ -26,7 +26,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import replace
 from ...ir.program import Block
 from ...ir.ranges import interval
-from ...ir.tile import Combine, Stage
+from ...ir.tile import Combine, CombineTuple, Stage
 from ..match.context import Context
 from ..rw.facts import fact
 from .structure import conjuncts
@@ -217,8 +217,8 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
         if hasattr(stmt, "body"):
             if not _read_under(stmt.body, names, wanted, inner):
                 return False
-        elif isinstance(stmt, Combine):
-            if stmt.acc in names:
+        elif isinstance(stmt, Combine | CombineTuple):
+            if not names.isdisjoint(stmt.accs):
                 return False
         elif not wanted <= have:
             own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr")

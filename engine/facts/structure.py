@@ -11,7 +11,6 @@ from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
     accumulators,
-    all_names,
     defines,
     dependencies,
     is_outer_product,
@@ -25,7 +24,7 @@ from ...ir.facts.structure import (
 from ...ir.facts.types import block_dtypes
 from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
-from ...ir.node import nodes
+from ...ir.node import names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.tile import Stage, Sync, Tile, Wait
@@ -121,7 +120,7 @@ def starts_inside(site: Any, body: Block) -> bool:
 def _mentions(block: Block, name: str) -> int:
     """How many statements, those inside of others by themselves, mention a name."""
     return sum(
-        _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in all_names(stmt)
+        _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in names_in(stmt)
         for stmt in block
         for inner in (getattr(stmt, "body", ()),)
     )
@@ -174,6 +173,12 @@ def staged(site: Any, body: Block) -> bool:
 def makes(site: Any, body: Block, name: Var) -> bool:
     """Whether a run defines a value at its top."""
     return any(defines(stmt) == name.name for stmt in body)
+
+
+@fact("made(run) -> [name]", TILE)
+def made(site: Any, body: Block) -> tuple[Var, ...]:
+    """The values that a run defines at its top."""
+    return tuple(Var(name) for name in map(defines, body) if name is not None)
 
 
 @fact("reads(any, name) -> int", TILE)
@@ -311,7 +316,7 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 def changes(site: Any, body: Block, e: Any) -> bool:
     """Whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
-    changed = chain(found.folded, (s.acc for s in found.combines), (s.acc for s in found.scales))
+    changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
     return not free_names(e).isdisjoint(changed)
 
 

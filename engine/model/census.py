@@ -36,6 +36,7 @@ from ...ir.kernel import (
     Loop,
     Registers,
     Replicate,
+    Shuffle,
     StoreTo,
     TensorMap,
     WaitGroup,
@@ -220,6 +221,9 @@ class _Counter:
             self.waits.copies()
             touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR
             self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
+        elif isinstance(statement, Shuffle):
+            self.scope.changed(statement.place)
+            self.issue(1, times, mask)
         elif isinstance(statement, Butterfly):
             self.scope.changed(statement.place)
             steps = math.log2(2 * statement.high / statement.low)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..match.choices import Spot
+from .decisions import Decisions, Policy
 from .moves import default_fill, options
-from .space import DEFAULT, Fire, Policy, Space, State, Token
+from .space import DEFAULT, Fire, Space, State, Token
 
 PROBES = 64
 NOTHING = "nothing"
@@ -47,29 +49,29 @@ class Level:
         return own | {"opens": list(self.opens)}
 
 
-def levels(space: Space, start: int = 0) -> tuple[Level, ...]:
+def levels(space: Space) -> tuple[Level, ...]:
     """The states of the default schedule at which there is something to decide."""
-    found, usual = [], frozenset(_decided(space, lambda state, slot: DEFAULT, start))
-    for state, token in space.states(space.default(start).genome, start):
+    found, usual = [], frozenset(_decided(space, lambda _, state, slot: DEFAULT))
+    for state, token in space.states(space.default().genome):
         sites = tuple(_site(space, state, spot) for spot in space.spots(state))
         if sites:
             slot, reference = space.slot(state), _reference(space, state, token)
-            opens = _opened(space, state, start, usual) if reference == NOTHING else ()
+            opens = _opened(space, state, usual) if reference == NOTHING else ()
             found.append(Level(slot.step, slot.kernel, reference, sites, opens))
     return tuple(found)
 
 
-def _opened(space: Space, skipped: State, start: int, usual: frozenset[str]) -> tuple[str, ...]:
+def _opened(space: Space, skipped: State, usual: frozenset[str]) -> tuple[str, ...]:
     """The passes that have a site somewhere only where a pass fires that by default does not."""
     spot = space.spots(skipped)[0]
     fire = default_fill(space, spot) or DEFAULT
-    decided = _decided(space, lambda state, slot: fire if state == skipped else DEFAULT, start)
+    decided = _decided(space, lambda _, state, slot: fire if state == skipped else DEFAULT)
     return tuple(dict.fromkeys(step for step in decided if step not in usual))
 
 
-def _decided(space: Space, policy: Policy, start: int) -> Iterator[str]:
+def _decided(space: Space, policy: Policy) -> Iterator[str]:
     """The passes that have something to decide along a walk."""
-    for state, _ in space.states(space.walk(policy, start).genome, start):
+    for state, _ in space.states(space.walk(policy).genome):
         if space.spots(state):
             yield space.slot(state).step
 
@@ -103,7 +105,7 @@ def plain_text(value: Any) -> str:
     return "(" + ", ".join(map(plain_text, value)) + ")" if isinstance(value, tuple) else str(value)
 
 
-def size(space: Space, seed: int = 0, probes: int = PROBES) -> float:
+def size(space: Decisions, seed: int = 0, probes: int = PROBES) -> float:
     """About how many ways there are to decide everything: the mean product of what random walks may choose from at each
     of their steps (Knuth 1975, Estimating the efficiency of backtrack programs). Several ways may give one program.
     """
@@ -111,9 +113,14 @@ def size(space: Space, seed: int = 0, probes: int = PROBES) -> float:
     return sum(_probe(space, dice) for _ in range(probes)) / probes
 
 
-def _probe(space: Space, dice: random.Random) -> float:
-    start = dice.randrange(len(space.starts))
-    state, ways = space.root(start).state, float(len(space.starts))
+def _probe(space: Decisions, dice: random.Random) -> float:
+    way, count = dice.randrange(len(space.ways)), float(len(space.ways))
+    return math.prod((_walk(inner, dice) for inner, _ in space.spaces(way)), start=count)
+
+
+def _walk(space: Space, dice: random.Random) -> float:
+    """What a random walk could choose from, multiplied."""
+    state, ways = space.root.state, 1.0
     while not space.done(state):
         found = options(space, state)
         ways *= len(found)

@@ -13,7 +13,7 @@ from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
 from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import Interval, interval
-from ..tile import Combine, Slab, Stage
+from ..tile import Combine, CombineTuple, Slab, Stage
 from .layout import (
     CHUNK,
     WORD,
@@ -92,10 +92,11 @@ def exchange_bytes(kernel: Kernel) -> int:
     return sum(_exchange(stmt, tile.axes, kernel.body) for stmt in summary(tile.body).combines) if tile else 0
 
 
-def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
-    over = free_names(stmt.over)
-    held = set().union(*(dependencies(s.val, body) for s in summary(body).sums if s.acc == stmt.acc)) - over
-    values = math.prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
+def _exchange(stmt: Combine | CombineTuple, axes: tuple[Axis, ...], body: Block) -> int:
+    over, values = free_names(stmt.over), 0
+    for acc in stmt.accs:
+        held = dependencies(tuple(_added(acc, body)), body) - over
+        values += math.prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
     threads = [axis for axis in axes if axis.role == "THREAD"]
     count = stride = math.prod(axis.extent for axis in threads)
     total = 0
@@ -104,6 +105,13 @@ def _exchange(stmt: Combine, axes: tuple[Axis, ...], body: Block) -> int:
         if axis.name in over and stride * axis.extent > WARP:
             total += WORD * values * count // max(1, min(axis.extent, WARP // stride))
     return total
+
+
+def _added(acc: str, body: Block) -> Iterator[Any]:
+    """What is folded into an accumulator."""
+    found = summary(body)
+    yield from (stmt.val for stmt in found.sums if stmt.acc == acc)
+    yield from (stmt.vals for stmt in found.merges if acc in stmt.accs)
 
 
 # ---- what a layout costs
@@ -207,9 +215,7 @@ def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
 
 def best_pad(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
     """The fewest instructions; of these the fewest wavefronts; of these the least padding."""
-    return min(
-        pads, key=lambda n: (padded_accesses(kernel, stage, body, n), padded_cycles(kernel, stage, body, n), n)
-    )
+    return min(pads, key=lambda n: (padded_accesses(kernel, stage, body, n), padded_cycles(kernel, stage, body, n), n))
 
 
 def swizzled_cycles(stage: Stage, asked: tuple[Request, ...], span: int) -> int:

@@ -11,28 +11,48 @@ from typing import Any, NamedTuple
 
 from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
-from ..node import Node, memoised
+from ..node import contents, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 
-COLLECTIVE = (Stage, Sync, Wait, Combine)  # every thread of the block takes part: never under a divergent guard
+# Every thread of the block takes part in these: they never stand under a divergent guard.
+COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)
 
 
-class Summary(NamedTuple):
-    """The statements of each kind below a block, in text order."""
+Kinds = tuple[type[Stmt], ...]
 
-    loops: tuple[For, ...] = ()
-    loads: tuple[Load, ...] = ()
-    stores: tuple[Store, ...] = ()
-    sums: tuple[Accumulate, ...] = ()
-    combines: tuple[Combine, ...] = ()
-    stages: tuple[Stage, ...] = ()
-    lets: tuple[Let, ...] = ()
-    guards: tuple[If, ...] = ()
-    merges: tuple[Merge, ...] = ()
-    scales: tuple[Scale, ...] = ()
-    slabs: tuple[Slab, ...] = ()
-    barriers: int = 0
+
+class Summary:
+    """The statements of each kind in a run, in text order; each kind is looked for when it is first asked for.
+
+    barriers: how many statements all threads of the block take part in.
+    """
+
+    loops: tuple[For, ...]
+    loads: tuple[Load, ...]
+    stores: tuple[Store, ...]
+    sums: tuple[Accumulate, ...]
+    combines: tuple[Combine | CombineTuple, ...]
+    stages: tuple[Stage, ...]
+    lets: tuple[Let, ...]
+    guards: tuple[If, ...]
+    merges: tuple[Merge, ...]
+    scales: tuple[Scale, ...]
+    slabs: tuple[Slab, ...]
+    barriers: int
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "barriers":
+            found: Any = len(statements(self._block, COLLECTIVE))
+        elif name in _KINDS:
+            found = statements(self._block, _KINDS[name])
+        else:
+            raise AttributeError(name)
+        setattr(self, name, found)
+        return found
 
     @property
     def folded(self) -> tuple[str, ...]:
@@ -41,31 +61,42 @@ class Summary(NamedTuple):
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
 
 
-_PLACE = {For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9, Slab: 10}
+_KINDS: dict[str, Kinds] = {
+    "loops": (For,), "loads": (Load,), "stores": (Store,), "sums": (Accumulate,), "combines": (Combine, CombineTuple),
+    "stages": (Stage,), "lets": (Let,), "guards": (If,), "merges": (Merge,), "scales": (Scale,), "slabs": (Slab,),
+}  # fmt: skip
 
 
 def summary(block: Block) -> Summary:
     """The summary of a block, or of any run of statements."""
-    return _join([_summary(stmt) for stmt in block])
+    return Summary(block)
 
 
-def _join(parts: list[Summary]) -> Summary:
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return Summary()
-    lists: Any = [tuple(chain.from_iterable(column)) for column in zip(*(part[:-1] for part in parts), strict=True)]
-    return Summary._make([*lists, sum(part.barriers for part in parts)])
+def statements(block: Block, kinds: Kinds) -> tuple[Any, ...]:
+    """The statements of some classes in a run and in the blocks below, in text order."""
+    marks, found = 0, list[Stmt]()
+    for kind in kinds:
+        marks |= kind.mark
+    for stmt in block:
+        if contents(stmt) & marks:
+            if stmt.__class__ in kinds:
+                found.append(stmt)
+            if hasattr(stmt, "body"):
+                found += _inside(stmt, kinds)
+    return tuple(found)
+
+
+def _inside(stmt: Any, kinds: Kinds) -> tuple[Any, ...]:
+    """Those of its block, remembered on the statement. Not itself: what refers to itself is never freed by counting."""
+    known = _by_kind(stmt)
+    if kinds not in known:
+        known[kinds] = statements(stmt.body, kinds)
+    return known[kinds]
 
 
 @memoised
-def _summary(stmt: Stmt) -> Summary:
-    parts = [_summary(inner) for inner in getattr(stmt, "body", ())]
-    own: list[Any] = [()] * 11 + [int(isinstance(stmt, COLLECTIVE))]
-    place = _PLACE.get(type(stmt))
-    if place is not None:
-        own[place] = (stmt,)
-    return _join([Summary(*own), *parts])
+def _by_kind(stmt: Any) -> dict[Kinds, tuple[Any, ...]]:
+    return {}
 
 
 def defines(stmt: Stmt) -> str | None:
@@ -77,7 +108,7 @@ def defines(stmt: Stmt) -> str | None:
 def used_names(stmt: Stmt) -> frozenset[str]:
     """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
-    extra = {stmt.acc} if isinstance(stmt, Combine) else set()
+    extra = set(stmt.accs) if isinstance(stmt, Combine | CombineTuple) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
 
 
@@ -87,26 +118,6 @@ def _origins(stmt: Stmt) -> Iterable[frozenset[str]]:
 
 def uses(block: Block) -> frozenset[str]:
     return frozenset().union(*map(used_names, block))
-
-
-@memoised
-def all_names(stmt: Node) -> frozenset[str]:
-    """Every name that a statement, a kernel or a parameter mentions, in whatever role."""
-    found: set[str] = set()
-    for field in type(stmt).fields:
-        _collect(getattr(stmt, field.name), field.sort, found)
-    return frozenset(found)
-
-
-def _collect(value: Any, sort: str, found: set[str]) -> None:
-    if value.__class__ is str:
-        if sort == "Name":
-            found.add(value)
-    elif value.__class__ is tuple:
-        for item in value:
-            _collect(item, sort, found)
-    elif isinstance(value, Node):
-        found |= {value.name} if value.__class__ is Var else all_names(value)
 
 
 # ---- accumulators
@@ -145,6 +156,8 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
         found[stmt.acc] = free_names(stmt.val)
     elif isinstance(stmt, Merge):
         found.update((acc, free_names(stmt.vals) | set(stmt.accs)) for acc in stmt.accs)
+    elif isinstance(stmt, CombineTuple):
+        found.update((acc, frozenset(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, For):
         found[stmt.var] = free_names(stmt.start) | free_names(stmt.stop)
     for inner in getattr(stmt, "body", ()):
@@ -176,7 +189,8 @@ def variation(value: Any, block: Block) -> frozenset[str]:
     loops = {loop.var for loop in found.loops}
     folded = {acc: set(loops) for acc in found.folded}
     for combine in found.combines:
-        folded.setdefault(combine.acc, set()).update(free_names(combine.over))
+        for acc in combine.accs:
+            folded.setdefault(acc, set()).update(free_names(combine.over))
     memo: dict[str, frozenset[str]] = {}
 
     def vary(name: str) -> frozenset[str]:
@@ -228,13 +242,15 @@ def team_loops(block: Block) -> tuple[For, ...]:
         return ()
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
         return ()
-    if summary(block).merges:
+    folding = [loop for loop in loops if loop.role == "reduce"]
+    sums: list[Any] = [name.acc for loop in folding for name in accumulators(loop.body)]
+    sums += [accs for loop in folding for accs in dict.fromkeys(merge.accs for merge in summary(loop.body).merges)]
+    if len(summary(block).merges) > sum(len(summary(loop.body).merges) for loop in folding):
         return ()
-    sums = [name.acc for loop in loops if loop.role == "reduce" for name in accumulators(loop.body)]
     names = [loop.var for loop in summary(block).loops]
     unique = all(names.count(loop.var) == 1 for loop in loops)
     return loops if len(set(sums)) == len(sums) and unique else ()
 
 
 def _hides_loops(stmt: Stmt) -> bool:
-    return not isinstance(stmt, For) and bool(_summary(stmt).loops)
+    return not isinstance(stmt, For) and bool(statements((stmt,), (For,)))

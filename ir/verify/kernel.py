@@ -34,6 +34,7 @@ from ..kernel import (
     Loop,
     Registers,
     Replicate,
+    Shuffle,
     StoreTo,
     TensorMap,
     WaitGroup,
@@ -205,6 +206,13 @@ class _Check:
         if any(lanes & (lanes - 1) or not 1 <= lanes <= 16 for lanes in (stmt.low, stmt.high)) or stmt.low > stmt.high:
             self.say(stmt, "lanes are powers of two below 32")
 
+    def shuffle(self, stmt: Shuffle) -> None:
+        self.together(stmt)
+        self.target(stmt, stmt.place)
+        self.elements(stmt, stmt.place)
+        if stmt.lanes & (stmt.lanes - 1) or not 1 <= stmt.lanes <= 16:
+            self.say(stmt, "lanes are a power of two below 32")
+
     # ---- memory
 
     def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> _Name:
@@ -306,8 +314,14 @@ def divisor(e: Expr, strides: Mapping[str, int]) -> int:
         return strides.get(e.name, 1)
     if isinstance(e, Sum):
         return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
-    if isinstance(e, Binary) and e.op == "^":
+    if isinstance(e, Binary) and e.op == "%":
         return gcd(divisor(e.a, strides), divisor(e.b, strides))
+    if isinstance(e, Binary) and e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
+        both = divisor(e.a, strides) | divisor(e.b, strides)
+        return both & -both
+    if isinstance(e, Binary) and e.op == "//" and is_int(e.b):
+        whole, rest = divmod(divisor(e.a, strides), e.b)  # type: ignore[operator]
+        return 1 if rest else whole
     if isinstance(e, Call) and e.fn == "where":
         return gcd(divisor(e.args[1], strides), divisor(e.args[2], strides))
     return 1
@@ -348,6 +362,7 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     Branch: _Check.branch,
     Assign: _Check.assign,
     Butterfly: _Check.butterfly,
+    Shuffle: _Check.shuffle,
     LoadFrom: _Check.load,
     StoreTo: _Check.store,
     CopyAsync: _Check.copy,
