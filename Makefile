@@ -54,6 +54,7 @@ check-schedules: $(READY) ## 20 random schedules of every shape of the suite, wh
 bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py
 	@$(BIN)/python examples/benches/rewrites.py
+	@$(BIN)/python examples/benches/emulator.py
 
 gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suites and models measured; installs PyCUDA
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "torch finds no GPU here: examples/benches/gpu.py --dry-run does all but measuring"; exit 1; }

@@ -29,6 +29,7 @@ from ..ir.kernel import (
     Loop,
     Registers,
     Replicate,
+    Shuffle,
     StoreTo,
     TensorMap,
     WaitGroup,
@@ -268,6 +269,10 @@ class Printer:
             return [step.replace("lanes)", f"{stmt.low})")]
         return ["#pragma unroll", f"for (int lanes = {stmt.high}; lanes >= {stmt.low}; lanes >>= 1) {step}"]
 
+    def shuffle(self, stmt: Shuffle) -> str:
+        place = self.text(stmt.place)
+        return f"{place} = shfl_xor({place}, {stmt.lanes});"
+
     # ---- memory
 
     def load(self, stmt: LoadFrom) -> str | list[str]:
@@ -364,6 +369,7 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     Branch: Printer.branch,
     Assign: Printer.assign,
     Butterfly: Printer.butterfly,
+    Shuffle: Printer.shuffle,
     LoadFrom: Printer.load,
     StoreTo: Printer.store,
     CopyAsync: Printer.copy,

@@ -47,7 +47,7 @@ class Launch(Stmt):
 
 
 class Define(Stmt):
-    """`dst = val`, a register of its own. mutable: an Assign or a Butterfly changes it later."""
+    """`dst = val`, a register of its own. mutable: an Assign, a Butterfly or a Shuffle changes it later."""
 
     positional: ClassVar[tuple[str, ...]] = ("dtype", "val")
     dst: Name
@@ -235,9 +235,18 @@ class Butterfly(Stmt):
     high: Int
 
 
+class Shuffle(Stmt):
+    """place becomes what the lane has there whose number differs in the bit `lanes`."""
+
+    positional: ClassVar[tuple[str, ...]] = ("place", "lanes")
+    place: Expr
+    lanes: Int
+
+
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, StoreTo, CopyAsync, Commit, WaitGroup,
     TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
+    Shuffle,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element)
 

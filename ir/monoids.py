@@ -6,7 +6,10 @@ runs of Loop IR's own definitions, so every level reads, prints, computes and lo
 
     online   sum of exp(x - m)*v, m the largest x: the running form of a softmax and of what it weighs
              (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018)
+    online_pair  two such sums, s and l, that one maximum serves: what a softmax weighs, and its own sum
     welford  count, mean and sum of squared distances from the mean (Chan, Golub and LeVeque, 1979)
+
+`X_parts` is the monoid X over partial results of it: its operands are the parts, and lifting changes nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +32,17 @@ class Monoid(NamedTuple):
 
     def reads(self, part: str) -> tuple[str, ...]:
         """The operands that a part depends on, in order: a running maximum needs no weights."""
+        return tuple(operand for operand in self.operands if operand in self._behind(part, (self.lift, self.combine)))
+
+    def beside(self, part: str) -> frozenset[str]:
+        """The parts that this part of a combined result depends on: a maximum does without the sum."""
+        return self._behind(part, (self.combine,)) & set(self.parts)
+
+    def _behind(self, part: str, blocks: tuple[Block, ...]) -> set[str]:
+        """All names that a part depends on through definitions."""
         from .expr import free_names
 
-        tables = [{stmt.dst: free_names(stmt.val) for stmt in block} for block in (self.lift, self.combine)]  # type: ignore[attr-defined]
+        tables = [{stmt.dst: free_names(stmt.val) for stmt in block} for block in blocks]  # type: ignore[attr-defined]
         todo, seen = [part], set()
         while todo:
             name = todo.pop()
@@ -39,7 +50,7 @@ class Monoid(NamedTuple):
                 seen.add(name)
                 todo += [other for table in tables for other in table.get(name, ())]
                 todo += [own for own in self.parts if name in (f"{own}1", f"{own}2")]
-        return tuple(operand for operand in self.operands if operand in seen)
+        return seen
 
 
 # The clamp keeps a row of -inf from giving nan: exp(-inf - -inf). It is the identity of `m` for the same reason.
@@ -54,6 +65,21 @@ _TEXTS = {
         "b = subtract(m2, m)\n"
         "s = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
     ),
+    "online_pair": (
+        ("x", "v", "w"), {"m": -3e38, "s": 0.0, "l": 0.0},
+        "m = maximum(x, -3e38)\n"
+        "d = subtract(x, m)\n"
+        "p = exp(d)\n"
+        "s = multiply(p, v)\n"
+        "l = multiply(p, w)",
+        "m = maximum(m1, m2)\n"
+        "a = subtract(m1, m)\n"
+        "b = subtract(m2, m)\n"
+        "f = exp(a)\n"
+        "g = exp(b)\n"
+        "s = add(multiply(s1, f), multiply(s2, g))\n"
+        "l = add(multiply(l1, f), multiply(l2, g))",
+    ),
     "welford": (
         ("x",), {"n": 0.0, "mean": 0.0, "q": 0.0},
         "n = 1.0\n"
@@ -67,6 +93,13 @@ _TEXTS = {
     ),
 }  # fmt: skip
 
+OVER_PARTS = "_parts"
+_TEXTS |= {
+    name + OVER_PARTS: (
+        tuple(f"{part}0" for part in identity), identity, "\n".join(f"{part} = {part}0" for part in identity), combine
+    )
+    for name, (_, identity, _, combine) in _TEXTS.items()
+}  # fmt: skip
 NAMES = tuple(_TEXTS)
 PARTS: dict[str, tuple[str, str]] = {
     f"{name}.{part}": (name, part) for name, text in _TEXTS.items() for part in text[1]

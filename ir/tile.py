@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .expr import Axis, Over
-from .node import Expr, Fn, Int, Name, Via
+from .node import Expr, Fn, Int, MonoidName, Name, Via
 from .program import Block, Stmt
 
 
@@ -89,4 +89,22 @@ class Combine(Stmt):
     positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
     acc: Name
     fn: Fn
+    over: tuple[Over, ...]
+
+    @property
+    def accs(self) -> tuple[str, ...]:
+        """The one accumulator."""
+        return (self.acc,)
+
+
+class CombineTuple(Stmt):
+    """The same of the parts of a tuple monoid (ir/monoids.py): partial tuples become one, all parts in one exchange.
+
+    The accumulators start as the tuple of no elements, however they are accumulated: by Merges, or each by itself, as
+    `m <- maximum(m, x)` and then `s <- add(s, e)`, with e relative to the m that the thread has so far.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    accs: tuple[Name, ...]
+    fn: MonoidName
     over: tuple[Over, ...]

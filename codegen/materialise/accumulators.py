@@ -10,9 +10,10 @@ from ...ir.expr import free_names
 from ...ir.facts.scopes import accumulator_scopes
 from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, If, Let, Load, Merge, Scale
+from ...ir.monoids import monoid
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
-from ...ir.tile import Combine
+from ...ir.tile import Combine, CombineTuple
 from .guards import weaken
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Accumulator:
     """path: the innermost block with all mentions. adds, combines: the blocks that add to it or combine it.
 
     reads: names in what it adds up and in the guards above. depends: those they vary with in the end, followed through
-    values. combined: axes that a Combine folds.
+    values. combined: axes that a Combine folds; merged: those that a CombineTuple folds, and beside: the accumulators
+    of the same tuple, which may read each other's partial values before.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Accumulator:
     reads: set[str] = field(default_factory=set)
     depends: set[str] = field(default_factory=set)
     combined: set[str] = field(default_factory=set)
+    merged: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
 
     @property
     def direct(self) -> bool:
@@ -76,8 +80,17 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
         elif isinstance(stmt, Combine):
             found[stmt.acc].combines.append(path)
             found[stmt.acc].combined.update(axis.name for axis in stmt.over)
+        elif isinstance(stmt, CombineTuple):
+            known = monoid(stmt.fn)
+            part_of = dict(zip(known.parts, stmt.accs, strict=True))
+            for part, acc in part_of.items():
+                found[acc].adds.append(path)  # read and written: it starts as what the part is of no elements
+                found[acc].combines.append(path)
+                found[acc].reads.update(part_of[other] for other in known.beside(part))
+                found[acc].beside.update(stmt.accs)
+                found[acc].merged.update(axis.name for axis in stmt.over)
     for name, accumulator in found.items():
-        accumulator.depends = _closure(accumulator.reads, values, found, {name})
+        accumulator.depends = _closure(accumulator.reads, values, found, {name}, accumulator.beside)
     return found
 
 
@@ -92,16 +105,21 @@ def _walk(
 
 
 def _closure(
-    names: set[str], values: Mapping[str, set[str]], found: Mapping[str, Accumulator], seen: set[str]
+    names: set[str],
+    values: Mapping[str, set[str]],
+    found: Mapping[str, Accumulator],
+    seen: set[str],
+    beside: set[str],
 ) -> set[str]:
     """All names that the given ones vary with. What a Combine folded is the same everywhere along the folded axes."""
     result: set[str] = set()
     for name in sorted(names - seen):
         seen = seen | {name}
         if name in found:
-            result |= _closure(found[name].reads, values, found, seen) - found[name].combined
+            folded = found[name].combined | (set() if name in beside else found[name].merged)
+            result |= _closure(found[name].reads, values, found, seen, beside) - folded
         elif name in values:
-            result |= _closure(values[name], values, found, seen)
+            result |= _closure(values[name], values, found, seen, beside)
         else:
             result.add(name)
     return result

@@ -13,9 +13,10 @@ from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, Slab, Stage, Sync, Wait
+from ...ir.tile import Combine, CombineTuple, Slab, Stage, Sync, Wait
 from .addresses import widen_condition
 from .combine import lower_combine
+from .combine_tuple import lower_combine_tuple
 from .copies import lower_stage, lower_sync, lower_wait
 from .guards import settle, weaken
 from .lowering import Held, Level, Lowering, Path, Place
@@ -137,4 +138,5 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Sync: lower_sync,
     Wait: lower_wait,
     Combine: lower_combine,
+    CombineTuple: lower_combine_tuple,
 }

@@ -154,17 +154,22 @@ class Exchange:
         """Every thread reads all partials and combines them."""
         parts, dtype = self.split.parts, self.held.dtype
         name = self.low.fresh(f"{self.held.name}_part")
-        out: list[Stmt] = [Registers(name, dtype, (parts, self.width) if self.width > 1 else (parts,))]
-        wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in EXCHANGED_BYTES)
-        step = next(wide, 1)
-        for part in range(0, parts, step):
-            source = self.address(part, "get")
-            out.append(LoadFrom(Element(name, (part,)), dtype, source, step if self.inner else self.width))
+        dims = (parts, self.width) if self.width > 1 else (parts,)
+        out: list[Stmt] = [Registers(name, dtype, dims), *self.reads(name, ())]
         for lane in range(self.width):
             own = (lane,) if self.width > 1 else ()
             terms: list[Expr] = [Element(name, (part, *own)) for part in range(parts)]
             out.append(Assign(self.element(lane), tree(self.fn, terms)))
         return tuple(out)
+
+    def reads(self, name: str, here: tuple[Expr, ...]) -> Block:
+        """Loads of all partials into registers, from the place `here` of an array on."""
+        parts = self.split.parts
+        wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in EXCHANGED_BYTES)
+        step = next(wide, 1)
+        width = step if self.inner else self.width
+        sources = ((part, self.address(part, "get")) for part in range(0, parts, step))
+        return tuple(LoadFrom(Element(name, (*here, part)), self.held.dtype, to, width) for part, to in sources)
 
     def element(self, lane: int) -> Expr:
         """What a thread holds at the current place of the outer axes."""

@@ -13,7 +13,7 @@ from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, Slab
+from ...ir.tile import Combine, CombineTuple, Slab
 from .accumulators import Accumulator
 from .lowering import Held, Inlined, Lowering, Place
 
@@ -63,8 +63,8 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
 def changes(block: Block, value: Inlined) -> bool:
     """Whether statements change an accumulator that a value reads."""
-    found: Any = nodes(block, Accumulate, Combine, Merge, Scale)
-    changed = (stmt.accs if isinstance(stmt, Merge) else (stmt.acc,) for stmt in found)
+    found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Scale)
+    changed = (getattr(stmt, "accs", None) or (stmt.acc,) for stmt in found)
     return any(not value.accumulators.isdisjoint(accs) for accs in changed)
 
 

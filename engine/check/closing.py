@@ -16,13 +16,13 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoids import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import Combine, Slab, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 from ..match.wellformed import wellformed
 from .extents import Needs, needs
 
 Program = tuple[Kernel, ...]
 THREADS = 4  # of a name that nothing defines
-COOPERATIVE = (Stage, Slab, Sync, Wait, Combine)
+COOPERATIVE = (Stage, Slab, Sync, Wait, Combine, CombineTuple)
 
 
 def closed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
@@ -119,7 +119,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
 def _index_names(body: Block) -> set[str]:
     """The names that stand in indices, bounds and conditions."""
     found: set[str] = set()
-    for statement in nodes(body, Load, Store, Stage, For, If, Combine):
+    for statement in nodes(body, Load, Store, Stage, For, If, Combine, CombineTuple):
         if isinstance(statement, Load):
             found |= free_names((*statement.idx, statement.when))
         elif isinstance(statement, Store):
@@ -130,7 +130,7 @@ def _index_names(body: Block) -> set[str]:
             found |= free_names((statement.start, statement.stop))
         elif isinstance(statement, If):
             found |= free_names(statement.cond)
-        elif isinstance(statement, Combine):
+        elif isinstance(statement, Combine | CombineTuple):
             found |= free_names(statement.over)
     return found
 

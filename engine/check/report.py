@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..prove.outcome import told
+from ..prove.rules import available as proving
 from .outcome import Verdict
 
 PINNED = "# parameters: "
@@ -18,8 +20,9 @@ def counterexample_text(verdict: Verdict) -> str:
     assert verdict.wrong is not None
     subject = verdict.wrong.subject
     lines = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
-    if subject.pinned and subject.level == "tensor":
-        lines.append(PINNED + json.dumps(subject.pinned))
+    pinned = {name: value for name, value in subject.pinned.items() if isinstance(value, int | float | str)}
+    if pinned:
+        lines.append(PINNED + json.dumps(pinned))
     head, _, rest = subject.text.partition("\n")  # the level comes first
     return "\n".join([head, *lines, rest])
 
@@ -65,8 +68,15 @@ def summary(verdicts: Sequence[Verdict], seconds: float, each: bool) -> str:
     for title, notes in (("guards that nothing tested", untested), ("overlaps in one pass", shadowed if each else [])):
         if notes:
             lines += ["", f"{title}:", *(f"  {note}" for note in notes)]
-    lines += ["", _total(verdicts, seconds), ""]
+    lines += ["", *_proofs(verdicts, each), _total(verdicts, seconds), ""]
     return "\n".join(lines)
+
+
+def _proofs(verdicts: Sequence[Verdict], each: bool) -> list[str]:
+    if not proving():
+        return ["index arithmetic was not proved: Z3 is missing, pip install 'dplc[prove]'", ""]
+    lines = told(((v.rule, v.proof) for v in verdicts if v.proof is not None), each)
+    return [*lines, ""] if lines else []
 
 
 def _row(verdict: Verdict) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class Guards:
             w, over = value.items
             self.rule.kinds[clause.name] = kind
             self.answers.add(clause.name)
+            self.rule.needs["packed"] = None
             return [f"(= v_{clause.name} ({function} {self.term(w)} {self.axes(over)}))"]
         self.lets[clause.name] = value
         return []
@@ -95,6 +96,7 @@ class Guards:
     def numbers_of(self, node: s.Syntax) -> str | None:
         node = self.named(node)
         if isinstance(node, s.Number) and isinstance(node.value, int):
+            self.rule.constants.add(node.value)
             return str(node.value)
         if isinstance(node, s.Apply) and node.fn in ("extent", "places"):
             return f"(extent {self.axes(node.items[0])})"

@@ -32,6 +32,7 @@ from ...ir.tensor import (
     operands,
 )
 from ..fuse.dataflow import topological
+from ..fuse.parts import translation
 from ..match.packs import find_packs
 from .export import number_text
 
@@ -72,7 +73,8 @@ class Leaf:
 class Form:
     """An index map, a condition or another form. images: {axis of the operand: mask it is read under}.
 
-    mask: axes that the form itself brings. gathers: whether data decides what is read.
+    mask: axes that the form itself brings. gathers: whether data decides what is read. shift: of a map that reads a
+    range of one axis, (that axis, the axis it is read under, where the range starts).
     """
 
     kind: str
@@ -80,6 +82,7 @@ class Form:
     images: tuple[tuple[int, int], ...] = ()
     mask: int = 0
     gathers: bool = False
+    shift: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,17 @@ class Problem:
     makers: list[Callable[[list[Any], Problem], Term]] = field(default_factory=list)
 
     @functools.cached_property
+    def structure(self) -> Any:
+        """All that rules look at but for extents: what a form says inside is none of it."""
+        forms = tuple((form.kind, form.images, form.mask, form.gathers) for form in self.forms)
+        axes = tuple(self.extents)
+        nodes, leaves, packs = tuple(self.nodes), tuple(self.leaves), tuple(self.packs)
+        return nodes, tuple(self.dtypes), self.roots, self.fixed, leaves, forms, axes, packs
+
+    @functools.cached_property
     def key(self) -> Any:
-        return (
-            tuple(self.nodes), self.roots, self.fixed, tuple(self.leaves), tuple(self.forms),
-            tuple(self.extents.values()), tuple(self.packs),
-        )  # fmt: skip
+        """Equal for regions that have one solution."""
+        return self.structure, tuple(form.spelled for form in self.forms), tuple(self.extents.values())
 
     def size(self, mask: int) -> int:
         """The elements of a value over these axes."""
@@ -232,7 +241,11 @@ class Reader:
     def places_form(self, mapping: dict[Axis, Any]) -> int:
         images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in mapping.items())
         spelled = tuple((self.axis(a), self.spell(e)) for a, e in mapping.items())
-        return self.form(Form("Map", spelled, images), lambda args, _: compose.remap(args[0], mapping))
+        shift = None
+        for axis, e in mapping.items():
+            moved = translation(e) if len(mapping) == 1 else None
+            shift = moved and (self.axis(axis), self.axis(moved[0]), moved[1])
+        return self.form(Form("Map", spelled, images, shift=shift), lambda args, _: compose.remap(args[0], mapping))
 
     def case_form(self, cond: Any) -> int:
         form = Form("Case", self.spell(cond), mask=self.mask(index_axes(cond)))

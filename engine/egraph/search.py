@@ -161,9 +161,22 @@ class Search:
                 if changed is None or changed.key in seen:
                     continue
                 seen.add(changed.key)
-                found = self._settled(self.extraction.evaluate(changed, math.inf, here), here, best)
-                if found.score < best * WORTH:
-                    yield found
+                moved = self.extraction.evaluate(changed, math.inf, here)
+                for first in (moved, self._side_by_side(moved, new - extra)):
+                    if first is not None:
+                        found = self._settled(first, here, best)
+                        if found.score < best * WORTH:
+                            yield found
+
+    def _side_by_side(self, moved: Evaluation, new: frozenset[int]) -> Evaluation | None:
+        """With one kernel for all that would compute something new: one by one, q, k and v are three matmuls of one."""
+        for cls in sorted(new):
+            groups = [group for group, kernel in moved.table.items() if cls in kernel.touched]
+            if len(groups) > 1:
+                now, together = moved.solution, tuple(sorted(itertools.chain(*groups)))
+                rest = (group for group in now.groups if group not in groups)
+                return self.extraction.evaluate(Solution(now.choice, now.stored, (*rest, together)), math.inf, moved)
+        return None
 
     def _folds(self, cls: int, solution: Solution) -> bool:
         node = self.extraction.node(cls, solution.choice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.expr import Var, is_int, linear, subtract
-from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, names_read
+from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle, names_read
 from ...ir.node import Node, nodes
 from ...ir.program import Block
 from ..rw.facts import fact
@@ -20,7 +20,7 @@ def mentions(site: Any, e: Any, name: Var) -> bool:
 @fact("changes(run, expr) -> bool", "kernel")
 def changes(site: Any, body: Block, e: Any) -> bool:
     """Whether a run changes a register or an address that an expression reads."""
-    places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly)}  # type: ignore[type-var,attr-defined]
+    places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly, Shuffle)}  # type: ignore[type-var,attr-defined]
     places |= {stmt.into.name for stmt in nodes(body, LoadFrom)}
     places |= {stmt.base for stmt in nodes(body, Advance)}
     return isinstance(e, Node) and not places.isdisjoint(names_read(e))

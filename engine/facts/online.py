@@ -20,6 +20,8 @@ from ..rw.facts import fact
 
 CHUNK = 64  # scores of a row at a time, as the rule `online_tile` takes them
 ROWS = 8  # rows of a thread
+ROW_LANES = (8, 16, 32)  # lanes that share a score of a single row, as the rule `online_row` takes them
+ROW_ISSUED = 30.0  # instructions of a lane for a score beside its products: shuffles, exponentials, scales
 PIECE = 16  # products of a sum between two barriers of a tiled matmul
 
 # Of one pass, for each of its products. Of three, for each product, and for each score besides: its way through memory,
@@ -84,8 +86,26 @@ def _fixed(target: Any) -> float:
 
 @fact("in_one_pass(term, term, axis) -> num", levels="tensor")
 def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
-    """Seconds of one kernel that computes scores x and weighs v with them, along n, a tile of rows a block."""
+    """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
     target, shape = site.target, _shape(x, v, n)
+    return min(_in_tiles(shape, target), _in_rows(shape, target))
+
+
+def _in_rows(shape: Shape, target: Any) -> float:
+    """A row a block, or several blocks and a second kernel, as `online_row` and `split_fold` do where rows have values
+    of their own: keys and values are read once, and the lanes of a warp share the products of a score."""
+    vectors = [n for n in ROW_LANES if shape.products % (4 * n) == 0 and shape.results % (4 * n) == 0]
+    if shape.rows > 1 or not vectors:
+        return math.inf
+    scores, each = shape.batch * shape.columns, shape.products + shape.results
+    moved = 4 * scores * each / target.dram_bytes_per_second
+    issued = scores * (ISSUED * each + ROW_ISSUED * max(vectors)) / LANES
+    busy = issued / (target.schedulers * min(target.multiprocessors, 4 * shape.batch) * target.clock)
+    return (1 + (2 * shape.batch <= target.multiprocessors)) * _fixed(target) + max(moved, busy)  # type: ignore[no-any-return]
+
+
+def _in_tiles(shape: Shape, target: Any) -> float:
+    """A tile of rows a block."""
     columns = max(4, 512 // shape.results)
     block = max(16, min(ROWS * 1024 // shape.results, 1 << (shape.rows - 1).bit_length()))
     lanes = CHUNK // columns
@@ -120,7 +140,8 @@ def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
     )
     # however few rows there are, a piece of a sum waits for its copies
     trip = 1.5 * L2_SHARE * target.memory_latency_seconds
-    seconds = max(stored * a_clock, shape.products / PIECE * trip)
+    operands = 4 * shape.batch * shape.columns / target.dram_bytes_per_second  # an element of each column, once
+    seconds = max(stored * a_clock, shape.products / PIECE * trip, operands * shape.products)
     seconds += 4 * scores / target.dram_bytes_per_second
-    seconds += max(weighed * a_clock, shape.columns / PIECE * trip)
+    seconds += max(weighed * a_clock, shape.columns / PIECE * trip, operands * shape.results)
     return 3 * _fixed(target) + seconds  # type: ignore[no-any-return]

@@ -64,6 +64,6 @@ def all_combined(site: Any, body: Block, t: Var) -> bool:
     found = summary(body)
     folded = [stmt for loop in found.loops if loop.role == "reduce" for stmt in summary(loop.body).sums]
     free = [stmt for loop in found.loops if loop.role == "free" for stmt in summary(loop.body).sums]
-    combined = {(stmt.acc, stmt.fn) for stmt in found.combines if t in stmt.over}
+    combined = {(acc, stmt.fn) for stmt in found.combines if t in stmt.over for acc in stmt.accs}
     alike = {(stmt.acc, stmt.fn) for stmt in folded} == combined
     return alike and not found.merges and len(found.sums) == len(folded) + len(free)

@@ -60,7 +60,8 @@ def registers(site: Any, axes: Any, body: Block) -> int:
     extent = {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
     folded: dict[str, frozenset[str]] = {}
     for stmt in found.combines:
-        folded[stmt.acc] = folded.get(stmt.acc, frozenset()) | free_names(stmt.over)
+        for acc in stmt.accs:
+            folded[acc] = folded.get(acc, frozenset()) | free_names(stmt.over)
     count = ADDRESS_REGISTERS
     for total in {stmt.acc: stmt for stmt in found.sums}.values():
         varying = dependencies(total.val, body) - folded.get(total.acc, frozenset())

@@ -175,6 +175,12 @@ def makes(site: Any, body: Block, name: Var) -> bool:
     return any(defines(stmt) == name.name for stmt in body)
 
 
+@fact("made(run) -> [name]", TILE)
+def made(site: Any, body: Block) -> tuple[Var, ...]:
+    """The values that a run defines at its top."""
+    return tuple(Var(name) for name in map(defines, body) if name is not None)
+
+
 @fact("reads(any, name) -> int", TILE)
 def reads(site: Any, body: Any, name: Var) -> int:
     """How often a run mentions a value, or loads from a buffer."""
@@ -310,7 +316,7 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 def changes(site: Any, body: Block, e: Any) -> bool:
     """Whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
-    changed = chain(found.folded, (s.acc for s in found.combines), (s.acc for s in found.scales))
+    changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
     return not free_names(e).isdisjoint(changed)
 
 

@@ -17,7 +17,8 @@ from .shape import NAMES, Shape, op_shape, shape_of
 def coerce(sort: str, many: bool, value: Any) -> Any:
     """A value of the rule language as the value of a field: names become text, a lone item of a list a list."""
     if many:
-        return value if value.__class__ is tuple else (value,)
+        listed = value if value.__class__ is tuple else (value,)
+        return tuple([coerce(sort, False, item) for item in listed]) if sort in NAMES else listed
     if sort in NAMES and value.__class__ is e.Var:
         return value.name
     return value

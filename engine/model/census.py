@@ -30,11 +30,13 @@ from ...ir.kernel import (
     CopyAsync,
     CopyBox,
     Define,
+    Expect,
     Launch,
     LoadFrom,
     Loop,
     Registers,
     Replicate,
+    Shuffle,
     StoreTo,
     TensorMap,
     WaitGroup,
@@ -212,11 +214,16 @@ class _Counter:
         elif isinstance(statement, Barrier):
             self.waits.barrier()
         elif isinstance(statement, WaitGroup | WaitPhase):
-            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else 0)
+            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
+        elif isinstance(statement, Expect):
+            self.waits.phases += statement.bytes != 0
         elif isinstance(statement, CopyBox):
             self.waits.copies()
             touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR
             self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
+        elif isinstance(statement, Shuffle):
+            self.scope.changed(statement.place)
+            self.issue(1, times, mask)
         elif isinstance(statement, Butterfly):
             self.scope.changed(statement.place)
             steps = math.log2(2 * statement.high / statement.low)

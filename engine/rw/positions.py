@@ -215,7 +215,7 @@ class Positions:
     # ---- ops of Tile and Kernel IR
     def op(self, call: s.Apply, among: dict[str, Any] | None = None) -> None:
         """`Op(positional.., field=value)` by the schema of its class."""
-        classes = among or {**statement_classes(), **value_classes()}
+        classes = among or {**owners(), **value_classes()}
         if call.fn not in classes:
             if call.fn != "_":
                 self.report(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, classes))

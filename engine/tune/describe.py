@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Any
 
 from ..match.choices import Spot
+from .decisions import Decisions
 from .moves import options
 from .space import DEFAULT, Fire, Space, State, Token
 
@@ -42,14 +44,14 @@ class Level:
         return {"pass": self.step, "kernel": self.kernel, "default": self.reference, "sites": sites}
 
 
-def levels(space: Space, start: int = 0) -> tuple[Level, ...]:
+def levels(space: Space) -> tuple[Level, ...]:
     """The states of the default schedule at which there is something to decide."""
     found = []
-    for state, token in space.states(space.default(start).genome, start):
+    for state, token in space.states(space.default().genome):
         sites = tuple(_site(space, state, spot) for spot in space.spots(state))
         if sites:
-            slot = space.slot(state)
-            found.append(Level(slot.step, slot.kernel, _reference(space, state, token), sites))
+            kernel = state.program[state.number].name
+            found.append(Level(space.slot(state).step, kernel, _reference(space, state, token), sites))
     return tuple(found)
 
 
@@ -82,7 +84,7 @@ def plain_text(value: Any) -> str:
     return "(" + ", ".join(map(plain_text, value)) + ")" if isinstance(value, tuple) else str(value)
 
 
-def size(space: Space, seed: int = 0, probes: int = PROBES) -> float:
+def size(space: Decisions, seed: int = 0, probes: int = PROBES) -> float:
     """About how many ways there are to decide everything: the mean product of what random walks may choose from at each
     of their steps (Knuth 1975, Estimating the efficiency of backtrack programs). Several ways may give one program.
     """
@@ -90,9 +92,14 @@ def size(space: Space, seed: int = 0, probes: int = PROBES) -> float:
     return sum(_probe(space, dice) for _ in range(probes)) / probes
 
 
-def _probe(space: Space, dice: random.Random) -> float:
-    start = dice.randrange(len(space.starts))
-    state, ways = space.root(start).state, float(len(space.starts))
+def _probe(space: Decisions, dice: random.Random) -> float:
+    way, count = dice.randrange(len(space.ways)), float(len(space.ways))
+    return math.prod((_walk(inner, dice) for inner, _ in space.spaces(way)), start=count)
+
+
+def _walk(space: Space, dice: random.Random) -> float:
+    """What a random walk could choose from, multiplied."""
+    state, ways = space.root.state, 1.0
     while not space.done(state):
         found = options(space, state)
         ways *= len(found)

@@ -15,6 +15,7 @@ from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
 from ..model.accesses import LANES
 from ..model.census import census
 from ..reference import GATES, error
@@ -44,12 +45,18 @@ def _subject(start: Start) -> Subject:
     return subject_of(start.kernels)
 
 
+def work_of(kernel: Kernel) -> float:
+    """Instructions of all threads of a kernel of Kernel IR."""
+    counted = census(kernel)
+    return counted.issued * LANES * counted.blocks
+
+
 def verdict(candidate: Candidate) -> Verdict:
     """Run a candidate. What it does wrong, a race or a result, is in the verdict; a host that cannot run it raises."""
     texts = candidate.cuda
     program = dataclasses.replace(launches(candidate.start.kernels, candidate.kernels, texts), kernels=texts)
     subject = _subject(candidate.start)
-    count = sum(c.issued * LANES * c.blocks for c in map(census, candidate.kernels))
+    count = sum(map(work_of, candidate.kernels))
     if count > WHOLE and len(texts) == 1:
         return _sampled(program, subject)
     executor = CheckingExecutor(("first", "last"), orders=ORDERS)

@@ -33,7 +33,7 @@ SEARCHES = ("hill", "mcts", "mcts-tree", "evolution", "random")
 def space() -> Space:
     """A new one: nothing is remembered from the search before."""
     plan = cut_into_kernels(capture_text(TEXT, 0), toolchain(), MACHINE, None, Stopwatch())[2]
-    return Space(toolchain(), (Start(plan.kernels),), MACHINE)
+    return Space(toolchain(), Start(plan.kernels), MACHINE)
 
 
 def rate(search: str, tries: int, assemble: bool) -> str:

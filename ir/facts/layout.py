@@ -204,8 +204,12 @@ def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
 
     item: bytes of an element.
     """
-    row = row_of_numbers(stage, cell)
-    column, chunk = cell[-1], CHUNK // item
+    return place_of(stage, row_of_numbers(stage, cell), cell[-1], item)
+
+
+def place_of(stage: Stage, row: Any, column: Any, item: int = WORD) -> Any:
+    """The same for a column of an innermost row."""
+    chunk = CHUNK // item
     if stage.xor:
         column = xor_chunk(stage, row, column // chunk) * chunk + column % chunk
     place = row * pitch(stage) + column

@@ -9,7 +9,7 @@ from ..loop import Accumulate, Carry, Merge, Scale
 from ..monoids import monoid
 from ..node import memoised
 from ..program import Block, Kernel
-from ..tile import Combine
+from ..tile import Combine, CombineTuple
 
 Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
 
@@ -24,11 +24,13 @@ def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[Start, ...]]:
     """For each block, the accumulators that start on entry to it."""
     mentions: dict[str, list[Path]] = {}
     functions: dict[str, str] = {}
+    parts: dict[str, str] = {}
     tuples: list[tuple[str, ...]] = []
-    _collect(kernel.body, (), mentions, functions, tuples)
+    _collect(kernel.body, (), mentions, functions, tuples, parts)
     for accs in tuples:  # the parts of a tuple start together: one of them may not be read at all
         together = [path for acc in accs for path in mentions[acc]]
         mentions.update((acc, together) for acc in accs)
+    functions.update((acc, part) for acc, part in parts.items() if acc in functions)
     scopes: dict[Path, tuple[Start, ...]] = {}
     for acc, fn in functions.items():
         path = _common(mentions[acc])
@@ -42,23 +44,30 @@ def _collect(
     mentions: dict[str, list[Path]],
     functions: dict[str, str],
     tuples: list[tuple[str, ...]],
+    parts: dict[str, str],
 ) -> None:
     for position, stmt in enumerate(block):
         names = set(free_names(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body")))
         if isinstance(stmt, Accumulate):
             functions[stmt.acc] = stmt.fn
         if isinstance(stmt, Merge):
-            functions.update(
-                (acc, f"{stmt.fn}.{part}") for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=True)
-            )
+            functions.update(_parts(stmt))
             names.update(stmt.accs)
             tuples.append(stmt.accs)
+        if isinstance(stmt, CombineTuple):  # what is combined as a tuple starts as one, whoever accumulates its parts
+            parts.update(_parts(stmt))
+            names.update(stmt.accs)
         if isinstance(stmt, Accumulate | Combine | Scale | Carry):
             names.add(stmt.acc)
         for name in names:
             mentions.setdefault(name, []).append(path)
         if hasattr(stmt, "body"):
-            _collect(stmt.body, (*path, position), mentions, functions, tuples)
+            _collect(stmt.body, (*path, position), mentions, functions, tuples, parts)
+
+
+def _parts(stmt: Merge | CombineTuple) -> dict[str, str]:
+    """The part of the monoid that each accumulator is."""
+    return {acc: f"{stmt.fn}.{part}" for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=False)}
 
 
 def _common(paths: list[Path]) -> Path:

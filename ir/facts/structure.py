@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
-from ..node import contents, memoised
+from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 
-COLLECTIVE = (Stage, Sync, Wait, Combine)  # every thread of the block takes part: never under a divergent guard
+# every thread of the block takes part: never under a divergent guard
+COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)
 
 
 class Summary:
@@ -28,7 +29,7 @@ class Summary:
     loads: tuple[Load, ...]
     stores: tuple[Store, ...]
     sums: tuple[Accumulate, ...]
-    combines: tuple[Combine, ...]
+    combines: tuple[Combine | CombineTuple, ...]
     stages: tuple[Stage, ...]
     lets: tuple[Let, ...]
     guards: tuple[If, ...]
@@ -41,12 +42,11 @@ class Summary:
         self._block = block
 
     def __getattr__(self, name: str) -> Any:
-        if name == "barriers":
-            found: Any = sum(len(statements(self._block, kind)) for kind in COLLECTIVE)
-        elif name in _KINDS:
-            found = statements(self._block, _KINDS[name])
-        else:
+        if name not in _MARKS:
             raise AttributeError(name)
+        found: Any = statements(self._block, _MARKS[name])
+        if name == "barriers":
+            found = len(found)
         setattr(self, name, found)
         return found
 
@@ -57,9 +57,11 @@ class Summary:
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
 
 
-_KINDS: dict[str, type[Stmt]] = {
-    "loops": For, "loads": Load, "stores": Store, "sums": Accumulate, "combines": Combine, "stages": Stage, "lets": Let,
-    "guards": If, "merges": Merge, "scales": Scale, "slabs": Slab,
+_MARKS: dict[str, int] = {
+    "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
+    "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "lets": marks_of(Let),
+    "guards": marks_of(If), "merges": marks_of(Merge), "scales": marks_of(Scale), "slabs": marks_of(Slab),
+    "barriers": marks_of(*COLLECTIVE),
 }  # fmt: skip
 
 
@@ -68,28 +70,28 @@ def summary(block: Block) -> Summary:
     return Summary(block)
 
 
-def statements(block: Block, kind: type[Stmt]) -> tuple[Any, ...]:
-    """The statements of one class in a run and in the blocks below, in text order."""
+def statements(block: Block, marks: int) -> tuple[Any, ...]:
+    """The statements of some classes in a run and in the blocks below, in text order."""
     found: list[Stmt] = []
     for stmt in block:
-        if contents(stmt) & kind.mark:
-            if stmt.__class__ is kind:
+        if (stmt._contents or contents(stmt)) & marks:
+            if stmt.mark & marks:
                 found.append(stmt)
             if hasattr(stmt, "body"):
-                found += _inside(stmt, kind)
+                found += _inside(stmt, marks)
     return tuple(found)
 
 
-def _inside(stmt: Any, kind: type[Stmt]) -> tuple[Any, ...]:
+def _inside(stmt: Any, marks: int) -> tuple[Any, ...]:
     """Those of its block, remembered on the statement. Not itself: what refers to itself is never freed by counting."""
-    known = _by_kind(stmt)
-    if kind not in known:
-        known[kind] = statements(stmt.body, kind)
-    return known[kind]
+    known = _by_marks(stmt)
+    if marks not in known:
+        known[marks] = statements(stmt.body, marks)
+    return known[marks]
 
 
 @memoised
-def _by_kind(stmt: Any) -> dict[type[Stmt], tuple[Any, ...]]:
+def _by_marks(stmt: Any) -> dict[int, tuple[Any, ...]]:
     return {}
 
 
@@ -102,7 +104,7 @@ def defines(stmt: Stmt) -> str | None:
 def used_names(stmt: Stmt) -> frozenset[str]:
     """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
-    extra = {stmt.acc} if isinstance(stmt, Combine) else set()
+    extra = set(stmt.accs) if isinstance(stmt, Combine | CombineTuple) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
 
 
@@ -150,6 +152,8 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
         found[stmt.acc] = free_names(stmt.val)
     elif isinstance(stmt, Merge):
         found.update((acc, free_names(stmt.vals) | set(stmt.accs)) for acc in stmt.accs)
+    elif isinstance(stmt, CombineTuple):
+        found.update((acc, frozenset(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, For):
         found[stmt.var] = free_names(stmt.start) | free_names(stmt.stop)
     for inner in getattr(stmt, "body", ()):
@@ -181,7 +185,8 @@ def variation(value: Any, block: Block) -> frozenset[str]:
     loops = {loop.var for loop in found.loops}
     folded = {acc: set(loops) for acc in found.folded}
     for combine in found.combines:
-        folded.setdefault(combine.acc, set()).update(free_names(combine.over))
+        for acc in combine.accs:
+            folded.setdefault(acc, set()).update(free_names(combine.over))
     memo: dict[str, frozenset[str]] = {}
 
     def vary(name: str) -> frozenset[str]:
@@ -233,13 +238,15 @@ def team_loops(block: Block) -> tuple[For, ...]:
         return ()
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
         return ()
-    if summary(block).merges:
+    folding = [loop for loop in loops if loop.role == "reduce"]
+    sums: list[Any] = [name.acc for loop in folding for name in accumulators(loop.body)]
+    sums += [accs for loop in folding for accs in dict.fromkeys(merge.accs for merge in summary(loop.body).merges)]
+    if len(summary(block).merges) > sum(len(summary(loop.body).merges) for loop in folding):
         return ()
-    sums = [name.acc for loop in loops if loop.role == "reduce" for name in accumulators(loop.body)]
     names = [loop.var for loop in summary(block).loops]
     unique = all(names.count(loop.var) == 1 for loop in loops)
     return loops if len(set(sums)) == len(sums) and unique else ()
 
 
 def _hides_loops(stmt: Stmt) -> bool:
-    return not isinstance(stmt, For) and bool(statements((stmt,), For))
+    return not isinstance(stmt, For) and bool(statements((stmt,), For.marks))

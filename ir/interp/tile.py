@@ -24,11 +24,11 @@ from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print import print_statement
-from ..tile import Combine, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, Group, both, nothing
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, start_value
-from .tuples import combined, lifted
+from .tuples import combined, folded_tuples, lifted
 
 BATCH = 1 << 18  # lanes that run at once
 
@@ -153,22 +153,28 @@ class _Blocks(BlockMemory):
                 waiting[g], stuck = event, 0
         return waiting, done
 
-    def combine(self, stmt: Combine, values: dict[int, Any], live: dict[int, Group]) -> None:
-        """Every thread gets the fold of the values of all threads along the axes, in the order of the axes."""
-        inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
-        count = math.prod(axis.extent for axis in self.threads)
-        whole = np.empty((self.blocks, count, *inner), KINDS[self.dtypes[stmt.acc]])
-        for g, value in values.items():
-            whole[:, live[g].threads] = np.broadcast_to(value, (self.blocks, len(live[g].threads), *inner))
-        whole = whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *inner)
+    def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, Group]) -> None:
+        """Every thread gets the fold of the values of all threads along the axes, in the order of the axes.
+
+        values: of each group, one array for each accumulator of the statement.
+        """
+        count, wholes = math.prod(axis.extent for axis in self.threads), []
+        for number, acc in enumerate(stmt.accs):
+            inner = np.broadcast_shapes(self.ones, *(np.shape(value[number])[2:] for value in values.values()))
+            whole = np.empty((self.blocks, count, *inner), KINDS[self.dtypes[acc]])
+            for g, value in values.items():
+                shape = (self.blocks, len(live[g].threads), *inner)
+                whole[:, live[g].threads] = np.broadcast_to(value[number], shape)
+            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *inner))
         names = [axis.name for axis in self.threads]
         for axis in stmt.over:
             if axis.name in names:
-                folded = fold(stmt.fn).reduce(whole, axis=1 + names.index(axis.name), keepdims=True)
-                whole = np.broadcast_to(folded, whole.shape)
-        whole = whole.reshape(self.blocks, count, *inner)
+                folded = folded_along(stmt, wholes, 1 + names.index(axis.name))
+                extents = [axis.extent for axis in self.threads]
+                wholes = [np.broadcast_to(f, (self.blocks, *extents, *f.shape[1 + len(names) :])) for f in folded]
+        wholes = [whole.reshape(self.blocks, count, *whole.shape[1 + len(names) :]) for whole in wholes]
         for g in values:
-            live[g].answer = whole[:, live[g].threads]
+            live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
 
     # ---- statements
     def block(self, block: Block, path: Path, group: Group, mask: Any) -> Program:
@@ -199,10 +205,10 @@ class _Blocks(BlockMemory):
         try:
             if isinstance(stmt, Sync):
                 yield "sync", stmt
-            elif isinstance(stmt, Combine):
+            elif isinstance(stmt, Combine | CombineTuple):
                 value = self.fold_registers(stmt, group)
                 shared = any(axis.name in (a.name for a in self.threads) for axis in stmt.over)
-                group.env[stmt.acc] = (yield "combine", stmt, value) if shared else value
+                group.env.update(zip(stmt.accs, (yield "combine", stmt, value) if shared else value, strict=True))
             elif isinstance(stmt, Stage):
                 self.stage(stmt, group)
             elif isinstance(stmt, Wait):
@@ -267,27 +273,41 @@ class _Blocks(BlockMemory):
             elif np.any(inside):
                 yield value, both(mask, inside)
 
-    def fold_registers(self, stmt: Combine, group: Group) -> Any:
+    def fold_registers(self, stmt: Combine | CombineTuple, group: Group) -> tuple[Any, ...]:
         """The fold along the replicated axes that a Combine names: in each thread's own registers."""
-        value = group.env[stmt.acc]
-        if np.ndim(value) == 0 and value == start_value(stmt.fn, self.dtypes[stmt.acc]):
-            return value  # no thread of the group has folded anything
+        values = [group.env[acc] for acc in stmt.accs]
+        if isinstance(stmt, Combine):
+            if np.ndim(values[0]) == 0 and values[0] == start_value(stmt.fn, self.dtypes[stmt.acc]):
+                return tuple(values)  # no thread of the group has folded anything
         for place, axis in enumerate(self.registers):
             if any(axis.name == over.name for over in stmt.over):
-                if np.ndim(value) != 2 + len(self.registers) or value.shape[2 + place] != axis.extent:
-                    if axis.name not in self.folded_with(stmt.acc):
-                        raise ScheduleError(f"`{stmt.acc}` does not vary with the combined axis `{axis.name}`")
-                    # nobody of the group passed the guard of what varies: its start value, once per register
-                    value = np.reshape(value, np.shape(value) or (1,) * (2 + len(self.registers)))
-                    value = np.repeat(value, axis.extent, axis=2 + place)
-                value = fold(stmt.fn).reduce(value, axis=2 + place, keepdims=True)
-        return value
+                values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
+                values = folded_along(stmt, values, 2 + place)
+        return tuple(values)
+
+    def spread(self, acc: str, value: Any, place: int) -> Any:
+        """An accumulator as an array along a replicated axis."""
+        axis = self.registers[place]
+        if np.ndim(value) == 2 + len(self.registers) and value.shape[2 + place] == axis.extent:
+            return value
+        if axis.name not in self.folded_with(acc):
+            raise ScheduleError(f"`{acc}` does not vary with the combined axis `{axis.name}`")
+        # nobody of the group passed the guard of what varies: its start value, once per register
+        value = np.reshape(value, np.shape(value) or (1,) * (2 + len(self.registers)))
+        return np.repeat(value, axis.extent, axis=2 + place)
 
     def folded_with(self, acc: str) -> frozenset[str]:
         """The names that what is folded into an accumulator varies with."""
         body = self.tile.body
         values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
-        return variation(values, body)
+        return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)
+
+
+def folded_along(stmt: Combine | CombineTuple, values: list[Any], axis: int) -> list[Any]:
+    """The arrays of the accumulators of a statement, folded along one dimension, which stays."""
+    if isinstance(stmt, Combine):
+        return [fold(stmt.fn).reduce(values[0], axis=axis, keepdims=True)]
+    return folded_tuples(monoid(stmt.fn), tuple(values), axis)
 
 
 def _at(stmt: Any, error: ScheduleError) -> ScheduleError:

@@ -43,6 +43,16 @@ def reduced(monoid: Monoid, parts: Parts, axis: int = 0) -> Parts:
     return tuple(part[0] for part in every)
 
 
+def folded_tuples(monoid: Monoid, parts: Parts, axis: int) -> list[Any]:
+    """The same with the axis kept, of extent 1; a part is no wider than the parts that it depends on."""
+    shapes, out = dict(zip(monoid.parts, map(np.shape, parts), strict=True)), []
+    for name, folded in zip(monoid.parts, reduced(monoid, parts, axis), strict=True):
+        own = np.broadcast_shapes(shapes[name], *(shapes[other] for other in monoid.beside(name)))
+        whole = np.expand_dims(folded, axis)
+        out.append(whole[tuple(slice(0, 1) if extent == 1 else slice(None) for extent in own)])
+    return out
+
+
 def fold_tuples(monoid: Monoid, operands: Sequence[Any], count: int) -> Parts:
     """The reduction of `count` elements, which lie along the first dimension of the operands (or of none of them)."""
     if not count:

@@ -33,8 +33,8 @@ def statement_classes() -> dict[str, type[Stmt]]:
     """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
     from .. import kernel
 
-    own = (tile.Tile, tile.Stage, tile.Sync, tile.Wait, tile.Combine, tile.Slab, loop.Scale, loop.Carry)
-    return {cls.__name__: cls for cls in (*own, *getattr(kernel, "STATEMENTS", ()))}
+    own = (tile.Tile, tile.Stage, tile.Sync, tile.Wait, tile.Combine, tile.CombineTuple, tile.Slab)
+    return {cls.__name__: cls for cls in (*own, loop.Scale, loop.Carry, *getattr(kernel, "STATEMENTS", ()))}
 
 
 def value_classes() -> dict[str, type[Node]]:

@@ -34,6 +34,7 @@ from ..kernel import (
     Loop,
     Registers,
     Replicate,
+    Shuffle,
     StoreTo,
     TensorMap,
     WaitGroup,
@@ -205,6 +206,13 @@ class _Check:
         if any(lanes & (lanes - 1) or not 1 <= lanes <= 16 for lanes in (stmt.low, stmt.high)) or stmt.low > stmt.high:
             self.say(stmt, "lanes are powers of two below 32")
 
+    def shuffle(self, stmt: Shuffle) -> None:
+        self.together(stmt)
+        self.target(stmt, stmt.place)
+        self.elements(stmt, stmt.place)
+        if stmt.lanes & (stmt.lanes - 1) or not 1 <= stmt.lanes <= 16:
+            self.say(stmt, "lanes are a power of two below 32")
+
     # ---- memory
 
     def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> _Name:
@@ -348,6 +356,7 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     Branch: _Check.branch,
     Assign: _Check.assign,
     Butterfly: _Check.butterfly,
+    Shuffle: _Check.shuffle,
     LoadFrom: _Check.load,
     StoreTo: _Check.store,
     CopyAsync: _Check.copy,

@@ -9,10 +9,12 @@ from typing import Any
 from ..expr import Axis, free_names
 from ..facts.layout import slab_bytes, stages, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
+from ..functions import FUNCTIONS
 from ..loop import For, If, Load, Store
+from ..monoids import monoid
 from ..node import nodes
 from ..program import Kernel, Stmt
-from ..tile import Combine, Slab, Stage, Tile
+from ..tile import Combine, CombineTuple, Slab, Stage, Tile
 from .loop import TILE_STATEMENTS, Check, Scope
 
 ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -112,10 +114,26 @@ class _TileCheck(Check):
             self.report(stmt, f"{type(stmt).__name__} in divergent control flow")
         if isinstance(stmt, Stage):
             self.stage(stmt)
-        elif isinstance(stmt, Combine):
-            self.reduction(stmt)
+        elif isinstance(stmt, Combine | CombineTuple):
+            if isinstance(stmt, Combine):
+                self.reduction(stmt)
+            else:
+                self.parts(stmt)
             for axis in sorted(free_names(stmt.over) - self.varying):
                 self.report(stmt, f"`{axis}` is no axis inside of a block")
+
+    def parts(self, stmt: CombineTuple) -> None:
+        """One accumulator for each part; who adds to a part by itself starts from what the part is of no elements."""
+        known = monoid(stmt.fn)
+        if len(stmt.accs) != len(known.parts):
+            self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts")
+            return
+        for acc, start in zip(stmt.accs, known.identity, strict=True):
+            if acc not in self.sums:
+                self.report(stmt, f"`{acc}` is no accumulator")
+            for fn in {added.fn for added in summary(self.tile.body).sums if added.acc == acc}:
+                if FUNCTIONS[fn].identity != start and fn not in ("maximum", "minimum"):
+                    self.report(stmt, f"`{acc}` starts as {start}, from which `{fn}` cannot add up")
 
     def stage(self, stmt: Stage) -> None:
         source = self.shapes.get(stmt.src)

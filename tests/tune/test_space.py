@@ -32,7 +32,9 @@ def test_the_default_walk_is_the_default_order(text: str) -> None:
 
 def walked(found: Space, seed: int, chance: float = 0.4) -> Candidate:
     dice = random.Random(seed)
-    return found.walk(lambda state, slot: random_token(found, state, dice) if dice.random() < chance else DEFAULT)
+    return found.walk(
+        lambda space, state, slot: random_token(found, state, dice) if dice.random() < chance else DEFAULT
+    )
 
 
 @pytest.mark.parametrize("text", [MATMUL, SOFTMAX])
@@ -91,7 +93,7 @@ def test_siblings_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_legal_becomes_the_nearest_or_the_default() -> None:
     found = space(MATMUL, "blockify_launch")
-    state = found.root(0).state
+    state = found.root.state
     near = found.after(state, Fire("blockify_launch", "0/0", (("BM", 30), ("BN", 100)))).token
     assert near == Fire("blockify_launch", "0/0", (("BM", 32), ("BN", 128)))
     assert found.after(state, Fire("blockify_launch", "0/9", (("BM", 16), ("BN", 16)))).token == DEFAULT
@@ -109,7 +111,7 @@ def test_options_begin_with_what_the_default_does() -> None:
 
 def test_a_pass_can_be_skipped_and_the_genome_says_so() -> None:
     found = space(MATMUL)
-    walk = found.walk(lambda state, slot: SKIP if slot.step == "register_tile" else DEFAULT)
+    walk = found.walk(lambda space, state, slot: SKIP if slot.step == "register_tile" else DEFAULT)
     assert not any(d.step == "register_tile" for d in walk.schedule)
     assert {slot.step: token for slot, token in walk.genome}["register_tile"] == SKIP
 
@@ -119,14 +121,14 @@ def test_mutations_change_something_and_stay_in_the_space() -> None:
     default = found.default()
     keys = set()
     for _ in range(12):
-        genome = mutated(found, default.genome, 0, dice)
-        keys.add(found.walk(lambda state, slot, g=genome: g.get(slot, DEFAULT)).key)  # type: ignore[misc]
+        genome = mutated(default, dice)
+        keys.add(found.walk(lambda space, state, slot, g=genome: g.get(slot, DEFAULT)).key)  # type: ignore[misc]
     assert len(keys - {default.key}) >= 6
 
 
 def test_the_size_of_a_space_is_about_right() -> None:
     found = space(SUM, "cooperative_reduce", "register_row")
-    paths = _paths(found, found.root(0).state)
+    paths = _paths(found, found.root.state)
     assert size(found, probes=400) == pytest.approx(paths, rel=0.15)
     assert next(iter(levels(found))).step == "cooperative_reduce"
 

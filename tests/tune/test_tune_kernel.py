@@ -10,9 +10,10 @@ import pytest
 
 from dplc.engine.toolchain import toolchain
 from dplc.engine.tune.predicting import Model
+from dplc.engine.tune.program_space import distinct
 from dplc.engine.tune.protocol import Attempt, Tuned, TuningKey
 from dplc.engine.tune.running import Budget
-from dplc.engine.tune.tuning import Wishes, distinct, tune_kernel
+from dplc.engine.tune.tuning import Wishes, tune_kernel
 from dplc.engine.tune.verify import verdict
 from dplc.ir.node import replace
 from dplc.ir.tile import Sync

@@ -1,0 +1,132 @@
+"""CombineTuple: partial tuples of a monoid become one, by the monoid's own definitions.
+
+As a Combine: a tree in registers, a butterfly over the lanes of a warp, one exchange through shared memory. All parts
+take each step together, so that a tuple costs one barrier however many parts it has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from ...ir.expr import Var
+from ...ir.kernel import Assign, Barrier, Define, Element, Registers, Shuffle
+from ...ir.loop import Let
+from ...ir.monoids import Monoid, monoid
+from ...ir.node import Expr
+from ...ir.program import Block, Stmt
+from ...ir.substitute import substitute
+from ...ir.tile import CombineTuple
+from .combine import Exchange, split_axis
+from .lowering import Held, Lowering, Place
+
+Parts = Mapping[str, Held]  # the registers of each part of a tuple
+
+
+def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
+    """All threads and registers along the axes get the combined tuple, in a fixed order."""
+    known, outer = monoid(stmt.fn), dict(low.env)
+    accs = dict(zip(known.parts, stmt.accs, strict=True))
+    over = [axis.name for axis in stmt.over]
+    work = _Work(low, known, at.bound)
+    parts = work.fold(accs, over)
+    for axis in low.threads:
+        if axis.name in over:
+            parts = work.across(parts, axis.name)
+    out = work.out
+    low.env = outer
+    for part, acc in accs.items():
+        whole, held = low.env[acc], parts[part]
+        assert isinstance(whole, Held)
+        if at.path == low.accumulators[acc].path:
+            low.env[acc] = held
+        else:  # read outside of this block too: every register gets the result
+            out += low.nest(whole.axes, (Assign(low.register(whole), low.register(held)),))
+    return tuple(out)
+
+
+class _Work:
+    """Statements that combine tuples, as they are put down."""
+
+    def __init__(self, low: Lowering, known: Monoid, bound: frozenset[str]):
+        self.low, self.known, self.bound = low, known, bound
+        self.out: list[Stmt] = []
+
+    def named(self, hint: str, val: Expr, axes: tuple[str, ...], mutable: bool = False) -> Held:
+        """A value in registers of its own; val: what they hold at the current place of the axes."""
+        low = self.low
+        held = Held(low.fresh(hint), axes, "f32")
+        low.env[held.name] = held
+        if axes:
+            self.out.append(Registers(held.name, "f32", low.extents(axes)))
+            self.out += low.nest(axes, (Assign(low.register(held), val),))
+        else:
+            self.out.append(Define(held.name, "f32", val, int(mutable)))
+        return held
+
+    def merged(self, left: Parts, right: Parts) -> dict[str, Held]:
+        """The tuple of two partial ones."""
+        low = self.low
+        names: dict[str, Expr] = {f"{part}1": Var(held.name) for part, held in left.items()}
+        names |= {f"{part}2": Var(held.name) for part, held in right.items()}
+        for definition in self.known.combine:
+            assert isinstance(definition, Let)
+            val = substitute(definition.val, names)
+            held = self.named(definition.dst, low.read(val), low.axes_of(val, self.bound), mutable=True)
+            names[definition.dst] = Var(held.name)
+        return {part: low.env[names[part].name] for part in self.known.parts}  # type: ignore[union-attr,misc]
+
+    def tree(self, tuples: list[dict[str, Held]]) -> dict[str, Held]:
+        """Neighbours first."""
+        while len(tuples) > 1:
+            pairs = [tuples[i : i + 2] for i in range(0, len(tuples), 2)]
+            tuples = [self.merged(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        return tuples[0]
+
+    def fold(self, accs: Mapping[str, str], over: list[str]) -> dict[str, Held]:
+        """What a thread's registers hold along the axes, combined."""
+        low = self.low
+        held = {part: low.env[acc] for part, acc in accs.items()}
+        gone = [axis for axis in low.replicated if axis in over and any(axis in v.axes for v in held.values())]
+        tuples = []
+        for place in itertools.product(*(range(low.replicated[axis]) for axis in gone)):
+            fixed, one = dict(zip(gone, place, strict=True)), {}
+            for part, acc in accs.items():
+                axes = tuple(axis for axis in held[part].axes if axis not in over)
+                one[part] = self.named(f"{acc}_all", low.read(Var(acc), fixed), axes, mutable=True)
+            tuples.append(one)
+        return self.tree(tuples)
+
+    def across(self, parts: dict[str, Held], name: str) -> dict[str, Held]:
+        """Combined along one THREAD axis."""
+        low, split = self.low, split_axis(self.low, name)
+        lanes = split.stride * split.lanes // 2
+        while lanes >= split.stride and split.lanes > 1:
+            others = {}
+            for part, held in parts.items():
+                other = self.named(f"{held.name}_x", low.register(held), held.axes, mutable=True)
+                self.out += low.nest(other.axes, (Shuffle(low.register(other), lanes),))
+                others[part] = other
+            parts = self.merged(parts, others)
+            lanes //= 2
+        if split.parts == 1:
+            return parts
+        exchanges = {part: Exchange(low, "", held, Var(name), split) for part, held in parts.items()}
+        # in a loop the readers of the last turn must be done before the area is written again
+        self.out += [Barrier()] if low.repeats else []
+        for exchange in exchanges.values():
+            self.out += exchange.put()
+        self.out.append(Barrier())
+        read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
+        return self.tree([{part: values[n] for part, values in read.items()} for n in range(split.parts)])
+
+    def partials(self, exchange: Exchange) -> list[Held]:
+        """Every partial value of this thread's group, in registers."""
+        low, held = self.low, exchange.held
+        name, here, inner = low.fresh(f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
+        vector = (Var(inner),) if inner else ()
+        width = (exchange.width,) if inner else ()
+        self.out.append(Registers(name, "f32", (*low.extents(exchange.outer), exchange.split.parts, *width)))
+        self.out += low.nest(exchange.outer, exchange.reads(name, here))
+        places = [Element(name, (*here, number, *vector)) for number in range(exchange.split.parts)]
+        return [self.named(f"{held.name}_part", place, held.axes, mutable=True) for place in places]

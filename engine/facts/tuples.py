@@ -1,0 +1,91 @@
+"""Facts about what a loop folds: single accumulators and tuples, and their partial results."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ...ir.expr import Var, free_names
+from ...ir.facts.footprint import fresh_name
+from ...ir.facts.structure import accumulators, is_outer_product, summary
+from ...ir.facts.types import block_dtypes
+from ...ir.monoids import OVER_PARTS
+from ...ir.program import Block
+from ..match.names import names_at
+from ..rw.facts import fact
+from .structure import TILE
+
+
+class Partial(NamedTuple):
+    """An accumulator; a name for one partial value of it; its number among all that the loop folds."""
+
+    acc: Var
+    fn: Var
+    value: Var
+    place: int
+
+
+class Tuple(NamedTuple):
+    """The accumulators of a Merge, its monoid, the same over partial results, and names for one partial result."""
+
+    accs: tuple[Var, ...]
+    fn: Var
+    over_parts: Var
+    values: tuple[Var, ...]
+
+
+@fact("tuples(run) -> [record]", TILE)
+def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
+    """The tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
+    names = {partial.acc: partial.value for partial in partials(site, body)}
+    out = []
+    for stmt in summary(body).merges:
+        accs = tuple(map(Var, stmt.accs))
+        fn = stmt.fn if stmt.fn.endswith(OVER_PARTS) else stmt.fn + OVER_PARTS
+        out.append(Tuple(accs, Var(stmt.fn), Var(fn), tuple(names[acc] for acc in accs)))
+    return tuple(dict.fromkeys(out))
+
+
+@fact("partials(run) -> [record]", TILE)
+def partials(site: Any, body: Block) -> tuple[Partial, ...]:
+    """All that a run folds for others, one at a time or as tuples: `.acc`, `.fn`, `.value` and `.place`."""
+    taken = set(names_at(site))
+    found = {single.acc: single.fn for single in accumulators(body)}
+    found |= {Var(acc): Var(stmt.fn) for stmt in summary(body).merges for acc in stmt.accs}
+    out = []
+    for place, (acc, fn) in enumerate(found.items()):
+        name = fresh_name(f"{acc.name}_part", taken)
+        taken.add(name)
+        out.append(Partial(acc, fn, Var(name), place))
+    return tuple(out)
+
+
+@fact("folds_floats(run, [any]) -> bool", TILE)
+def folds_floats(site: Any, body: Block, params: Any) -> bool:
+    """Whether all that a run folds from the buffers of a kernel is f32."""
+    known = block_dtypes(params, body)
+    return all(known.get(partial.acc.name) == "f32" for partial in partials(site, body))
+
+
+@fact("rows_of(run, [axis]) -> int", TILE)
+def rows_of(site: Any, body: Block, axes: Any) -> int:
+    """How many rows a loop folds: elements of the axes with which what it computes first varies.
+
+    What is folded may have products of its own (scores): then an axis that only the weights of a tuple have makes no
+    new rows.
+    """
+    inner = tuple(stmt for loop in summary(body).loops for stmt in loop.body)
+    varying = frozenset().union(*(free_names(load.idx) for load in summary(inner or body).loads))
+    return math.prod(axis.extent for axis in axes if axis.name in varying or not inner)
+
+
+@fact("multiplies(name, run, [axis]) -> bool", TILE)
+def multiplies(site: Any, j: Var, body: Block, axes: Any) -> bool:
+    """Whether a reduction over j, by its body, has two operands, each varying with an axis that the other lacks."""
+    return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
+
+
+@fact("rows_share([expr], [axis]) -> bool", TILE)
+def rows_share(site: Any, idx: Any, axes: Any) -> bool:
+    """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
+    return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
