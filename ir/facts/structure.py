@@ -162,41 +162,59 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
     return found
 
 
+def _tables(block: Block) -> dict[str, frozenset[str]]:
+    """For each name that a block defines, the names that its definitions mention."""
+    if len(block) == 1:
+        return _direct(block[0])
+    found: dict[str, frozenset[str]] = {}
+    for stmt in block:
+        for name, names in _direct(stmt).items():
+            found[name] = found[name] | names if name in found else names
+    return found
+
+
 def dependencies(value: Any, block: Block) -> frozenset[str]:
     """All names that an expression depends on, through the definitions in a block."""
-    tables = [_direct(stmt) for stmt in block]
+    table = _tables(block)
     todo, seen = list(free_names(value)), set()
     while todo:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            for table in tables:
-                todo += table.get(name, ())
+            todo += table.get(name, ())
     return frozenset(seen)
 
 
-def variation(value: Any, block: Block) -> frozenset[str]:
-    """The names of axes and loops that a value varies with.
+class Variations:
+    """The names of axes and loops that values of a block vary with.
 
     An accumulator does not vary with the loops that it folds, nor with the axes it was combined over.
     """
-    tables = [_direct(stmt) for stmt in block]
-    found = summary(block)
-    loops = {loop.var for loop in found.loops}
-    folded = {acc: set(loops) for acc in found.folded}
-    for combine in found.combines:
-        for acc in combine.accs:
-            folded.setdefault(acc, set()).update(free_names(combine.over))
-    memo: dict[str, frozenset[str]] = {}
 
-    def vary(name: str) -> frozenset[str]:
-        if name not in memo:
-            memo[name] = frozenset((name,))
-            inner = frozenset().union(*(vary(n) for table in tables for n in table.get(name, ())))
-            memo[name] = (memo[name] | inner) - folded.get(name, set())
-        return memo[name]
+    def __init__(self, block: Block) -> None:
+        found = summary(block)
+        loops = {loop.var for loop in found.loops}
+        self._table = _tables(block)
+        self._folded = {acc: set(loops) for acc in found.folded}
+        for combine in found.combines:
+            for acc in combine.accs:
+                self._folded.setdefault(acc, set()).update(free_names(combine.over))
 
-    return frozenset().union(*map(vary, free_names(value)))
+    def of(self, value: Any) -> frozenset[str]:
+        known: dict[str, frozenset[str]] = {}
+        return frozenset().union(*(self._of_name(name, known) for name in free_names(value)))
+
+    def _of_name(self, name: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
+        if name not in known:
+            known[name] = frozenset((name,))
+            inner = frozenset().union(*(self._of_name(other, known) for other in self._table.get(name, ())))
+            known[name] = (known[name] | inner) - self._folded.get(name, set())
+        return known[name]
+
+
+def variation(value: Any, block: Block) -> frozenset[str]:
+    """The names of axes and loops that a value of a block varies with."""
+    return Variations(block).of(value)
 
 
 def replicated_names(tile: Tile) -> frozenset[str]:
