@@ -206,7 +206,8 @@ class NodeType(type):
         cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
         cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
         cls.mark, cls.marks = 1 << next(_marks), 0
-        for above in cls.__mro__[:-1]:
+        line: Any = cls.__mro__[:-1]
+        for above in line:
             above.marks |= cls.mark
         CLASSES.add(cls)
         if bases:
@@ -219,6 +220,7 @@ class Node(metaclass=NodeType):
 
     _memo: ClassVar[Any]  # slots of the instance; ClassVar tells the type checker that they are no fields
     _contents: ClassVar[int]
+    mark: ClassVar[int]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; use replace({self!r}, {name}=...)")
@@ -281,7 +283,7 @@ def contents(node: Any) -> int:
         cls = type(node)
         found = cls.mark
         for name in cls.inner:
-            child = getattr(node, name)
+            child: Any = getattr(node, name)
             if child.__class__ is tuple:
                 found |= _contents_of_all(child)
             elif child.__class__ in CLASSES:
@@ -292,6 +294,7 @@ def contents(node: Any) -> int:
 
 def _contents_of_all(items: tuple[Any, ...]) -> int:
     found = 0
+    item: Any
     for item in items:
         if item.__class__ is tuple:
             found |= _contents_of_all(item)
