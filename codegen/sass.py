@@ -16,7 +16,7 @@ from pathlib import Path
 from .compiler import find_program, run_compiler
 
 _LABEL = re.compile(r"\s*(\.L_x_\d+):")
-_INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
+_INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
 _MATH = ("FFMA", "HMMA", "FADD", "FMUL", "MUFU")
 MEMORY = ("LDG", "LDGSTS", "LDS", "STS", "STG")
 
@@ -64,15 +64,19 @@ def _listing(section: str) -> Listing:
     opcodes: list[str] = []
     labels: dict[str, int] = {}
     loops: list[tuple[int, int]] = []
+    end = 0  # of what lies before the last exit: code out of line goes back from behind it
     for line in section.splitlines():
         if label := _LABEL.match(line):
             labels[label[1]] = len(opcodes)
         elif instruction := _INSTRUCTION.match(line):
-            opcodes.append(instruction[1])
-            target = re.search(r"\.L_x_\d+", instruction[2])
+            guard, opcode, operands = instruction.groups()
+            opcodes.append(opcode)
+            end = len(opcodes) if opcode == "EXIT" and guard is None else end
+            target = re.search(r"\.L_x_\d+", operands)
+            start = labels.get(target[0], len(opcodes)) if target and opcode.startswith("BRA") else len(opcodes)
             # the branch to itself at the end of a kernel is no loop
-            if instruction[1].startswith("BRA") and target and labels.get(target[0], len(opcodes)) < len(opcodes) - 1:
-                loops.append((labels[target[0]], len(opcodes)))
+            if start < len(opcodes) - 1 and not start < end < len(opcodes):
+                loops.append((start, len(opcodes)))
     work = {loop: _math(opcodes[slice(*loop)]) for loop in loops}
     hottest = max((loop for loop in loops if work[loop]), key=lambda loop: work[loop], default=None)
     hot = [op for op in (opcodes[slice(*hottest)] if hottest else opcodes) if op != "NOP"]

@@ -26,6 +26,7 @@ from .reference import run_reference
 from .rw.pipeline import describe
 from .rw.rule import RuleSet
 from .toolchain import Settings, Toolchain, toolchain
+from .tune.candidates import remembered
 from .tune.recorded import book_for
 
 DEVICES = ("cuda", "emulator", "reference")
@@ -160,7 +161,7 @@ def compile(
     captured = capture(function, example_inputs)
     elapsed = (time.perf_counter() - start) * 1e3
     book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    choose = best(tools, machine) if explore else None
+    choose = remembered(book, tools, machine, best(tools, machine, book=book) if explore else None)
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, book=book, explore=choose)
     return Compiled(compilation, chosen, function)

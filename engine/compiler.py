@@ -17,6 +17,7 @@ from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
+from .collector import waiting
 from .egraph.candidate import Candidate, Prepared
 from .front.capture import Capture, check_extents
 from .front.constants import fold
@@ -99,6 +100,7 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
+@waiting()
 def compile_captured(
     captured: Capture,
     tools: Toolchain,
@@ -116,14 +118,14 @@ def compile_captured(
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     prepared: tuple[Prepared, ...] = ()
-    if explore is None:
-        folded, graph, plan = cut_into_kernels(captured, tools, target, trace, watch)
-    else:
-        values = values_of(captured, tools, target, trace, watch)
-        with watch.stage("fusion"):
-            chosen = explore(values)
-            folded, graph, prepared = values.captured, chosen.graph, chosen.prepared
-            plan = chosen.plan(values.results)
+    values = values_of(captured, tools, target, trace, watch)
+    with watch.stage("fusion"):
+        chosen = explore(values) if explore is not None else None
+        if chosen is None:
+            graph, plan = fused(values, tools, target, trace)
+        else:
+            graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
+    folded = values.captured
     shared = share(plan.kernels)
     tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, trace, watch, book)
     with watch.stage("cuda"):
@@ -152,7 +154,7 @@ class Values:
         return frozenset(name for name, kind in self.captured.kinds.items() if kind != "input")
 
 
-Explore = Callable[[Values], Candidate]
+Explore = Callable[[Values], Candidate | None]  # None: as the rules decide
 
 
 def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch) -> Values:
@@ -177,12 +179,17 @@ def cut_into_kernels(
     """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
     values = values_of(captured, tools, target, trace, watch)
     with watch.stage("fusion"):
-        evidence = Evidence() if trace is not None else None
-        graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
-        trace_algebra(trace, evidence, values.graph, graph)
-        plan = compile_graph(graph, tools.fusion, target, values.origins, values.results)
-        trace_fusion(trace, plan, graph, tools.fusion.rules)
-    return values.captured, graph, plan
+        return values.captured, *fused(values, tools, target, trace)
+
+
+def fused(values: Values, tools: Toolchain, target: Target, trace: Trace | None) -> tuple[TensorGraph, Plan]:
+    """A program cut into kernels as the rules decide in their order."""
+    evidence = Evidence() if trace is not None else None
+    graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
+    trace_algebra(trace, evidence, values.graph, graph)
+    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results)
+    trace_fusion(trace, plan, graph, tools.fusion.rules)
+    return graph, plan
 
 
 def schedule(

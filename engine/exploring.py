@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+from typing import Any
 
 from ..codegen.materialise import materialise
 from ..codegen.target import Target
@@ -13,19 +15,41 @@ from .egraph.candidate import Candidate
 from .egraph.explore import Exploration, Options
 from .egraph.export import Exported, export
 from .egraph.lowered import Lowering
+from .egraph.recorded import NotProved, Recorded, Replayed
 from .fuse.commute import commute
 from .match.passes import run_pipeline
 from .match.terms import rewrite_graph
 from .rw.rule import Rule
+from .scheduling import Book, schedule_tiles
 from .toolchain import Toolchain
 
 
-def exploration(values: Values, tools: Toolchain, target: Target, options: Options | None = None) -> Exploration:
-    """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`)."""
+def exploration(
+    values: Values, tools: Toolchain, target: Target, options: Options | None = None, book: Book | None = None
+) -> Exploration:
+    """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
+
+    book: remembered schedules: a kernel is priced under the one that it would get.
+    """
+    return Exploration(*_given(values, tools, target, options, book))
+
+
+def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[Recorded]) -> Candidate:
+    """The candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
+    made = Replayed(*_given(values, tools, target, None, None))
+    made.remembered = {one.region: one for one in remembered}
+    found = made.candidate((0,) * len(made.problems), "remembered")
+    if found.problem:
+        raise NotProved(f"it cannot be lowered: {found.problem}")
+    return found
+
+
+def _given(values: Values, tools: Toolchain, target: Target, options: Options | None, book: Book | None) -> Any:
+    """What an exploration is made of."""
     start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
     ordered = commute(values.graph, tools.commuting, target, None, values.origins)
-    return Exploration(
-        start, tools.fusion, exported(tools), target, lowering(tools, target), values.known,
+    return (
+        start, tools.fusion, exported(tools), target, lowering(tools, target, book), values.known,
         values.origins, options, ordered,
     )  # fmt: skip
 
@@ -38,12 +62,14 @@ def explore(values: Values, tools: Toolchain, target: Target, options: Options |
     return exploration(values, tools, target, options).candidates()
 
 
-def chosen(tools: Toolchain, target: Target, options: Options | None = None, number: int = 1) -> Explore:
+def chosen(
+    tools: Toolchain, target: Target, options: Options | None = None, number: int = 1, book: Book | None = None
+) -> Explore:
     """What compile asks: the candidate of a number, counted from 1, the best. Raises UsageError where there is none."""
 
     def choose(values: Values) -> Candidate:
         wanted = options or Options(top=number)
-        found = explore(values, tools, target, wanted)
+        found = exploration(values, tools, target, wanted, book).candidates()
         if not 0 < number <= len(found):
             raise UsageError(f"there is no candidate {number}", notes=(f"{len(found)} were found",))
         if found[number - 1].problem:
@@ -63,13 +89,12 @@ def _kept(digest: str, rules: tuple[Rule, ...]) -> Exported:
     return export(rules)
 
 
-def lowering(tools: Toolchain, target: Target) -> Lowering:
-    """What makes kernels of loop nests, to see what they take."""
+def lowering(tools: Toolchain, target: Target, book: Book | None = None) -> Lowering:
+    """What makes kernels of loop nests, to see what they take: under a remembered schedule where there is one."""
 
     def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        for pipeline in ("loop", "tile"):
-            kernels = run_pipeline(tools.engine, tools.pipelines[pipeline], kernels, target, None, {})
-        made = tuple(materialise(kernel, target) for kernel in kernels)
+        tiled, _ = schedule_tiles(kernels, tools, target, None, {}, book)
+        made = tuple(materialise(kernel, target) for kernel in tiled)
         return run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, None, {})
 
     return Lowering(scheduled, target)

@@ -96,12 +96,16 @@ def linear(e: Expr) -> Linear:
 
 def from_linear(terms: dict[Any, int], constant: int) -> Expr:
     """The expression of a linear form; zero coefficients are dropped."""
-    kept = [(atom, n) for atom, n in terms.items() if n > 0] + [(atom, n) for atom, n in terms.items() if n < 0]
-    if not kept:
+    if not terms:
         return constant
+    kept = tuple(terms.items())
+    if min(terms.values()) <= 0:
+        kept = (*[term for term in kept if term[1] > 0], *[term for term in kept if term[1] < 0])
+        if not kept:
+            return constant
     if constant == 0 and len(kept) == 1 and kept[0][1] == 1:
         return kept[0][0]
-    return Sum(tuple(kept), constant)
+    return Sum(kept, constant)
 
 
 def add(a: Expr, b: Expr) -> Expr:

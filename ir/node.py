@@ -17,6 +17,7 @@ is weak, so a node lives as long as somebody holds it. Keys tell `1`, `1.0` and 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import threading
 import weakref
@@ -93,8 +94,27 @@ class _Entry(weakref.ref):  # type: ignore[type-arg]
 
 
 def _forget(entry: Any) -> None:
-    if entry.table.get(entry.key) is entry:
-        del entry.table[entry.key]
+    table, key = entry.table, entry.key
+    try:
+        if table[key] is entry:  # nothing is called from here to the deletion: no other thread comes in between
+            del table[key]
+    except KeyError:
+        pass
+
+
+def _enter(node: Any, key: Any, table: dict[Any, Any]) -> Any:
+    """The node that stands for a key from now on: this one, unless another thread was faster."""
+    entry = _Entry(node, _forget)
+    entry.key, entry.table = key, table
+    if table.setdefault(key, entry) is entry:
+        return node
+    with _lock:
+        known = table.get(key)
+        other = known() if known is not None else None
+        if other is not None:
+            return other
+        table[key] = entry
+        return node
 
 
 def _parse_sort(annotation: str) -> tuple[str, bool]:
@@ -114,11 +134,14 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
     """`__new__(cls, a, b=default)`, written out once per class as dataclasses do: it is the hottest function we
     have.
     """
-    scope: dict[str, Any] = {"odd": _ODD, "one": _key, "all_": _keys, "make": _make, "table": {}}
-    parameters, keys = [], []
+    scope: dict[str, Any] = {"odd": _ODD, "one": _key, "all_": _keys, "enter": _enter, "new": object.__new__}
+    scope |= {"table": {}, "put_memo": _put_memo, "put_contents": _put_contents}
+    parameters, keys, puts = [], [], []
     for index, field in enumerate(fields):
         if not field.required:
             scope[f"default{index}"] = field.default
+        scope[f"put{index}"] = getattr(cls, field.name).__set__
+        puts.append(f"    put{index}(node, {field.name})\n")
         parameters.append(field.name if field.required else f"{field.name}=default{index}")
         if field.sort not in _NUMERIC:
             keys.append(field.name)
@@ -126,7 +149,6 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
             keys.append(f"all_({field.name})")
         else:
             keys.append(f"{field.name} if {field.name}.__class__ not in odd else one({field.name})")
-    names = ", ".join(field.name for field in fields)
     source = (
         f"def __new__(cls, {', '.join(parameters)}):\n"
         f"    key = ({', '.join(keys)}{',' if keys else ''})\n"
@@ -135,34 +157,36 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
         "        node = entry()\n"
         "        if node is not None:\n"
         "            return node\n"
-        f"    return make(cls, table, key, ({names}{',' if names else ''}))\n"
+        "    node = new(cls)\n"
+        f"{''.join(puts)}"
+        "    put_memo(node, None)\n"
+        "    put_contents(node, 0)\n"
+        "    return enter(node, key, table)\n"
     )
     exec(source, scope)  # our own field names only: no text of a rule or a program reaches this
     return scope["__new__"]  # type: ignore[no-any-return]
 
 
-def _make(cls: Any, table: dict[Any, Any], key: Any, values: tuple[Any, ...]) -> Any:
-    with _lock:
-        entry = table.get(key)
-        node = entry() if entry is not None else None
-        if node is not None:
-            return node
-        node = object.__new__(cls)
-        for put, value in zip(cls._setters, values, strict=True):
-            put(node, value)
-        _set_memo(node, None)
-        entry = _Entry(node, _forget)
-        entry.key, entry.table = key, table
-        table[key] = entry
-        return node
+# Fields of these sorts hold no nodes.
+_PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "Dtype", "Int", "Num"))
+_marks = itertools.count()
+_classes: set[type] = set()
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class NodeType(type):
-    """Turns annotations into slots, sorts, defaults and an interning constructor."""
+    """Turns annotations into slots, sorts, defaults and an interning constructor.
+
+    mark: a bit of its own for every class; marks: that and those of its subclasses. Sets of classes are numbers.
+    """
 
     fields: tuple[Field, ...]
     by_name: dict[str, Field]
+    places: dict[str, int]  # of the fields
+    inner: tuple[str, ...]  # the fields that may hold nodes
+    named: tuple[str, ...]  # the fields that hold names
+    mark: int
+    marks: int
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> NodeType:
         declared = namespace.get("__annotations__", {})
@@ -172,13 +196,19 @@ class NodeType(type):
                 continue
             sort, many = _parse_sort(annotation)
             own.append(Field(field, sort, many, namespace.pop(field, REQUIRED)))
-        namespace["__slots__"] = tuple(field.name for field in own) + (() if bases else ("_memo", "__weakref__"))
+        slots = () if bases else ("_memo", "_contents", "__weakref__")
+        namespace["__slots__"] = tuple(field.name for field in own) + slots
         cls = super().__new__(mcs, name, bases, namespace)
         inherited = tuple(field for base in bases for field in getattr(base, "fields", ()))
         cls.fields = inherited + tuple(own)
         cls.by_name = {field.name: field for field in cls.fields}
-        setters = tuple(getattr(cls, field.name).__set__ for field in cls.fields)
-        type.__setattr__(cls, "_setters", setters)
+        cls.places = {field.name: place for place, field in enumerate(cls.fields)}
+        cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
+        cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
+        cls.mark, cls.marks = 1 << next(_marks), 0
+        for above in cls.__mro__[:-1]:
+            above.marks |= cls.mark
+        _classes.add(cls)
         if bases:
             type.__setattr__(cls, "__new__", _constructor(cls, cls.fields))
         return cls
@@ -187,7 +217,8 @@ class NodeType(type):
 class Node(metaclass=NodeType):
     """The base of all nodes. Never constructed itself."""
 
-    _memo: ClassVar[Any]  # a slot of the instance; ClassVar tells the type checker that it is no field
+    _memo: ClassVar[Any]  # slots of the instance; ClassVar tells the type checker that they are no fields
+    _contents: ClassVar[int]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; use replace({self!r}, {name}=...)")
@@ -209,9 +240,8 @@ class Node(metaclass=NodeType):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-Node.fields, Node.by_name = (), {}
-type.__setattr__(Node, "_setters", ())
-_set_memo: Callable[[Any, Any], None] = Node.__dict__["_memo"].__set__
+_put_memo: Callable[[Any, Any], None] = Node.__dict__["_memo"].__set__
+_put_contents: Callable[[Any, int], None] = Node.__dict__["_contents"].__set__
 
 N = TypeVar("N", bound=Node)
 R = TypeVar("R")
@@ -225,10 +255,12 @@ def values(node: Node) -> tuple[Any, ...]:
 def replace(node: N, **changes: Any) -> N:
     """The node with some fields changed. Raises TypeError for a field that its class does not declare."""
     cls = type(node)
-    for name in changes:
-        if name not in cls.by_name:
+    made = [getattr(node, name) for name in cls.places]
+    for name, value in changes.items():
+        if name not in cls.places:
             raise TypeError(f"{cls.__name__} has no field {name!r}")
-    return cls(*(changes.get(f.name, getattr(node, f.name)) for f in cls.fields))
+        made[cls.places[name]] = value
+    return cls(*made)
 
 
 def walk(value: Any) -> Iterator[Any]:
@@ -242,18 +274,56 @@ def walk(value: Any) -> Iterator[Any]:
             yield from walk(getattr(value, field.name))
 
 
+def contents(node: Any) -> int:
+    """The marks of the classes of all nodes in a node, itself included. Remembered: a walk knows where not to look."""
+    found: int = node._contents
+    if not found:
+        cls = type(node)
+        found = cls.mark
+        for name in cls.inner:
+            child = getattr(node, name)
+            if child.__class__ is tuple:
+                found |= _contents_of_all(child)
+            elif child.__class__ in _classes:
+                found |= child._contents or contents(child)
+        _put_contents(node, found)
+    return found
+
+
+def _contents_of_all(items: tuple[Any, ...]) -> int:
+    found = 0
+    for item in items:
+        if item.__class__ is tuple:
+            found |= _contents_of_all(item)
+        elif item.__class__ in _classes:
+            found |= item._contents or contents(item)
+    return found
+
+
+def marks_of(*kinds: type[Node]) -> int:
+    """The marks of some classes and their subclasses."""
+    found = 0
+    for kind in kinds:
+        found |= kind.marks
+    return found
+
+
 def nodes(value: Any, *kinds: type[N]) -> Iterator[N]:
     """The nodes of the given classes below a node or a tuple of nodes, in text order (pre-order)."""
-    if isinstance(value, kinds):
-        yield value
-    if value.__class__ is tuple:
-        for item in value:
-            yield from nodes(item, *kinds)
-    elif isinstance(value, Node):
-        for field in type(value).fields:
-            child = getattr(value, field.name)
-            if child.__class__ is tuple or isinstance(child, Node):
-                yield from nodes(child, *kinds)
+    found: list[N] = []
+    _find((value,), marks_of(*kinds), found)
+    return iter(found)
+
+
+def _find(items: tuple[Any, ...], wanted: int, found: list[Any]) -> None:
+    for item in items:
+        cls = item.__class__
+        if cls is tuple:
+            _find(item, wanted, found)
+        elif cls in _classes and (item._contents or contents(item)) & wanted:
+            if cls.mark & wanted:
+                found.append(item)
+            _find(tuple([getattr(item, name) for name in cls.inner]), wanted, found)
 
 
 def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
@@ -264,11 +334,33 @@ def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
         memo = node._memo
         if memo is None:
             memo = {}
-            _set_memo(node, memo)
-        try:
+            _put_memo(node, memo)
+        elif function in memo:
             return memo[function]  # type: ignore[no-any-return]
-        except KeyError:
-            result = memo[function] = function(node)
-            return result
+        result = memo[function] = function(node)
+        return result
 
     return remembered
+
+
+@memoised
+def names_in(node: Any) -> frozenset[str]:
+    """Every name that a node mentions, in whatever role: values, buffers, axes, loops, a kernel's own."""
+    cls = type(node)
+    found: set[str] = set()
+    for field in cls.named:
+        name = getattr(node, field)
+        if name.__class__ is str:
+            found.add(name)
+        elif name.__class__ is tuple:
+            found.update(name)  # the accumulators of a merge
+    _gather_names(tuple([getattr(node, field) for field in cls.inner]), found)
+    return frozenset(found)
+
+
+def _gather_names(items: tuple[Any, ...], found: set[str]) -> None:
+    for item in items:
+        if item.__class__ is tuple:
+            _gather_names(item, found)
+        elif item.__class__ in _classes:
+            found |= names_in(item)

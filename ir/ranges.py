@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .expr import Axis, Binary, Call, Sum, Var, add, binary, from_linear, is_int, linear, multiply
-from .node import Expr, Node
+from .node import Expr, Node, contents, marks_of
 
 Interval = tuple[int, int]  # inclusive
 Ranges = Mapping[str, Interval]
@@ -81,9 +81,12 @@ def simplify(e: Expr, ranges: Ranges) -> Expr:
     sums.
     """
     kind = e.__class__
-    if kind is Var or kind is Axis or not isinstance(e, Node):
+    if kind is Var or kind is Axis or not isinstance(e, Node) or not contents(e) & _DIVIDES:
         return e
     return _simplify_node(e, kind, ranges)
+
+
+_DIVIDES = marks_of(Binary)
 
 
 def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:

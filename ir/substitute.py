@@ -10,7 +10,7 @@ from typing import Any
 
 from .expr import Axis, Binary, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
 from .loop import For
-from .node import Expr, Node
+from .node import Expr, Node, names_in
 
 Mapping = dict[str, Expr]
 
@@ -28,7 +28,7 @@ def substitute(value: Any, mapping: Mapping) -> Any:
         return mapping.get(value.name, value)
     if kind in _EXPRESSIONS:
         return substitute_expr(value, mapping)
-    if not issubclass(kind, Node):
+    if not issubclass(kind, Node) or mapping.keys().isdisjoint(names_in(value)):
         return value
     if kind is For and value.var in mapping and mapping[value.var].__class__ is not Var:
         mapping = {name: image for name, image in mapping.items() if name != value.var}

@@ -43,11 +43,11 @@ void land_box(const PendingBox& box, char* window) {
 // ---- mbarriers ----------------------------------------------------------------------------------------------------
 
 void Machine::mbarrier_init(char* address, unsigned arrivals, int line) {
-  if ((address - view.shared) % mbarrier_bytes != 0) fail_misaligned(address, mbarrier_bytes);
+  if ((byte_of(address)) % mbarrier_bytes != 0) fail_misaligned(address, mbarrier_bytes);
   if (checker) checker->mbarrier(address, true, line);
   for (Mbarrier& barrier : mbarriers_)
     if (barrier.address == address)
-      fail("line %d: initialises the mbarrier at byte %td of shared memory again", line, address - view.shared);
+      fail("line %d: initialises the mbarrier at byte %td of shared memory again", line, byte_of(address));
   mbarriers_.emplace_back();
   Mbarrier& made = mbarriers_.back();
   made.address = address;
@@ -66,7 +66,7 @@ Mbarrier& Machine::mbarrier_at(char* address, int line) {
       if (checker) checker->mbarrier(address, false, line);
       return barrier;
     }
-  fail("line %d: no mbarrier has been initialised at byte %td of shared memory", line, address - view.shared);
+  fail("line %d: no mbarrier has been initialised at byte %td of shared memory", line, byte_of(address));
 }
 
 void Machine::mbarrier_expect(char* address, int bytes, int line) {
@@ -74,7 +74,7 @@ void Machine::mbarrier_expect(char* address, int bytes, int line) {
   if (barrier.complete()) land_boxes(barrier);  // nobody has looked
   if (barrier.pending == 0)
     fail("line %d: one arrival too many in phase %u of the mbarrier at byte %td of shared memory", line, barrier.phase,
-         address - view.shared);
+         byte_of(address));
   --barrier.pending;
   barrier.expected += bytes;
   notify(barrier);
@@ -101,8 +101,8 @@ void Machine::copy_box(char* to, const TensorMap& map, char* address, const int*
   const ptrdiff_t offset = to - view.shared;
   if (rank != map.rank) fail("line %d: %d coordinates in a tensor of %d dimensions", line, rank, map.rank);
   if (!barrier.fenced) fail("line %d: copies to an mbarrier that no mbarrier_fence shows to the TMA engine", line);
-  if (offset < 0 || static_cast<size_t>(offset) + bytes > request_->shared_bytes)
-    fail("line %d: box out of bounds, at byte %td of shared memory, which has %u bytes", line, offset,
+  if (offset < 0 || static_cast<size_t>(offset) + bytes > request_->shared_span)
+    fail("line %d: box out of bounds, at byte %td of shared memory, which has %u bytes", line, byte_of(offset),
          request_->shared_bytes);
   if (offset % box_alignment != 0) fail_misaligned(to, box_alignment);
   if (barrier.complete()) land_boxes(barrier);
@@ -129,7 +129,7 @@ void Machine::land_boxes(Mbarrier& barrier) {
 void Machine::fail_unless_landed() {
   for (const Mbarrier& barrier : mbarriers_)
     if (!barrier.boxes.empty())
-      fail("the block ends with boxes in flight to byte %td of shared memory", barrier.boxes.front().to - view.shared);
+      fail("the block ends with boxes in flight to byte %td of shared memory", byte_of(barrier.boxes.front().to));
 }
 
 void Machine::fail_deadlock() {
@@ -139,7 +139,7 @@ void Machine::fail_deadlock() {
     const unsigned here = barrier.waiting.length();
     if (here != 0 && waiting == 0)
       snprintf(why, sizeof why, "; phase %u of the mbarrier at byte %td lacks %u arrivals and %lld of %lld bytes",
-               barrier.phase, barrier.address - view.shared, barrier.pending,
+               barrier.phase, byte_of(barrier.address), barrier.pending,
                static_cast<long long>(barrier.expected - barrier.copied), static_cast<long long>(barrier.expected));
     waiting += here;
   }

@@ -11,7 +11,7 @@ Checker::Checker(Machine& machine, const LaunchRequest& request)
     : machine_(machine),
       request_(request),
       warp_epochs_((request.threads + lanes_per_warp - 1) / lanes_per_warp),
-      words_((request.shared_bytes + 3) / 4),
+      words_((request.shared_span + 3) / 4),
       split_(words_.size()),
       global_writer_(request.buffer_count) {}
 
@@ -75,9 +75,10 @@ void Checker::split(size_t word) {
 
 void Checker::access_shared(const char* address, unsigned bytes, Access kind, int line) {
   const ptrdiff_t offset = address - machine_.view.shared;
-  if (offset < 0 || static_cast<size_t>(offset) + bytes > request_.shared_bytes)
-    machine_.fail("line %d: access out of bounds, at byte %td of shared memory, which has %u bytes", line, offset,
-                  request_.shared_bytes);
+  if (offset < 0 || static_cast<size_t>(offset) + bytes > request_.shared_span)
+    machine_.fail("line %d: access out of bounds, at byte %td of shared memory, which has %u bytes", line,
+                  machine_.byte_of(offset), request_.shared_bytes);
+  stay_in_slab(offset, bytes, line);
   each_piece(static_cast<size_t>(offset), bytes, [&](size_t at) {
     if (kind == Access::shared_load) return read(at, line);
     Shadow& piece = write(at, line, kind == Access::async_store ? "copies to" : "writes");
@@ -86,11 +87,22 @@ void Checker::access_shared(const char* address, unsigned bytes, Access kind, in
   });
 }
 
+// Between two slabs there is nothing; an access that ends there began in one of them.
+void Checker::stay_in_slab(ptrdiff_t offset, unsigned bytes, int line) {
+  const SlabInfo* slab = machine_.slab_at(offset);
+  if (slab == nullptr) return;
+  const ptrdiff_t byte = offset - slab->begin;
+  if (byte < 0 || byte + bytes > slab->bytes)
+    machine_.fail("line %d: access out of bounds, at byte %td of slab `%s`, which has %u bytes", line, byte, slab->name,
+                  slab->bytes);
+}
+
 void Checker::read(size_t offset, int line) {
   Shadow& piece = shadow(offset);
   const char* what = "reads";
   if (piece.write.epoch < block_began_)
-    machine_.fail("line %d: reads byte %zu of shared memory, which nothing has written", line, offset);
+    machine_.fail("line %d: reads byte %td of shared memory, which nothing has written", line,
+                  machine_.byte_of(static_cast<ptrdiff_t>(offset)));
   if (piece.in_flight) fail_in_flight(what, offset, line);
   if (!write_is_ordered(piece)) fail_race(what, offset, line, "writes", piece.write);
   if (reads_are_ordered(piece)) {
@@ -117,13 +129,13 @@ Checker::Shadow& Checker::write(size_t offset, int line, const char* what) {
 void Checker::fail_in_flight(const char* what, size_t offset, int line) {
   const Touch& copy = shadow(offset).write;
   machine_.fail(
-      "line %d: %s byte %zu of shared memory, to which thread %u copies asynchronously (line %u) and has not waited",
-      line, what, offset, copy.thread, copy.line);
+      "line %d: %s byte %td of shared memory, to which thread %u copies asynchronously (line %u) and has not waited",
+      line, what, machine_.byte_of(static_cast<ptrdiff_t>(offset)), copy.thread, copy.line);
 }
 
 void Checker::fail_race(const char* what, size_t offset, int line, const char* other_what, const Touch& other) {
-  machine_.fail("line %d: race: %s byte %zu of shared memory, which thread %u %s (line %u), with no barrier between",
-                line, what, offset, other.thread, other_what, other.line);
+  machine_.fail("line %d: race: %s byte %td of shared memory, which thread %u %s (line %u), with no barrier between",
+                line, what, machine_.byte_of(static_cast<ptrdiff_t>(offset)), other.thread, other_what, other.line);
 }
 
 // A box's write is nobody's: who has waited for the phase may read, others behind the next barrier.
@@ -156,6 +168,7 @@ void Checker::mbarrier(const char* address, bool initialised, int line) {
 void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
                          const int* at, int line) {
   const uint16_t number = mbarrier_number(mbarrier);
+  stay_in_slab(to - machine_.view.shared, bytes, line);
   each_piece(static_cast<size_t>(to - machine_.view.shared), bytes, [&](size_t at) {
     Shadow& piece = write(at, line, "copies a box to");
     piece.in_flight = true;

@@ -93,6 +93,7 @@ class Checker {
   Touch now(int line) { return {epoch_, warp_epoch(), static_cast<uint16_t>(self()), static_cast<uint16_t>(line)}; }
 
   void access_shared(const char* address, unsigned bytes, Access kind, int line);
+  void stay_in_slab(ptrdiff_t offset, unsigned bytes, int line);
   void read(size_t offset, int line);
   Shadow& write(size_t offset, int line, const char* what);
   [[noreturn]] void fail_in_flight(const char* what, size_t offset, int line);

@@ -47,10 +47,27 @@ FaultGuard::~FaultGuard() {
 
 // ---- explanations -------------------------------------------------------------------------------------------------
 
+const SlabInfo* Machine::slab_at(ptrdiff_t offset) const {
+  const SlabInfo* nearest = nullptr;
+  ptrdiff_t least = PTRDIFF_MAX;
+  for (uint32_t i = 0; i < request_->slab_count; ++i) {
+    const SlabInfo& slab = request_->slabs[i];
+    const ptrdiff_t before = slab.begin - offset, behind = offset - (ptrdiff_t{slab.begin} + slab.bytes - 1);
+    const ptrdiff_t distance = before > 0 ? before : behind > 0 ? behind : 0;
+    if (distance < least) nearest = &slab, least = distance;
+  }
+  return nearest;
+}
+
+ptrdiff_t Machine::byte_of(ptrdiff_t offset) const {
+  const SlabInfo* slab = slab_at(offset);
+  return slab == nullptr ? offset : offset - slab->begin + slab->start;
+}
+
 void Machine::describe_address(const char* address, char* text, size_t bytes) const {
   const char* shared = view.shared;
   if (address >= shared && address < shared_end_ + shared_guard) {
-    snprintf(text, bytes, "byte %td of shared memory, which has %u bytes", address - shared, request_->shared_bytes);
+    snprintf(text, bytes, "byte %td of shared memory, which has %u bytes", byte_of(address), request_->shared_bytes);
     return;
   }
   const BufferInfo* nearest = nullptr;

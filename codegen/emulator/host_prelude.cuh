@@ -182,7 +182,7 @@ DPLC_FN void sts32(uint32_t a, float v DPLC_SITE) {
 template <unsigned bytes> DPLC_FN void dplc_copy(uint32_t s, const void* g, bool inside DPLC_SITE_OF_CALLER) {
   if (inside) DPLC_ACCESS(dplc_aligned<bytes>(g), bytes, global_load);
   DPLC_ACCESS(dplc_shared(s), bytes, async_store);
-  dplc_copy_async(dplc_aligned<bytes>(dplc_shared(s)), dplc_aligned<bytes>(g), bytes, inside ? bytes : 0);
+  dplc_copy_async(dplc_aligned<bytes>(dplc_shared(s)), dplc_aligned<bytes>(g), bytes, inside);
 }
 #define DPLC_CP_ASYNC(name, bytes)                                                                        \
   DPLC_FN void name(uint32_t s, const void* g DPLC_SITE) { dplc_copy<bytes>(s, g, true DPLC_SAME_SITE); } \

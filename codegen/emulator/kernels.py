@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..arrays import Array, as_numpy
 from ..build import build_host, host_text
 from ..kernel import CudaKernel
+from .redzones import spaced
 from .runtime import DeviceBuffer, DeviceMemory, LaunchOptions, Site, launch, runtime
 
 
@@ -22,7 +23,8 @@ class LoadedKernels:
     def __init__(self, kernels: Sequence[CudaKernel], checked: bool) -> None:
         runtime()  # first: the kernels' library takes its symbols from there
         self._checked = checked
-        self._library = ctypes.CDLL(str(build_host(host_text(kernels), checked)))
+        texts = [spaced(kernel).kernel for kernel in kernels] if checked else kernels
+        self._library = ctypes.CDLL(str(build_host(host_text(texts), checked)))
 
     def launch(
         self, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory], options: LaunchOptions

@@ -17,7 +17,7 @@ namespace dplc {
 
 namespace {
 
-constexpr size_t region_bytes = shared_capacity + shared_guard;
+constexpr size_t region_bytes = shared_region + shared_guard;
 constexpr size_t max_machines = 1024;
 constexpr uint64_t no_failure = ~uint64_t{0};
 
@@ -130,7 +130,8 @@ char* dplc_shared_window(void) { return dplc::shared_window(); }
 
 // 0: every block ran. 1: the message says which block failed, and why.
 int dplc_launch(const dplc::LaunchRequest* request, char* message, uint64_t message_bytes) {
-  if (request->threads == 0 || request->threads > dplc::max_threads || request->shared_bytes > dplc::shared_capacity) {
+  if (request->threads == 0 || request->threads > dplc::max_threads || request->shared_bytes > dplc::shared_capacity ||
+      request->shared_span > dplc::shared_region) {
     snprintf(message, message_bytes,
              "a block of %u threads with %u bytes of shared memory is beyond the emulator (%u threads, %zu bytes)",
              request->threads, request->shared_bytes, dplc::max_threads, dplc::shared_capacity);

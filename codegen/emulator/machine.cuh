@@ -62,9 +62,9 @@ void dplc_block_barrier(int line);
 // Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one. A shuffle does not order memory.
 void dplc_warp_barrier(bool orders_memory);
 
-// The copy lands no sooner than its wait; until then its target holds poison. Bytes beyond `valid_bytes` land as
-// zeros.
-void dplc_copy_async(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
+// The copy of 4, 8 or 16 bytes lands no sooner than its wait; until then its target holds poison. What is not inside
+// lands as zeros, and is not read.
+void dplc_copy_async(char* to, const void* from, unsigned bytes, bool inside);
 void dplc_copy_commit(void);
 void dplc_copy_wait(unsigned groups_left);
 

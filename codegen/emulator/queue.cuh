@@ -22,21 +22,26 @@ struct Fiber {
 struct PendingCopy {
   char* to;
   const void* from;
-  uint16_t bytes, valid_bytes;
+  uint16_t bytes;
+  bool inside;
   uint32_t group;
 };
 
-// The asynchronous copies of one thread that have not landed, in the order they were issued.
+// The asynchronous copies of one thread that have not landed, in the order they were issued: a ring that grows when it
+// is full, so that the copies of a block's threads stay in a cache together.
 class CopyQueue {
  public:
-  void push(char* to, const void* from, unsigned bytes, unsigned valid_bytes);
+  void push(char* to, const void* from, unsigned bytes, bool inside);
   void commit() { ++committed_; }
   void land_all_but(unsigned groups_left, Checker* checker);
-  void clear() { first_ = 0, copies_.clear(), committed_ = 0; }
+  void clear() { first_ = end_ = 0, committed_ = 0; }
 
  private:
-  std::vector<PendingCopy> copies_;
-  size_t first_ = 0;
+  PendingCopy& at(size_t place) { return ring_[place & (ring_.size() - 1)]; }
+  void grow();
+
+  std::vector<PendingCopy> ring_ = std::vector<PendingCopy>(8);  // a power of two
+  size_t first_ = 0, end_ = 0;                                   // places since the thread began
   uint32_t committed_ = 0;
 };
 

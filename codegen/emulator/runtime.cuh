@@ -15,6 +15,7 @@ constexpr unsigned max_threads = 1024;
 constexpr size_t page_bytes = 4096;
 constexpr size_t stack_bytes = 128 << 10;      // pages are taken when touched; most threads touch one or two
 constexpr size_t shared_capacity = 256 << 10;  // of a block; no device has more
+constexpr size_t shared_region = 2 << 20;      // the same with the gaps of checked mode (mirrored in redzones.py)
 constexpr size_t shared_guard = 256 << 10;     // inaccessible bytes behind it
 constexpr int poison = 0xff;                   // a NaN in every float, and a conspicuous integer
 
@@ -34,6 +35,12 @@ struct SiteReport {
   uint64_t requests, cost, ideal;
 };
 
+// A slab of shared memory: where it starts in the kernel's layout, where it begins in the one that it runs with.
+struct SlabInfo {
+  const char* name;
+  uint32_t start, begin, bytes, reserved;
+};
+
 struct LaunchRequest {
   void (*entry)(void* const* arguments);
   void* const* arguments;
@@ -50,6 +57,9 @@ struct LaunchRequest {
   SiteReport* sites;  // of checked mode: what accesses cost. Null: not counted, which is several times as fast
   uint64_t site_capacity;
   uint64_t* site_count;
+  const SlabInfo* slabs;  // of checked mode, in order, with gaps between them; none: the layout is the kernel's
+  uint32_t slab_count;
+  uint32_t shared_span;  // bytes of shared memory, gaps among them
 };
 
 // ---- barriers -------------------------------------------------------------------------------------------------------
@@ -73,7 +83,7 @@ class Machine {
  public:
   View view;  // first: dplc_view points here
 
-  explicit Machine(char* shared_region);
+  explicit Machine(char* region);
   Machine(const Machine&) = delete;
 
   void begin_launch(const LaunchRequest& request);
@@ -95,6 +105,11 @@ class Machine {
   [[noreturn]] void fail_at_address(int signal, const char* address);
   [[noreturn]] void fail_misaligned(const void* address, unsigned bytes);
   void describe_address(const char* address, char* text, size_t bytes) const;
+  // The slab that an offset into shared memory is in, or next to; null where slabs are not apart.
+  const SlabInfo* slab_at(ptrdiff_t offset) const;
+  // The byte of shared memory that an offset is in the kernel's own layout.
+  ptrdiff_t byte_of(ptrdiff_t offset) const;
+  ptrdiff_t byte_of(const char* address) const { return byte_of(address - view.shared); }
 
   Checker* checker = nullptr;  // null: fast mode
   bool running = false;

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...ir.diagnostic import INTERNAL, DplcError
 from ..build import build_runtime
 from ..kernel import DTYPES, Buffer, CudaKernel, KernelParam, TensorView
+from .redzones import Spaced, spaced
 
 MESSAGE_BYTES = 1024
 MAX_SITES = 4096
@@ -88,6 +89,18 @@ class SiteReport(ctypes.Structure):
     ]
 
 
+class SlabInfo(ctypes.Structure):
+    """Mirrors dplc::SlabInfo."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("start", ctypes.c_uint32),
+        ("begin", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
 class LaunchRequest(ctypes.Structure):
     """Mirrors dplc::LaunchRequest."""
 
@@ -107,6 +120,9 @@ class LaunchRequest(ctypes.Structure):
         ("sites", ctypes.POINTER(SiteReport)),
         ("site_capacity", ctypes.c_uint64),
         ("site_count", ctypes.POINTER(ctypes.c_uint64)),
+        ("slabs", ctypes.POINTER(SlabInfo)),
+        ("slab_count", ctypes.c_uint32),
+        ("shared_span", ctypes.c_uint32),
     ]
 
 
@@ -243,6 +259,7 @@ def launch(
     blocks = options.blocks
     reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
     report_count = ctypes.c_uint64(0)
+    apart = spaced(kernel) if options.checked else Spaced(kernel, (), kernel.smem)
     request = LaunchRequest(
         entry=entry,
         arguments=(ctypes.c_void_p * len(addresses))(*addresses),
@@ -259,6 +276,11 @@ def launch(
         sites=reports,
         site_capacity=MAX_SITES,
         site_count=ctypes.pointer(report_count),
+        slabs=(SlabInfo * len(apart.slabs))(
+            *[SlabInfo(s.name.encode(), s.start, s.begin, s.bytes) for s in apart.slabs]
+        ),
+        slab_count=len(apart.slabs),
+        shared_span=apart.span,
     )
     message = ctypes.create_string_buffer(MESSAGE_BYTES)
     if runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES) != 0:

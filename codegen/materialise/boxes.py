@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, Call, Var, add, floordiv, modulo, multiply, subtract
-from ...ir.facts.structure import summary
 from ...ir.kernel import (
     SHARED,
     Address,
@@ -71,8 +70,7 @@ def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
     if not runs:
         return
     lengths = {length for length, _ in runs}
-    plain = all(stage.when is True for stage in summary(low.kernel.body).stages)
-    group = next(iter(lengths)) if len(lengths) == 1 and plain and not mixed else 1
+    group = next(iter(lengths)) if len(lengths) == 1 and not mixed else 1
     if any(wait.keep % group for wait in nodes(low.kernel.body, Wait)):
         group = 1
     slots = sum(stage.depth for stage in low.stages.values() if stage.via == "TMA")

@@ -135,15 +135,17 @@ def plan_groups(low: Lowering) -> None:
 
 
 def runs_of(block: Block, via: str, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
-    """(length, (path, position) of the last copy) of every run of copies of one kind."""
+    """(length, (path, position) of the last copy) of every run of copies of one kind, under one condition."""
     seen: list[str] = []
+    when: Expr = True
     for position, stmt in enumerate(block):
         copy = isinstance(stmt, Stage) and stmt.via == via
-        if seen and (not copy or stmt.dst in seen):  # type: ignore[attr-defined]
+        if seen and (not copy or stmt.dst in seen or stmt.when != when):  # type: ignore[attr-defined]
             yield len(seen), (path, position - 1)
             seen = []
         if copy:
             seen.append(stmt.dst)  # type: ignore[attr-defined]
+            when = stmt.when  # type: ignore[attr-defined]
         yield from runs_of(getattr(stmt, "body", ()), via, (*path, position))
     if seen:
         yield len(seen), (path, len(block) - 1)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from ..prove.outcome import Proof
+
 T = TypeVar("T")
 
 
@@ -81,6 +83,7 @@ class Verdict:
     locals: Counter[str] = field(default_factory=Counter)
     guards: tuple[str, ...] = ()
     wrong: Wrong | None = None
+    proof: Proof | None = None  # where Z3 is there
     through: str | None = None  # for a @local rule: the rule that it fired through
 
     def add(self, outcome: Outcome) -> None:
@@ -116,6 +119,8 @@ class Verdict:
         }  # fmt: skip
         if self.through:
             found["through"] = self.through
+        if self.proof is not None and self.proof.result != "none":
+            found["proof"] = self.proof.record()
         if self.wrong is not None:
             subject = self.wrong.subject
             found["counterexample"] = {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..prove.outcome import told
+from ..prove.rules import available as proving
 from .outcome import Verdict
 
 PINNED = "# parameters: "
@@ -18,8 +21,9 @@ def counterexample_text(verdict: Verdict) -> str:
     assert verdict.wrong is not None
     subject = verdict.wrong.subject
     lines = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
-    if subject.pinned and subject.level == "tensor":
-        lines.append(PINNED + json.dumps(subject.pinned))
+    pinned = {name: value for name, value in subject.pinned.items() if isinstance(value, int | float | str)}
+    if pinned:
+        lines.append(PINNED + json.dumps(pinned))
     head, _, rest = subject.text.partition("\n")  # the level comes first
     return "\n".join([head, *lines, rest])
 
@@ -65,8 +69,15 @@ def summary(verdicts: Sequence[Verdict], seconds: float, each: bool) -> str:
     for title, notes in (("guards that nothing tested", untested), ("overlaps in one pass", shadowed if each else [])):
         if notes:
             lines += ["", f"{title}:", *(f"  {note}" for note in notes)]
-    lines += ["", _total(verdicts, seconds), ""]
+    lines += ["", *_proofs(verdicts, each), _total(verdicts, seconds), ""]
     return "\n".join(lines)
+
+
+def _proofs(verdicts: Sequence[Verdict], each: bool) -> list[str]:
+    if not proving():
+        return ["index arithmetic was not proved: Z3 is missing, pip install 'dplc[prove]'", ""]
+    lines = told(((v.rule, v.proof) for v in verdicts if v.proof is not None), each)
+    return [*lines, ""] if lines else []
 
 
 def _row(verdict: Verdict) -> tuple[str, ...]:
@@ -107,10 +118,23 @@ def _total(verdicts: Sequence[Verdict], seconds: float) -> str:
 
 
 def survey_text(found: Iterable[Any]) -> str:
-    """What the mutants of rules came to."""
-    lines, caught, total = [], 0, 0
+    """What the mutants of rules came to: what nobody noticed, and what only an example of the rule did."""
+    lines, total = [], 0
+    counts: Counter[str] = Counter()
     for survey in found:
-        caught, total = caught + survey.caught, total + len(survey.results)
+        total += len(survey.results)
+        counts.update(result.how for result in survey.results)
         lines.append(f"{survey.rule}: {survey.caught} of {len(survey.results)} mutants caught")
-        lines += [f"  survives: {result.what}" for result in survey.results if not result.caught]
-    return "\n".join([*lines, "", f"{caught} of {total} mutants caught", ""])
+        for result in survey.results:
+            if result.how in ("survives", "example"):
+                beyond = f", {result.legal} more firings compared" if result.legal else ""
+                how = "survives" if result.how == "survives" else "means the same, an example notices"
+                lines.append(f"  {how}: {result.what}{beyond}")
+    ways = ", ".join(f"{counts[how]} {said}" for how, said in NOTICED.items() if counts[how])
+    return "\n".join([*lines, "", f"{total - counts['survives']} of {total} mutants caught: {ways}", ""])
+
+
+NOTICED = {
+    "wrong": "wrong", "vacuous": "reached by no subject", "refused": "refused", "example": "by an example alone",
+    "survives": "survive",
+}  # fmt: skip

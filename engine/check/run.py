@@ -12,6 +12,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ...ir.text import syntax as s
+from ..prove.rules import available as proving
 from ..rw.check import load_facts
 from ..rw.rule import Rule, RuleSet
 from .outcome import Outcome, Subject, Verdict, Wrong
@@ -19,18 +20,21 @@ from .search import available, search, smaller
 from .statements import LEVELS as STATEMENTS
 from .statements import StatementChecker
 from .terms import TermChecker
+from .witness import proved
 
 BORROWED = 24  # examples of other rules that a statement rule is tried on
 
 
 @dataclass(frozen=True)
 class Options:
-    """examples: drawn subjects per rule; borrow: also try the examples of other rules; shrink: make findings small."""
+    """examples: drawn subjects per rule; borrow: also try the examples of other rules; shrink: make findings small;
+    prove: also prove its arithmetic of indices, where Z3 is installed."""
 
     examples: int = 40
     seed: int = 0
     borrow: bool = True
     shrink: bool = True
+    prove: bool = True
 
 
 class Checkers:
@@ -97,6 +101,9 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
         if "local" not in rule.attributes:
             seed = options.seed + zlib.crc32(rule.name.encode())
             verdict.wrong = search(lambda dice: checker.draw(rule, dice, own), attempt, options.examples, seed)
+        if options.prove and proving():
+            verdict.proof, shown = proved(rule, checker, own)
+            verdict.wrong = verdict.wrong or shown
     except Wrong as wrong:
         verdict.wrong = wrong
     if verdict.wrong is not None and options.shrink:

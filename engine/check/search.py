@@ -49,6 +49,8 @@ def search(
     draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], examples: int, seed: int
 ) -> Wrong | None:
     """Draw subjects and check them; the simplest counterexample that was found, or None. The seed decides."""
+    if examples == 0:
+        return None
     import hypothesis
     from hypothesis import strategies
 

@@ -165,7 +165,8 @@ class StatementChecker:
         if len(every) <= FIRINGS:
             return every
         step = len(every) / FIRINGS
-        return [every[int(n * step)] for n in range(FIRINGS)]
+        named = rule.matches(program, range(len(program)), machine, pinned, None, True) if pinned else ()
+        return [*itertools.islice(named, 1), *(every[int(n * step)] for n in range(FIRINGS))]
 
     def _fire(
         self, rule: CompiledRule, program: Program, match: Match, machine: Target, known: Any, outcome: Outcome

@@ -17,6 +17,7 @@ from ..front.capture import Capture
 from ..front.text import capture_text
 from ..match.trace import Trace
 from ..toolchain import Toolchain, read_settings, toolchain
+from ..tune.candidates import remembered
 from ..tune.recorded import Recorded, book_for
 from .show import print_note, print_text, progress
 
@@ -61,12 +62,13 @@ def compile_text(request: Request, device: str | None = None) -> Compilation:
     book = request.database.book(tools)
     captured, elapsed = captured_text(request.text, request.seed, request.dtype)
     with progress("compiling"):
-        choose = best_candidate(tools, machine) if request.explore else None
+        choose = best_candidate(tools, machine, book) if request.explore else None
+        choose = remembered(book, tools, machine, choose, lambda line: print_note(f"note: {line}"))
         trace = Trace() if request.verbose else None
         return compile_captured(captured, tools, machine, trace, elapsed, book=book, explore=choose)
 
 
-def best_candidate(tools: Toolchain, machine: Target) -> Explore:
+def best_candidate(tools: Toolchain, machine: Target, book: Recorded | None = None) -> Explore:
     """What `--explore` asks for; a note says so where egglog is not here."""
     from ..egraph.explore import HINT
     from ..egraph.saturate import available
@@ -74,7 +76,7 @@ def best_candidate(tools: Toolchain, machine: Target) -> Explore:
 
     if not available():
         print_note(f"note: {HINT}")
-    return chosen(tools, machine)
+    return chosen(tools, machine, book=book)
 
 
 def captured_text(text: str, seed: int, dtype: str | None = None) -> tuple[Capture, float]:

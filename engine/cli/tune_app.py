@@ -51,6 +51,10 @@ Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Of a suite or grid: ke
 Executor = Annotated[
     str, typer.Option("--executor", metavar="NAME", help="Where jobs run: processes, or ray (a cluster).")
 ]
+Top = Annotated[
+    int,
+    typer.Option("--top", metavar="K", min=1, help="Candidates of fusion to choose among; 1: what the rules decide."),
+]
 Page = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
 ]
@@ -66,6 +70,7 @@ def tune(
     seconds: Seconds = None,
     patience: Patience = None,
     seed: SearchSeed = 0,
+    top: Top = 4,
     target: TargetName = None,
     space: ShowSpace = False,
     free: Free = None,
@@ -82,19 +87,21 @@ def tune(
     rules: RuleFiles = None,
     settings: Settings = None,
 ) -> None:
-    """Search the schedules that the rules allow, for every kernel; remember the fastest that is right."""
+    """Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right."""
     from ..tune.running import DEFAULT_SEARCH, Budget
-    from .tune_command import Asked, show_space, tune_expression
+    from .tune_command import Asked, tune_expression
 
     many = suite is not None or bool(grid) or jobs > 1 or executor != "processes"
     _check(suite, expression, executor, space and many)
     text = sys.stdin.read() if expression == "-" else expression or ""
     asked = Asked(
-        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, target, free or [], predict,
-        assemble, as_json, html, db, not no_db, rules or [], settings or [],
+        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, top, target, free or [],
+        predict, assemble, as_json, html, db, not no_db, rules or [], settings or [],
     )  # fmt: skip
     interrupted = False
     if space:
+        from .tune_space import show_space
+
         show_space(asked)
     elif many:
         from .tune_many import Many, tune_many

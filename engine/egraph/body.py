@@ -10,15 +10,17 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ...codegen.kernel import DTYPES
+from ..fuse.parts import side_by_side
 from ..model.outline import Outline, Step
 from .graph import EGraph
 from .problem import bits
 
+SPELLINGS = 20  # bits for the place of a spelling: budgets allow far fewer
 Under = tuple[tuple[int, int], ...]  # ((axis, mask it is seen as), ...): only where it is another one
 
 
 class Body:
-    """The outline of one kernel, and the classes that it computes and loads."""
+    """Outlines of kernels, and what they depend on."""
 
     def __init__(self, graph: EGraph, leaves: Container[int]):
         self.graph, self.leaves = graph, leaves
@@ -26,25 +28,41 @@ class Body:
         self.products: dict[int, int] = {}
         self.sizes = [graph.problem.size(mask) * item for mask, item in zip(graph.mask, self.items, strict=True)]
 
-    def outline(
+    def used(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
-    ) -> tuple[Outline | None, frozenset[Any]]:
-        """The outline, and what it depends on: (class, spelling) of what is computed, (class, -1) of what is loaded.
+    ) -> tuple[frozenset[int], set[int]]:
+        """All that an outline depends on, and the classes among it.
 
-        None for several roots whose loops differ; axes of equal extents are one axis there.
+        As numbers: a class and its spelling where it is computed, a class alone where it is loaded.
         """
+        classes, leaves = self.graph.classes, self.leaves
+        pending, seen, found = list(roots), set(roots), []
+        for cls in pending:
+            if cls in leaves or (cls in stored and cls not in roots):
+                found.append(cls << SPELLINGS)
+                continue
+            place = choice[cls]
+            found.append(cls << SPELLINGS | place + 1)
+            for child in classes[cls][place][2]:
+                if child not in seen:
+                    seen.add(child)
+                    pending.append(child)
+        return frozenset(found), seen
+
+    def outline(self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]) -> Outline | None:
+        """The outline. None for several roots whose loops differ; axes of equal extents are one axis there."""
         self.choice, self.stored, self.roots = choice, stored, frozenset(roots)
         self.steps: list[Step] = []
         self.seen: dict[tuple[int, Under], int] = {}
         self.extents = self.graph.problem.extents
-        self.used: set[tuple[int, int]] = set()
-        paired = [self.paired(roots[0], root) for root in roots]
+        paired = self.side_by_side(roots) if len(roots) > 1 else None
+        paired = paired or [self.paired(roots[0], root) for root in roots]
         stores = tuple(self.visit(root, under or (), True) for root, under in zip(roots, paired, strict=True))
         if any(under is None for under in paired):
-            return None, frozenset(self.used)
+            return None
         own = self.extents is self.graph.problem.extents
         sizes = self.products if own else dict(self.products)
-        return Outline(tuple(self.steps), stores, self.extents, sizes), frozenset(self.used)
+        return Outline(tuple(self.steps), stores, self.extents, sizes)
 
     def paired(self, first: int, root: int) -> Under | None:
         """The axes of a root as those of the first one of its kernel; None if there are other places."""
@@ -52,6 +70,41 @@ class Body:
         pairs = tuple(zip(bits(b & ~a), bits(a & ~b), strict=False))
         same = (b & ~a).bit_count() == (a & ~b).bit_count()
         return pairs if same and all(extents[own] == extents[other] for own, other in pairs) else None
+
+    def side_by_side(self, roots: Sequence[int]) -> list[Under | None] | None:
+        """The axes of roots that read ranges of one value, with its places as an axis of their kernel."""
+        views = [self.ranges(root) for root in roots]
+        found = side_by_side(views, self.graph.problem.extents)
+        if found is None:
+            return None
+        extents, (_, ranges) = self.graph.problem.extents, found
+        own = self.graph.mask[roots[0]] & ~ranges[0][0]
+        paired: list[Under | None] = []
+        along = self.fresh(ranges[0][0], sum(extents[axis] for axis, _ in ranges))
+        for root, (axis, _) in zip(roots, ranges, strict=True):
+            mine = self.graph.mask[root] & ~axis
+            pairs = tuple(zip(bits(mine & ~own), bits(own & ~mine), strict=False))
+            same = (mine & ~own).bit_count() == (own & ~mine).bit_count()
+            alike = same and all(extents[a] == extents[b] for a, b in pairs)
+            paired.append(((axis, along), *pairs) if alike else None)
+        return paired
+
+    def ranges(self, root: int) -> dict[Any, tuple[int, int]]:
+        """What a root reads at a range of one of its own axes, among what its kernel computes."""
+        found: dict[Any, tuple[int, int]] = {}
+        pending, seen = [root], {root}
+        while pending:
+            op, attributes, children = self.graph.classes[(cls := pending.pop())][self.choice[cls]]
+            for child in children:
+                if child in self.leaves or child in self.stored:
+                    continue
+                shift = self.graph.problem.forms[attributes[0]].shift if op == "Map" else None
+                if shift is not None and shift[1] & self.graph.mask[root]:
+                    found.setdefault((child, shift[0]), shift[1:])
+                if child not in seen:
+                    seen.add(child)
+                    pending.append(child)
+        return found
 
     # ---- masks under other axes
     def mask(self, mask: int, under: Under) -> int:
@@ -81,7 +134,6 @@ class Body:
         return cls in self.leaves or (cls in self.stored and not (top and cls in self.roots) and cls not in self.roots)
 
     def load(self, cls: int, under: Under) -> Step:
-        self.used.add((cls, -1))
         axes = self.mask(self.graph.mask[cls], under)
         if not self.in_memory(cls):
             return Step(axes, item=0)
@@ -96,7 +148,6 @@ class Body:
 
     def compute(self, cls: int, under: Under) -> Step:
         place = self.choice[cls]
-        self.used.add((cls, place))
         op, attributes, children = self.graph.classes[cls][place]
         axes = self.mask(self.graph.mask[cls], under)
         item = self.items[cls]
@@ -137,10 +188,10 @@ class Body:
         half = all(self.graph.dtype[child] in ("f16", "bf16") for child in children)
         return Step(axes, reads, over, fn, item=item, half=half)
 
-    def fresh(self, axis: int) -> int:
-        """Another axis of the same extent, for this kernel only."""
+    def fresh(self, axis: int, extent: int | None = None) -> int:
+        """Another axis of the same or a given extent, for this kernel only."""
         if self.extents is self.graph.problem.extents:
             self.extents = dict(self.extents)
         bit = 1 << max(extent.bit_length() for extent in self.extents)
-        self.extents[bit] = self.extents[axis]
+        self.extents[bit] = self.extents[axis] if extent is None else extent
         return bit

@@ -31,7 +31,7 @@ from .permissions import Permissions
 from .problem import Problem, Reader
 from .rebuild import Rebuilder, Rebuilt
 from .regions import Cutting, Region, is_leaf
-from .saturate import Budget, available, saturate
+from .saturate import Budget, Spellings, available
 from .search import Effort, Search
 from .solution import Evaluation, Extraction
 from .trial import Trial
@@ -81,6 +81,7 @@ class Exploration:
         self.graph, self.fusion, self.exported, self.target = graph, fusion, exported, target
         self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
         self.options = options or Options()
+        self.spellings = Spellings(exported, self.options.budget)
         self.solved: dict[Any, Solved] = {}
         self.permissions = Permissions.of(fusion)
         self.notes: list[str] = [] if available() else [HINT]
@@ -110,8 +111,7 @@ class Exploration:
 
     def solve(self, problem: Problem) -> Solved:
         if available():
-            graph = saturate(problem, self.exported, self.options.budget)
-            graph.bindings = None  # read back: what egglog holds of it is not needed any more
+            graph = self.spellings.of(problem)
         else:
             graph = as_written(problem)
         extraction = Extraction(graph, self.target, self.permissions)
@@ -160,7 +160,7 @@ class Exploration:
     def _candidates(self) -> list[Candidate]:
         found = [self.by_rules()]
         seen = {found[0].signature}
-        for choice in itertools.islice(self._choices(), 4 * self.options.top):
+        for choice in itertools.islice(self.choices(), 4 * self.options.top):
             candidate = self.candidate(choice, "explored")
             candidate = replace(candidate, ranks=choice)
             if candidate.signature not in seen:
@@ -172,7 +172,7 @@ class Exploration:
         shown = found[: self.options.top]
         return shown if any(c.label == "rules" for c in shown) else [*shown, *(c for c in found if c.label == "rules")]
 
-    def _choices(self) -> Iterable[tuple[int, ...]]:
+    def choices(self) -> Iterable[tuple[int, ...]]:
         """Which solution of each region: the best of all, then one region at a time with its next one."""
         best = tuple(0 for _ in self.problems)
         yield best
@@ -249,7 +249,7 @@ class Exploration:
     def _priced(
         self, label: str, graph: TensorGraph, decisions: Decisions, prepared: tuple[Prepared, ...], origins: Any
     ) -> Candidate:
-        told = self.lowering.program(self.plan(graph, decisions, origins))
+        told = self.lowering.program(Kernels(graph, decisions, self.fusion, self.target, origins))
         there = tuple(p for p in prepared if p.input in graph.ins)
         return Candidate(
             label, graph, decisions, there, told.kernels, told.bytes, told.seconds * 1e6, told.problem, told.signature,

@@ -27,18 +27,23 @@ MOST_OPERANDS = 3
 
 @dataclass(frozen=True)
 class Exported:
-    """Rules as egglog text, by name. makes, needs: the functions that a rule's template makes, its pattern needs."""
+    """Rules as egglog text, by name.
+
+    needs: what a rule's pattern cannot do without: functions, numbers, parts of tuples, `Map`, `Case`, and `packed` for
+    weights side by side. makes: the same of its template. constants: numbers that it compares extents with.
+    """
 
     text: dict[str, str] = field(default_factory=dict)
     needs: dict[str, frozenset[str]] = field(default_factory=dict)
     makes: dict[str, frozenset[str]] = field(default_factory=dict)
+    constants: dict[str, frozenset[int]] = field(default_factory=dict)
     refused: tuple[DplcError, ...] = ()
 
 
 def export(rules: Iterable[Rule]) -> Exported:
     """The algebra among some rules, exported."""
     text: dict[str, str] = {}
-    needs, makes, refused = {}, {}, []
+    needs, makes, constants, refused = {}, {}, {}, []
     for rule in rules:
         if rule.level != "tensor" or mentions_mat(rule):
             continue
@@ -46,9 +51,10 @@ def export(rules: Iterable[Rule]) -> Exported:
             writer = RuleText(rule)
             text[rule.name] = writer.write()
             needs[rule.name], makes[rule.name] = frozenset(writer.needs), frozenset(writer.makes)
+            constants[rule.name] = frozenset(writer.constants)
         except DplcError as error:
             refused.append(error)
-    return Exported(text, needs, makes, tuple(refused))
+    return Exported(text, needs, makes, constants, tuple(refused))
 
 
 def number_text(value: Any) -> str:
@@ -59,7 +65,7 @@ def number_text(value: Any) -> str:
 
 
 class RuleText:
-    """Writes one rule. needs, makes: functions in the pattern, and in the template but not in the pattern."""
+    """Writes one rule. needs, makes, constants: as in `Exported`."""
 
     def __init__(self, rule: Rule):
         self.rule = rule
@@ -69,6 +75,7 @@ class RuleText:
         self.dtypes = Dtypes()
         self.needs: dict[str, None] = {}
         self.makes: dict[str, None] = {}
+        self.constants: set[int] = set()
         self.functions: dict[str, tuple[Any, ...]] = {}  # function variable -> dtypes of its operands and result
         self.count = 0
 
@@ -107,6 +114,7 @@ class RuleText:
         value = constant_of(node)
         if value is not None:
             name = self.fresh()
+            self.needs[number_text(value)] = None
             return f'(Num "{number_text(value)}" {name})', self.dtypes.of_number(name)
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
             return self.pattern(node.items[0])
@@ -135,6 +143,7 @@ class RuleText:
             raise self.refuse("an index map with a form of its own", node)
         name = node.items[0].base.text
         self.bind(name, "map", node)
+        self.needs["Map"] = None
         text, kind = self.pattern(node.base)
         return f"(Map {variable(name)} {text})", kind
 
@@ -147,6 +156,7 @@ class RuleText:
             return self.tuple_fold(node)
         if node.fn == "Case" and len(node.items) == 3 and isinstance(node.items[0], s.NameOf):
             self.bind(node.items[0].text, "cond", node)
+            self.needs["Case"] = None
             a, b = self.pattern(node.items[1]), self.pattern(node.items[2])
             return f"(Case {variable(node.items[0].text)} {a[0]} {b[0]})", self.dtypes.same(a[1], b[1])
         if node.fn in FUNCTIONS or not node.fn[:1].isupper():
@@ -158,6 +168,7 @@ class RuleText:
         part, given = fold_part(node), node.items[-1]
         if part not in PARTS or not isinstance(given, s.Group):
             raise self.refuse("a Fold of any part", node)
+        self.needs[part] = None
         axes = self.axes(node)
         parts = [self.pattern(item) for item in given.items]
         kind = parts[0][1]
@@ -245,6 +256,7 @@ class RuleText:
         if value is not None:
             if isinstance(value, float) and not value.is_integer():
                 self.dtypes.must_float(wanted)
+            self.makes[number_text(value)] = None
             return f'(Num "{number_text(value)}" {self.dtypes.in_template(wanted)})', wanted
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
             return self.build(node.items[0], local, wanted)
@@ -264,6 +276,7 @@ class RuleText:
         run = node.items[0] if len(node.items) == 1 else None
         if isinstance(run, s.Run) and isinstance(run.base, s.NameOf) and self.kinds.get(run.base.text) == "map":
             text, kind = self.build(node.base, local, wanted)
+            self.makes["Map"] = None
             return f"(Map {variable(run.base.text)} {text})", kind
         raise self.refuse("an index map that no pattern binds", node)
 
@@ -283,6 +296,7 @@ class RuleText:
         if node.fn == "Case" and isinstance(node.items[0], s.NameOf):
             a, b = (self.build(item, local, wanted) for item in node.items[1:])
             self.dtypes.require(a[1], b[1])
+            self.makes["Case"] = None
             return f"(Case {variable(node.items[0].text)} {a[0]} {b[0]})", a[1]
         known = node.fn in FUNCTIONS
         if (not known and self.kinds.get(node.fn) != "fn") or any(isinstance(item, s.Run) for item in node.items):
@@ -307,6 +321,7 @@ class RuleText:
         axis = over[0].base if len(over) == 1 and isinstance(over[0], s.Run) else over[0]
         if part not in PARTS or not isinstance(given, s.Group) or len(over) != 1 or not isinstance(axis, s.NameOf):
             raise self.refuse("a Fold of this form", node)
+        self.makes[part] = None
         parts = self.operands(given.items, local, wanted)
         for _, kind in parts[1:]:
             self.dtypes.require(parts[0][1], kind)

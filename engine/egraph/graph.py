@@ -141,7 +141,7 @@ def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) 
     for row in tables["dtype"].rows:
         kinds[number[row.inputs[0]]] = attribute(row.output, "String")
     known = frozenset(number[row.inputs[0]] for row in tables["known"].rows)
-    return EGraph(problem, stop, classes, masks, kinds, known, of, fired, graph)
+    return EGraph(problem, stop, classes, masks, kinds, known, of, fired)
 
 
 def _numbered(rows: dict[Any, list[Any]], original: list[Any]) -> dict[Any, int]:

@@ -31,7 +31,9 @@ from ...ir.tensor import (
     index_axes,
     operands,
 )
+from ..facts.tensor import is_one_over
 from ..fuse.dataflow import topological
+from ..fuse.parts import translation
 from ..match.packs import find_packs
 from .export import number_text
 
@@ -72,7 +74,8 @@ class Leaf:
 class Form:
     """An index map, a condition or another form. images: {axis of the operand: mask it is read under}.
 
-    mask: axes that the form itself brings. gathers: whether data decides what is read.
+    mask: axes that the form itself brings. gathers: whether data decides what is read. shift: of a map that reads a
+    range of one axis, (that axis, the axis it is read under, where the range starts).
     """
 
     kind: str
@@ -80,6 +83,7 @@ class Form:
     images: tuple[tuple[int, int], ...] = ()
     mask: int = 0
     gathers: bool = False
+    shift: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,15 @@ class Pack:
     over: int
     whole: int
     places: int
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A number that is one over how many places some axes have, and the map that reads the first element along them."""
+
+    number: int
+    over: int
+    first: int
 
 
 @dataclass
@@ -106,6 +119,7 @@ class Problem:
     extents: dict[int, int] = field(default_factory=dict)
     dtypes: list[str] = field(default_factory=list)
     packs: list[Pack] = field(default_factory=list)
+    means: list[Mean] = field(default_factory=list)
     # what the numbers stand for; no part of the key
     terms: list[Term] = field(default_factory=list)
     axes: list[Axis] = field(default_factory=list)
@@ -113,11 +127,17 @@ class Problem:
     makers: list[Callable[[list[Any], Problem], Term]] = field(default_factory=list)
 
     @functools.cached_property
+    def structure(self) -> Any:
+        """All that rules look at but for extents: what a form says inside is none of it."""
+        forms = tuple((form.kind, form.images, form.mask, form.gathers) for form in self.forms)
+        axes = tuple(self.extents)
+        nodes, leaves, packs = tuple(self.nodes), tuple(self.leaves), (*self.packs, *self.means)
+        return nodes, tuple(self.dtypes), self.roots, self.fixed, leaves, forms, axes, packs
+
+    @functools.cached_property
     def key(self) -> Any:
-        return (
-            tuple(self.nodes), self.roots, self.fixed, tuple(self.leaves), tuple(self.forms),
-            tuple(self.extents.values()), tuple(self.packs),
-        )  # fmt: skip
+        """Equal for regions that have one solution."""
+        return self.structure, tuple(form.spelled for form in self.forms), tuple(self.extents.values())
 
     def size(self, mask: int) -> int:
         """The elements of a value over these axes."""
@@ -142,6 +162,7 @@ class Reader:
         for term in topological(roots, below):
             self.add(term, term in wanted)
         self.packs(roots)
+        self.means()
         self.problem.fixed = frozenset(self.numbers[root] for root in roots if root in fixed)
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
 
@@ -155,6 +176,15 @@ class Reader:
             places = self.places_form(dict(found.places))
             pack = Pack(self.numbers[w], self.mask(over), self.numbers[found.whole], places)
             self.problem.packs.append(pack)
+
+    def means(self) -> None:
+        """Numbers that make means of sums."""
+        masks = dict.fromkeys(node[1][1] for node in self.problem.nodes if node[0] == "Red")
+        for number, (node, term) in enumerate(zip(self.problem.nodes, self.problem.terms, strict=True)):
+            for mask in masks if node[0] == "Num" else ():
+                if is_one_over(term.value, self.problem.size(mask)):  # type: ignore[attr-defined]
+                    first = self.places_form({self.problem.axes[bit.bit_length() - 1]: 0 for bit in bits(mask)})
+                    self.problem.means.append(Mean(number, mask, first))
 
     def is_leaf(self, term: Any) -> bool:
         return term.__class__ is Input or term in self.stored or (term.__class__ is Index and not operands(term))
@@ -232,7 +262,11 @@ class Reader:
     def places_form(self, mapping: dict[Axis, Any]) -> int:
         images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in mapping.items())
         spelled = tuple((self.axis(a), self.spell(e)) for a, e in mapping.items())
-        return self.form(Form("Map", spelled, images), lambda args, _: compose.remap(args[0], mapping))
+        shift = None
+        for axis, e in mapping.items():
+            moved = translation(e) if len(mapping) == 1 else None
+            shift = moved and (self.axis(axis), self.axis(moved[0]), moved[1])
+        return self.form(Form("Map", spelled, images, shift=shift), lambda args, _: compose.remap(args[0], mapping))
 
     def case_form(self, cond: Any) -> int:
         form = Form("Case", self.spell(cond), mask=self.mask(index_axes(cond)))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,8 @@ from ...ir.functions import ARITHMETIC, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS,
 from ...ir.monoids import PARTS, of_part
 from .export import Exported
 from .graph import EGraph, read_back
-from .problem import ENode, Problem
+from .problem import ENode, Form, Problem
+from .workspace import bindings, read, run, workspace
 
 # constructor: sorts of its attributes, number of operands
 CONSTRUCTORS: dict[str, tuple[tuple[str, ...], int]] = {
@@ -54,7 +55,7 @@ class Stop:
 def available() -> bool:
     """Whether egglog can be imported here."""
     try:
-        import egglog.bindings  # noqa: F401
+        bindings()
     except ImportError:
         return False
     return True
@@ -69,7 +70,7 @@ def prelude() -> str:
     out += [
         "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
         "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
-        "(function source (i64) i64 :no-merge)",
+        "(function source (i64) i64 :no-merge)", "(function first (i64) i64 :no-merge)", "(relation one_over (T i64))",
         "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
         "(function opmath (String) String :no-merge)",
         "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
@@ -83,11 +84,11 @@ def prelude() -> str:
 
     _elementwise(rule)
     rule("(= e (Red f k a)) (= m (axes a))", "(set (axes e) (& m (not-i64 k)))")
+    rule("(= e (Red f k a)) (= d (opmath (dtype a)))", "(set (dtype e) d)")  # 16-bit floats add up to f32
     rule("(= e (Map n a)) (= m (axes a)) (= s (source n)) (= i (image n))", "(set (axes e) (| (& m (not-i64 s)) i))")
     rule("(= e (Case n a b)) (= x (axes a)) (= y (axes b)) (= i (brings n))", "(set (axes e) (| i (| x y)))")
     for node in ("(Map n a)", "(Case n a b)"):
         rule(f"(= e {node}) (= d (dtype a))", "(set (dtype e) d)")
-    _folds(rule)
     out += [f'(set (opmath "{name}") "{opmath(name)}")' for name in DTYPES]
     for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
         rule(f"(= e {node}) (varies a)", "(varies e)")
@@ -107,9 +108,14 @@ def prelude() -> str:
     return "\n".join(out)
 
 
-def _folds(rule: Callable[..., None]) -> None:
-    """The analyses of reductions: 16-bit floats add up to f32; a part of a tuple has the axes of what it depends on."""
-    rule("(= e (Red f k a)) (= d (opmath (dtype a)))", "(set (dtype e) d)")
+@cache
+def fold_analyses() -> str:
+    """The analyses of reductions over tuples: a part has the axes of what it depends on."""
+    out: list[str] = []
+
+    def rule(query: str, *actions: str) -> None:
+        out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
+
     for part in PARTS:
         monoid, own = of_part(part)
         names = "abc"[: len(monoid.operands)]
@@ -123,6 +129,7 @@ def _folds(rule: Callable[..., None]) -> None:
         rule(f"(= e {node}) (= d (opmath (dtype a)))", "(set (dtype e) d)")
         for name in names:
             rule(f"(= e {node}) (varies {name})", "(varies e)")
+    return "\n".join(out)
 
 
 def _elementwise(rule: Callable[..., None]) -> None:
@@ -167,41 +174,81 @@ def text_of(problem: Problem) -> str:
             out.append(f'(set (axes $t{number}) {leaf.mask}) (set (dtype $t{number}) "{leaf.dtype}")')
             if leaf.memory:
                 out.append(f"({'known' if leaf.known else 'varies'} $t{number})")
-        elif node[0] == "Num" and node[1][0].endswith(".0") and abs(float(node[1][0])) < 2**53:
-            out.append(f"(set (literal $t{number}) {int(float(node[1][0]))})")
+        elif (literal := literal_of(node)) is not None:
+            out.append(f"(set (literal $t{number}) {literal})")
         elif node[0] == "Op":
             out.append(f"(set (axes $t{number}) {problem.forms[node[1][0]].mask})")
             out.append(f'(set (dtype $t{number}) "{problem.dtypes[number]}") (varies $t{number})')
-    masks = {node[1][1] for node in problem.nodes if node[0] == "Red"}
-    for bit in problem.extents:
-        out.append(f"(single {bit})")
-        masks.add(bit)
+    out += [f"(single {bit})" for bit in problem.extents]
     for number, form in enumerate(problem.forms):
-        source = image = 0
-        for axis, mask in form.images:
-            source, image = source | axis, image | mask
-        masks.update((source, image))
+        source, image = moved(form)
         out.append(
             f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})"
         )
-    out += [f"(set (extent {mask}) {problem.size(mask)})" for mask in sorted(masks)]
+    out += [f"(set (extent {mask}) {size})" for mask, size in sizes(problem).items()]
     for pack in problem.packs:
         at = f"$t{pack.weight} {pack.over}"
         out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
+    for mean in problem.means:
+        out.append(f"(one_over $t{mean.number} {mean.over}) (set (first {mean.over}) {mean.first})")
     return "\n".join(out)
 
 
+def literal_of(node: ENode) -> int | None:
+    """A whole number as what a rule compares with an extent."""
+    text = node[1][0] if node[0] == "Num" else ""
+    return int(float(text)) if text.endswith(".0") and abs(float(text)) < 2**53 else None
+
+
+def moved(form: Form) -> tuple[int, int]:
+    """The axes that an index map reads, and those under which it reads them."""
+    source = image = 0
+    for axis, mask in form.images:
+        source, image = source | axis, image | mask
+    return source, image
+
+
+def sizes(problem: Problem) -> dict[int, int]:
+    """The places along sets of axes, for those sets that a rule can ask for."""
+    masks = {node[1][1] for node in problem.nodes if node[0] == "Red"}.union(
+        problem.extents, *map(moved, problem.forms)
+    )
+    return {mask: problem.size(mask) for mask in sorted(masks)}
+
+
+def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...]:
+    """All that rules can see of extents: which is larger, among themselves, numbers of the program and of the rules."""
+    numbers = [n for n in map(literal_of, problem.nodes) if n is not None]
+    values = (*sizes(problem).values(), *numbers, *constants)
+    place = {value: rank for rank, value in enumerate(sorted(set(values)))}
+    return tuple(place[value] for value in values)
+
+
 def useful(exported: Exported, problem: Problem) -> list[str]:
-    """The rules whose functions can come up at all, by name."""
-    there = {node[1][0] for node in problem.nodes if node[0] in ("E", "Red")}
+    """The rules that can match at all, by name: all that they need is there, or another rule brings it."""
+    there = _contents(problem)
     chosen: dict[str, None] = {}
     while True:
         more = [name for name, needs in exported.needs.items() if name not in chosen and needs <= there]
         if not more:
-            return list(chosen)
+            return [name for name in exported.needs if name in chosen]
         for name in more:
             chosen[name] = None
             there |= exported.makes[name]
+
+
+def _contents(problem: Problem) -> set[str]:
+    """What rules may need, in the words of `Exported`."""
+    there = {node[1][0] if node[0] in ("E", "Red", "Fold", "Num") else node[0] for node in problem.nodes}
+    return there | {"packed"} if problem.packs else there
+
+
+def theory(problem: Problem, exported: Exported, names: Sequence[str]) -> tuple[str, ...]:
+    """All that egglog is told before it is told the problem: what values are, and rules."""
+    there = _contents(problem).union(*(exported.makes[name] for name in names))
+    folds = (fold_analyses(),) if not there.isdisjoint(PARTS) else ()
+    rules = [exported.text[name] for name in names]
+    return (prelude(), *folds, "\n".join((*rules, *commutativity(there & FUNCTIONS.keys()))))
 
 
 def commutativity(functions: Iterable[str]) -> list[str]:
@@ -216,39 +263,53 @@ def commutativity(functions: Iterable[str]) -> list[str]:
 def saturate(
     problem: Problem, exported: Exported, budget: Budget | None = None, without: Collection[str] = ()
 ) -> EGraph:
-    """The e-graph of a problem. without: rules to leave out."""
-    import egglog.bindings as bindings
-
-    budget, start = budget or Budget(), time.perf_counter()
+    """The e-graph of a problem, with egglog's own to go on with. without: rules to leave out."""
     names = [name for name in useful(exported, problem) if name not in without]
-    functions = {node[1][0] for node in problem.nodes if node[0] in ("E", "Red")}
-    functions.update(fn for name in names for fn in exported.makes[name])
-    graph = bindings.EGraph()
+    graph = read(theory(problem, exported, names))
+    made = saturated(graph, problem, names, budget or Budget())
+    made.bindings = graph
+    return made
 
-    def run(text: str) -> Any:
-        return graph.run_program(*graph.parse_program(text))
 
-    rules = [exported.text[name] for name in names]
-    run("\n".join((prelude(), *rules, *commutativity(functions), text_of(problem))))
-    run("(run-schedule (saturate analysis))")
-    reason, rows, done = "iterations", len(problem.nodes), 0
+def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: Budget) -> EGraph:
+    """Puts a problem into an e-graph of egglog that knows the rules `names`, and lets them run."""
+    start = time.perf_counter()
+    run(graph, text_of(problem))
+    run(graph, "(run-schedule (saturate analysis))")
+    reason, rows, done = "", len(problem.nodes), 0
     hits: dict[str, int] = {}
-    while done < budget.iterations:
-        done += 1
-        report = run("(run-schedule (run algebra))")[0].report
-        for name, count in report.num_matches_per_rule.items():
-            hits[name] = hits.get(name, 0) + count
-        run("(run-schedule (saturate analysis))")
-        rows = sum(len(f.rows) for name, f in graph.freeze().functions.items() if name in CONSTRUCTORS)
-        if not report.updated:
-            reason = "saturated"
-        elif rows > budget.nodes:
+    while not reason:
+        if rows > budget.nodes:
             reason = "nodes"
-        elif time.perf_counter() - start > budget.seconds:
+        elif time.perf_counter() - start >= budget.seconds:
             reason = "seconds"
+        elif done >= budget.iterations:
+            reason = "iterations"
         else:
-            continue
-        break
+            done += 1
+            report = run(graph, "(run-schedule (run algebra))")[0].report
+            for name, count in report.num_matches_per_rule.items():
+                hits[name] = hits.get(name, 0) + count
+            run(graph, "(run-schedule (saturate analysis))")
+            rows = sum(len(f.rows) for name, f in graph.freeze().functions.items() if name in CONSTRUCTORS)
+            reason = "" if report.updated else "saturated"
     stop = Stop(reason, done, rows, time.perf_counter() - start)
-    fired = tuple(name for name in names if hits.get(name))
-    return read_back(graph, problem, stop, fired)
+    return read_back(graph, problem, stop, tuple(name for name in names if hits.get(name)))
+
+
+class Spellings:
+    """The e-graphs of problems. Those that differ in extents share one, unless a rule could tell them apart."""
+
+    def __init__(self, exported: Exported, budget: Budget):
+        self.exported, self.budget = exported, budget
+        self.made: dict[Any, EGraph] = {}
+
+    def of(self, problem: Problem) -> EGraph:
+        names = useful(self.exported, problem)
+        constants = sorted(set().union(*(self.exported.constants[name] for name in names)))
+        key = problem.structure, order_of_sizes(problem, constants)
+        made = self.made.get(key)
+        if made is None:
+            with workspace(*theory(problem, self.exported, names)) as graph:
+                made = self.made[key] = saturated(graph, problem, names, self.budget)
+        return replace(made, problem=problem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...codegen.target import Target
@@ -39,12 +39,12 @@ class Kernel(NamedTuple):
     """A priced kernel: the classes it looks at, and the key under which its price is remembered."""
 
     price: Price
-    touched: frozenset[int]
+    touched: set[int]
     key: Any
 
 
 Table = dict[Group, Kernel]
-NOTHING = Kernel(impossible("it has no price yet"), frozenset(), None)
+NOTHING = Kernel(impossible("it has no price yet"), set(), None)
 
 
 class Extraction:
@@ -186,17 +186,18 @@ class Extraction:
     # ---- prices
     def kernel(self, group: Group, solution: Solution) -> Kernel:
         self.evaluated += 1
-        outline, used = self.memory.outline(group, solution.choice, solution.stored)
+        used, touched = self.memory.used(group, solution.choice, solution.stored)
         key = (used, group)
         found = self.corrections.get(key)
         if found is None:
             found = self.prices.get(key)
             if found is None:
+                outline = self.memory.outline(group, solution.choice, solution.stored)
                 found = self.prices[key] = price(outline, self.target) if outline is not None else _APART
             ratio = self.ratios.get(found.form)
             if ratio is not None:
-                found = replace(found, seconds=found.seconds * ratio, score=found.score * ratio)
-        return Kernel(found, frozenset(cls for cls, _ in used), key)
+                found = found._replace(seconds=found.seconds * ratio, score=found.score * ratio)
+        return Kernel(found, touched, key)
 
     def correct(self, kernel: Kernel, lowered: Price) -> None:
         """What a kernel really takes; others of its form are expected to miss the model's price by as much.

@@ -94,6 +94,19 @@ def box_ok(site: Any, copies: Any) -> bool:
     return all(staging.is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
 
+@fact("read_better_in_xor([stmt], run) -> bool", TILE)
+def read_better_in_xor(site: Any, copies: Any, body: Block) -> bool:
+    """Whether a run reads some slab in fewer wavefronts in a xor layout than in any that TMA writes."""
+    return any(staging.swizzle_loss(site.kernel, stage, body) > 0 for stage in copies)
+
+
+@fact("copies_each([stmt]) -> int", TILE)
+def copies_each(site: Any, copies: Any) -> int:
+    """The instructions with which a thread copies its share of some Stages."""
+    shapes = [copy_shape(site.kernel, stage) for stage in copies]
+    return sum(-(-shape.rows * shape.chunks // shape.threads) for shape in shapes)
+
+
 @fact("copies_words([stmt]) -> bool", TILE)
 def copies_words(site: Any, copies: Any) -> bool:
     """Whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
@@ -103,14 +116,8 @@ def copies_words(site: Any, copies: Any) -> bool:
 
 @fact("bank_cycles(run) -> int", TILE)
 def bank_cycles(site: Any, body: Block) -> int:
-    """Shared-memory cycles of one warp for the loads of a run."""
-    return staging.bank_cycles(site.kernel, body, site.tile.axes, stages(site.kernel))
-
-
-@fact("padded_cycles(run, stmt, int) -> int", TILE)
-def padded_cycles(site: Any, body: Block, stage: Stage, pad: int) -> int:
-    """The same for one slab, if its rows had `pad` unused elements."""
-    return staging.bank_cycles(site.kernel, body, site.tile.axes, {stage.dst: replace(stage, pad=pad)}, stage.dst)
+    """Wavefronts of one warp for what a run reads of all slabs."""
+    return staging.bank_cycles(site.kernel, body)
 
 
 @fact("copy_lanes(stmt) -> int", TILE)
@@ -135,6 +142,30 @@ def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
 def wavefronts(site: Any, stage: Stage, body: Block, bits: Any) -> int:
     """Wavefronts of one warp for a slab under a xor layout."""
     return staging.xor_cycles(stage, staging.requests(site.kernel, stage, body), bits)
+
+
+@fact("padded_wavefronts(stmt, run, int) -> int", TILE)
+def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
+    """The same if its rows had `pad` unused elements: what is no vector any more is several accesses."""
+    return staging.padded_cycles(site.kernel, stage, body, pad)
+
+
+@fact("padded_accesses(stmt, run, int) -> int", TILE)
+def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
+    """Instructions of one warp for a slab, if its rows had `pad` unused elements."""
+    return staging.padded_accesses(site.kernel, stage, body, pad)
+
+
+@fact("best_pad(stmt, run, [int]) -> int", TILE)
+def best_pad(site: Any, stage: Stage, body: Block, pads: Any) -> int:
+    """The padding with the fewest instructions, then the fewest wavefronts, then the least."""
+    return staging.best_pad(site.kernel, stage, body, pads)
+
+
+@fact("swizzled_wavefronts(stmt, run, int) -> int", TILE)
+def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
+    """The same if its rows were cut into spans of so many bytes that TMA swizzles."""
+    return staging.swizzled_cycles(stage, staging.requests(site.kernel, stage, body), span)
 
 
 @fact("strided_lanes(run, stmt, int) -> bool", TILE)

@@ -11,7 +11,6 @@ from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     Accumulator,
     accumulators,
-    all_names,
     defines,
     dependencies,
     is_outer_product,
@@ -25,7 +24,7 @@ from ...ir.facts.structure import (
 from ...ir.facts.types import block_dtypes
 from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
-from ...ir.node import nodes
+from ...ir.node import names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.tile import Stage, Sync, Tile, Wait
@@ -121,7 +120,7 @@ def starts_inside(site: Any, body: Block) -> bool:
 def _mentions(block: Block, name: str) -> int:
     """How many statements, those inside of others by themselves, mention a name."""
     return sum(
-        _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in all_names(stmt)
+        _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in names_in(stmt)
         for stmt in block
         for inner in (getattr(stmt, "body", ()),)
     )
@@ -319,12 +318,6 @@ def changes(site: Any, body: Block, e: Any) -> bool:
     found = summary(body)
     changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
     return not free_names(e).isdisjoint(changed)
-
-
-@fact("refilled(run, name) -> bool", TILE)
-def refilled(site: Any, body: Block, buf: Var) -> bool:
-    """Whether a slab may hold something else after a run: a copy or a barrier stands in it."""
-    return buf.name in stages(site.kernel) and summary(body).barriers > 0
 
 
 @fact("depth(expr) -> int", TILE)

@@ -4,14 +4,16 @@ plan.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...codegen.target import Target
 from ...codegen.target import target as default_target
-from ...ir.expr import Axis, Binary, add, multiply
+from ...ir.expr import Axis, Binary, add, both, multiply
+from ...ir.facts.index import operate
 from ...ir.program import Kernel, Param, TensorType
 from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, axes, operands
 from ...ir.text import syntax as s
@@ -20,8 +22,10 @@ from .dataflow import topological
 from .decide import Decisions, Fusion, Stored
 from .lift import Buffer, Lift, Write, input_buffer, result_buffer
 from .names import Names
+from .parts import Parts, parts_of
 from .resolve import Resolver
 from .rules import FusionRules
+from .sketch import Sketch, sketch
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,15 @@ class Kernels:
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
-        return [self._lift(group) for group in self.arrange()]
+        return [lift() for _, lift in self.sketched()]
+
+    def sketched(self) -> Iterator[tuple[Callable[[], Sketch], Callable[[], Kernel]]]:
+        """The kernels in the order of their launches: what sketches and what lifts each, both before the next is asked."""
+        for group in self.arrange():
+            writes = self._writes(group)
+            # not all buffers: pushing index maps can spell a value that is only stored later
+            yield functools.partial(sketch, writes, self.filled), functools.partial(self._lift, group, writes)
+            self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
 
     def arrange(self) -> list[list[Entry]]:
         """What is stored, by kernel, in the order of the launches."""
@@ -149,7 +161,8 @@ class Kernels:
         for values in together:
             members = [self.entries[place] for place in sorted(self._place[value] for value in values)]
             alike = [e for e in members if self.extents(e.value) is not None]
-            alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
+            if len(alike) < len(members) or self._parts(alike) is None:
+                alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
             if not any(self._views(entry, alike) for entry in alike):
                 of.update((entry.value, alike) for entry in alike)
         waiting: list[list[Entry]] = []
@@ -169,6 +182,14 @@ class Kernels:
             ordered.append(ready)
             written.update(entry.value for entry in ready if not entry.copy)
         return ordered
+
+    def _parts(self, group: Sequence[Entry]) -> Parts | None:
+        """How values of different extents stand side by side in one kernel; None where they do not."""
+        if any(entry.copy for entry in group) or len({self.extents(entry.value) for entry in group}) < 2:
+            return None
+        if {entry.value for entry in group} & frozenset().union(*(self.leaves(entry.value) for entry in group)):
+            return None
+        return parts_of([e.value for e in group], [e.buffer.loops for e in group], self.decisions.stored)
 
     def _views(self, entry: Entry, group: list[Entry]) -> bool:
         """Whether a value reads another one of its kernel at other places than its own."""
@@ -245,8 +266,16 @@ class Kernels:
         return not any(entry.value in self.leaves(second) for entry in between)
 
     # ---- lifting
-    def _lift(self, group: list[Entry]) -> Kernel:
+    def _lift(self, group: list[Entry], writes: list[Write]) -> Kernel:
+        name = self.names.kernel([entry.value for entry in group])
+        return Lift(name, writes, self.filled, self.names.values).kernel()
+
+    def _writes(self, group: list[Entry]) -> list[Write]:
+        """What a kernel stores, over the loops of its first value."""
         first = group[0]
+        parts = self._parts(group)
+        if parts is not None:
+            return self._side_by_side(group, parts)
         inside = {entry.value for entry in group}
         if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
             # what one of them computes, another one reads: in their kernel that is no load
@@ -267,11 +296,23 @@ class Kernels:
                     root, Buffer(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops)
                 )
             )
-        name = self.names.kernel([entry.value for entry in group])
-        # not all buffers: pushing index maps can spell a value that is only stored later
-        kernel = Lift(name, writes, self.filled, self.names.values).kernel()
-        self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
-        return kernel
+        return writes
+
+    def _side_by_side(self, group: list[Entry], parts: Parts) -> list[Write]:
+        """Values that are stored at their own ranges of one axis."""
+        loops: tuple[Axis, ...] | None = None
+        writes = []
+        for entry, places, (start, stop) in zip(group, parts.places, parts.ranges, strict=True):
+            (own,) = places
+            if loops is None:
+                loops = tuple(parts.axis if axis is own else axis for axis in entry.buffer.loops)
+            moved = {mine: shared for mine, shared in zip(entry.buffer.loops, loops, strict=True) if mine is not shared}
+            moved.update(places)
+            address = tuple(moved.get(axis, axis) for axis in entry.buffer.loops)
+            buffer = replace(entry.buffer, loops=loops, address=address)
+            guard = both(operate(">=", parts.axis, start), operate("<", parts.axis, stop))
+            writes.append(Write(self.resolver.moved(entry.value, moved), buffer, guard))
+        return writes
 
 
 REACH = 8  # how many launches further a sibling is looked for; rules say how far is too far

@@ -15,13 +15,13 @@ from typing import Any
 
 from ...ir.expr import Axis, Binary, Call, Not, Sum, Var, both, invert, rebuild
 from ...ir.facts.index import interval, operate, substitute
-from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
+from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.node import Node, nodes
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.tensor import Case, Const, Elementwise, Fold, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
-from ..rw.evaluate import RESERVED
 from .dataflow import topological
+from .names import KEYWORDS
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,11 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Write:
-    """A value that a kernel stores."""
+    """A value that a kernel stores, where a guard over its loops holds."""
 
     value: Any
     buffer: Buffer
+    guard: Any = True
 
 
 @dataclass
@@ -57,17 +58,6 @@ class Block:
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
-# Words that no value, loop or buffer may be called, so that every dump reads back and the CUDA compiles.
-_SYNTAX = """
-for in if and or not load by each inside rule with on let where match pass kernel graph example gives because pick
-prefer rewrite drop none true false inf mat
-"""
-_CUDA = """
-auto bool break case char const continue default do double else enum extern float goto int long register return short
-signed sizeof static struct switch typedef union unsigned void volatile while class new delete this template typename
-namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim
-"""
-KEYWORDS = RESERVED.union(_SYNTAX.split(), _CUDA.split())
 FOLDING = (Reduce, Fold)
 ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
 SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}
@@ -137,15 +127,27 @@ class Lift:
         stack = [Block(None, "")]
         for axis in (*grid, *(axis for axis in loops if axis in folded)):
             stack.append(Block(axis, self.fresh(axis.name)))
+        self._in_common(reductions, stack)
         for write in self.writes:
-            value = self.value(write.value, stack)
+            value = self.value(write.value, stack, write.guard)
             if not isinstance(value, Node):
                 value = self._let(None, value, "value", stack[-1])
-            stack[-1].body.append(Store(write.buffer.name, self._address(write.buffer, {}, stack), value))
+            store: Stmt = Store(write.buffer.name, self._address(write.buffer, {}, stack), value)
+            guard = self.index(write.guard, stack)
+            stack[-1].body.append(store if guard is True else If(guard, (store,)))
         for place in range(len(stack) - 1, 0, -1):
             self._close(stack[place - 1], stack[place], "free")
         outs = tuple(write.buffer.param for write in self.writes)
         return Kernel(self.name, tuple(buffer.param for buffer in self.ins), outs, tuple(stack[0].body))
+
+    def _in_common(self, reductions: Sequence[Any], stack: list[Block]) -> None:
+        """What guarded writes have in common is computed whichever of them holds: there it is done once."""
+        if all(write.guard is True for write in self.writes):
+            return
+        below = [set(topological([write.value], self._below)) for write in self.writes]
+        for term in reductions:
+            if all(term in terms for terms in below):
+                self.value(term, stack)
 
     def _close(self, parent: Block, block: Block, role: str) -> None:
         assert block.axis is not None
@@ -166,7 +168,7 @@ class Lift:
         raise AssertionError(f"axis {axis.name} is bound by no loop of {self.name}")
 
     # ---- index expressions
-    def index(self, e: Any, stack: list[Block], guard: Any) -> Any:
+    def index(self, e: Any, stack: list[Block], guard: Any = True) -> Any:
         """An index expression over the loop variables in scope."""
         if e.__class__ is Axis:
             return Var(stack[self._depth(e, stack)].variable)

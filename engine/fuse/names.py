@@ -8,8 +8,20 @@ from typing import Any
 
 from ...ir.monoids import of_part
 from ...ir.tensor import Elementwise, Fold, Reduce, Remap, TensorGraph, axes, operands
+from ..rw.evaluate import RESERVED
 from .dataflow import Dataflow, topological
-from .lift import KEYWORDS
+
+# Words that no value, loop or buffer may be called, so that every dump reads back and the CUDA compiles.
+_SYNTAX = """
+for in if and or not load by each inside rule with on let where match pass kernel graph example gives because pick
+prefer rewrite drop none true false inf mat
+"""
+_CUDA = """
+auto bool break case char const continue default do double else enum extern float goto int long register return short
+signed sizeof static struct switch typedef union unsigned void volatile while class new delete this template typename
+namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim
+"""
+KEYWORDS = RESERVED.union(_SYNTAX.split(), _CUDA.split())
 
 MOST = 4  # operations that a kernel's name lists
 QUIET = frozenset(("where", "copy", "f32", "f16", "bf16", "i32", "i64", "b8"))

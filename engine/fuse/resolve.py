@@ -70,6 +70,10 @@ class Resolver:
             (term, self._order({own: new for own, new in axes_.items() if own in axes(term)})), self._step
         )
 
+    def moved(self, value: Term, places: dict[Axis, Any]) -> Term:
+        """The value of a stored term at other places."""
+        return self._settle((value, self._order(places)), self._step)
+
     def _settle(self, task: tuple[Any, Substitution], first: Callable[..., Term]) -> Term:
         # An explicit stack: a chain of ten thousand operations is no deeper than one.
         stack = [task]

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.loop import Load
-from ...ir.node import Node, replace
+from ...ir.node import Node, contents, replace
 from ...ir.program import Block
 from ...ir.text import syntax as s
 from ..rw.evaluate import Closure, Environment, holds
 from .affine import names_in
-from .context import kinds
 from .expressions import RuleExpressions, coerce
 from .shape import Shape, load_fields
 
@@ -118,7 +117,7 @@ def map_loads(block: Block, rewrite: Callable[[Node], Node]) -> Block:
         new: Any = statement
         if statement.__class__ is Load:
             new = rewrite(statement)
-        elif "body" in type(statement).by_name and Load in kinds(statement):
+        elif "body" in type(statement).by_name and contents(statement) & Load.mark:
             new = replace(statement, body=map_loads(statement.body, rewrite))  # type: ignore[attr-defined,call-arg]
         out.append(new)
     return tuple(out)

@@ -9,14 +9,14 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.node import replace
+from ...ir.node import contents, replace
 from ...ir.program import Block, Kernel
 from ...ir.text import syntax as s
 from ...ir.tile import Tile
 from ..rw.evaluate import Closure, Environment
 from ..rw.rule import Rule
 from .clauses import EVERY, Decision, plans
-from .context import kinds, places, splice
+from .context import places, splice
 from .expressions import RuleExpressions
 from .hygiene import families
 from .names import NAMES, Names
@@ -133,21 +133,16 @@ class CompiledRule:
             kernel = program[number]
             if not (self.visible(kernel) if all_ else self.possible(kernel)):
                 continue
-            for place in places(kernel):
-                if root is None or root in place.heads:
-                    path, block = (number, *place.path), place.block
-                    for position, statement in enumerate(block):
-                        if root is None or statement.__class__ is root:
-                            yield path, block, position
+            yield from places(kernel.body, (number,), root)
 
     def possible(self, kernel: Kernel) -> bool:
         """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""
         if self.rule.level == "module" and len(self.rule.match) > 1:
             return True
-        return self.pattern.needs <= kinds(kernel) and self.visible(kernel)
+        return not self.pattern.needs & ~contents(kernel) and self.visible(kernel)
 
     def visible(self, kernel: Kernel) -> bool:
-        return self.rule.level != "loop" or Tile not in kinds(kernel)
+        return self.rule.level != "loop" or not contents(kernel) & Tile.mark
 
     def agrees(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> bool:
         """Whether variables of the match that are pinned have the pinned value."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.loop import For
-from ...ir.node import Node, memoised, replace
-from ...ir.program import Block, Kernel
+from ...ir.node import Node, contents, memoised, replace
+from ...ir.program import Block
 
 Path = tuple[int, ...]
 
@@ -70,25 +70,11 @@ def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
     return tuple(holes(statement.body))
 
 
-@memoised
-def kinds(node: Any) -> frozenset[type[Node]]:
-    """The classes of the statements in a kernel or a statement, itself included."""
-    own: frozenset[type[Node]] = frozenset((type(node),))
-    body = getattr(node, "body", None)
-    return own.union(*map(kinds, body)) if body else own
-
-
-class Place:
-    """One block of a kernel: where it is and which statements stand directly in it."""
-
-    __slots__ = ("block", "heads", "path")
-
-    def __init__(self, path: Path, block: Block):
-        self.path, self.block = path, block
-        self.heads = frozenset(map(type, block))
-
-
-@memoised
-def places(kernel: Kernel) -> tuple[Place, ...]:
-    """The blocks of a kernel, pre-order, with paths from its body."""
-    return tuple(Place(path, block) for path, block in below(kernel))
+def places(block: Block, path: Path, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
+    """(path, block, position) of every statement of a class, or of all: block by block, pre-order."""
+    found = [(path, block, place) for place, stmt in enumerate(block) if root is None or stmt.__class__ is root]
+    wanted = -1 if root is None else root.mark
+    for place, stmt in enumerate(block):
+        if "body" in type(stmt).by_name and contents(stmt) & wanted:
+            found += places(stmt.body, (*path, place), root)  # type: ignore[attr-defined]
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...ir.expr import Var
-from ...ir.node import Node, memoised
+from ...ir.node import names_in
 from ...ir.program import Kernel
 from ..rw.evaluate import CONSTANTS, RESERVED, Environment
 from ..rw.facts import fact
@@ -15,36 +15,11 @@ from .site import Site
 NAMES = "@names"
 
 
-@memoised
-def names_of(node: Any) -> frozenset[str]:
-    """Every name that a node mentions: values, buffers, axes, loops, the kernel's own."""
-    out: set[str] = set()
-    for field in type(node).fields:
-        value = getattr(node, field.name)
-        if field.sort == "Name" and value.__class__ is str:
-            out.add(value)
-        elif value.__class__ is tuple:
-            _collect(value, out)
-            if field.sort == "Name":
-                out.update(value)  # the accumulators of a merge
-        elif isinstance(value, Node):
-            out |= names_of(value)
-    return frozenset(out)
-
-
-def _collect(items: tuple[Any, ...], out: set[str]) -> None:
-    for item in items:
-        if item.__class__ is tuple:
-            _collect(item, out)
-        elif isinstance(item, Node):
-            out |= names_of(item)
-
-
 def names_at(site: Site) -> frozenset[str]:
     """The names in use around a site: its kernel's, or on a module all kernels'."""
     if site.kernel is not None:
-        return names_of(site.kernel)
-    return frozenset().union(*map(names_of, site.program))
+        return names_in(site.kernel)
+    return frozenset().union(*map(names_in, site.program))
 
 
 def unused(hint: str, used: Iterable[str]) -> str:
@@ -82,4 +57,4 @@ def _text(value: Any) -> str:
     return value.name if value.__class__ is Var else str(value)
 
 
-__all__ = ["Kernel", "Names", "fresh", "names_at", "names_of", "unused"]
+__all__ = ["Kernel", "Names", "fresh", "names_at", "unused"]

@@ -30,11 +30,11 @@ def sticky(cls: type[Node]) -> str:
 
 @dataclass(frozen=True)
 class Pattern:
-    """root: the class of the first statement, None if that is a run; needs: classes that must be there."""
+    """root: the class of the first statement, None if that is a run; needs: the marks of classes that must be there."""
 
     match: Match
     root: type[Node] | None
-    needs: frozenset[type[Node]]
+    needs: int
     names: tuple[str, ...]
 
 
@@ -48,7 +48,7 @@ def compile_pattern(
     maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no place
     maker.finish(end)
     root = _root(items[0]) if items else None
-    return Pattern(maker.compile("match", title), root, frozenset(maker.needs), tuple(maker.symbols))
+    return Pattern(maker.compile("match", title), root, sum(cls.mark for cls in maker.needs), tuple(maker.symbols))
 
 
 def compile_statement(shape: Shape, expressions: RuleExpressions, title: str, given: Iterable[str]) -> Match:

@@ -30,6 +30,7 @@ from ...ir.kernel import (
     CopyAsync,
     CopyBox,
     Define,
+    Expect,
     Launch,
     LoadFrom,
     Loop,
@@ -213,7 +214,9 @@ class _Counter:
         elif isinstance(statement, Barrier):
             self.waits.barrier()
         elif isinstance(statement, WaitGroup | WaitPhase):
-            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else 0)
+            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
+        elif isinstance(statement, Expect):
+            self.waits.phases += statement.bytes != 0
         elif isinstance(statement, CopyBox):
             self.waits.copies()
             touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR

@@ -26,6 +26,7 @@ class Waits:
 
     def __init__(self) -> None:
         self.memory = self.shared = self.barriers = self.ring = 0.0
+        self.phases = 0  # of mbarriers, begun and not yet waited for
         self._rounds = 1.0
         self._memory = self._shared = self._copies = False
 
@@ -36,6 +37,11 @@ class Waits:
     def copies(self) -> None:
         """An asynchronous copy was begun in this turn."""
         self._copies = True
+
+    def phases_kept(self) -> int:
+        """The phases that stay in flight when the oldest is waited for."""
+        self.phases = max(self.phases - 1, 0)
+        return self.phases
 
     def waits(self, keep: int) -> None:
         """Wait for all but the latest copies. Those of this very turn are waited for at full length."""

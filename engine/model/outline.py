@@ -9,28 +9,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...codegen.target import Target
-from .accesses import LANES, SECTOR
-from .census import Census
-from .predict import predict
+from .tiles import Estimate, Load, Tiles, bits
 from .work import COSTS
 
-THREADS = 256
-FLAT = 1024  # elements that a block of a kernel without reductions computes
-CHUNK = 16  # of a contracted axis, that is in shared memory at once
 DEEPEST = 2  # contractions inside of each other
 FOLDED = 3  # axes that one kernel reduces
 ACCUMULATORS = 4  # contractions that share a kernel
-ROWS = (1, 8, 64)
-TILES = (16, 64, 128)
-SLACK = 0.02  # of the sum of all bounds: so that a search sees progress where the largest bound does not move
+TILE = 128  # places of a tile along an axis: within it, a fold is computed once
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One value of a kernel. reads: earlier steps; axes: of the value; over: the axes it folds; fn: what is computed.
 
     A load has no fn: buffer, item bytes and the bytes of the whole buffer instead (index values load nothing: item 0).
@@ -51,18 +42,16 @@ class Step:
         return not self.fn
 
 
-@dataclass(frozen=True)
-class Outline:
-    """A kernel: its values in order, which of them it stores, the extents of its axes."""
+class Outline(NamedTuple):
+    """A kernel: its values in order, which of them it stores, the extents of its axes, remembered products of these."""
 
     steps: tuple[Step, ...]
     stores: tuple[int, ...]
-    extents: dict[int, int] = field(hash=False)
-    sizes: dict[int, int] = field(default_factory=dict, hash=False, repr=False)  # remembered products of extents
+    extents: dict[int, int]
+    sizes: dict[int, int]
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(NamedTuple):
     """What a kernel takes, predicted. score: seconds and a little of every bound; reason: why it has no price.
 
     form: what schedules tell kernels apart by: contraction, row or flat; folds, contractions, sweeps, whether rows that
@@ -84,13 +73,6 @@ class Price:
 
 def impossible(reason: str) -> Price:
     return Price(math.inf, math.inf, 0.0, "none", reason)
-
-
-def bits(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low
-        mask ^= low
 
 
 def price(outline: Outline, target: Target) -> Price:
@@ -151,16 +133,22 @@ class Pricing:
         reason = self._refused()
         if reason:
             return impossible(reason)
-        found: Price | None = None
-        for tile in self._menu():
+        tiles = Tiles(self)
+        kind = "contraction" if self.products else "row" if self.folded else "flat"
+        found: Estimate | None = None
+        for sides in itertools.product(*tiles.sides):
+            tiles.take(sides)
             for resident in (True, False) if self.again else (True,):
-                if self._shared(tile, resident) > self.target.smem:
+                if tiles.shared(resident) > self.target.smem:
                     continue
-                for split in self._splits(tile):
-                    one = self._price(tile, resident, split)
+                for split in tiles.splits():
+                    one = tiles.estimate(resident, split)
                     if found is None or one.score < found.score:
                         found = one
-        return found or impossible("a row does not fit and cannot be swept again")
+        if found is None:
+            return impossible("a row does not fit and cannot be swept again")
+        tile = tuple(sorted(zip(tiles.axes, found.sides, strict=True)))
+        return Price(found.seconds, found.score, found.dram, kind, "", tile, self._form(kind))
 
     def _refused(self) -> str:
         depth: list[int] = []
@@ -173,7 +161,22 @@ class Pricing:
             return "too many accumulators"
         if self.folded.bit_count() > FOLDED:
             return "too many reduced axes"
+        if self._computed_again() > self.target.recompute:
+            return "a fold that another one needs would be computed again by many blocks"
         return self._sweeps()
+
+    def _computed_again(self) -> int:
+        """How many blocks compute a fold that another fold needs, at most; beside it, they may."""
+        needed = [False] * len(self.steps)
+        most = 1
+        for n in reversed(range(len(self.steps))):
+            step = self.steps[n]
+            if step.over and needed[n]:
+                missing = bits(self.grid & ~self.space[n])
+                most = max(most, math.prod(-(-self.outline.extents[bit] // TILE) for bit in missing))
+            for m in step.reads:
+                needed[m] |= needed[n] or bool(step.over)
+        return most
 
     def _sweeps(self) -> str:
         """Levels along every folded axis; sets `again` (the axis swept twice), `sweeps` and `carried`."""
@@ -210,106 +213,15 @@ class Pricing:
                     sweeps.setdefault(m, set()).update(mine)
         self.times = {n: len(found) for n, found in sweeps.items()}
 
-    # ---- tiles
-
-    def _menu(self) -> list[dict[int, int]]:
-        extents, loads = self.outline.extents, [step for step in self.steps if step.is_load]
-        options: Sequence[int] = ROWS
-        axes = [
-            bit
-            for bit in bits(self.grid)
-            if any(bit & ~load.axes for load in loads) or any(bit & ~self.space[n] for n in range(len(self.steps)))
-        ]
-        if self.products:
-            options = TILES
-            axes = [bit for bit in axes if any(self.space[n] & bit for n in self.products)]
-        elif not self.folded:
-            return [{}]
-        elif not axes:  # nothing is shared between rows: several rows in a block only fill it
-            axes = list(bits(self.grid))[-1:]
-        chosen = sorted(axes, key=lambda bit: (-extents[bit], bit))[:2]
-        sides = [sorted({min(o, extents[bit]) for o in options}) for bit in chosen]
-        return [dict(zip(chosen, tile, strict=True)) for tile in itertools.product(*sides)]
-
-    def _part(self, mask: int, tile: dict[int, int], whole: bool) -> int:
-        """The elements of a value that a block holds: of folded axes all, or (streamed) a chunk."""
-        count = 1
-        for bit in bits(mask):
-            extent = self.outline.extents[bit]
-            if bit & self.grid:
-                count *= min(tile.get(bit, 1), extent)
-            else:
-                count *= extent if whole or bit == self.again else min(CHUNK, extent)
-        return count
-
-    def _shared(self, tile: dict[int, int], resident: bool) -> float:
-        """Bytes on chip: accumulators, and the rows that later sweeps read again."""
-        held = sum(self._part(self.steps[n].axes & ~self.folded, tile, False) for n in self.folds)
-        if resident and self.again:
-            rows = [n for n, times in self.times.items() if times > 1]
-            held += max((self._part(self.steps[n].axes, tile, False) for n in rows), default=0)
-        return 4.0 * held
-
-    def _blocks(self, tile: dict[int, int]) -> dict[int, int]:
-        return {bit: -(-self.outline.extents[bit] // tile.get(bit, 1)) for bit in bits(self.grid)}
-
-    def _splits(self, tile: dict[int, int]) -> tuple[int, ...]:
-        """Into how many blocks a reduction may be cut where too few run: partials first, a second launch after."""
-        blocks = math.prod(self._blocks(tile).values())
-        wide = self.target.multiprocessors
-        streams = self.folded and not (self.again and self.products)
-        return (1, -(-2 * wide // blocks)) if streams and 2 * blocks <= wide else (1,)
-
-    # ---- the estimate
-
-    def _price(self, tile: dict[int, int], resident: bool, split: int) -> Price:
-        counts = self._blocks(tile)
-        flat = not self.folded
-        blocks = max(1, -(-self.size(self.grid) // FLAT)) if flat else math.prod(counts.values()) * split
-        fill = issued = fma = special = tensor = products = 0.0
-        for missing, load in self._loads(resident).items():
-            repeats = 1 if flat else math.prod(counts[bit] for bit in bits(missing))
-            fill += load.fill * repeats
-            issued, fma, special = (
-                issued + load.issued * repeats,
-                fma + load.fma * repeats,
-                special + load.special * repeats,
-            )
-            tensor, products = tensor + load.tensor * repeats, products + load.products * repeats
-        stored = self.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
-        dram = stored + self._from_memory(tile, resident, min(blocks, self.target.multiprocessors))
-        sectors = (fill + stored) / blocks / SECTOR
-        warps = blocks * LANES
-        area = math.prod(tile.values()) if tile else 1
-        wavefronts = products / warps / max(1.0, math.sqrt(area / THREADS))
-        census = Census(
-            blocks, THREADS, int(min(self._shared(tile, resident), self.target.smem)), dram, sectors, sectors,
-            wavefronts, wavefronts, issued / warps, fma / warps, special / warps, tensor / blocks,
-        )  # fmt: skip
-        told = predict(census, self.target)
-        more = self.target.launch_seconds + 2 * self.target.memory_latency_seconds if split > 1 else 0.0
-        kind = "contraction" if self.products else "row" if self.folded else "flat"
-        score = told.seconds + more + SLACK * sum(told.bounds.values())
-        return Price(told.seconds + more, score, dram, kind, "", tuple(sorted(tile.items())), self._form(kind))
-
     def _form(self, kind: str) -> tuple[object, ...]:
         rows = any(self.steps[n].axes & self.folded for n in self.outline.stores)
         return kind, len(self.folds), len(self.products), self.sweeps, rows
 
-    def _from_memory(self, tile: dict[int, int], resident: bool, running: int) -> float:
-        """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""
-        once: dict[int, float] = {}
-        for n, step in enumerate(self.steps):
-            if not step.is_load or not step.item:
-                continue
-            sweeps = 1 if resident else self.times.get(n, 1)
-            if sweeps > 1 and self._part(step.axes, tile, True) * step.item * running <= self.target.l2_bytes / 2:
-                sweeps = 1
-            size = min(self.size(step.axes) * step.item, step.whole) * sweeps
-            once[step.buffer] = max(once.get(step.buffer, 0.0), size)
-        return sum(once.values())
+    def _evaluated(self, n: int, resident: bool) -> float:
+        """How often a step is evaluated, if no block repeats it."""
+        return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
 
-    def _loads(self, resident: bool) -> dict[int, Load]:
+    def loads(self, resident: bool) -> dict[int, Load]:
         """What is done in all, by the axes of the grid whose blocks repeat it."""
         known = self._totals.get(resident)
         if known is not None:
@@ -320,7 +232,7 @@ class Pricing:
             if n in inside:
                 continue
             space = self.space[n]
-            times = self.size(space) * (1 if resident else self.times.get(n, 1))
+            times = self._evaluated(n, resident)
             load = totals.setdefault(self.grid & ~space, Load())
             if step.is_load:
                 load.fill += times * step.item
@@ -329,22 +241,14 @@ class Pricing:
             if n in self.products and step.half:
                 load.tensor += 2 * times
                 continue
-            cost, unit = (3, 1) if step.fn.startswith("online") else COSTS.get(step.fn, (1, 0))
+            cost, unit = COSTS.get(step.fn, (1, 0))
+            if step.fn.startswith("online"):  # an exponential for each score, however many results it weighs
+                cost, scores = 1, self._evaluated(step.reads[0], resident)
+                load.issued += 3 * scores
+                load.special += scores
             load.issued += times * cost
             load.special += times * unit
             if n in self.products:
                 load.fma += times
                 load.products += times
         return totals
-
-
-@dataclass
-class Load:
-    """Work that so many blocks repeat: bytes asked of L2, instructions of threads, operations of tensor cores."""
-
-    fill: float = 0.0
-    issued: float = 0.0
-    fma: float = 0.0
-    special: float = 0.0
-    tensor: float = 0.0
-    products: float = 0.0

@@ -12,19 +12,36 @@ variants of one kernel and for seeing what binds, not for absolute times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...codegen.target import Target
 from .accesses import LANES
 from .census import Census
-from .latency import alone
+from .latency import Waits, alone
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
+RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Counts(NamedTuple):
+    """What a prediction asks of a launch: of a `Census`, or of an estimate of one. Units are those of a census."""
+
+    blocks: int
+    threads: int
+    shared: int
+    dram: float
+    fill: float
+    wavefronts: float
+    issued: float
+    fma: float
+    special: float
+    tensor: float
+    registers: int | None
+    waits: Waits
+
+
+class Prediction(NamedTuple):
     """seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
 
     bounds: {resource: the seconds it alone would take, summed over waves}; binding: the resource that takes longest.
@@ -42,52 +59,50 @@ class Prediction:
         return variable if self.bounds[variable] > self.fixed else "launch"
 
 
-def resident_blocks(launch: Census, target: Target) -> int:
+def resident_blocks(launch: Census | Counts, target: Target) -> int:
     """Blocks that one multiprocessor holds at once. Registers count only where they are known."""
-    limits = [
+    most = min(
         target.blocks,
         target.threads // launch.threads,
         (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE),
-    ]
+    )
     if launch.registers:
         rounded = -(-launch.registers // REGISTER_GRAIN) * REGISTER_GRAIN
-        limits.append(target.registers // (rounded * -(-launch.threads // LANES) * LANES))
-    return max(1, min(limits))
+        most = min(most, target.registers // (rounded * -(-launch.threads // LANES) * LANES))
+    return max(1, most)
 
 
-def predict(launch: Census, target: Target) -> Prediction:
+def predict(launch: Census | Counts, target: Target) -> Prediction:
     """What one launch takes, in seconds, predicted."""
     resident = resident_blocks(launch, target)
     wide = resident * target.multiprocessors
     full, rest = divmod(launch.blocks, wide)
-    waves = [wide] * min(full, 1) + [rest] * bool(rest)
-    weights = [full] * min(full, 1) + [1] * bool(rest)
-    bounds: dict[str, float] = {}
-    variable = 0.0
-    for blocks, times in zip(waves, weights, strict=True):
-        taken = wave(launch, target, blocks)
-        variable += times * max(taken.values())
-        for name, seconds in taken.items():
-            bounds[name] = bounds.get(name, 0.0) + times * seconds
+    bounds, variable = (0.0,) * len(RESOURCES), 0.0
+    for blocks, times in ((wide, full), (rest, 1)):
+        if blocks and times:
+            taken = wave(launch, target, blocks)
+            variable += times * max(taken)
+            bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
     # the first loads of the first wave and the last stores of the last have nothing to hide behind
     fixed = target.launch_seconds + 1.5 * target.memory_latency_seconds
-    return Prediction(variable + fixed, fixed, full + bool(rest), resident, bounds)
+    return Prediction(variable + fixed, fixed, full + bool(rest), resident, dict(zip(RESOURCES, bounds, strict=True)))
 
 
-def wave(launch: Census, target: Target, blocks: int) -> dict[str, float]:
-    """The seconds that each resource needs for a wave of so many blocks."""
-    each = -(-blocks // target.multiprocessors)  # on the busiest multiprocessor
+def wave(launch: Census | Counts, target: Target, blocks: int) -> tuple[float, ...]:
+    """The seconds that each of RESOURCES needs for a wave of so many blocks."""
+    multiprocessors, schedulers = target.multiprocessors, target.schedulers
+    each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
     own = -(-launch.threads // LANES)
     cycle = 1.0 / target.clock
-    issue = launch.issued / min(target.schedulers, each * own)
+    issue = launch.issued / min(schedulers, each * own)
     shared = launch.wavefronts * 128 / target.shared_bytes_per_clock
-    busy = max(launch.issued / min(target.schedulers, own), shared)
+    busy = max(launch.issued / min(schedulers, own), shared)
     pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
-    return {
-        "DRAM": launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
-        "L2": each * launch.fill * target.multiprocessors / target.l2_bytes_per_second,
-        "shared": each * shared * cycle,
-        "issue": each * max(issue, pipes) * cycle,
-        "latency": alone(busy, launch.waits, target),
-        "tensor": each * launch.tensor * target.multiprocessors / target.tensor_flops_per_second,
-    }
+    return (
+        launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
+        each * launch.fill * multiprocessors / target.l2_bytes_per_second,
+        each * shared * cycle,
+        each * max(issue, pipes) * cycle,
+        alone(busy, launch.waits, target),
+        each * launch.tensor * multiprocessors / target.tensor_flops_per_second,
+    )

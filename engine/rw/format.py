@@ -21,9 +21,12 @@ _STRENGTH = {
 def format_rule(rule: Rule | s.Rule) -> str:
     """A rule as text, ending in a newline. A member of a family is written out."""
     if isinstance(rule, Rule):
-        clauses = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite), *rule.examples)
+        clauses = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite))
         marks = tuple(sorted(rule.attributes))
-        rule = s.Rule(rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses)
+        rule = s.Rule(
+            rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses,
+            rule.examples,
+        )  # fmt: skip
     lines = [f"## {text}".rstrip() for text in rule.docs] + [f"@{attribute}" for attribute in rule.attributes]
     head = f"{'override ' if rule.override else ''}rule {rule.name}"
     if rule.parameters:
@@ -31,7 +34,7 @@ def format_rule(rule: Rule | s.Rule) -> str:
     if rule.rows:
         head += f" for {', '.join(map(expression, rule.rows))}"
     lines.append(f"{head} on {rule.level}")
-    for clause in rule.clauses:
+    for clause in (*rule.clauses, *rule.examples):
         lines += _clause(clause)
     return "\n".join(lines) + "\n"
 

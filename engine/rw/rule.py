@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,16 @@ from typing import Any
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
+from ..collector import waiting
 from .limits import within_limits
-from .store import parse_stored
+from .store import Later, parse_stored
 
 LEVELS = ("torch", "tensor", "module", "loop", "tile", "kernel")
 ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
 Clause = s.LetClause | s.PickClause | s.Guard
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """One equation. `match` and `rewrite` are statements; `clauses` are let, pick, where and prefer in their order."""
 
@@ -40,7 +41,7 @@ class Rule:
     match: tuple[s.Syntax, ...]
     clauses: tuple[Clause, ...]
     rewrite: tuple[s.Syntax, ...]
-    examples: tuple[s.Example, ...]
+    examples: Sequence[s.Example]
     override: bool = False
     family: str | None = None
 
@@ -172,13 +173,15 @@ def _members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
             for p, cell in zip(declared.parameters, cells, strict=True)
         }
         first = cells[0].text if isinstance(cells[0], s.NameOf) else str(getattr(cells[0], "value", "row"))
-        clauses = rename(declared.clauses, names)
-        yield (
-            dataclasses.replace(
-                declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(), clauses=clauses
-            ),
-            declared.name,
-        )
+        member = dataclasses.replace(
+            declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(),
+            clauses=rename(declared.clauses, names), examples=Later(lambda names=names: _renamed(declared, names)),
+        )  # fmt: skip
+        yield member, declared.name
+
+
+def _renamed(declared: s.Rule, names: dict[str, Any]) -> tuple[s.Example, ...]:
+    return rename(tuple(declared.examples), names)  # type: ignore[no-any-return]
 
 
 def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
@@ -208,8 +211,7 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
         declared.parameters, matches[0].body,
         tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
         rewrites[0].body,
-        tuple(c for c in declared.clauses if isinstance(c, s.Example)),
-        declared.override, family,
+        declared.examples, declared.override, family,
     )  # fmt: skip
 
 
@@ -261,6 +263,7 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
 
 
 @functools.cache
+@waiting()
 def built_in_files() -> tuple[RuleFile, ...]:
     """The files of `rules/`, read once per process."""
     sources = (Source(str(path.relative_to(BUILT_IN.parent)), path.read_text()) for path in rule_paths(BUILT_IN))

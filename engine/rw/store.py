@@ -10,8 +10,9 @@ import dataclasses
 import functools
 import inspect
 import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...codegen.cache import cached, digest
 from ...codegen.compiler import BuildError
@@ -36,7 +37,8 @@ def parse_stored(source: Source) -> tuple[s.Syntax, ...]:
 @functools.cache
 def _parser_digest() -> str:
     folder = Path(inspect.getfile(s)).parent
-    return digest((folder / name).read_bytes() for name in ("grammar.lark", "parse.py", "syntax.py"))
+    files = [folder / name for name in ("grammar.lark", "parse.py", "syntax.py")]
+    return digest(file.read_bytes() for file in (*files, Path(__file__)))
 
 
 _CLASSES: dict[str, Any] = {
@@ -45,14 +47,44 @@ _CLASSES: dict[str, Any] = {
 _FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls) if f.name != "span") for cls in _CLASSES.values()}
 
 
+T = TypeVar("T")
+
+
+class Later(Sequence[T]):
+    """A sequence that is made when somebody first looks at it."""
+
+    def __init__(self, make: Callable[[], Sequence[T]]):
+        self._make = make
+
+    @functools.cached_property
+    def _items(self) -> tuple[T, ...]:
+        return tuple(self._make())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._items[place]
+
+
 def _encode(value: Any) -> Any:
-    """Nodes and tuples as lists: a node begins with the name of its class and its place, a tuple with none."""
+    """Nodes and tuples as lists: a node begins with the name of its class and its place, a tuple with none. Examples,
+    the most of every file and nothing that a compile reads, are a text of their own."""
     if isinstance(value, tuple):
         return [None, *map(_encode, value)]
     if isinstance(value, s.Syntax):
         span = value.span
         place = (span.line, span.column, span.end_line, span.end_column)
-        return [type(value).__name__, *place, *(_encode(getattr(value, name)) for name in _FIELDS[type(value)])]
+        fields = [
+            {"later": json.dumps(_encode(tuple(value.examples)))}
+            if name == "examples" and isinstance(value, s.Rule)
+            else _encode(getattr(value, name))
+            for name in _FIELDS[type(value)]
+        ]
+        return [type(value).__name__, *place, *fields]
     return value
 
 
@@ -62,7 +94,7 @@ class _Decoder:
 
     def value(self, data: Any) -> Any:
         if data.__class__ is not list:
-            return data
+            return Later(lambda: self.value(json.loads(data["later"]))) if data.__class__ is dict else data
         kind = data[0]
         if kind is None:
             return tuple([self.value(item) for item in data[1:]])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from .describe import plain_text, show
 from .running import Run
 from .search import Tried
-from .space import Fire
+from .space import Candidate, Fire
 
 MOST_NODES = 20_000
 DEEPEST, WIDEST = 14, 6  # of the tree that is shown
@@ -64,11 +65,11 @@ class Branch:
 
 
 class Chronicle:
-    """Listens to a run. effects: {(pass, rule, parameter): {value: times}}."""
+    """Listens to a run. effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}."""
 
     def __init__(self) -> None:
         self.root = Branch()
-        self.effects: dict[tuple[str, str, str], dict[str, Times]] = {}
+        self.effects: dict[tuple[str, str, str, str], dict[str, Times]] = {}
         self.default: float | None = None
         self._nodes = 0
 
@@ -77,25 +78,37 @@ class Chronicle:
         self.default = run.default.seconds
         branch, seconds = self.root, tried.score.seconds
         branch.times.add(seconds)
-        for slot, token in tried.candidate.genome:
-            if token not in branch.children:
+        for decided, label in self._path(run, tried):
+            if decided not in branch.children:
                 if self._nodes >= MOST_NODES:
                     break
-                branch.children[token] = Branch(f"{slot.step}: {show(token)}")
+                branch.children[decided] = Branch(label)
                 self._nodes += 1
-            branch = branch.children[token]
+            branch = branch.children[decided]
             branch.times.add(seconds)
-        self._effects(tried, seconds)
+        for candidate, _, score in tried.parts:
+            self._effects(candidate, score.seconds)
 
-    def _effects(self, tried: Tried, seconds: float | None) -> None:
-        for decision in tried.candidate.schedule:
+    def _path(self, run: Run, tried: Tried) -> Iterator[tuple[Any, str]]:
+        """The decisions of a candidate, the way of fusing first where there are several."""
+        ways, whole = run.search.space.ways, tried.candidate
+        if len(ways) > 1:
+            yield whole.way, f"candidate: {ways[whole.way]}"
+        for slot, token in whole.genome:
+            yield (slot, token), f"{slot.step}: {show(token)}"
+
+    def _effects(self, candidate: Candidate, seconds: float | None) -> None:
+        """What a kernel takes with these values."""
+        kernel = candidate.start.kernels[0].name
+        for decision in candidate.schedule:
             for name, value in decision.parameters.items():
-                found = self.effects.setdefault((decision.step, decision.rule, name), {})
+                found = self.effects.setdefault((kernel, decision.step, decision.rule, name), {})
                 found.setdefault(plain_text(_hashable(value)), Times()).add(seconds)
-        for slot, token in tried.candidate.genome:
+        for slot, token in candidate.genome:
             if isinstance(token, Fire) or token == "skip":
                 fired = "fires" if isinstance(token, Fire) else "skips"
-                self.effects.setdefault((slot.step, slot.step, "decision"), {}).setdefault(fired, Times()).add(seconds)
+                values = self.effects.setdefault((kernel, slot.step, slot.step, "decision"), {})
+                values.setdefault(fired, Times()).add(seconds)
 
 
 def _hashable(value: Any) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..match.choices import Spot
-from .moves import options
+from .decisions import Decisions, Policy
+from .moves import default_fill, options
 from .space import DEFAULT, Fire, Space, State, Token
 
 PROBES = 64
+NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
@@ -29,28 +33,47 @@ class Site:
 
 @dataclass(frozen=True)
 class Level:
-    """A pass in a kernel. reference: what the default order does there."""
+    """A pass in a kernel. reference: what the default order does there. opens: where that is nothing, the passes that
+    something is left to decide for only if it does fire."""
 
     step: str
     kernel: str
     reference: str
     sites: tuple[Site, ...]
+    opens: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
         sites = [site.record() for site in self.sites]
-        return {"pass": self.step, "kernel": self.kernel, "default": self.reference, "sites": sites}
+        own = {"pass": self.step, "kernel": self.kernel, "default": self.reference, "sites": sites}
+        return own | {"opens": list(self.opens)}
 
 
-def levels(space: Space, start: int = 0) -> tuple[Level, ...]:
+def levels(space: Space) -> tuple[Level, ...]:
     """The states of the default schedule at which there is something to decide."""
-    found = []
-    for state, token in space.states(space.default(start).genome, start):
+    found, usual = [], frozenset(_decided(space, lambda _, state, slot: DEFAULT))
+    for state, token in space.states(space.default().genome):
         sites = tuple(_site(space, state, spot) for spot in space.spots(state))
         if sites:
-            slot = space.slot(state)
-            found.append(Level(slot.step, slot.kernel, _reference(space, state, token), sites))
+            slot, reference = space.slot(state), _reference(space, state, token)
+            opens = _opened(space, state, usual) if reference == NOTHING else ()
+            found.append(Level(slot.step, slot.kernel, reference, sites, opens))
     return tuple(found)
+
+
+def _opened(space: Space, skipped: State, usual: frozenset[str]) -> tuple[str, ...]:
+    """The passes that have a site somewhere only where a pass fires that by default does not."""
+    spot = space.spots(skipped)[0]
+    fire = default_fill(space, spot) or DEFAULT
+    decided = _decided(space, lambda _, state, slot: fire if state == skipped else DEFAULT)
+    return tuple(dict.fromkeys(step for step in decided if step not in usual))
+
+
+def _decided(space: Space, policy: Policy) -> Iterator[str]:
+    """The passes that have something to decide along a walk."""
+    for state, _ in space.states(space.walk(policy).genome):
+        if space.spots(state):
+            yield space.slot(state).step
 
 
 def _site(space: Space, state: State, spot: Spot) -> Site:
@@ -67,7 +90,7 @@ def _site(space: Space, state: State, spot: Spot) -> Site:
 
 def _reference(space: Space, state: State, token: Token) -> str:
     _, own = space.by_default(state)
-    return "; ".join(show(space.fire_of(d)) for d in own) or "nothing"
+    return "; ".join(show(space.fire_of(d)) for d in own) or NOTHING
 
 
 def show(token: Token) -> str:
@@ -82,7 +105,7 @@ def plain_text(value: Any) -> str:
     return "(" + ", ".join(map(plain_text, value)) + ")" if isinstance(value, tuple) else str(value)
 
 
-def size(space: Space, seed: int = 0, probes: int = PROBES) -> float:
+def size(space: Decisions, seed: int = 0, probes: int = PROBES) -> float:
     """About how many ways there are to decide everything: the mean product of what random walks may choose from at each
     of their steps (Knuth 1975, Estimating the efficiency of backtrack programs). Several ways may give one program.
     """
@@ -90,9 +113,14 @@ def size(space: Space, seed: int = 0, probes: int = PROBES) -> float:
     return sum(_probe(space, dice) for _ in range(probes)) / probes
 
 
-def _probe(space: Space, dice: random.Random) -> float:
-    start = dice.randrange(len(space.starts))
-    state, ways = space.root(start).state, float(len(space.starts))
+def _probe(space: Decisions, dice: random.Random) -> float:
+    way, count = dice.randrange(len(space.ways)), float(len(space.ways))
+    return math.prod((_walk(inner, dice) for inner, _ in space.spaces(way)), start=count)
+
+
+def _walk(space: Space, dice: random.Random) -> float:
+    """What a random walk could choose from, multiplied."""
+    state, ways = space.root.state, 1.0
     while not space.done(state):
         found = options(space, state)
         ways *= len(found)

@@ -10,7 +10,8 @@ Which edits of rule files can change what an entry of the store means?
 - A rule that was offered and did not fire, or the order of the passes of Tile IR: no. The schedule says itself what
   fires, in which order, and nothing else does; it may no longer be the best one, so a search looks again
   (`TuningKey.rules`).
-- Rules on the levels above: they change the kernel itself, and with it the key.
+- Rules on the levels above: they change the kernel itself, and with it the key. A remembered candidate of fusion
+  (`candidates.py`) names the algebra that proves it, and depends on the rules for stores as a whole.
 - Documentation, examples, the texts of reasons, the place in the file: no.
 - A user's rule that the search was never offered, a rule or pass that a user's file takes out: the entry is not about
   this rule set. Otherwise nobody who writes a rule would see it fire where a store is.
@@ -27,12 +28,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...ir.text import syntax as s
+from ..match.terms import mentions_mat
 from ..rw.positions import walk
 from ..rw.rule import Rule, RuleSet, built_in_files
 from .protocol import Schedule
 
 LEVELS = frozenset(("module", "loop", "tile", "kernel"))
 CANONICAL, TILING, LOWERING = "(canonical rules)", "(loop rules)", "(kernel rules)"
+FUSING = "(fusion rules)"
 _UNREAD = frozenset(("span", "reason", "docs"))
 
 
@@ -45,8 +48,13 @@ class RuleDigests:
         ours = set(map(id, built_in_files()))
         added = [file for file in rules.files if id(file) not in ours]
         self.own = frozenset(rule.name for file in added for rule in file.rules if rule.level in LEVELS)
+        self.own_values = frozenset(rule.name for file in added for rule in file.rules if rule.level == "tensor")
         names = {written.name for file in added for written in file.without}
         self.taken_out = names.union(*({rule.name for rule in rules.passes.get(name, ())} for name in names))
+
+    def offered(self, program: bool) -> frozenset[str]:
+        """Rules of users that a search was offered: those on values only where it chose among ways of fusing."""
+        return self.own | self.own_values if program else self.own
 
     def used(self, schedule: Schedule) -> dict[str, str]:
         """{rule: digest} of all that a schedule depends on. Rules that are not there (any more) are left out."""
@@ -73,6 +81,9 @@ class RuleDigests:
             return _hash([*map(self._text, on_kernels), spelled(order), *gone])
         if name == TILING:
             return _hash(map(self._text, self._tiling()))
+        if name == FUSING:
+            on_stores = [rule for rule in self.rules.at("tensor") if mentions_mat(rule)]
+            return _hash([*map(self._text, on_stores), *sorted(self.taken_out & {rule.name for rule in on_stores})])
         rule = self.rules.rules.get(name)
         return None if rule is None else _hash([self._text(rule)])
 

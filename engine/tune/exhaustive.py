@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ..match.choices import Spot
+from .decisions import Decisions
 from .moves import options
 from .protocol import Schedule
 from .search import Proposal, Search
@@ -14,11 +15,12 @@ from .space import Candidate, Slot, Space, State, Token
 
 
 class Exhaustive(Search):
-    """Depth first; states that were reached before are not walked again."""
+    """Depth first; states that were reached before are not walked again. Times of kernels add up, so that one kernel
+    after the other is changed, the others as by default."""
 
     name: ClassVar[str] = "exhaustive"
 
-    def __init__(self, space: Space, dice: random.Random):
+    def __init__(self, space: Decisions, dice: random.Random):
         super().__init__(space, dice)
         self._left = self._all()
 
@@ -26,29 +28,31 @@ class Exhaustive(Search):
         return next(self._left, None)
 
     def _all(self) -> Iterator[Proposal]:
-        for number in range(len(self.space.starts)):
-            state, _, schedule = self.space.root(number)
-            for candidate in every(self.space, state, number, schedule, (), set()):
-                yield Proposal(candidate)
+        for way in range(len(self.space.ways)):
+            default = [space.default() for space, _ in self.space.spaces(way)]
+            for number, (space, _) in enumerate(self.space.spaces(way)):
+                state, _, schedule = space.root
+                for candidate in every(space, state, schedule, (), set()):
+                    ends = [*default[:number], candidate, *default[number + 1 :]]
+                    yield Proposal(self.space.made(way, ends))
 
 
 def every(
-    space: Space, state: State, start: int, schedule: Schedule, genome: tuple[tuple[Slot, Token], ...],
-    known: set[State],
-) -> Iterator[Candidate]:  # fmt: skip
+    space: Space, state: State, schedule: Schedule, genome: tuple[tuple[Slot, Token], ...], known: set[State]
+) -> Iterator[Candidate]:
     """Every candidate below a state that is not below one of the known states."""
     if state in known:
         return
     known.add(state)
     if space.done(state):
-        yield Candidate(space.tools, space.target, space.starts[start], state.program, schedule, genome)
+        yield Candidate(space, state.program, schedule, genome)
         return
     slot = space.slot(state)
     for token in tokens(space, state):
         move = space.after(state, token)
         if move.token == token:
             below = (*schedule, *move.decisions), (*genome, (slot, token))
-            yield from every(space, move.state, start, *below, known)
+            yield from every(space, move.state, *below, known)
 
 
 def tokens(space: Space, state: State) -> Iterator[Token]:

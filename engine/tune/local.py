@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
+from .decisions import Decisions, Whole
 from .moves import mutated, random_token
 from .search import Proposal, Search, Tried
-from .space import DEFAULT, Candidate, Genome, Space
+from .space import DEFAULT, Genome
 
 
 class Random(Search):
@@ -16,8 +17,8 @@ class Random(Search):
     name: ClassVar[str] = "random"
 
     def propose(self, spent: float) -> Proposal | None:
-        start = self.dice.randrange(len(self.space.starts))
-        return Proposal(self.space.walk(lambda state, slot: random_token(self.space, state, self.dice), start))
+        way = self.dice.randrange(len(self.space.ways))
+        return Proposal(self.space.walk(lambda space, state, slot: random_token(space, state, self.dice), way))
 
 
 class Hill(Search):
@@ -26,39 +27,42 @@ class Hill(Search):
     name: ClassVar[str] = "hill"
 
     def propose(self, spent: float) -> Proposal | None:
-        start = self.start()
-        if self.best is None or self.space.starts[start] is not self.best.start:
-            return Proposal(self.space.default(start))
-        return Proposal(decided(self.space, mutated(self.space, self.best.genome, start, self.dice), start))
+        way = self.way()
+        if way not in self.best_of:
+            return Proposal(decided(self.space, self.incumbent, way))
+        return Proposal(decided(self.space, mutated(self.best_of[way][1], self.dice), way))
 
 
 class Evolution(Search):
     """A steady-state genetic algorithm: the child of two parents replaces the worst.
 
-    Parents by tournament (Goldberg and Deb 1991), uniform crossover over decisions (Syswerda 1989), one mutation.
+    Parents by tournament (Goldberg and Deb 1991), one mutation, uniform crossover over the other decisions (Syswerda
+    1989).
     """
 
     name: ClassVar[str] = "evolution"
     size: ClassVar[int] = 16
     tournament: ClassVar[int] = 3
 
-    def __init__(self, space: Space, dice: random.Random):
+    def __init__(self, space: Decisions, dice: random.Random):
         super().__init__(space, dice)
         self.population: list[Tried] = []
 
     def propose(self, spent: float) -> Proposal | None:
-        start = self.start()
-        same = [one for one in self.population if one.candidate.start is self.space.starts[start]]
-        if not same:
-            return Proposal(self.space.default(start))
+        way = self.way()
+        if way not in self.best_of:
+            return Proposal(decided(self.space, self.incumbent, way))
+        same = [one for one in self.population if one.candidate.way == way]
+        if not same:  # they died out
+            return Proposal(decided(self.space, mutated(self.best_of[way][1], self.dice), way))
         mother, father = (self._parent(same) for _ in range(2))
-        child: Genome = dict(mother.candidate.genome)
+        child = mutated(mother.candidate, self.dice)  # its walk is remembered, the child's will be new
         if len(same) >= self.size // 2:
+            own = dict(mother.candidate.genome)
             for slot, token in father.candidate.genome:
-                if self.dice.random() < 0.5:
+                if self.dice.random() < 0.5 and child.get(slot) == own.get(slot):
                     child[slot] = token
-        whole = decided(self.space, child, start)
-        return Proposal(decided(self.space, mutated(self.space, whole.genome, start, self.dice), start))
+        return Proposal(decided(self.space, child, way))
 
     def _parent(self, among: list[Tried]) -> Tried:
         return max(self.dice.choices(among, k=self.tournament), key=lambda one: one.reward)
@@ -70,6 +74,6 @@ class Evolution(Search):
             self.population.remove(min(self.population, key=lambda one: one.reward))
 
 
-def decided(space: Space, genome: Genome, start: int) -> Candidate:
-    """The schedule of these decisions; what they leave open is decided by default."""
-    return space.walk(lambda state, slot: genome.get(slot, DEFAULT), start)
+def decided(space: Decisions, genome: Genome, way: int) -> Whole:
+    """The schedules of these decisions; what they leave open is decided by default."""
+    return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)  # type: ignore[no-any-return]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ..match.choices import Spot
+from .decisions import Decisions
 from .local import Hill
 from .moves import options, ordered, random_fill, random_token
 from .search import Proposal, Search, Tried
@@ -42,7 +43,7 @@ class FactoredTree(Search):
     spread: ClassVar[float] = 0.02
     chance: ClassVar[float] = 0.15  # how often a rollout leaves the best schedule
 
-    def __init__(self, space: Space, dice: random.Random):
+    def __init__(self, space: Decisions, dice: random.Random):
         super().__init__(space, dice)
         self.root = Node()
         self._path: list[Node] = []
@@ -54,8 +55,8 @@ class FactoredTree(Search):
         if self.root.closed:
             return None
         self._path, self._guide, self._inside = [self.root], self.incumbent, True
-        start = self._level(range(len(self.space.starts)), lambda n: n)
-        candidate = self.space.walk(self._decide, start)
+        way = self._level(range(len(self.space.ways)), lambda n: n)
+        candidate = self.space.walk(self._decide, way)
         if self._inside:
             self._path[-1].closed = True
             self._close()
@@ -63,28 +64,28 @@ class FactoredTree(Search):
             node.visits += 1
         return Proposal(candidate, tuple(self._path))
 
-    def _decide(self, state: State, slot: Slot) -> Token:
+    def _decide(self, space: Space, state: State, slot: Slot) -> Token:
         if not self._inside:
-            return self._rollout(state, slot)
-        found = self._level(options(self.space, state), self._name)
+            return self._rollout(space, state, slot)
+        found = self._level(options(space, state), self._name)
         if isinstance(found, Spot):
-            return self._values(state, slot, found)
+            return self._values(space, slot, found)
         return found  # type: ignore[no-any-return]
 
-    def _values(self, state: State, slot: Slot, spot: Spot) -> Token:
+    def _values(self, space: Space, slot: Slot, spot: Spot) -> Token:
         """One value after the other, in the tree and then beyond it."""
         wanted = self._wanted(slot, spot)
         found: Spot | None = spot
         while found is not None and found.open is not None:
-            values = ordered(self.space, found, wanted.get(found.open.name))
+            values = ordered(space, found, wanted.get(found.open.name))
             if self._inside:
-                value = self._level(values, self.space.plain)
+                value = self._level(values, space.plain)
                 found = self._legal(found.choose(value))
             elif self.dice.random() < self.chance:
-                return random_fill(self.space, found, self.dice) or DEFAULT
+                return random_fill(space, found, self.dice) or DEFAULT
             else:
                 found = next((made for made in map(found.choose, values) if made is not None), None)
-        return DEFAULT if found is None else self.space.token(found)
+        return DEFAULT if found is None else space.token(found)
 
     def _wanted(self, slot: Slot, spot: Spot) -> dict[str, Any]:
         """The values that the best schedule has for this rule at this site."""
@@ -99,9 +100,9 @@ class FactoredTree(Search):
             self._inside = False
         return found
 
-    def _rollout(self, state: State, slot: Slot) -> Token:
+    def _rollout(self, space: Space, state: State, slot: Slot) -> Token:
         if self.dice.random() < self.chance:
-            return random_token(self.space, state, self.dice)
+            return random_token(space, state, self.dice)
         return self._guide.get(slot, DEFAULT)
 
     # ---- the tree
@@ -174,7 +175,7 @@ class TreeThenHill(Search):
     name: ClassVar[str] = "mcts"
     share: ClassVar[float] = 0.25
 
-    def __init__(self, space: Space, dice: random.Random):
+    def __init__(self, space: Decisions, dice: random.Random):
         super().__init__(space, dice)
         self.tree, self.hill = FactoredTree(space, dice), Hill(space, dice)
 
@@ -196,23 +197,23 @@ class PlainTree(FactoredTree):
 
     name: ClassVar[str] = "mcts-plain"
 
-    def _decide(self, state: State, slot: Slot) -> Token:
+    def _decide(self, space: Space, state: State, slot: Slot) -> Token:
         if not self._inside:
-            return random_token(self.space, state, self.dice)
-        return self._level(self._joint(state), lambda token: token)  # type: ignore[no-any-return]
+            return random_token(space, state, self.dice)
+        return self._level(self._joint(space, state), lambda token: token)  # type: ignore[no-any-return]
 
-    def _joint(self, state: State) -> list[Token]:
+    def _joint(self, space: Space, state: State) -> list[Token]:
         found: list[Token] = []
-        for option in options(self.space, state):
-            found += self._all(option) if isinstance(option, Spot) else [option]
+        for option in options(space, state):
+            found += self._all(space, option) if isinstance(option, Spot) else [option]
         self.dice.shuffle(found)
         return found
 
-    def _all(self, spot: Spot) -> list[Token]:
+    def _all(self, space: Space, spot: Spot) -> list[Token]:
         if spot.open is None:
-            return [self.space.token(spot)]
+            return [space.token(spot)]
         made = (spot.choose(value) for value in spot.open.values)
-        return [token for one in made if one is not None for token in self._all(one)]
+        return [token for one in made if one is not None for token in self._all(space, one)]
 
     def value(self, child: Node) -> float:
         return child.total / max(child.visits, 1)

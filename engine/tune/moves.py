@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..match.choices import Spot
+from .decisions import Whole
 from .space import DEFAULT, SKIP, Fire, Genome, Space, State, Token
 
 ONE_PARAMETER = 0.8  # how often a neighbour differs in the value of one parameter
@@ -110,21 +111,23 @@ def _near(space: Space, domain: tuple[Any, ...], value: Any, dice: random.Random
     return others[min(int(dice.expovariate(0.7)), len(others) - 1)]
 
 
-def mutated(space: Space, genome: tuple[tuple[Any, Token], ...], start: int, dice: random.Random) -> Genome:
+def mutated(whole: Whole, dice: random.Random) -> Genome:
     """A schedule with one decision changed, or two. Passes with more to decide are changed more often."""
-    made: Genome = dict(genome)
+    made: Genome = dict(whole.genome)
     for _ in range(2 if dice.random() < SECOND else 1):
-        places = list(_places(space, genome, start))
+        places = list(_places(whole))
         if not places:
             break
-        state, token = dice.choices([p[:2] for p in places], [p[2] for p in places])[0]
+        space, state, token = dice.choices([p[:3] for p in places], [p[3] for p in places])[0]
         made[space.slot(state)] = neighbour(space, state, token, dice)
     return made
 
 
-def _places(space: Space, genome: tuple[tuple[Any, Token], ...], start: int) -> Iterator[tuple[State, Token, float]]:
+def _places(whole: Whole) -> Iterator[tuple[Space, State, Token, float]]:
     """States of a walk at which there is something to decide, and how much."""
-    for state, token in space.states(genome, start):
-        count = sum(len(spot.open.values) if spot.open else 1 for spot in space.spots(state))
-        if count:
-            yield state, token, math.log2(1 + count)
+    for candidate, _ in whole.parts:
+        space = candidate.space
+        for state, token in space.states(candidate.genome):
+            count = sum(len(spot.open.values) if spot.open else 1 for spot in space.spots(state))
+            if count:
+                yield space, state, token, math.log2(1 + count)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .chronicle import Branch, Chronicle, Times
+from .chronicle import Chronicle, Times
+from .running import Run
 from .tuning import Outcome, plain
+from .tuning_program import Programmed
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 820, 220, 60, 24
 EFFECTS, VALUES = 24, 10  # parameters and values that are shown
@@ -22,22 +24,22 @@ class Effect:
     rows: list[tuple[str, int, int, str, str, int, int]]
 
 
-def html(outcomes: list[tuple[Outcome, Chronicle]], title: str, target: str, command: str) -> str:
+def html(found: Programmed, chronicle: Chronicle, title: str, command: str) -> str:
     """The page."""
     from jinja2 import Environment
 
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         (Path(__file__).parent / "page.html").read_text()
     )
-    parts = [
-        {
-            "outcome": outcome, "curve": curve(outcome), "effects": effects(chronicle),
-            "schedule": plain(outcome.winner), "tree": chronicle.root.shown(), "default": chronicle.default,
-            "wrong": [why for _, why in outcome.wrong],
-        }
-        for outcome, chronicle in outcomes
-    ]  # fmt: skip
-    return template.render(parts=parts, title=title, target=target, command=command, micro=micro, relative=_relative)
+    kernels = [
+        {"outcome": one, "effects": effects(chronicle, one), "schedule": plain(one.winner), "wrong": one.wrong}
+        for one in found.kernels
+    ]
+    return template.render(
+        found=found, run=found.run, kernels=kernels, curve=curve(found.run), tree=chronicle.root.shown(),
+        default=found.default.seconds, title=title, target=found.space.target.name, command=command, micro=micro,
+        relative=_relative,
+    )  # fmt: skip
 
 
 def micro(seconds: float | None) -> str:
@@ -45,15 +47,13 @@ def micro(seconds: float | None) -> str:
     return "-" if seconds is None or seconds == math.inf else f"{seconds * 1e6:.2f}"
 
 
-def _relative(branch: Branch, default: float | None) -> str:
-    """The best of a branch over the default."""
-    known = default is not None and branch.times.best < math.inf
-    return f"{branch.times.best / default:.3f}" if known and default else "-"
+def _relative(seconds: float, default: float | None) -> str:
+    """A time over the default."""
+    return f"{seconds / default:.3f}" if default and seconds < math.inf else "-"
 
 
-def curve(outcome: Outcome) -> dict[str, Any]:
+def curve(run: Run) -> dict[str, Any]:
     """The steps of the best time over tries, as the path of an SVG, with ticks."""
-    run = outcome.run
     if not run.curve:
         return {"path": "", "xs": [], "ys": [], "width": WIDTH, "height": HEIGHT}
     low, high = 0.0, max(seconds for _, _, seconds in run.curve) * 1.05
@@ -73,10 +73,11 @@ def curve(outcome: Outcome) -> dict[str, Any]:
     return {"path": " ".join([*path, f"L{end[0]} {end[1]}"]), "xs": xs, "ys": ys, "width": WIDTH, "height": HEIGHT}
 
 
-def effects(chronicle: Chronicle) -> list[Effect]:
-    """The parameters with more than one value tried, those that matter most first."""
-    default = chronicle.default or 1.0
-    found = [(_matters(values), key, values) for key, values in chronicle.effects.items() if len(values) > 1]
+def effects(chronicle: Chronicle, outcome: Outcome) -> list[Effect]:
+    """The parameters of a kernel with more than one value tried, those that matter most first."""
+    default = outcome.default_seconds or 1.0
+    mine = ((key[1:], values) for key, values in chronicle.effects.items() if key[0] == outcome.kernel)
+    found = [(_matters(values), key, values) for key, values in mine if len(values) > 1]
     out = []
     for _, (step, rule, name), values in sorted(found, key=lambda one: (-one[0], one[1]))[:EFFECTS]:
         label = f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}"

@@ -35,10 +35,14 @@ class Decision(msgspec.Struct, frozen=True):
 Schedule = tuple[Decision, ...]  # in the order of firing; a pass that is not named does nothing
 
 
+PROGRAM = "program"  # the family of a program's key, under which its candidate of fusion is remembered
+
+
 class TuningKey(msgspec.Struct, frozen=True):
     """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part.
 
     rules: the digest of all rules that were offered. family, extents: the same kernel at other sizes (`family.py`).
+    Of a program (family PROGRAM) kernel is the structural key of its values.
     """
 
     kernel: str

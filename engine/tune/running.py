@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
+from .decisions import Decisions, Whole
 from .exhaustive import Exhaustive
-from .limits import estimated_registers, refusal
+from .limits import refusal
 from .local import Evolution, Hill, Random
 from .mcts import FactoredTree, PlainTree, TreeThenHill
 from .protocol import Attempt, Evaluator, Score
 from .search import Proposal, Search, Tried, reward
-from .space import Candidate, Space
+from .space import Candidate, Start
 
 SEARCHES: dict[str, type[Search]] = {
     search.name: search for search in (Hill, TreeThenHill, FactoredTree, Evolution, Random, PlainTree, Exhaustive)
@@ -41,7 +41,8 @@ class Budget:
 
 @dataclass
 class Run:
-    """What a search has found so far. leaders: the fastest programs, (seconds, candidate), the best one first.
+    """What a search has found so far. leaders: the fastest programs, (seconds, candidate), the best one first; fastest:
+    the same of each kernel by itself, whatever the others were scheduled like.
 
     curve: (try, programs, seconds) of every improvement. pruned: refused by the limits before anything was built;
     failed: refused or wrong later; again: known programs.
@@ -49,6 +50,7 @@ class Run:
 
     search: Search
     default: Score
+    limit: int | None = None  # of tries
     tries: int = 0
     programs: int = 0
     pruned: int = 0
@@ -56,12 +58,13 @@ class Run:
     again: int = 0
     seconds: float = 0.0
     interrupted: bool = False
-    leaders: list[tuple[float, Candidate]] = field(default_factory=list)
+    leaders: list[tuple[float, Whole]] = field(default_factory=list)
+    fastest: dict[Start, list[tuple[float, Candidate]]] = field(default_factory=dict)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
     since: int = 0  # programs since the last improvement
 
     @property
-    def best(self) -> tuple[float, Candidate] | None:
+    def best(self) -> tuple[float, Whole] | None:
         return self.leaders[0] if self.leaders else None
 
     @property
@@ -77,39 +80,42 @@ class Run:
 
 
 Heard = Callable[[Run, Tried], None]
+Scored = tuple[tuple[Candidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
+T = TypeVar("T")
 
 
 @dataclass
 class Runner:
-    """Runs one search over one space. ahead: proposals that are evaluated at the same time, by the pool.
+    """Runs one search. ahead: proposals that are evaluated at the same time, by the pool.
 
-    avoid: programs that are known to be wrong.
+    record: is handed what was tried of a kernel. avoid: programs that are known to be wrong.
     """
 
-    space: Space
+    space: Decisions
     evaluator: Evaluator
     search: str
     seed: int
     budget: Budget
     heard: Heard = lambda run, tried: None
-    record: Callable[[list[Attempt]], None] = lambda attempts: None
+    record: Callable[[Start, list[Attempt]], None] = lambda start, attempts: None
     pool: Executor | None = None
     ahead: int = 1
     avoid: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self._scores: OrderedDict[str, Score] = OrderedDict()
-        self._attempts: list[Attempt] = []
+        self._scores: OrderedDict[str, Score] = OrderedDict()  # of kernels
+        self._known: OrderedDict[str, None] = OrderedDict()  # programs
+        self._attempts: dict[Start, list[Attempt]] = {}
         self._began = time.monotonic()
 
     def run(self) -> Run:
         """Search until the budget ends. Ctrl-C ends it too: what was found is kept."""
         search = SEARCHES[self.search](self.space, random.Random(self.seed))
         first = Proposal(self.space.default())
-        score = self._score(first.candidate)
-        run = Run(search, score)
+        score, parts = self._scored(first.candidate)
+        run = Run(search, score, self.budget.tries)
         try:
-            self._hear(run, first, score)
+            self._hear(run, first, score, parts)
             while not self._spent(run) >= 1.0 and self._round(run):
                 pass
         except KeyboardInterrupt:
@@ -122,9 +128,9 @@ class Runner:
         """Some proposals, evaluated together; False when the search has no more."""
         proposals = list(self._proposals(run))
         each = map if self.pool is None else self.pool.map
-        scores = each(self._score, [proposal.candidate for proposal in proposals])
-        for proposal, score in zip(proposals, scores, strict=True):
-            self._hear(run, proposal, score)
+        scores = each(self._scored, [proposal.candidate for proposal in proposals])
+        for proposal, (score, parts) in zip(proposals, scores, strict=True):
+            self._hear(run, proposal, score, parts)
         return bool(proposals)
 
     def _proposals(self, run: Run) -> Iterator[Proposal]:
@@ -135,64 +141,67 @@ class Runner:
                 return
             yield proposal
 
-    def details(self, candidate: Candidate) -> dict[str, Any]:
-        """What the evaluator told of a candidate beside its seconds."""
-        known = self._scores.get(candidate.key)
-        return {} if known is None else dict(known.details)
-
-    @functools.cached_property
-    def _granted(self) -> int:
-        default = self.space.default()
-        return estimated_registers(default.tile, default.target)
-
-    def _score(self, candidate: Candidate) -> Score:
+    # ---- scores
+    def score(self, candidate: Candidate) -> Score:
+        """What a schedule of one kernel takes."""
         known = self._scores.get(candidate.key)
         if known is not None:
             return known
         if candidate.key in self.avoid:
             return Score(None, self.evaluator.basis, "wrong", "known to be wrong")
-        why = refusal(candidate.tile, candidate.target, self._granted)
+        why = refusal(candidate.tile, candidate.target, candidate.space.granted)
         return Score(None, self.evaluator.basis, "refused", why) if why else self.evaluator(candidate)
 
-    def _hear(self, run: Run, proposal: Proposal, score: Score) -> None:
-        candidate, key = proposal.candidate, proposal.candidate.key
+    def _scored(self, whole: Whole) -> tuple[Score, Scored]:
+        """What a program takes, the sum over its launches; and each of its kernels."""
+        if whole.problem:
+            return Score(None, self.evaluator.basis, "refused", whole.problem), ()
+        parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
+        return together([(score, count) for _, count, score in parts]), parts
+
+    def _hear(self, run: Run, proposal: Proposal, score: Score, parts: Scored) -> None:
         run.tries += 1
-        if key in self._scores:
+        for candidate, _, own in parts:
+            self._hear_kernel(run, candidate, own)
+        key = proposal.candidate.key
+        if key in self._known:
             run.again += 1
-            self._scores.move_to_end(key)
+            self._known.move_to_end(key)
         else:
             run.programs += 1
             run.since += 1
-            self._remember(key, score)
+            _keep(self._known, key, None)
             run.pruned += score.status == "refused"
             run.failed += score.status not in ("ok", "refused")
-            name, seed = run.search.name, self.seed
-            self._attempts.append(Attempt(candidate.schedule, key, score, name, seed, run.tries))
             if score.seconds is not None:
-                self._lead(run, score.seconds, candidate)
-        tried = Tried(proposal, score, reward(score, run.yardstick))
+                self._lead(run, score.seconds, proposal.candidate)
+        tried = Tried(proposal, score, reward(score, run.yardstick), parts)
         run.search.observe(tried)
         self._hand_on(REPORTED)
         self.heard(run, tried)
 
-    def _lead(self, run: Run, seconds: float, candidate: Candidate) -> None:
+    def _hear_kernel(self, run: Run, candidate: Candidate, score: Score) -> None:
+        if candidate.key in self._scores:
+            self._scores.move_to_end(candidate.key)
+            return
+        _keep(self._scores, candidate.key, score)
+        made = Attempt(candidate.schedule, candidate.key, score, run.search.name, self.seed, run.tries)
+        self._attempts.setdefault(candidate.start, []).append(made)
+        if score.seconds is not None:
+            _insert(run.fastest.setdefault(candidate.start, []), score.seconds, candidate)
+
+    def _lead(self, run: Run, seconds: float, whole: Whole) -> None:
         """A new program takes its place among the fastest."""
         if run.best is None or seconds < run.best[0]:
             run.since = 0
             run.curve.append((run.tries, run.programs, seconds))
-        run.leaders.append((seconds, candidate))
-        run.leaders.sort(key=lambda pair: pair[0])
-        del run.leaders[LEADERS:]
-
-    def _remember(self, key: str, score: Score) -> None:
-        self._scores[key] = score
-        if len(self._scores) > SCORES_KEPT:
-            self._scores.popitem(last=False)
+        _insert(run.leaders, seconds, whole)
 
     def _hand_on(self, least: int) -> None:
-        if len(self._attempts) > least:
-            self.record(self._attempts)
-            self._attempts = []
+        if sum(map(len, self._attempts.values())) > least:
+            for start, attempts in self._attempts.items():
+                self.record(start, attempts)
+            self._attempts = {}
 
     def _spent(self, run: Run) -> float:
         """The share of the budget that is used up."""
@@ -204,3 +213,26 @@ class Runner:
         if limits.programs is not None and run.tries >= REPEATS * limits.programs:
             return 1.0
         return max(shares, default=0.0)
+
+
+def together(scores: Sequence[tuple[Score, int]]) -> Score:
+    """The score of a program of kernels with these scores, each launched so often; one kernel's own where it is one."""
+    if len(scores) == 1 and scores[0][1] == 1:
+        return scores[0][0]
+    bad = next((score for score, _ in scores if score.seconds is None), None)
+    if bad is not None:
+        return bad
+    total = sum(count * score.seconds for score, count in scores if score.seconds is not None)
+    return Score(total, scores[0][0].basis, "ok", "; ".join(score.detail for score, _ in scores))
+
+
+def _insert(leaders: list[tuple[float, T]], seconds: float, what: T) -> None:
+    leaders.append((seconds, what))
+    leaders.sort(key=lambda pair: pair[0])
+    del leaders[LEADERS:]
+
+
+def _keep(known: OrderedDict[str, T], key: str, value: T) -> None:
+    known[key] = value
+    if len(known) > SCORES_KEPT:
+        known.popitem(last=False)

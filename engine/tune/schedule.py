@@ -8,13 +8,12 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
-from ...ir.node import Node
+from ...ir.node import Node, contents
 from ...ir.program import Kernel
 from ...ir.text.print import print_value
 from ...ir.tile import Tile
 from ..match.choices import Choice, Spot, spot_at
 from ..match.compiled import Program
-from ..match.context import kinds
 from ..match.passes import Shaped, note_shaped, run_pipeline
 from ..match.trace import Firing, Trace
 from ..rw.pipeline import PassStep
@@ -71,7 +70,7 @@ def chosen(spot: Spot, values: Mapping[str, Any], numbers: Numbers) -> Spot | No
 
 def untiled(program: Program) -> bool:
     """Whether some kernel is still a loop nest: passes that make its Tile are no decision."""
-    return any(Tile not in kinds(kernel) for kernel in program)
+    return not all(contents(kernel) & Tile.mark for kernel in program)
 
 
 def replay(

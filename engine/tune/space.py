@@ -1,4 +1,4 @@
-"""The space of schedules, read off the rules: at every pass and kernel, do nothing, do what the default order does, or
+"""The space of schedules of a kernel, read off the rules: at every pass, do nothing, do what the default order does, or
 fire a rule at a site with values for its parameters.
 
 It is a graph of states, walked lazily: an option that nobody takes is never built. States are merged by identity
@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ...codegen.cuda import print_cuda
 from ...codegen.kernel import CudaKernel
@@ -25,6 +25,8 @@ from ..match.compiled import Program
 from ..match.passes import run_pipeline
 from ..rw.pipeline import PassStep
 from ..toolchain import Toolchain
+from .decisions import Decisions, Policy
+from .limits import estimated_registers
 from .protocol import Decision, Schedule
 from .schedule import decision, numbers_of, untiled, written
 
@@ -73,22 +75,37 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """A program before its schedule: Loop IR. label: which way of fusing it is, where there are several."""
+    """A program before its schedule: Loop IR."""
 
     kernels: tuple[Kernel, ...]
-    label: str = ""
 
 
 @dataclass
 class Candidate:
-    """A whole schedule: kernels of Tile IR, and on demand what they become."""
+    """A whole schedule of one start (`decisions.Whole`): kernels of Tile IR, and on demand what they become."""
 
-    tools: Toolchain
-    target: Target
-    start: Start
+    space: Space = field(repr=False)
     tile: Program
     schedule: Schedule
     genome: tuple[tuple[Slot, Token], ...] = field(repr=False, default=())
+    way: ClassVar[int] = 0
+    problem: ClassVar[str] = ""
+
+    @property
+    def tools(self) -> Toolchain:
+        return self.space.tools
+
+    @property
+    def target(self) -> Target:
+        return self.space.target
+
+    @property
+    def start(self) -> Start:
+        return self.space.start
+
+    @property
+    def parts(self) -> tuple[tuple[Candidate, int], ...]:
+        return ((self, 1),)
 
     @functools.cached_property
     def key(self) -> str:
@@ -106,37 +123,41 @@ class Candidate:
         return tuple(print_cuda(kernel) for kernel in self.kernels)
 
 
-Policy = Callable[[State, Slot], Token]
+class Space(Decisions):
+    """All schedules of a kernel. free: labels of the passes that are decided; None for all. The others do as by
+    default."""
 
+    ways = ("",)
 
-class Space:
-    """All schedules of a program. starts: the ways to cut it into kernels, the first of them the default.
-
-    free: labels of the passes that are decided; None for all. The others do as the default order does.
-    """
-
-    def __init__(self, tools: Toolchain, starts: tuple[Start, ...], target: Target, free: frozenset[str] | None = None):
-        self.tools, self.target, self.starts = tools, target, starts
+    def __init__(self, tools: Toolchain, start: Start, target: Target, free: frozenset[str] | None = None):
+        self.tools, self.target, self.start = tools, target, start
         self.steps: tuple[PassStep, ...] = tools.pipelines["tile"]
         self.free = frozenset(step.label for step in self.steps) if free is None else free
-        self.numbers = numbers_of(kernel for start in starts for kernel in start.kernels)
+        self.numbers = numbers_of(start.kernels)
+        self.name = key(start.kernels[0])[:8]
         self.after = functools.lru_cache(REMEMBERED)(self._after)
         self.by_default = functools.lru_cache(REMEMBERED)(self._default)
         self.spots = functools.lru_cache(REMEMBERED)(self._spots)
-        self.root = functools.lru_cache(len(starts))(self._root)
+
+    def spaces(self, way: int) -> tuple[tuple[Space, int], ...]:
+        return ((self, 1),)
+
+    def made(self, way: int, ends: Sequence[Candidate]) -> Candidate:
+        return ends[0]
 
     # ---- states
-    def _root(self, start: int = 0) -> Move:
-        """Where the decisions of a start begin."""
+    @functools.cached_property
+    def root(self) -> Move:
+        """Where the decisions begin."""
         tools = self.tools
-        program = run_pipeline(tools.engine, tools.pipelines["loop"], self.starts[start].kernels, self.target)
+        program = run_pipeline(tools.engine, tools.pipelines["loop"], self.start.kernels, self.target)
         return self._settle(State(program, 0, 0), DEFAULT, [])
 
     def done(self, state: State) -> bool:
         return state.step == len(self.steps)
 
     def slot(self, state: State) -> Slot:
-        return Slot(self.steps[state.step].label, state.program[state.number].name, state.firing)
+        return Slot(self.steps[state.step].label, f"{self.name} {state.program[state.number].name}", state.firing)
 
     def _settle(self, state: State, token: Token, decisions: list[Decision]) -> Move:
         """On to the next state at which there is something to decide."""
@@ -270,28 +291,33 @@ class Space:
         return 1.0
 
     # ---- walks
-    def walk(self, policy: Policy, start: int = 0) -> Candidate:
+    def walk(self, policy: Policy, way: int = 0) -> Candidate:
         """A whole schedule; the policy is asked at every state."""
-        state, _, first = self.root(start)
+        state, _, first = self.root
         schedule, genome = list(first), []
         while not self.done(state):
             slot = self.slot(state)
-            move = self.after(state, policy(state, slot))
+            move = self.after(state, policy(self, state, slot))
             genome.append((slot, move.token))
             schedule += move.decisions
             state = move.state
-        return Candidate(self.tools, self.target, self.starts[start], state.program, tuple(schedule), tuple(genome))
+        return Candidate(self, state.program, tuple(schedule), tuple(genome))
 
-    def states(self, genome: tuple[tuple[Slot, Token], ...], start: int = 0) -> Iterator[tuple[State, Token]]:
+    def states(self, genome: tuple[tuple[Slot, Token], ...]) -> Iterator[tuple[State, Token]]:
         """The states of a walk, with what was decided there."""
-        state = self.root(start).state
+        state = self.root.state
         for _, token in genome:
             yield state, token
             state = self.after(state, token).state
 
-    def default(self, start: int = 0) -> Candidate:
+    def default(self, way: int = 0) -> Candidate:
         """The schedule of the default order."""
-        return self.walk(lambda state, slot: DEFAULT, start)
+        return self.walk(lambda space, state, slot: DEFAULT)
+
+    @functools.cached_property
+    def granted(self) -> int:
+        """Registers that the default order asks for by the estimate: no schedule is refused for as many."""
+        return estimated_registers(self.default().tile, self.target)
 
 
 def _frozen(value: Any) -> Any:

@@ -33,7 +33,7 @@ from ..rw.rule import RuleSet
 from .digests import digests_of
 from .entry import ATTEMPT_COLUMNS, COLUMNS, Entry, Measurement, attempt_row, entry_of, from_row, to_row
 from .exchange import export_lines
-from .protocol import Attempt, Tuned, TuningKey
+from .protocol import PROGRAM, Attempt, Tuned, TuningKey
 from .schema import NewerStoreError, migrate, version_of
 
 FILE = "tuning.sqlite"
@@ -85,7 +85,7 @@ class Store:
         if not 0 < tuned.seconds < math.inf:
             raise InternalError(f"{tuned.seconds} seconds is no time of a kernel")
         used = self.digests.used(tuned.schedule) if self.digests is not None else {}
-        own = tuple(sorted(self.digests.own)) if self.digests is not None else ()
+        own = tuple(sorted(self.digests.offered(key.family == PROGRAM))) if self.digests is not None else ()
         entry = entry_of(key, tuned, used, own)
         mine = [
             one for one in self.unsaved if (one.kernel, one.device, one.basis) == (key.kernel, key.device, tuned.basis)
@@ -135,6 +135,12 @@ class Store:
         rows = self._attempt(lambda db: [row[0] for row in db.execute(command, values)])
         return [msgspec.json.decode(row, type=tuple[int, ...]) for row in rows or ()]
 
+    def has_family(self, family: str, device: str, arch: str) -> bool:
+        """Whether there is any entry of a family for a device."""
+        command = "SELECT 1 FROM entries WHERE family = ? AND device = ? AND arch = ? LIMIT 1"
+        known = any(one.family == family for one in self.unsaved)
+        return known or bool(self._attempt(lambda db: db.execute(command, (family, device, arch)).fetchone()))
+
     def at(self, key: TuningKey, extents: Sequence[int]) -> list[Entry]:
         """Every entry of this kernel's family at other extents."""
         written = msgspec.json.encode(extents).decode()
@@ -150,7 +156,8 @@ class Store:
         """Whether the rules still say what they said when the entry was made, and no rule of a user's is new to it."""
         if self.digests is None or entry.rules == key.rules or not entry.used_rules:
             return entry.rules == key.rules
-        return self.digests.own <= set(entry.own_rules) and self.digests.hold(entry.used_rules)
+        offered = self.digests.offered(entry.family == PROGRAM)
+        return offered <= set(entry.own_rules) and self.digests.hold(entry.used_rules)
 
     def select(self, where: str = "1", values: Sequence[Any] = ()) -> list[Entry]:
         """Entries by a condition on their columns; none where the store cannot be read."""

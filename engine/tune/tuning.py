@@ -11,8 +11,8 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
-from ..fuse.key import key
 from ..toolchain import Toolchain
+from .decisions import Decisions
 from .evidence import evidence
 from .protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
 from .running import DEFAULT_SEARCH, Budget, Run, Runner
@@ -37,12 +37,14 @@ class Wishes:
 class Outcome:
     """What came of tuning a kernel. winner: the fastest schedule that is right; wrong: schedules with wrong results.
 
-    kernel: its name; count: how many kernels of the program are the same; before: what was remembered already.
+    kernel: its name; count: how many kernels of the program are the same; before: what was remembered already. run: of
+    the search, which may have been about a program of several kernels; default_score: of this kernel's default order.
     """
 
     kernel: str
     run: Run
     default: Candidate
+    default_score: Score
     winner: Candidate
     seconds: float | None
     checked: str = ""
@@ -53,26 +55,36 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def default_seconds(self) -> float | None:
+        return self.default_score.seconds
+
+    @property
     def gain(self) -> float:
         """Default over winner, in time."""
-        known = self.seconds is not None and self.run.default.seconds is not None
-        return self.run.default.seconds / self.seconds if known else 1.0  # type: ignore[operator]
+        known = self.seconds is not None and self.default_seconds is not None
+        return self.default_seconds / self.seconds if known else 1.0  # type: ignore[operator]
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
-        run = self.run
         return {
-            "kernel": self.kernel, "count": self.count, "search": run.search.name, "basis": run.default.basis,
-            "default_us": _micro(run.default.seconds), "tuned_us": _micro(self.seconds), "gain": self.gain,
-            "tries": run.tries, "programs": run.programs, "refused": run.pruned, "failed": run.failed,
-            "repeated": run.again, "seconds": run.seconds, "interrupted": run.interrupted, "checked": self.checked,
-            "kept": self.kept, "wrong": [{"finding": why, "schedule": plain(c)} for c, why in self.wrong],
-            "curve": [[tries, programs, _micro(seconds)] for tries, programs, seconds in run.curve],
+            "kernel": self.kernel, "count": self.count, "basis": self.default_score.basis,
+            "default_us": microseconds(self.default_seconds), "tuned_us": microseconds(self.seconds),
+            "gain": self.gain, "checked": self.checked, "kept": self.kept,
+            "wrong": [{"finding": why, "schedule": plain(c)} for c, why in self.wrong],
             "schedule": plain(self.winner),
         }  # fmt: skip
 
 
-def _micro(seconds: float | None) -> float | None:
+def record_of(run: Run) -> dict[str, Any]:
+    """A search for `--json`."""
+    return {
+        "search": run.search.name, "tries": run.tries, "programs": run.programs, "refused": run.pruned,
+        "failed": run.failed, "repeated": run.again, "seconds": run.seconds, "interrupted": run.interrupted,
+        "curve": [[tries, programs, microseconds(seconds)] for tries, programs, seconds in run.curve],
+    }  # fmt: skip
+
+
+def microseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1e6
 
 
@@ -81,40 +93,49 @@ def plain(candidate: Candidate) -> list[dict[str, Any]]:
     return [{"pass": d.step, "rule": d.rule, "site": d.site, "parameters": d.parameters} for d in candidate.schedule]
 
 
-def distinct(kernels: Sequence[Kernel]) -> list[tuple[Kernel, int]]:
-    """Every kernel once, with how many of a program are the same but for their names."""
-    found: dict[str, tuple[Kernel, int]] = {}
-    for kernel in kernels:
-        first, count = found.get(key(kernel), (kernel, 0))
-        found[key(kernel)] = first, count + 1
-    return list(found.values())
-
-
 def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, wishes: Wishes,
     store: TuningStore | None = None, heard: Callable[[Run, Tried], None] = lambda run, tried: None,
 ) -> Outcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR; what wins is run on the emulator before it is remembered."""
-    wanted = key_of(kernel, target, tools.rules)
-    space = Space(tools, (Start((kernel,)),), target, wishes.free)
+    space = Space(tools, Start((kernel,)), target, wishes.free)
+    runner, run = searched(space, evaluator, wishes, store, heard)
+    return settled(space, runner, run, wishes, store)
+
+
+def searched(
+    space: Decisions, evaluator: Evaluator, wishes: Wishes, store: TuningStore | None,
+    heard: Callable[[Run, Tried], None],
+) -> tuple[Runner, Run]:  # fmt: skip
+    """A search of the wished kind to its end. What it tries of each kernel is recorded on the way."""
     runner = Runner(space, evaluator, wishes.search, wishes.seed, wishes.budget, heard, ahead=wishes.ahead)
     if store is not None:
-        runner.record = lambda attempts: store.record(wanted, attempts)
+        runner.record = lambda start, attempts: store.record(_key(start, space), attempts)
     with ThreadPoolExecutor(wishes.ahead) if wishes.ahead > 1 else nullcontext() as runner.pool:
-        run = runner.run()
+        return runner, runner.run()
+
+
+def _key(start: Start, space: Decisions) -> TuningKey:
+    return key_of(start.kernels[0], space.target, space.tools.rules)
+
+
+def settled(space: Space, runner: Runner, run: Run, wishes: Wishes, store: TuningStore | None) -> Outcome:
+    """What a search found for one kernel: checked, and remembered if it may be."""
     default = space.default()
-    outcome = Outcome(kernel.name, run, default, default, run.default.seconds)
-    _decide(outcome, wishes)
-    outcome.details = runner.details(outcome.winner)
+    score = runner.score(default)
+    outcome = Outcome(space.start.kernels[0].name, run, default, score, default, score.seconds)
+    _decide(outcome, run.fastest.get(space.start, []), wishes)
+    outcome.details = dict(runner.score(outcome.winner).details)
     if store is not None:
+        wanted = _key(space.start, space)
         outcome.before = store.get(wanted)
         _remember(outcome, store, wanted, wishes)
     return outcome
 
 
-def _decide(outcome: Outcome, wishes: Wishes) -> None:
+def _decide(outcome: Outcome, leaders: Sequence[tuple[float, Candidate]], wishes: Wishes) -> None:
     """The fastest of the leaders that is right; wrong ones are kept for the report."""
-    for seconds, candidate in outcome.run.leaders:
+    for seconds, candidate in leaders:
         if candidate.key == outcome.default.key and not wishes.check:
             return
         found = verdict(candidate) if wishes.check else None
@@ -127,16 +148,16 @@ def _decide(outcome: Outcome, wishes: Wishes) -> None:
 
 
 def _remember(outcome: Outcome, store: TuningStore, wanted: TuningKey, wishes: Wishes) -> None:
-    run, basis = outcome.run, outcome.run.default.basis
+    run, basis = outcome.run, outcome.default_score.basis
     scored = [(candidate, Score(None, basis, "wrong", why)) for candidate, why in outcome.wrong]
     if scored:
         name, seed = run.search.name, wishes.seed
         store.record(wanted, [Attempt(c.schedule, c.key, score, name, seed, run.tries) for c, score in scored])
-    if outcome.seconds is None or not outcome.checked or run.default.seconds is None:
+    if outcome.seconds is None or not outcome.checked or outcome.default_seconds is None:
         return
     found = Tuned(
-        outcome.winner.schedule, outcome.seconds, basis, run.default.seconds, run.search.name, wishes.seed, run.tries,
-        outcome.checked, {**outcome.details, **_evidence(outcome.winner, wishes)},
+        outcome.winner.schedule, outcome.seconds, basis, outcome.default_seconds, run.search.name, wishes.seed,
+        run.tries, outcome.checked, {**outcome.details, **_evidence(outcome.winner, wishes)},
     )  # fmt: skip
     outcome.kept = store.put(wanted, found)
 

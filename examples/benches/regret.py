@@ -90,7 +90,7 @@ def enumerated(name: str, machine: Target) -> tuple[Enumerated, Space, Table]:
     expression, free = SPACES[name]
     tools = toolchain()
     plan = cut_into_kernels(capture_text(expression, 0), tools, machine, None, Stopwatch())[2]
-    space = Space(tools, (Start(plan.kernels[:1]),), machine, frozenset(free.split()))
+    space = Space(tools, Start(plan.kernels[:1]), machine, frozenset(free.split()))
     table = Table({})
     run = Runner(space, table, "exhaustive", 0, Budget()).run()
     assert run.best is not None and run.default.seconds is not None

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from ..expr import Axis, Var, free_names, from_linear, linear, subtract
 from ..loop import Load
+from ..node import names_in
 from ..program import Block, Kernel
 from ..ranges import Interval
 from .layout import DTYPE_BYTES, bound_ranges, params, stages
-from .structure import all_names, dependencies, summary
+from .structure import dependencies, summary
 
 STAGED_DTYPES = ("f32", "f16", "bf16", "i32")
 
@@ -127,7 +128,7 @@ def _footprint(buf: str, loads: list[Load], box: _Box, here: Region, taken: set[
     varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
     shared = {name for name in here.threads - varying if here.ranges[name][1] > 0}
     size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
-    smem = fresh_name(f"{buf}_smem", all_names(here.kernel) | taken)
+    smem = fresh_name(f"{buf}_smem", names_in(here.kernel) | taken)
     taken.add(smem)
     base = tuple(box.origin[dim] for dim in dims)
     return Footprint(Var(buf), Var(smem), box.origin, slab, base, dims, bool(shared) or len(loads) > 1, size)

@@ -11,11 +11,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiply
 from ..loop import For
-from ..node import Expr, Node, memoised
+from ..node import Expr, Node, contents, memoised
 from ..program import Kernel, Param
 from ..ranges import Interval, interval, simplify
 from ..tile import Stage, Tile
@@ -168,6 +166,8 @@ def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
 
 
 def _rejoin(e: Expr) -> Expr:
+    if not isinstance(e, Node) or not contents(e) & Binary.mark:
+        return e
     terms, constant = linear(e)
     for atom, factor in terms.items():
         if atom.__class__ is not Binary or atom.op != "%" or not is_int(atom.b):
@@ -204,8 +204,12 @@ def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
 
     item: bytes of an element.
     """
-    row = row_of_numbers(stage, cell)
-    column, chunk = cell[-1], CHUNK // item
+    return place_of(stage, row_of_numbers(stage, cell), cell[-1], item)
+
+
+def place_of(stage: Stage, row: Any, column: Any, item: int = WORD) -> Any:
+    """The same for a column of an innermost row."""
+    chunk = CHUNK // item
     if stage.xor:
         column = xor_chunk(stage, row, column // chunk) * chunk + column % chunk
     place = row * pitch(stage) + column
@@ -226,13 +230,19 @@ def wavefronts(words: Any, width: int) -> int:
 
     A group is 8 lanes for 16 bytes, 16 for 8 bytes, 32 for 4. words: the first word of each lane.
     """
-    lanes = np.arange(len(words)) // (BANKS // width)
-    every = (np.asarray(words)[:, None] + np.arange(width)).ravel()
-    group = np.repeat(lanes, width)
-    span = int(every.max()) + 1
-    distinct = np.unique(group * span + every)
-    banks = np.bincount(distinct // span * BANKS + distinct % span % BANKS, minlength=(int(lanes[-1]) + 1) * BANKS)
-    return int(banks.reshape(-1, BANKS).max(axis=1).sum())
+    return _wavefronts(tuple(map(int, words)), width)
+
+
+@functools.lru_cache(1 << 14)  # schedules of one kernel read in few different ways
+def _wavefronts(first: tuple[int, ...], width: int) -> int:
+    lanes, total = BANKS // width, 0
+    for start in range(0, len(first), lanes):
+        distinct = {word + more for word in set(first[start : start + lanes]) for more in range(width)}
+        banks = [0] * BANKS
+        for word in distinct:
+            banks[word % BANKS] += 1
+        total += max(banks)
+    return total
 
 
 # ---- cooperative copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
 from ..node import memoised, replace
 from ..program import Block, Kernel
-from ..ranges import interval
+from ..ranges import Interval, interval
 from ..tile import Combine, CombineTuple, Slab, Stage
 from .layout import (
     CHUNK,
@@ -21,18 +21,19 @@ from .layout import (
     copy_shape,
     item_bytes,
     lanes_of,
-    physical,
     pitch,
+    place_of,
     ranges_of,
     row_and_column,
     slab_rows,
+    stages,
     tile_of,
     wavefronts,
-    xor_chunk,
 )
 from .structure import dependencies, summary
 
 WARP = 32
+SPANS = (32, 64, 128)  # bytes of a row that TMA swizzles
 NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
 
 
@@ -62,21 +63,6 @@ def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
 _ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor}
 
 
-def bank_cycles(
-    kernel: Kernel, body: Block, axes: tuple[Axis, ...], slabs: dict[str, Stage], only: str | None = None
-) -> int:
-    """Shared-memory cycles of one warp, every load of a slab counted once, element by element."""
-    lanes, total = lane_values(axes), 0
-    for load in dict.fromkeys((load.buf, load.idx) for load in summary(body).loads):
-        stage = slabs.get(load[0])
-        if stage is None or (only is not None and only != load[0]):
-            continue
-        item = item_bytes(kernel, stage)
-        words = physical(stage, [at_lanes(e, lanes) for e in cell_of(stage, load[1])], item) * item // WORD
-        total += wavefronts(np.broadcast_to(words, len(next(iter(lanes.values()), [0]))), 1)
-    return total
-
-
 def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
     """Whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
     inner, dims, chunk = stage.slab[-1], [axis.dim or 0 for axis in stage.slab], CHUNK // item
@@ -85,8 +71,14 @@ def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
 
 
 def spread_lanes(kernel: Kernel, stage: Stage) -> int:
-    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even."""
+    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even.
+
+    Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
+    """
     width, chunks, rows, threads = copy_shape(kernel, stage)
+    if width * item_bytes(kernel, stage) == WORD:
+        even = chunks % WARP == threads % WARP == 0 < threads and rows % (threads // WARP) == 0
+        return WARP if even and min(chunks, threads) > WARP else 0
     if width * item_bytes(kernel, stage) < CHUNK or threads % rows or rows * chunks % threads:
         return 0
     lanes = max(threads // rows, 2)
@@ -122,13 +114,13 @@ def _added(acc: str, body: Block) -> Iterator[Any]:
     yield from (stmt.vals for stmt in found.merges if acc in stmt.accs)
 
 
-# ---- xor layouts
+# ---- what a layout costs
 
 
 class Request(NamedTuple):
     """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary.
 
-    item: bytes of an element.
+    item: bytes of an element; times: how often it is made.
     """
 
     width: int
@@ -136,29 +128,47 @@ class Request(NamedTuple):
     columns: Any
     touched: int
     item: int = WORD
+    times: int = 1
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
-    """Every warp read of this slab in a block, and its 16-byte copy."""
+    """Every warp access of this slab in a block, and the copies of a warp.
+
+    They are as wide as the rows of the slab allow: what is no vector any more is several accesses.
+    """
     tile = tile_of(kernel)
     axes = tile.axes if tile else ()
     lanes, ranges = lane_values(axes), ranges_of(kernel)
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
-    found, item, below = [], item_bytes(kernel, stage), summary(body)
+    found: list[Request] = []
+    item, below = item_bytes(kernel, stage), summary(body)
     wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
+    inside = {axis.name for axis in axes} - fixed | {loop.var for loop in below.loops}
     every: tuple[Any, ...] = (*below.loads, *below.stores)
     for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
-        width = max(1, run * item // WORD)
-        found.append(Request(width, at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges), item))
-    if isinstance(stage, Slab):
+        rows, first, touched = at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges)
+        values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
+        width, times = run if pitch(stage) % run == 0 else 1, max(1, values // run)
+        words = max(1, width * item // WORD)
+        found += [Request(words, rows, first + shift, touched, item, times) for shift in range(0, run, width)]
+    if isinstance(stage, Slab) or stage.via == "TMA":
         return tuple(found)
-    width, _, rows, threads = copy_shape(kernel, stage)
-    if width * item == CHUNK:
-        count, thread = lanes_of(kernel, stage), np.arange(min(WARP, threads))
-        found.append(Request(CHUNK // WORD, thread // count % rows, thread % count * width, 0, item))
-    return tuple(found)
+    return (*found, *_copies(kernel, stage, item))
+
+
+def _extent(ranges: Mapping[str, Interval], name: str) -> int:
+    low, high = ranges.get(name, (0, 0))
+    return high - low + 1
+
+
+def _copies(kernel: Kernel, stage: Stage, item: int) -> Iterator[Request]:
+    """The copies of a warp, where they move whole words."""
+    width, chunks, rows, threads = copy_shape(kernel, stage)
+    if width * item >= WORD:
+        count, thread, times = lanes_of(kernel, stage), np.arange(min(WARP, threads)), -(-rows * chunks // threads)
+        yield Request(width * item // WORD, thread // count % rows, thread % count * width, 0, item, times)
 
 
 def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
@@ -179,15 +189,58 @@ def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
     return bits
 
 
+def cycles(stage: Stage, asked: tuple[Request, ...]) -> int:
+    """Wavefronts of some requests of a slab, in the layout that it has."""
+    total = 0
+    for width, row, column, _, item, times in asked:
+        total += times * wavefronts(np.atleast_1d(place_of(stage, row, column, item)) * item // WORD, width)
+    return total
+
+
+def bank_cycles(kernel: Kernel, body: Block) -> int:
+    """Wavefronts of one warp for what a block reads of all slabs, and for their copies."""
+    return sum(cycles(stage, requests(kernel, stage, body)) for stage in stages(kernel).values())
+
+
+def padded_cycles(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
+    """Wavefronts of one warp for a slab, if its rows had `pad` unused elements: accesses may be less wide then."""
+    padded = replace(stage, pad=pad)
+    return cycles(padded, requests(kernel, padded, body))
+
+
+def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
+    """Instructions of one warp for such a slab."""
+    return sum(request.times for request in requests(kernel, replace(stage, pad=pad), body))
+
+
+def best_pad(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
+    """The fewest instructions; of these the fewest wavefronts; of these the least padding."""
+    return min(pads, key=lambda n: (padded_accesses(kernel, stage, body, n), padded_cycles(kernel, stage, body, n), n))
+
+
+def swizzled_cycles(stage: Stage, asked: tuple[Request, ...], span: int) -> int:
+    """Wavefronts of some requests, if rows were cut into spans of so many bytes, and TMA swizzled these."""
+    inner = stage.slab[-1]
+    width = min(span // asked[0].item, inner.extent) if asked else inner.extent
+    cut = replace(stage, slab=(*stage.slab[:-1], replace(inner, extent=width)), swizzle=span)
+    moved = (r._replace(rows=r.rows + r.columns // width * slab_rows(stage), columns=r.columns % width) for r in asked)
+    return cycles(cut, tuple(moved))
+
+
+def swizzle_loss(kernel: Kernel, stage: Stage, body: Block) -> int:
+    """Wavefronts that reading a slab takes more in the best layout that TMA writes than in the best xor layout."""
+    boxed = replace(stage, via="TMA")
+    asked, row = requests(kernel, boxed, body), stage.slab[-1].extent * item_bytes(kernel, stage)
+    spans = [swizzled_cycles(boxed, asked, span) for span in SPANS if row % span == 0]
+    return min(cycles(boxed, asked), *spans) - xor_cycles(boxed, asked, best_xor(kernel, boxed, body))
+
+
+# ---- xor layouts
+
+
 def xor_cycles(stage: Stage, asked: tuple[Request, ...], bits: tuple[int, ...]) -> int:
     """Wavefronts of some requests under a xor map."""
-    swizzled, total = replace(stage, xor=tuple(bits)), 0
-    for width, row, column, _, item in asked:
-        cells = CHUNK // item
-        chunk = xor_chunk(swizzled, row, column // cells)
-        words = np.atleast_1d(row * pitch(stage) + chunk * cells + column % cells) * item // WORD
-        total += wavefronts(words, width)
-    return total
+    return cycles(replace(stage, xor=tuple(bits)), asked)
 
 
 def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
@@ -239,4 +292,4 @@ def _least_of(request: Request) -> int:
     cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD)
     for first in range(0, len(cells), group):
         total += -(-len(np.unique(cells[first : first + group])) * request.width // WARP)
-    return total
+    return total * request.times

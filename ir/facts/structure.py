@@ -11,28 +11,48 @@ from typing import Any, NamedTuple
 
 from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
-from ..node import Node, memoised
+from ..node import contents, memoised
 from ..program import Block, Stmt
 from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 
-COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)  # every thread of the block takes part: never under a divergent guard
+# Every thread of the block takes part in these: they never stand under a divergent guard.
+COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)
 
 
-class Summary(NamedTuple):
-    """The statements of each kind below a block, in text order."""
+Kinds = tuple[type[Stmt], ...]
 
-    loops: tuple[For, ...] = ()
-    loads: tuple[Load, ...] = ()
-    stores: tuple[Store, ...] = ()
-    sums: tuple[Accumulate, ...] = ()
-    combines: tuple[Combine | CombineTuple, ...] = ()
-    stages: tuple[Stage, ...] = ()
-    lets: tuple[Let, ...] = ()
-    guards: tuple[If, ...] = ()
-    merges: tuple[Merge, ...] = ()
-    scales: tuple[Scale, ...] = ()
-    slabs: tuple[Slab, ...] = ()
-    barriers: int = 0
+
+class Summary:
+    """The statements of each kind in a run, in text order; each kind is looked for when it is first asked for.
+
+    barriers: how many statements all threads of the block take part in.
+    """
+
+    loops: tuple[For, ...]
+    loads: tuple[Load, ...]
+    stores: tuple[Store, ...]
+    sums: tuple[Accumulate, ...]
+    combines: tuple[Combine | CombineTuple, ...]
+    stages: tuple[Stage, ...]
+    lets: tuple[Let, ...]
+    guards: tuple[If, ...]
+    merges: tuple[Merge, ...]
+    scales: tuple[Scale, ...]
+    slabs: tuple[Slab, ...]
+    barriers: int
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "barriers":
+            found: Any = len(statements(self._block, COLLECTIVE))
+        elif name in _KINDS:
+            found = statements(self._block, _KINDS[name])
+        else:
+            raise AttributeError(name)
+        setattr(self, name, found)
+        return found
 
     @property
     def folded(self) -> tuple[str, ...]:
@@ -41,34 +61,42 @@ class Summary(NamedTuple):
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
 
 
-_PLACE: dict[type[Stmt], int] = {
-    For: 0, Load: 1, Store: 2, Accumulate: 3, Combine: 4, CombineTuple: 4, Stage: 5, Let: 6, If: 7, Merge: 8, Scale: 9,
-    Slab: 10,
+_KINDS: dict[str, Kinds] = {
+    "loops": (For,), "loads": (Load,), "stores": (Store,), "sums": (Accumulate,), "combines": (Combine, CombineTuple),
+    "stages": (Stage,), "lets": (Let,), "guards": (If,), "merges": (Merge,), "scales": (Scale,), "slabs": (Slab,),
 }  # fmt: skip
 
 
 def summary(block: Block) -> Summary:
     """The summary of a block, or of any run of statements."""
-    return _join([_summary(stmt) for stmt in block])
+    return Summary(block)
 
 
-def _join(parts: list[Summary]) -> Summary:
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return Summary()
-    lists: Any = [tuple(chain.from_iterable(column)) for column in zip(*(part[:-1] for part in parts), strict=True)]
-    return Summary._make([*lists, sum(part.barriers for part in parts)])
+def statements(block: Block, kinds: Kinds) -> tuple[Any, ...]:
+    """The statements of some classes in a run and in the blocks below, in text order."""
+    marks, found = 0, list[Stmt]()
+    for kind in kinds:
+        marks |= kind.mark
+    for stmt in block:
+        if contents(stmt) & marks:
+            if stmt.__class__ in kinds:
+                found.append(stmt)
+            if hasattr(stmt, "body"):
+                found += _inside(stmt, kinds)
+    return tuple(found)
+
+
+def _inside(stmt: Any, kinds: Kinds) -> tuple[Any, ...]:
+    """Those of its block, remembered on the statement. Not itself: what refers to itself is never freed by counting."""
+    known = _by_kind(stmt)
+    if kinds not in known:
+        known[kinds] = statements(stmt.body, kinds)
+    return known[kinds]
 
 
 @memoised
-def _summary(stmt: Stmt) -> Summary:
-    parts = [_summary(inner) for inner in getattr(stmt, "body", ())]
-    own: list[Any] = [()] * 11 + [int(isinstance(stmt, COLLECTIVE))]
-    place = _PLACE.get(type(stmt))
-    if place is not None:
-        own[place] = (stmt,)
-    return _join([Summary(*own), *parts])
+def _by_kind(stmt: Any) -> dict[Kinds, tuple[Any, ...]]:
+    return {}
 
 
 def defines(stmt: Stmt) -> str | None:
@@ -90,26 +118,6 @@ def _origins(stmt: Stmt) -> Iterable[frozenset[str]]:
 
 def uses(block: Block) -> frozenset[str]:
     return frozenset().union(*map(used_names, block))
-
-
-@memoised
-def all_names(stmt: Node) -> frozenset[str]:
-    """Every name that a statement, a kernel or a parameter mentions, in whatever role."""
-    found: set[str] = set()
-    for field in type(stmt).fields:
-        _collect(getattr(stmt, field.name), field.sort, found)
-    return frozenset(found)
-
-
-def _collect(value: Any, sort: str, found: set[str]) -> None:
-    if value.__class__ is str:
-        if sort == "Name":
-            found.add(value)
-    elif value.__class__ is tuple:
-        for item in value:
-            _collect(item, sort, found)
-    elif isinstance(value, Node):
-        found |= {value.name} if value.__class__ is Var else all_names(value)
 
 
 # ---- accumulators
@@ -245,4 +253,4 @@ def team_loops(block: Block) -> tuple[For, ...]:
 
 
 def _hides_loops(stmt: Stmt) -> bool:
-    return not isinstance(stmt, For) and bool(_summary(stmt).loops)
+    return not isinstance(stmt, For) and bool(statements((stmt,), (For,)))

@@ -30,7 +30,11 @@ from ..kernel import (
     Butterfly,
     Commit,
     CopyAsync,
+    CopyBox,
     Define,
+    Expect,
+    FenceBarriers,
+    InitBarrier,
     Launch,
     LoadFrom,
     Loop,
@@ -38,12 +42,15 @@ from ..kernel import (
     Replicate,
     Shuffle,
     StoreTo,
+    TensorMap,
     WaitGroup,
+    WaitPhase,
 )  # fmt: skip
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..text.print import print_statement
 from . import kernel_values
+from .kernel_boxes import BARRIER_BYTES, Barriers, Map
 from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned, elements
 from .kernel_values import both, cast
 from .scalar import KINDS, ScheduleError, check_stores, empty, memory_of
@@ -89,6 +96,9 @@ def _smallest_element(kernel: Kernel, launch: Launch) -> int:
     """Bytes of the smallest element that may stand in shared memory."""
     dtypes = {param.dtype for param in kernel.ins} if any(nodes(launch.body, CopyAsync)) else set()
     dtypes |= {access.dtype for access in nodes(launch.body, LoadFrom, StoreTo)}  # type: ignore[type-var,attr-defined]
+    dtypes |= {
+        param.dtype for param in kernel.ins for tensor in nodes(launch.body, TensorMap) if tensor.src == param.name
+    }
     return min((DTYPE_BYTES[dtype] for dtype in dtypes), default=4)
 
 
@@ -120,13 +130,15 @@ class _Blocks:
         self.bases: dict[str, tuple[str, Any]] = {param.name: (param.name, 0) for param in params}
         self.bases[SHARED] = (SHARED, 0)
         self.shared = SharedMemory(len(blocks), launch.shared, unit)
+        self.barriers = Barriers(self.shared, self.shape, dice)
+        self.maps: dict[str, Map] = {}
         self.group: list[Copy] = []  # copies since the last commit
         self.queue: list[list[Copy]] = []  # groups that have not been waited for
         self.everyone = np.divmod(np.arange(math.prod(self.shape)), launch.block)
 
     def run(self) -> None:
         self.block(self.launch.body, None)
-        if self.group or any(self.queue):
+        if self.group or any(self.queue) or not self.barriers.finished():
             raise ScheduleError("the kernel ends with copies in flight", notes=(f"in kernel `{self.kernel.name}`",))
 
     def block(self, block: Block, mask: Any) -> None:
@@ -299,6 +311,42 @@ class _Blocks:
             for copy in self.queue.pop(0):
                 self.shared.land(copy)
 
+    # ---- copies by TMA
+
+    def tensor_map(self, stmt: TensorMap, mask: Any) -> None:
+        (param,) = (param for param in self.kernel.ins if param.name == stmt.src)
+        shape = tuple(int(extent) for extent in param.shape)
+        self.maps[stmt.dst] = Map(self.memory[stmt.src], shape, param.dtype, stmt.box, stmt.swizzle)
+
+    def barrier_lanes(self, address: Address, mask: Any) -> Lanes:
+        root, lanes = self.lanes(address, mask)
+        if root != SHARED:
+            raise ScheduleError("an mbarrier stands in shared memory")
+        check_aligned(lanes.address, BARRIER_BYTES)
+        return lanes
+
+    def init_barrier(self, stmt: InitBarrier, mask: Any) -> None:
+        self.barriers.init(self.barrier_lanes(stmt.at, mask))
+
+    def fence(self, stmt: FenceBarriers, mask: Any) -> None:
+        taking = np.ones(self.shape, bool) if mask is None else np.broadcast_to(mask, self.shape)
+        self.barriers.fence(np.flatnonzero(taking.any(axis=1)))
+
+    def expect(self, stmt: Expect, mask: Any) -> None:
+        self.barriers.expect(self.barrier_lanes(stmt.barrier, mask), stmt.bytes)
+
+    def copy_box(self, stmt: CopyBox, mask: Any) -> None:
+        root, to = self.lanes(stmt.to, mask)
+        if root != SHARED or stmt.map not in self.maps:
+            raise ScheduleError("a box goes from a tensor map to shared memory")
+        at = [np.broadcast_to(self.value(e, mask), self.shape).reshape(-1)[to.flat] for e in stmt.at]
+        self.barriers.copy(to, self.barrier_lanes(stmt.barrier, mask), self.maps[stmt.map], at)
+
+    def wait_phase(self, stmt: WaitPhase, mask: Any) -> None:
+        lanes = self.barrier_lanes(stmt.barrier, mask)
+        parity = np.broadcast_to(self.value(stmt.parity, mask), self.shape).reshape(-1)[lanes.flat]
+        self.barriers.wait(lanes, parity)
+
 
 _MEANING: dict[type[Stmt], Callable[[_Blocks, Any, Any], None]] = {
     Define: _Blocks.define,
@@ -316,5 +364,11 @@ _MEANING: dict[type[Stmt], Callable[[_Blocks, Any, Any], None]] = {
     Barrier: _Blocks.barrier,
     Assign: _Blocks.assign,
     Butterfly: _Blocks.butterfly,
+    TensorMap: _Blocks.tensor_map,
+    InitBarrier: _Blocks.init_barrier,
+    FenceBarriers: _Blocks.fence,
+    Expect: _Blocks.expect,
+    CopyBox: _Blocks.copy_box,
+    WaitPhase: _Blocks.wait_phase,
     Shuffle: _Blocks.shuffle,
 }

@@ -7,6 +7,7 @@ race does not depend on luck.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +66,8 @@ class SharedMemory:
         self.starts = np.zeros(count, np.int8)
         self.in_flight = np.zeros(count, bool)
         self.writes, self.reads = np.full(count, -1), np.full(count, -1)
+        self.tickets = np.zeros(count, int)  # of the box that wrote a cell
+        self.ordered: Callable[[np.ndarray, Lanes], np.ndarray] | None = None  # whether who reads waited for a box
         self.epoch = 0
 
     def cells(self, lanes: Lanes, dtype: str, width: int) -> tuple[np.ndarray, int]:
@@ -86,11 +89,19 @@ class SharedMemory:
         """What threads read: a row for each."""
         cells, step = self.cells(lanes, dtype, width)
         self.check_readable(cells, dtype, width, step)
-        stamp, writes = self.stamp(lanes, cells), self.writes[cells]
-        if np.any((writes >= self.epoch * EPOCH) & (writes != stamp)):
+        stamp = self.stamp(lanes, cells)
+        if np.any(self.written_by_others(lanes, cells, stamp)):
             raise ScheduleError("race: shared memory is read before a barrier after it was written")
         self.note_readers(cells, stamp)
         return values_of(self.bits[cells[:, ::step]], dtype)
+
+    def written_by_others(self, lanes: Lanes, cells: np.ndarray, stamp: np.ndarray) -> np.ndarray:
+        """Which cells somebody else has written since the last barrier, other than a box that was waited for."""
+        writes = self.writes[cells]
+        others: np.ndarray = (writes >= self.epoch * EPOCH) & (writes != stamp)
+        if self.ordered is not None and np.any(others):
+            others &= ~self.ordered(self.tickets[cells], lanes)
+        return others
 
     def check_readable(self, cells: np.ndarray, dtype: str, width: int, step: int) -> None:
         if np.any(self.in_flight[cells]):
@@ -119,7 +130,7 @@ class SharedMemory:
         cells, step = self.cells(lanes, dtype, bits.shape[1])
         stamp = self.check_free(lanes, cells)
         self.put(cells, dtype, bits, step)
-        self.writes[cells] = stamp
+        self.writes[cells], self.tickets[cells] = stamp, 0
 
     def check_free(self, lanes: Lanes, cells: np.ndarray) -> np.ndarray:
         """May these threads overwrite these cells now? The stamp that they leave there."""
@@ -129,8 +140,9 @@ class SharedMemory:
         reads, writes = self.reads[cells], self.writes[cells]
         if np.any((reads >= now) & (reads != stamp)):
             raise ScheduleError("race: shared memory is overwritten while others may read it: no barrier in between")
+        others = self.written_by_others(lanes, cells, stamp)
         self.writes[cells] = stamp
-        if np.any((writes >= now) & (writes != stamp)) or np.any(self.writes[cells] != stamp):
+        if np.any(others) or np.any(self.writes[cells] != stamp):
             raise ScheduleError("race: shared memory is written by two threads between two barriers")
         self.writes[cells] = writes
         return stamp
@@ -141,20 +153,23 @@ class SharedMemory:
 
     # ---- asynchronous copies
 
-    def begin(self, copy: Copy, early: bool) -> None:
-        """A copy sets out. Until it has landed the cells hold the new values, or what they held before."""
+    def begin(self, copy: Copy, early: bool, tickets: np.ndarray | None = None) -> None:
+        """A copy sets out. Until it has landed the cells hold the new values, or what they held before.
+
+        tickets: of a box, one for each row.
+        """
         cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
         self.check_free(copy.lanes, cells)
-        self.in_flight[cells] = True
+        self.in_flight[cells], self.tickets[cells] = True, 0 if tickets is None else tickets[:, None]
         if early:
             self.put(cells, copy.dtype, copy.values, step)
 
-    def land(self, copy: Copy) -> None:
-        """A copy has landed: its own thread may read, others after the next barrier."""
+    def land(self, copy: Copy, nobody: bool = False) -> None:
+        """A copy has landed: its own thread may read, others after the next barrier. nobody: a box is no thread's."""
         cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
         self.put(cells, copy.dtype, copy.values, step)
         self.in_flight[cells] = False
-        self.writes[cells] = self.stamp(copy.lanes, cells)
+        self.writes[cells] = self.epoch * EPOCH + SEVERAL if nobody else self.stamp(copy.lanes, cells)
 
 
 def check_aligned(address: np.ndarray, size: int) -> None:

@@ -71,7 +71,8 @@ class _Build(Transformer[Any, Any]):
             tuple(x for x in parts if isinstance(x, s.Parameter)),
             rows,
             str(names[1]),
-            tuple(x for x in parts if not isinstance(x, s.Parameter)),
+            tuple(x for x in parts if not isinstance(x, s.Parameter | s.Example)),
+            tuple(x for x in parts if isinstance(x, s.Example)),
         )
 
     def rows(self, meta: Any, c: list[Any]) -> tuple[str, tuple[s.Syntax, ...]]:

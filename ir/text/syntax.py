@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -356,6 +357,7 @@ class Rule(Syntax):
     rows: tuple[Syntax, ...]
     level: str
     clauses: tuple[Syntax, ...]
+    examples: Sequence[Example] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,12 @@ def test_the_bench_of_rewrites() -> None:
     assert record["rows"][0]["firings"] == 1000
 
 
+def test_the_bench_of_the_emulator() -> None:
+    rows = json.loads(run("examples/benches/emulator.py", "--json", "--runs", "1"))
+    assert [row["name"] for row in rows[:4]] == ["RMSNorm, fast", "matmul, fast", "RMSNorm, checked", "matmul, checked"]
+    assert all(row["best"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
 def test_a_rule_for_users_is_ten_lines_and_passes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rule = path.read_text().split("\nexample")[0]

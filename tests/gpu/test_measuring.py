@@ -57,7 +57,7 @@ def candidate(function: Any, *shapes: tuple[int, ...]) -> Candidate:
     tools = toolchain()
     captured = capture(function, [torch.randn(shape) for shape in shapes])
     loops = cut_into_kernels(captured, tools, H200, None, Stopwatch())[2].kernels
-    return Space(tools, (Start(loops),), H200).default()
+    return Space(tools, Start(loops), H200).default()
 
 
 @pytest.fixture(scope="module")

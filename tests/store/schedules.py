@@ -53,5 +53,5 @@ def written_down(
 
 def default_schedule(tools: Toolchain, kernel: Kernel, machine: Target = H200) -> tuple[Schedule, tuple[Kernel, ...]]:
     """The default order, firing by firing."""
-    candidate = Space(tools, (Start((kernel,)),), machine).default()
+    candidate = Space(tools, Start((kernel,)), machine).default()
     return candidate.schedule, candidate.tile

@@ -15,7 +15,7 @@ from dplc.engine.tune.space import Candidate, Space, Start
 def split() -> Candidate:
     """Two kernels: partial sums, and their sum."""
     tools = toolchain()
-    made = Space(tools, (Start(loops(tools, lambda x, w: x @ w, (16, 4096), (4096, 16))),), H200).default()
+    made = Space(tools, Start(loops(tools, lambda x, w: x @ w, (16, 4096), (4096, 16))), H200).default()
     assert len(made.tile) == 2
     return made
 

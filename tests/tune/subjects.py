@@ -27,4 +27,4 @@ def kernels(text: str) -> tuple[Kernel, ...]:
 
 def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:
     """The space of the first kernel of an expression; free: the passes that are decided, none for all."""
-    return Space(tools or toolchain(), (Start(kernels(text)[:1]),), MACHINE, frozenset(free) or None)
+    return Space(tools or toolchain(), Start(kernels(text)[:1]), MACHINE, frozenset(free) or None)

@@ -18,7 +18,7 @@ H200 = target("sm_90a")
 
 def counted(name: str, tokens: dict[str, object]) -> Census:
     found = space(MATMUL)
-    candidate = found.walk(lambda state, slot: tokens.get(slot.step, DEFAULT))  # type: ignore[arg-type,return-value]
+    candidate = found.walk(lambda space, state, slot: tokens.get(slot.step, DEFAULT))  # type: ignore[arg-type,return-value]
     return census(candidate.kernels[0])
 
 

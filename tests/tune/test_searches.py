@@ -6,17 +6,21 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from dplc.codegen.build import Assembly, Resources
 from dplc.engine.tune.assembling import Assembled
 from dplc.engine.tune.limits import refusal
+from dplc.engine.tune.moves import random_token
 from dplc.engine.tune.predicting import Model
+from dplc.engine.tune.program_space import ProgramSpace, Way
 from dplc.engine.tune.protocol import Attempt, Basis, Score
 from dplc.engine.tune.running import SEARCHES, Budget, Run, Runner
 from dplc.engine.tune.search import Proposal, Tried, reward
-from dplc.engine.tune.space import Candidate, Space, Start
+from dplc.engine.tune.space import Candidate, Space
+from dplc.ir.diagnostic import DplcError
 from tests.tune.subjects import MACHINE, MATMUL, SUM, kernels, space
 
 FREE = "blockify_launch", "slice_matmul_k"
@@ -92,11 +96,14 @@ def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, Run]) -> N
     found, known, _ = small
     given: list[Attempt] = []
 
+    def record(start: object, attempts: list[Attempt]) -> None:
+        given.extend(attempts)
+
     def heard(run: Run, tried: Tried) -> None:
         if run.tries == 12:
             raise KeyboardInterrupt
 
-    run = Runner(found, known, "hill", 0, Budget(tries=100), heard, given.extend).run()
+    run = Runner(found, known, "hill", 0, Budget(tries=100), heard, record).run()
     assert run.interrupted and run.tries == 12 and run.best is not None
     assert len(given) == run.programs and given[0].number == 1
 
@@ -119,7 +126,7 @@ def test_limits_name_what_is_too_much() -> None:
 def _forced(values: dict[str, tuple[tuple[str, int], ...]], skip: str = "") -> Callable[..., object]:
     from dplc.engine.tune.space import DEFAULT, SKIP, Fire
 
-    def policy(state: object, slot: object) -> object:
+    def policy(space: object, state: object, slot: object) -> object:
         step = slot.step  # type: ignore[attr-defined]
         return Fire(step, "0/0", values[step]) if step in values else SKIP if step == skip else DEFAULT
 
@@ -166,11 +173,60 @@ def test_only_what_may_win_is_assembled(small: tuple[Space, Known, Run], monkeyp
     assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill
 
 
-def test_several_ways_of_fusing_are_the_first_decision() -> None:
-    """Two starts for one result: the second one's kernel is the one that is worth it."""
-    tools, (slow,), (fast,) = space(MATMUL).tools, kernels(MATMUL), kernels(SUM)
-    both = Space(tools, (Start((slow, slow), "twice"), Start((fast,), "once")), MACHINE, frozenset({"no_pass"}))
-    for name in ("hill", "mcts-tree", "random"):
-        run = Runner(both, Known(), name, 0, Budget(tries=30)).run()
-        assert run.best is not None and run.best[1].start.label == "once"
-    assert isinstance(SEARCHES["hill"](both, random.Random(0)).propose(0.0), Proposal)
+@pytest.mark.parametrize("name", ["hill", "mcts", "mcts-tree", "evolution", "random", "mcts-plain", "exhaustive"])
+def test_several_ways_of_fusing_are_the_first_decision(name: str) -> None:
+    """Two ways for one result: the second one's kernel is the one that is worth it."""
+    (slow,), (fast,) = kernels(MATMUL), kernels(SUM)
+    ways = Way("twice", lambda: (slow, slow)), Way("once", lambda: (fast,))
+    both = ProgramSpace(space(MATMUL).tools, ways, MACHINE, frozenset({"no_pass"}))
+    run = Runner(both, Known(), name, 0, Budget(tries=30)).run()
+    assert run.best is not None and both.ways[run.best[1].way] == "once"
+    assert run.default.seconds == pytest.approx(2 * (Model()(space(MATMUL, "no_pass").default()).seconds or 0))
+
+
+@pytest.mark.parametrize("name", ["hill", "mcts-tree", "evolution", "random"])
+def test_a_way_is_not_built_before_somebody_walks_it(name: str) -> None:
+    built: list[str] = []
+
+    def way(label: str, text: str) -> Way:
+        def make() -> tuple[Any, ...]:
+            built.append(label)
+            return kernels(text)
+
+        return Way(label, make)
+
+    found = ProgramSpace(space(SUM).tools, (way("a", SUM), way("b", MATMUL), way("c", SUM)), MACHINE)
+    assert built == []
+    whole = found.default(1)
+    assert built == ["b"] and whole.parts[0][0].start.kernels == kernels(MATMUL)
+    found.default(0), found.default(2)
+    assert built == ["b", "a", "c"] and found.spaces(0) == found.spaces(2)  # equal kernels: one space
+    built.clear()
+    Runner(ProgramSpace(found.tools, found.candidates, MACHINE), Known(), name, 0, Budget(tries=1)).run()
+    assert built == ["a"]
+
+
+def test_a_way_that_cannot_be_built_is_refused_and_the_search_goes_on() -> None:
+    def broken() -> tuple[Any, ...]:
+        raise DplcError("no such thing")
+
+    found = ProgramSpace(space(SUM).tools, (Way("a", lambda: kernels(SUM)), Way("b", broken)), MACHINE)
+    for name in set(SEARCHES) - {"exhaustive"}:
+        run = Runner(found, Known(), name, 0, Budget(tries=12)).run()
+        assert run.best is not None and run.best[1].way == 0 and run.pruned >= 1
+    assert found.problems == {1: "no such thing"}
+
+
+def test_what_is_found_for_a_kernel_is_known_in_every_way() -> None:
+    """The second way launches the first one's kernel, too: it is tried there first under the best schedule so far."""
+    (one,), (other,) = kernels(MATMUL), kernels(SUM)
+    ways = Way("one", lambda: (one,)), Way("both", lambda: (other, one))
+    found = ProgramSpace(space(MATMUL).tools, ways, MACHINE)
+    first = random.Random(0)
+    tuned = found.walk(lambda inner, state, slot: random_token(inner, state, first), 0)
+    search = SEARCHES["hill"](found, random.Random(0))
+    search.observe(Tried(Proposal(tuned), Score(1e-6, "predicted"), 0.9))
+    proposal = search.propose(0.0)
+    assert proposal is not None and proposal.candidate.way == 1
+    (_, (again, _)) = proposal.candidate.parts
+    assert again.key == tuned.parts[0][0].key

@@ -10,13 +10,15 @@ import pytest
 from dplc.engine.fuse.key import key
 from dplc.engine.match.driver import Engine
 from dplc.engine.match.passes import run_pipeline
+from dplc.engine.model.census import census
+from dplc.engine.model.predict import predict
 from dplc.engine.toolchain import toolchain
 from dplc.engine.tune.describe import levels, size
 from dplc.engine.tune.exhaustive import tokens
 from dplc.engine.tune.moves import default_fill, mutated, options, random_token
 from dplc.engine.tune.protocol import Decision
 from dplc.engine.tune.schedule import replay
-from dplc.engine.tune.space import DEFAULT, SKIP, Candidate, Fire, Space
+from dplc.engine.tune.space import DEFAULT, SKIP, Candidate, Fire, Slot, Space, State, Token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.substitute import substitute
@@ -32,7 +34,9 @@ def test_the_default_walk_is_the_default_order(text: str) -> None:
 
 def walked(found: Space, seed: int, chance: float = 0.4) -> Candidate:
     dice = random.Random(seed)
-    return found.walk(lambda state, slot: random_token(found, state, dice) if dice.random() < chance else DEFAULT)
+    return found.walk(
+        lambda space, state, slot: random_token(found, state, dice) if dice.random() < chance else DEFAULT
+    )
 
 
 @pytest.mark.parametrize("text", [MATMUL, SOFTMAX])
@@ -91,7 +95,7 @@ def test_siblings_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_legal_becomes_the_nearest_or_the_default() -> None:
     found = space(MATMUL, "blockify_launch")
-    state = found.root(0).state
+    state = found.root.state
     near = found.after(state, Fire("blockify_launch", "0/0", (("BM", 30), ("BN", 100)))).token
     assert near == Fire("blockify_launch", "0/0", (("BM", 32), ("BN", 128)))
     assert found.after(state, Fire("blockify_launch", "0/9", (("BM", 16), ("BN", 16)))).token == DEFAULT
@@ -109,7 +113,7 @@ def test_options_begin_with_what_the_default_does() -> None:
 
 def test_a_pass_can_be_skipped_and_the_genome_says_so() -> None:
     found = space(MATMUL)
-    walk = found.walk(lambda state, slot: SKIP if slot.step == "register_tile" else DEFAULT)
+    walk = found.walk(lambda space, state, slot: SKIP if slot.step == "register_tile" else DEFAULT)
     assert not any(d.step == "register_tile" for d in walk.schedule)
     assert {slot.step: token for slot, token in walk.genome}["register_tile"] == SKIP
 
@@ -119,14 +123,14 @@ def test_mutations_change_something_and_stay_in_the_space() -> None:
     default = found.default()
     keys = set()
     for _ in range(12):
-        genome = mutated(found, default.genome, 0, dice)
-        keys.add(found.walk(lambda state, slot, g=genome: g.get(slot, DEFAULT)).key)  # type: ignore[misc]
+        genome = mutated(default, dice)
+        keys.add(found.walk(lambda space, state, slot, g=genome: g.get(slot, DEFAULT)).key)  # type: ignore[misc]
     assert len(keys - {default.key}) >= 6
 
 
 def test_the_size_of_a_space_is_about_right() -> None:
     found = space(SUM, "cooperative_reduce", "register_row")
-    paths = _paths(found, found.root(0).state)
+    paths = _paths(found, found.root.state)
     assert size(found, probes=400) == pytest.approx(paths, rel=0.15)
     assert next(iter(levels(found))).step == "cooperative_reduce"
 
@@ -136,3 +140,30 @@ def _paths(found: Space, state: Any) -> int:
         return 1
     moves = [found.after(state, token) for token in tokens(found, state)]
     return sum(_paths(found, move.state) for move in moves)
+
+
+BOXED = "torch.randn(64, 256) @ torch.randn(256, 64)"
+
+
+def test_tma_can_be_chosen_and_what_it_opens_is_said() -> None:
+    """cp.async by default; TMA, its swizzle and the peeled ring are in the space."""
+    found = space(BOXED)
+    known = {level.step: level for level in levels(found)}
+    assert known["tma_copy"].reference == "nothing"
+    assert known["tma_copy"].opens == ("split_inner_for_swizzle",)
+    assert known["async_copy"].reference == "async_copy"
+
+    def by_tma(space: Space, state: State, slot: Slot) -> Token:
+        if slot.step == "pipeline_predicated":
+            return SKIP
+        if slot.step in ("tma_copy", "split_inner_for_swizzle") and space.spots(state):
+            return default_fill(space, space.spots(state)[0]) or DEFAULT
+        return DEFAULT
+
+    made = found.walk(by_tma)
+    rules = [decision.rule for decision in made.schedule]
+    assert {"tma_copy", "pipeline_k_outer"} <= set(rules) and {"swizzle", "split_inner_for_swizzle"} & set(rules)
+    assert "async_copy" not in rules and "copy_box_2d" in made.cuda[0].text
+    assert replay(toolchain(), kernels(BOXED)[0], made.schedule, MACHINE) == made.tile
+    predicted = predict(census(made.kernels[0]), MACHINE).seconds
+    assert predicted < 1.5 * predict(census(found.default().kernels[0]), MACHINE).seconds

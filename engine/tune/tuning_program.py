@@ -1,0 +1,220 @@
+"""Tuning a program: which candidate of fusion, and the schedule of each of its kernels, in one search.
+
+What wins is put together and run as a whole against float64 before it is remembered: the kernels' schedules under the
+kernels' keys, the candidate under the program's. Of the other candidates the attempts are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ..api import Compiled
+from ..compiler import Compilation, compile_captured
+from ..egraph.recorded import NotProved
+from ..fuse.key import key
+from ..match.passes import Shaped
+from ..match.trace import Trace
+from ..reference import GATES, error, run_reference
+from ..scheduling import Origin, Program
+from .candidates import Fusing, key_of_program
+from .program_space import ProgramSpace
+from .protocol import Evaluator, Schedule, Score, Tuned, TuningStore
+from .running import Budget, Run, together
+from .schedule import replay
+from .search import Tried
+from .tuning import Outcome, Wishes, microseconds, record_of, searched, settled
+from .verify import WHOLE, work_of
+
+CANDIDATE = "candidate"  # the first decision's name, beside those of the passes
+Heard = Callable[[Run, Tried], None]
+
+
+@dataclass
+class Programmed:
+    """What came of tuning a program. way: of fusing, the fastest that is right; kernels: those of it.
+
+    ways: what is known of each that was tried, by its number; wrong: ways with wrong results, and what was wrong.
+    """
+
+    run: Run
+    fusing: Fusing
+    space: ProgramSpace
+    way: int
+    kernels: list[Outcome]
+    default: Score
+    score: Score
+    checked: str = ""
+    kept: bool = False
+    before: Tuned | None = None
+    wrong: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The candidate, with the rules that it needs."""
+        rules = self.fusing.rules(self.way)
+        return self.space.ways[self.way] + (f" ({', '.join(rules)})" if rules else "")
+
+    @property
+    def gain(self) -> float:
+        """What the rules decide by default over what was found, in time."""
+        known = self.score.seconds is not None and self.default.seconds is not None
+        return self.default.seconds / self.score.seconds if known else 1.0  # type: ignore[operator]
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """The ways, and what came of those that were tried. best_us: under the fastest schedules of its kernels."""
+        return [
+            {
+                "candidate": label, "tried": way in self.space.built, "chosen": way == self.way,
+                "best_us": microseconds(fastest(self.space, way, self.run)) if way in self.space.built else None,
+                "problem": self.wrong.get(way) or self.space.problems.get(way),
+            }
+            for way, label in enumerate(self.space.ways)
+        ]  # fmt: skip
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            **record_of(self.run), "basis": self.default.basis, "candidate": self.space.ways[self.way],
+            "candidate_rules": list(self.fusing.rules(self.way)), "candidates": self.candidates(),
+            "default_us": microseconds(self.default.seconds), "tuned_us": microseconds(self.score.seconds),
+            "gain": self.gain, "checked": self.checked, "kept": self.kept,
+            "kernels": [outcome.record() for outcome in self.kernels],
+        }  # fmt: skip
+
+
+def tune_program(
+    fusing: Fusing, evaluator: Evaluator, wishes: Wishes, store: TuningStore | None = None,
+    heard: Heard = lambda run, tried: None,
+) -> Programmed:  # fmt: skip
+    """Search candidates of fusion and schedules; the budget's tries are for each kernel that the rules make."""
+    space = space_of(fusing, wishes)
+    each, asked = len(space.spaces(0)), wishes.budget
+    tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
+    budget = Budget(tries, programs, asked.seconds, asked.patience)
+    runner, run = searched(space, evaluator, replace(wishes, budget=budget), store, heard)
+    known: dict[str, Outcome] = {}
+
+    def outcomes(way: int) -> list[Outcome]:
+        """The kernels of a way, settled: each once, whoever launches it."""
+        for inner, count in space.spaces(way):
+            if inner.name not in known:
+                known[inner.name] = settled(inner, runner, run, wishes, store)
+            known[inner.name].count = count
+        return [known[inner.name] for inner, _ in space.spaces(way)]
+
+    kernels = outcomes(0)
+    default = together([(outcome.default_score, outcome.count) for outcome in kernels])
+    found = Programmed(run, fusing, space, 0, kernels, default, _score(kernels, default))
+    for way in sorted(run.search.best_of, key=lambda way: (fastest(space, way, run) or float("inf"), way)):
+        if way and not _better(found, way, run):
+            break
+        _consider(found, way, outcomes(way), wishes)
+    if store is not None and len(space.ways) > 1:
+        _remember(found, store, wishes)
+    return found
+
+
+def space_of(fusing: Fusing, wishes: Wishes) -> ProgramSpace:
+    """The decisions of a program; without those of fusion where somebody names the passes that are free."""
+    free = wishes.free
+    ways = fusing.ways() if free is None or CANDIDATE in free else fusing.ways()[:1]
+    return ProgramSpace(fusing.tools, ways, fusing.target, None if free is None else free - {CANDIDATE})
+
+
+def fastest(space: ProgramSpace, way: int, run: Run) -> float | None:
+    """The best schedules that were found for the kernels of a way, together; None where one cannot be launched."""
+    total = 0.0
+    for inner, count in space.spaces(way):
+        leaders = run.fastest.get(inner.start)
+        if not leaders:
+            return None
+        total += count * leaders[0][0]
+    return total or None
+
+
+def _better(found: Programmed, way: int, run: Run) -> bool:
+    """Whether a way may still beat what was settled."""
+    seconds = fastest(found.space, way, run)
+    return seconds is not None and (found.score.seconds is None or seconds < found.score.seconds)
+
+
+def _score(kernels: list[Outcome], default: Score) -> Score:
+    return together([(Score(o.seconds, default.basis, "ok" if o.seconds else "failed"), o.count) for o in kernels])
+
+
+def _consider(found: Programmed, way: int, kernels: list[Outcome], wishes: Wishes) -> None:
+    """Take a way if it is faster with what is right of it, and gives the right result as a whole."""
+    score = _score(kernels, found.default)
+    slower = found.score.seconds is not None and (score.seconds is None or score.seconds >= found.score.seconds)
+    if way != found.way and slower:
+        return
+    checked, why = _checked(found.fusing, way, kernels) if wishes.check else ("", "")
+    if why:
+        found.wrong[way] = why
+        return
+    found.way, found.kernels, found.score, found.checked = way, kernels, score, checked
+
+
+class Winners:
+    """The schedules that a search settled on (`scheduling.Book`)."""
+
+    def __init__(self, schedules: Mapping[str, Schedule]):
+        self.schedules = schedules
+
+    def schedule(
+        self, kernel: Kernel, tools: Any, target: Any, trace: Trace | None, shaped: Shaped
+    ) -> tuple[Program | None, Origin]:
+        """A kernel under the schedule that won."""
+        return replay(tools, kernel, self.schedules[key(kernel)], target, trace, shaped), Origin(
+            kernel.name, "store", ""
+        )
+
+
+def composed(fusing: Fusing, way: int, kernels: list[Outcome]) -> Compilation:
+    """A way compiled with the schedules that won."""
+    book = Winners({key(one.winner.start.kernels[0]): one.winner.schedule for one in kernels})
+    captured = fusing.values.captured
+    chosen = fusing.candidate(way) if way else None
+    return compile_captured(captured, fusing.tools, fusing.target, book=book, explore=lambda _: chosen)
+
+
+def _checked(fusing: Fusing, way: int, kernels: list[Outcome]) -> tuple[str, str]:
+    """How the program was compared with float64, and what was wrong with it ("" if nothing)."""
+    try:
+        made = composed(fusing, way, kernels)
+        if sum(work_of(kernel) for kernel in made.kernels) > WHOLE:
+            return "each kernel; as a whole it would take too long", ""
+        results = Compiled(made, "emulator").run({})
+    except DplcError as problem:
+        return "", problem.what
+    captured = made.captured
+    references = run_reference(captured, captured.tensors)
+    for result, reference, kind in zip(results, references, made.plan.results, strict=True):
+        worst = error(result, reference)[1]
+        if not worst <= GATES.get(kind.dtype, 0.0):
+            return "", f"an output differs by {worst:.2g} of its largest value from float64"
+    return "emulator, the program whole", ""
+
+
+def _remember(found: Programmed, store: TuningStore, wishes: Wishes) -> None:
+    """The chosen way, under the key of the program."""
+    fusing, seconds, default = found.fusing, found.score.seconds, found.default.seconds
+    wanted = key_of_program(fusing.values, fusing.tools, fusing.target)
+    found.before = store.get(wanted)
+    if seconds is None or default is None or not found.checked:
+        return
+    rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
+    try:
+        schedule = fusing.written(found.way, rules)
+    except NotProved:
+        return
+    run = found.run
+    details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
+    tuned = Tuned(
+        schedule, seconds, found.default.basis, default, run.search.name, wishes.seed, run.tries, found.checked, details
+    )
+    found.kept = store.put(wanted, tuned)

@@ -1,0 +1,186 @@
+"""mbarriers and copies by TMA, for a batch of blocks.
+
+A phase of an mbarrier ends when its one arrival has come and as many bytes have been copied as it announced. A box is
+in flight from its issue until some thread of its block finds that the phase has ended. It is there then for the threads
+that have waited for that phase, and behind the next barrier for all.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..facts.layout import DTYPE_BYTES
+from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned
+from .scalar import KINDS, ScheduleError
+
+BARRIER_BYTES = 8
+BOX_ALIGNMENT = 128
+CHUNK = 16  # bytes: what a swizzle moves
+ROW = 128  # bytes: whose number decides where to
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor map: elements of a buffer, the sides of a box, bytes of the swizzle."""
+
+    array: np.ndarray
+    shape: tuple[int, ...]
+    dtype: str
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass
+class Issued:
+    """A box in flight: to which mbarrier, in which phase of each block, and where it is going."""
+
+    barrier: int
+    phase: np.ndarray
+    copy: Copy
+
+
+class Barriers:
+    """The mbarriers of a batch of blocks, each array with an entry for every block."""
+
+    def __init__(self, shared: SharedMemory, shape: tuple[int, int], dice: random.Random):
+        self.shared, self.shape, self.dice = shared, shape, dice
+        self.number: dict[int, int] = {}  # by address
+        self.made = np.zeros((0, shape[0]), bool)
+        self.fenced, self.arrived = self.made.copy(), self.made.copy()
+        self.phase, self.expected, self.copied = (np.zeros((0, shape[0]), int) for _ in range(3))
+        self.seen = np.zeros((0, *shape), int)  # phases that a thread has waited for
+        self.boxes: list[Issued] = []
+        self.tickets = np.zeros((2, 1), int)  # (mbarrier, phase) of every box of every block, from 1
+        shared.ordered = self.ordered
+
+    # ---- the barriers themselves
+    def init(self, lanes: Lanes) -> None:
+        """Threads make mbarriers, one each."""
+        self._alone(lanes)
+        self.shared.store(lanes, "i64", np.zeros((len(lanes.flat), 1), np.int64))
+        for address, block in zip(lanes.address, lanes.block, strict=True):
+            number = self.number.setdefault(int(address), len(self.number))
+            if number == len(self.made):
+                grown = np.zeros((1, *self.shape), int)
+                self.seen = np.concatenate([self.seen, grown])
+                for name in ("made", "fenced", "arrived", "phase", "expected", "copied"):
+                    old = getattr(self, name)
+                    setattr(self, name, np.concatenate([old, np.zeros((1, self.shape[0]), old.dtype)]))
+            if self.made[number, block]:
+                raise ScheduleError(f"the mbarrier at byte {address} of shared memory is initialised again")
+            self.made[number, block] = True
+
+    def fence(self, blocks: np.ndarray) -> None:
+        """What has been made in these blocks is there for the TMA engine."""
+        self.fenced[:, blocks] = self.made[:, blocks]
+
+    def _of(self, lanes: Lanes) -> np.ndarray:
+        """The mbarriers at some addresses; that they were made is there to be read."""
+        self.shared.load(lanes, "i64", 1)
+        unknown = [int(a) for a in lanes.address if int(a) not in self.number]
+        numbers = np.array([self.number.get(int(a), 0) for a in lanes.address], int)
+        if unknown or not np.all(self.made[numbers, lanes.block]):
+            raise ScheduleError(f"there is no mbarrier at byte {unknown[0] if unknown else lanes.address[0]}")
+        return numbers
+
+    def _alone(self, lanes: Lanes) -> None:
+        if len(np.unique(lanes.block)) != len(lanes.block):
+            raise ScheduleError("several threads of a block do what one should do for all")
+
+    def expect(self, lanes: Lanes, count: int) -> None:
+        """One thread of a block arrives, and says how many bytes its phase waits for."""
+        self._alone(lanes)
+        at = self._of(lanes), lanes.block
+        self._end(*at)
+        if np.any(self.arrived[at]):
+            raise ScheduleError("one arrival too many in a phase of an mbarrier")
+        self.arrived[at] = True
+        self.expected[at] += count
+
+    def wait(self, lanes: Lanes, parity: np.ndarray) -> None:
+        """Threads wait for the phase of a parity to end. In step: a phase that has not ended by now never will."""
+        numbers = self._of(lanes)
+        at = numbers, lanes.block
+        waiting = (self.phase[at] & 1) == parity
+        self._end(numbers[waiting], lanes.block[waiting])
+        if np.any((self.phase[at] & 1) == parity):
+            raise ScheduleError("deadlock: a phase of an mbarrier lacks its arrival, or bytes that were announced")
+        self.seen[numbers, lanes.block, lanes.thread] = self.phase[at]
+
+    def _end(self, numbers: np.ndarray, blocks: np.ndarray) -> None:
+        """Let phases end that are complete: their boxes land."""
+        for number, block in sorted(set(zip(numbers.tolist(), blocks.tolist(), strict=True))):
+            if not self.arrived[number, block] or self.expected[number, block] != self.copied[number, block]:
+                continue
+            for box in self.boxes:
+                if box.barrier == number:
+                    mine = (box.copy.lanes.block == block) & (
+                        box.phase[box.copy.lanes.block] == self.phase[number, block]
+                    )
+                    if np.any(mine):
+                        copy = Copy(box.copy.lanes.chosen(mine), box.copy.dtype, box.copy.values[mine])
+                        self.shared.land(copy, nobody=True)
+                        box.phase[block] = -1
+            self.arrived[number, block] = False
+            self.expected[number, block] = self.copied[number, block] = 0
+            self.phase[number, block] += 1
+        self.boxes = [box for box in self.boxes if np.any(box.phase >= 0)]
+
+    # ---- boxes
+    def copy(self, to: Lanes, barrier: Lanes, tensor: Map, at: list[np.ndarray]) -> None:
+        """One thread of a block copies the box that begins at an element; what lies outside of the tensor is zero."""
+        self._alone(to)
+        numbers = self._of(barrier)
+        self._end(numbers, to.block)
+        if len(set(numbers.tolist())) > 1:
+            raise ScheduleError("one copy signals several mbarriers")
+        if not len(numbers):
+            return
+        if not np.all(self.fenced[numbers, to.block]):
+            raise ScheduleError("a box is copied to an mbarrier that no FenceBarriers shows to the TMA engine")
+        check_aligned(to.address, BOX_ALIGNMENT)
+        lanes, values = self._cells(to, tensor, at)
+        phase = np.full(self.shape[0], -1)
+        phase[to.block] = self.phase[numbers, to.block]
+        copy = Copy(lanes, tensor.dtype, bits_of(values, tensor.dtype))
+        self.shared.begin(copy, self.dice.random() < 0.5, self._tickets(lanes, int(numbers[0]), phase))
+        self.copied[numbers, to.block] += values.size // len(numbers) * DTYPE_BYTES[tensor.dtype]
+        self.boxes.append(Issued(int(numbers[0]), phase, copy))
+
+    def _cells(self, to: Lanes, tensor: Map, at: list[np.ndarray]) -> tuple[Lanes, np.ndarray]:
+        """Where every element of a box goes, and what it is: a row for each element of each block."""
+        places = np.indices(tensor.box).reshape(len(tensor.box), -1)
+        inside, flat = np.ones((len(to.flat), places.shape[1]), bool), np.zeros((len(to.flat), places.shape[1]), int)
+        for extent, first, place in zip(tensor.shape, at, places, strict=True):
+            index = first[:, None] + place
+            inside &= (index >= 0) & (index < extent)
+            flat = flat * extent + index
+        values = np.where(inside, tensor.array[np.where(inside, flat, 0)], 0)
+        offset = to.address[:, None] + np.arange(places.shape[1]) * DTYPE_BYTES[tensor.dtype]
+        if tensor.swizzle:
+            offset = offset ^ (((offset // ROW) & (tensor.swizzle // CHUNK - 1)) * CHUNK)
+        who, block, thread = (
+            np.broadcast_to(part[:, None], offset.shape).reshape(-1) for part in (to.flat, to.block, to.thread)
+        )
+        return Lanes(who, block, thread, offset.reshape(-1)), values.reshape(-1, 1).astype(KINDS[tensor.dtype])
+
+    def _tickets(self, lanes: Lanes, number: int, phase: np.ndarray) -> np.ndarray:
+        """A ticket for every block: by it a reader finds which phase its cell came in."""
+        first = self.tickets.shape[1]
+        self.tickets = np.concatenate([self.tickets, np.stack([np.full(self.shape[0], number), phase])], axis=1)
+        return first + lanes.block
+
+    def ordered(self, tickets: np.ndarray, lanes: Lanes) -> np.ndarray:
+        """Whether threads have waited for the phases that cells came in. tickets: a row for each thread."""
+        if not np.any(tickets):
+            return np.zeros(tickets.shape, bool)
+        number, phase = self.tickets[0][tickets], self.tickets[1][tickets]
+        waited: np.ndarray = (tickets > 0) & (self.seen[number, lanes.block[:, None], lanes.thread[:, None]] > phase)
+        return waited
+
+    def finished(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self.boxes

@@ -1,0 +1,401 @@
+"""Candidates of fusion as decisions: chosen by the search, remembered as data, proved again, and never taken on trust."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("egglog")
+
+from dplc.engine.api import Compiled
+from dplc.engine.cli.app import main
+from dplc.engine.compiler import Stopwatch, Values, compile_captured, values_of
+from dplc.engine.egraph.explore import Exploration
+from dplc.engine.egraph.recorded import NotProved, Recorded
+from dplc.engine.exploring import chosen, explore, replayed
+from dplc.engine.front.capture import Capture
+from dplc.engine.front.text import capture_text
+from dplc.engine.fuse.program_key import program_key
+from dplc.engine.reference import accepted, run_reference
+from dplc.engine.rw.rule import RuleSet, load
+from dplc.engine.toolchain import Toolchain, toolchain
+from dplc.engine.tune import tuning_program
+from dplc.engine.tune.candidates import SOLUTION, Fusing, key_of_program, remembered
+from dplc.engine.tune.exchange import export_lines, import_lines
+from dplc.engine.tune.predicting import Model
+from dplc.engine.tune.protocol import Decision, Score, Tuned
+from dplc.engine.tune.recorded import book_for
+from dplc.engine.tune.running import Budget, Run
+from dplc.engine.tune.search import Tried
+from dplc.engine.tune.store import open_store
+from dplc.engine.tune.tuning import Wishes
+from dplc.engine.tune.tuning_program import CANDIDATE, tune_program
+from tests.tune.subjects import MACHINE
+
+TWO = "torch.relu(torch.randn(64, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"  # in one kernel by a candidate
+NORM = "F.linear(F.layer_norm(torch.randn(64, 128), (128,)), torch.randn(32, 128))"  # needs scale_after_product
+ONLY = frozenset((CANDIDATE,))
+BUILT_IN = Path(__file__).parents[2] / "rules"
+
+
+@functools.cache
+def capture(text: str) -> Capture:
+    return capture_text(text, 0)
+
+
+def values(text: str, tools: Toolchain | None = None) -> Values:
+    return values_of(capture(text), tools or toolchain(), MACHINE, None, Stopwatch())
+
+
+def wishes(tries: int, *free: str) -> Wishes:
+    return Wishes(budget=Budget(tries=tries), free=frozenset((CANDIDATE, *free)))
+
+
+def right(text: str, compilation: Any) -> bool:
+    results = Compiled(compilation, "emulator").run({})
+    return accepted(results, run_reference(compilation.captured, capture(text).tensors))
+
+
+def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> None:
+    path, tools = tmp_path / "t.sqlite", toolchain()
+    with open_store(path, tools.rules) as store:
+        found = tune_program(Fusing(values(TWO), tools, MACHINE), Model(), wishes(6, "register_tile"), store)
+    assert found.label == "candidate 1" and found.gain > 1.5 and found.kept
+    assert found.checked == "emulator, the program whole" and len(found.kernels) == 1
+    other = tmp_path / "other.sqlite"  # an export is all that it takes
+    with open_store(path) as store, open_store(other) as mine:
+        (tmp_path / "share.jsonl").write_text(export_lines(store.select()))
+        mine.add(import_lines(tmp_path / "share.jsonl"))
+    book = book_for(tools, other)
+    plain = compile_captured(capture(TWO), tools, MACHINE)
+    for otherwise in (None, chosen(tools, MACHINE, book=book)):  # compile, and compile --explore
+        again = compile_captured(
+            capture(TWO), tools, MACHINE, book=book, explore=remembered(book, tools, MACHINE, otherwise)
+        )
+        assert len(plain.program.kernels) == 2 and len(again.program.kernels) == 1
+        (origin,) = again.origins
+        assert origin.source == "store" and origin.seconds == pytest.approx(found.score.seconds)
+        assert right(TWO, again)
+
+
+def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
+    fusing = Fusing(values(NORM), toolchain(), MACHINE)
+    found = tune_program(fusing, Model(), Wishes(budget=Budget(tries=10), check=False))
+    assert len(found.space.built) == len(found.space.ways) > 2
+    for way in found.space.built:
+        if not found.space.problems.get(way):
+            kernels = [
+                tuning_program.settled(inner, _Scored(found.run), found.run, Wishes(check=False), None)
+                for inner, _ in found.space.spaces(way)
+            ]
+            assert right(NORM, tuning_program.composed(fusing, way, kernels)), found.space.ways[way]
+
+
+class _Scored:
+    """A runner that has run."""
+
+    def __init__(self, run: Run):
+        self.run = run
+
+    def score(self, candidate: Any) -> Score:
+        return Model()(candidate)
+
+
+def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[tuple[int, ...]] = []
+    whole = Exploration.candidate
+
+    def counted(self: Exploration, ranks: tuple[int, ...], label: str) -> Any:
+        built.append(ranks)
+        return whole(self, ranks, label)
+
+    monkeypatch.setattr(Exploration, "candidate", counted)
+    fusing = Fusing(values(NORM), toolchain(), MACHINE)
+    space = tuning_program.space_of(fusing, Wishes(free=ONLY))
+    assert len(space.ways) > 2 and not built
+    space.default(0)
+    assert not built
+    space.default(2)
+    assert built == [fusing.choices[1]]
+
+
+def test_what_the_rules_decide_is_remembered_too(tmp_path: Path) -> None:
+    """The search looked at the others: exploring need not look again, and takes what was found."""
+    path, tools = tmp_path / "t.sqlite", toolchain()
+    text = "torch.softmax(torch.randn(16, 64), -1) @ torch.randn(64, 32)"
+    with open_store(path, tools.rules) as store:
+        found = tune_program(Fusing(values(text), tools, MACHINE), Model(), wishes(4), store)
+    assert found.way == 0 and found.kept
+    book = book_for(tools, path)
+
+    def never(values: Values) -> Any:
+        raise AssertionError("it was remembered")
+
+    choose = remembered(book, tools, MACHINE, never)
+    assert choose is not None and choose(values(text)) is None
+    with pytest.raises(AssertionError):
+        choose(values(TWO))
+
+
+def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -> None:
+    path, tools = tmp_path / "t.sqlite", toolchain()
+    before = {c.signature: c.predicted_us for c in explore(values(TWO), tools, MACHINE)}
+    with open_store(path, tools.rules) as store:
+        tune_program(Fusing(values(TWO), tools, MACHINE, top=1), Model(), Wishes(budget=Budget(tries=30)), store)
+    after = chosen(tools, MACHINE, number=2, book=book_for(tools, path))(values(TWO))
+    assert after is not None and after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]
+
+
+def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
+    def heard(run: Run, tried: Tried) -> None:
+        if run.tries == 5:
+            raise KeyboardInterrupt
+
+    tools = toolchain()
+    with open_store(tmp_path / "t.sqlite", tools.rules) as store:
+        fusing = Fusing(values(TWO), tools, MACHINE)
+        found = tune_program(fusing, Model(), wishes(50), store, heard)
+        assert found.run.interrupted and found.run.tries == 5 and found.kept
+        assert store.get(key_of_program(fusing.values, tools, MACHINE)) is not None
+        assert store.counts()["attempts"] >= 3
+
+
+def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = tuning_program._checked
+
+    def wrong(fusing: Fusing, way: int, kernels: Any) -> tuple[str, str]:
+        return ("", "an output differs") if way else checked(fusing, way, kernels)
+
+    monkeypatch.setattr(tuning_program, "_checked", wrong)
+    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), Model(), wishes(4))
+    assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
+
+
+# ---- proofs
+
+
+@functools.cache
+def solution() -> Recorded:
+    """The candidate of NORM whose product comes before the scaling."""
+    fusing = Fusing(values(NORM), toolchain(), MACHINE)
+    way = next(way for way in (1, 2, 3) if fusing.rules(way) == ("scale_after_product",))
+    (found,) = [d for d in fusing.written(way, ()) if d.rule == SOLUTION]
+    return msgspec.convert(json.loads(json.dumps(found.parameters)), Recorded)
+
+
+def test_a_solution_is_proved_again() -> None:
+    made = replayed(values(NORM), toolchain(), MACHINE, [solution()])
+    assert not made.problem and right(
+        NORM, compile_captured(capture(NORM), toolchain(), MACHINE, explore=lambda _: made)
+    )
+
+
+def test_without_its_rules_nothing_is_proved() -> None:
+    bare = msgspec.structs.replace(solution(), rules=())
+    with pytest.raises(NotProved, match="do not make it equal"):
+        replayed(values(NORM), toolchain(), MACHINE, [bare])
+    with pytest.raises(NotProved, match="no recorded solution"):
+        replayed(values(TWO), toolchain(), MACHINE, [solution()])
+
+
+def _swapped(nodes: Any) -> Any:
+    """Another function: another program."""
+    place = next(n for n, node in enumerate(nodes) if node[0] == "E" and node[1] == ("rsqrt",))
+    return (*nodes[:place], ("E", ("exp",), nodes[place][2]), *nodes[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: {"nodes": _swapped(r.nodes)}, "do not make it equal"),
+        (lambda r: {"roots": (0,)}, "do not make it equal"),
+        (lambda r: {"roots": (len(r.nodes),)}, "no solution"),
+        (lambda r: {"stored": (999,)}, "no solution"),
+        (lambda r: {"nodes": (("E", ('exp" $t0)) (union $r0 $t1) (let $z (E1 "exp',), (0,)), *r.nodes)}, "node 0"),
+        (lambda r: {"nodes": (("input", ("a",), ()), *r.nodes)}, "node 0"),
+        (lambda r: {"nodes": (("E", ("exp",), (5,)), *r.nodes)}, "node 0"),
+        (lambda r: {"nodes": (("Leaf", (77,), ()), *r.nodes), "roots": (0,)}, "do not make it equal"),
+    ],
+)
+def test_what_somebody_wrote_into_a_store_is_not_believed(change: Any, said: str) -> None:
+    """Data of a store that was imported: another program, nodes that are none, text for egglog to run."""
+    made = msgspec.structs.replace(solution(), **change(solution()))
+    with pytest.raises(NotProved, match=said):
+        replayed(values(NORM), toolchain(), MACHINE, [made])
+
+
+def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
+    path, tools = tmp_path / "t.sqlite", toolchain()
+    bad = msgspec.structs.replace(solution(), nodes=_swapped(solution().nodes))
+    schedule = (Decision("candidate", SOLUTION, bad.region, msgspec.to_builtins(bad)),)
+    tuned = Tuned(schedule, 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
+    with open_store(path, tools.rules) as store:
+        store.put(key_of_program(values(NORM), tools, MACHINE), tuned)
+    told: list[str] = []
+    book = book_for(tools, path)
+    made = compile_captured(
+        capture(NORM), tools, MACHINE, book=book, explore=remembered(book, tools, MACHINE, None, told.append)
+    )
+    assert made.plan.kernels == compile_captured(capture(NORM), tools, MACHINE).plan.kernels
+    assert len(told) == 1 and "not taken" in told[0]
+
+
+# ---- rule edits
+
+
+def rules(tmp_path: Path, *edits: tuple[str, str], more: str = "") -> RuleSet:
+    """Three rules of the built-in ones as a user's own, with texts replaced."""
+    text = "\n".join(
+        _rule(BUILT_IN / file, name)
+        for file, name in (
+            ("tensor/commute.rw", "scale_after_product"),
+            ("tensor/commute.rw", "scale_after_gain"),
+            ("fusion/share.rw", "share_elementwise"),
+        )
+    )
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "mine.rw").write_text(text + more)
+    return load([tmp_path / "mine.rw"])
+
+
+def _rule(file: Path, name: str) -> str:
+    text = file.read_text()
+    begin = text.index(f"\nrule {name}") + 1
+    end = text.find("\nexample", begin)
+    return "override " + text[begin:end] + "\n"
+
+
+NEW = "rule mine on tensor\nmatch\n    y = add(x, x)\nrewrite\n    y = multiply(x, 2.0)\n"
+
+
+@pytest.mark.parametrize(
+    ("edits", "more", "kept"),
+    [
+        ((), "", True),
+        ((("varies along the reduced axis", "is no factor"),), "", True),  # what a refusal says
+        ((("nothing to sum", "it sums nothing"),), "\n# a comment\n", True),
+        ((("rule scale_after_product(TILE: int = 128)", "rule scale_after_product(TILE: int = 64)"),), "", False),
+        ((("rule scale_after_gain(TILE: int = 128)", "rule scale_after_gain(TILE: int = 64)"),), "", True),
+        ((("rule share_elementwise", "rule share_elementwise(T: int = 1)"),), "", False),  # any may decide
+        ((), NEW, False),  # nobody has offered it to the search
+    ],
+)
+def test_an_edit_invalidates_only_the_candidates_that_used_the_rule(
+    tmp_path: Path, edits: Any, more: str, kept: bool
+) -> None:
+    path, first = tmp_path / "t.sqlite", rules(tmp_path)
+    tools = toolchain(first)
+    wanted = key_of_program(values(NORM, tools), tools, MACHINE)
+    fusing = Fusing(values(NORM, tools), tools, MACHINE)
+    way = next(way for way in (1, 2, 3) if fusing.rules(way) == ("scale_after_product",))
+    schedule = fusing.written(way, ["register_tile"])
+    with open_store(path, first) as store:
+        store.put(wanted, Tuned(schedule, 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole"))
+    edited = rules(tmp_path, *edits, more=more)
+    with open_store(path, edited) as store:
+        assert (store.get(_with(wanted, edited)) is not None) is kept
+
+
+def _with(key: Any, rules: RuleSet) -> Any:
+    return msgspec.structs.replace(key, rules=rules.digest)
+
+
+def test_an_edit_of_a_rule_of_a_schedule_counts_as_well(tmp_path: Path) -> None:
+    text = (BUILT_IN / "tile/008_register_tile.rw").read_text()
+    mine = tmp_path / "mine.rw"
+    mine.write_text("override " + text[text.index("\nrule ") + 1 : text.index("\nexample")] + "\n")
+    first, path = load([mine]), tmp_path / "t.sqlite"
+    tools = toolchain(first)
+    fusing = Fusing(values(TWO, tools), tools, MACHINE)
+    wanted = key_of_program(fusing.values, tools, MACHINE)
+    for rules_used, kept in ((["register_tile"], False), (["snake"], True)):
+        with open_store(path, first) as store:
+            tuned = Tuned(fusing.written(0, rules_used), 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
+            assert store.put(_with(wanted, first), tuned)
+        mine.write_text(mine.read_text().replace("where ", 'where 1 == 1 because "always"\nwhere ', 1))
+        edited = load([mine])
+        with open_store(path, edited) as store:
+            assert (store.get(_with(wanted, edited)) is not None) is kept
+        first = edited
+
+
+# ---- keys
+
+
+def test_a_program_is_known_by_its_structure() -> None:
+    def named(text: str) -> str:
+        found = values(text)
+        return program_key(found.lowered, found.known)
+
+    one = "x = torch.randn(8, 16)\nw = torch.randn(16, 4)\ntorch.relu(x @ w)"
+    assert named(one) == named(one.replace("x", "a").replace("w", "wide").replace("randn", "randn"))
+    others = [
+        one.replace("16", "32"), one.replace("relu", "sigmoid"), one.replace("x @ w", "x @ w + x[0, 0]"),
+        one.replace("(8, 16)", "(8, 16, dtype=torch.float16)").replace("(16, 4)", "(16, 4, dtype=torch.float16)"),
+    ]  # fmt: skip
+    assert len({named(text) for text in (one, *others)}) == 5
+
+
+def test_what_is_known_at_load_time_is_part_of_it() -> None:
+    graph = values(NORM).lowered
+    assert program_key(graph, ()) != program_key(graph, {graph.ins[0].name})
+
+
+# ---- the command
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--target", "sm_90a"])
+    seen = capsys.readouterr()
+    assert stop.value.code in (0, None), seen.err
+    return seen.out, seen.err
+
+
+def test_tune_prints_the_candidates_first(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = called(capsys, "tune", "-c", TWO, "--space", "--free", "candidate", "--free", "snake")
+    assert out.startswith("candidate: by default rules")
+    assert "its kernels are those of the rules" in out and "snake: by default" in out
+    out, _ = called(capsys, "tune", "-c", TWO, "--space", "--json")
+    found = json.loads(out)
+    assert [one["candidate"] for one in found["candidates"]][:2] == ["rules", "candidate 1"]
+    assert {name for one in found["kernels"] for name in one["candidates"]} == {"rules", "candidate 1"}
+    out, _ = called(capsys, "tune", "-c", TWO, "--space", "--top", "1", "--free", "snake")
+    assert "candidate" not in out
+
+
+@pytest.mark.parametrize("search", ["hill", "mcts"])
+def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, page = str(tmp_path / "t.sqlite"), tmp_path / "page.html"
+    asked = ("-c", TWO, "--db", path)
+    free = ("--free", "candidate", "--free", "snake", "--search", search)
+    out, _ = called(capsys, "tune", *asked, "--tries", "6", "--html", str(page), *free)
+    assert "fusion: candidate 1; checked: emulator, the program whole; kept" in out
+    text = page.read_text()
+    assert "candidate: rules" in text and "candidate: candidate 1" in text and "<svg" in text
+    assert "Candidates of fusion" in text and "tried, best" in text and "What values did" in text
+    out, err = called(capsys, "compile", *asked, "--ir", "loop")
+    assert out.count("kernel ") == 1 and "candidate of fusion from the store" in err
+    out, _ = called(capsys, "compile", *asked, "--no-db", "--ir", "loop")
+    assert out.count("kernel ") == 2
+    out, _ = called(capsys, "run", *asked, "--device", "emulator")
+    assert "ok" in out
+
+
+def test_a_program_that_no_egraph_takes_in_is_tuned_as_the_rules_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dplc.engine.egraph.problem.MOST_AXES", 2)
+    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), Model(), wishes(3))
+    assert found.space.ways == ("rules",) and found.checked
+
+
+def test_no_candidate_without_egglog(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dplc.engine.tune.candidates.available", lambda: False)
+    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), Model(), wishes(3))
+    assert found.space.ways == ("rules",) and found.label == "rules"
