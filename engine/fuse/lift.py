@@ -201,7 +201,8 @@ class Lift:
                         a for a in top.args if a.__class__ is Elementwise and self._known(a, stack, guard)[1] is None
                     ]
                     if missing:  # what only follows a fold is computed after it
-                        folds = [a for a in top.args if a.__class__ in FOLDING and self._known(a, stack, guard)[1] is None]
+                        folds = [a for a in top.args if a.__class__ in FOLDING]
+                        folds = [a for a in folds if self._known(a, stack, guard)[1] is None]
                         pending.extend(reversed((*folds, *missing)))
                         continue
                 if known is None:
