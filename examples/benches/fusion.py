@@ -25,6 +25,7 @@ from dplc.codegen.target import Target, target
 from dplc.engine.compiler import Stopwatch, Values, values_of
 from dplc.engine.egraph.candidate import Candidate
 from dplc.engine.egraph.explore import Options
+from dplc.engine.egraph.search import Effort
 from dplc.engine.exploring import exploration, lowering
 from dplc.engine.front.capture import capture
 from dplc.engine.toolchain import Toolchain, toolchain
@@ -37,7 +38,7 @@ have one each), megabytes what they read and write; both are counted in what the
 predicted** for {device} by the model (published peaks, not calibrated); nothing was measured. *unfused*: every
 operation a kernel. *rules*: what the rules decide in their order, which is what `dplc compile` does. *explored*: the
 candidate of `dplc fuse --explore` that is predicted to be fastest, with the rules without which it would not be there.
-*fewest kernels*: a candidate with fewer launches than that, found as if each took 200 us, with its time as it is. In
+*fewest kernels*: a candidate with fewer launches than that, found as if each took 500 us, with its time as it is. In
 float32 a large product keeps the FMA units busy: a norm that is fused into it saves memory traffic, but every block of
 the product computes it again. Attention in one kernel is bound by shared memory: at heads of 128 a thread has registers
 for a patch of 8 x 4 scores beside its results. search: CPU seconds on a busy machine.
@@ -66,7 +67,8 @@ class Program(nn.Module):
 
 
 MOST = 16  # candidates that are looked at for the one with the fewest kernels
-DEAR = 200e-6  # seconds that a launch is said to take, to find it
+DEAR = 500e-6  # seconds that a launch is said to take, to find it
+LONG = Effort(kernels=4000, lowerings=24)
 Case = tuple[str, Program, tuple[Any, ...]]
 
 
@@ -157,7 +159,8 @@ def three(kernels: int, size: float, microseconds: float) -> str:
 
 def fewest(values: Values, tools: Toolchain, machine: Target, than: int) -> str:
     """The figures of a candidate of fewer kernels than so many, if there is one: found as if launches were dear."""
-    dear = exploration(values, tools, replace(machine, launch_seconds=DEAR), Options(top=MOST)).candidates()
+    costly = replace(machine, launch_seconds=DEAR)
+    dear = exploration(values, tools, costly, Options(top=MOST, effort=LONG)).candidates()
     usual = exploration(values, tools, machine, Options(top=MOST)).candidates()
     lowered = lowering(tools, machine)
     found = []
