@@ -320,6 +320,12 @@ def changes(site: Any, body: Block, e: Any) -> bool:
     return not free_names(e).isdisjoint(changed)
 
 
+@fact("guarded_by_barrier(run, name) -> bool", TILE)
+def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
+    """Whether what threads read of a slab is safe only behind a barrier or a wait that stands in a run."""
+    return buf.name in stages(site.kernel) and summary(body).barriers > 0
+
+
 @fact("depth(expr) -> int", TILE)
 def depth(site: Any, value: Any) -> int:
     """With how many replicated axes and loops a value varies; combined over an axis it no longer varies with it."""

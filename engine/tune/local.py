@@ -36,8 +36,7 @@ class Hill(Search):
 class Evolution(Search):
     """A steady-state genetic algorithm: the child of two parents replaces the worst.
 
-    Parents by tournament (Goldberg and Deb 1991), one mutation, uniform crossover over the other decisions (Syswerda
-    1989).
+    Parents by tournament (Goldberg and Deb 1991), uniform crossover over decisions (Syswerda 1989), one mutation.
     """
 
     name: ClassVar[str] = "evolution"
@@ -56,13 +55,13 @@ class Evolution(Search):
         if not same:  # they died out
             return Proposal(decided(self.space, mutated(self.best_of[way][1], self.dice), way))
         mother, father = (self._parent(same) for _ in range(2))
-        child = mutated(mother.candidate, self.dice)  # its walk is remembered, the child's will be new
+        child: Genome = dict(mother.candidate.genome)
         if len(same) >= self.size // 2:
-            own = dict(mother.candidate.genome)
             for slot, token in father.candidate.genome:
-                if self.dice.random() < 0.5 and child.get(slot) == own.get(slot):
+                if self.dice.random() < 0.5:
                     child[slot] = token
-        return Proposal(decided(self.space, child, way))
+        whole = decided(self.space, child, way)
+        return Proposal(decided(self.space, mutated(whole, self.dice), way))
 
     def _parent(self, among: list[Tried]) -> Tried:
         return max(self.dice.choices(among, k=self.tournament), key=lambda one: one.reward)
