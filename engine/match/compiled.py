@@ -131,7 +131,8 @@ class CompiledRule:
             kernel = program[number]
             if not (self.visible(kernel) if all_ else self.possible(kernel)):
                 continue
-            yield from places(kernel.body, (number,), root)
+            for path, block, position in places(kernel, root):
+                yield (number, *path), block, position
 
     def possible(self, kernel: Kernel) -> bool:
         """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""
