@@ -20,7 +20,7 @@ from .context import places, splice
 from .expressions import RuleExpressions
 from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
-from .site import Site
+from .site import Path, Site
 from .template import Template, declare, defined
 from .whynot import Evidence
 
@@ -107,18 +107,20 @@ class CompiledRule:
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
         for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
-            for match in self.matches_at(pattern, Site(program, path, target), block, start, evidence):
+            for match in self.matches_at(pattern, (program, path, target), block, start, evidence):
                 if self.agrees(match.env, pinned, evidence):
                     for found in decision.solutions(match.env, pinned, evidence):
                         yield Match(path, start, match.end, match.ordinal, found)
 
     def matches_at(
-        self, pattern: Pattern, site: Site, block: Block, start: int, evidence: Evidence | None = None
-    ) -> Iterator[Match]:
-        """Every way for the pattern alone to match at one start."""
+        self, pattern: Pattern, where: tuple[Program, Path, Target], block: Block, start: int,
+        evidence: Evidence | None = None,
+    ) -> Iterator[Match]:  # fmt: skip
+        """Every way for the pattern alone to match at one start. where: what a Site is made of."""
         near = None if evidence is None else evidence.near
-        for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": site.target}, near)):
-            env["@site"] = site
+        site = None
+        for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": where[2]}, near)):
+            site = env["@site"] = site or Site(*where)
             yield Match(site.path, start, end, ordinal, env)
 
     def starts(self, pattern: Pattern, program: Program, kernels: Iterable[int], all_: bool) -> Iterator[Any]:
