@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CHUNK = 16  # bytes: the unit of every xor
 SLAB_ALIGNMENT = 128  # so that an xor of chunk numbers stays within its row
+SHARED_ALIGNMENT = 1024  # of shared memory as a whole: the prelude declares it so
 UNUSED = 31  # in Stage.xor: this bit of the chunk number is not flipped
 MOST_VALUES = 1 << 14  # beyond this many values of an atom its bits are taken to be all
 
@@ -135,11 +136,13 @@ def _share_bits(low: Lowering, first: Expr, second: Expr) -> bool:
 def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
     """(the part of a chunk number that may be flipped into an address, the rest, to be added).
 
-    All of it where the rows of the slab are aligned for it, else its bits within the unit of the layout.
+    All of it where the rows of the slab are aligned for it, and shared memory is, else its bits within the unit of the
+    layout.
     """
     span = CHUNK << low.high(chunk).bit_length()
-    pitches = (low.slab_starts[stage.dst], pitch(stage) * element_bytes(low, stage), slot_bytes(low, stage))
-    if low.low(chunk) >= 0 and (span <= unit * CHUNK or not any(n % span for n in pitches[: 2 + (stage.depth > 1)])):
+    pitches = (SHARED_ALIGNMENT, low.slab_starts[stage.dst], pitch(stage) * element_bytes(low, stage))
+    starts = (*pitches, slot_bytes(low, stage)) if stage.depth > 1 else pitches
+    if low.low(chunk) >= 0 and (span <= unit * CHUNK or not any(start % span for start in starts)):
         return chunk, 0
     return low.tidy(modulo(chunk, unit)), low.tidy(multiply(floordiv(chunk, unit), unit))
 

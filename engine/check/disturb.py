@@ -111,7 +111,20 @@ def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tu
     return replace(kernel, body=_everywhere(kernel.body, edit, [dice.pick(places)]))
 
 
-_STATEMENTS: tuple[type[Any], ...] = (Tile, For, If, Load, Let, Accumulate, Store, Stage, Sync, Wait, Combine, CombineTuple)
+_STATEMENTS: tuple[type[Any], ...] = (
+    Tile,
+    For,
+    If,
+    Load,
+    Let,
+    Accumulate,
+    Store,
+    Stage,
+    Sync,
+    Wait,
+    Combine,
+    CombineTuple,
+)
 
 
 def other_role(kernel: Kernel, dice: Dice) -> Kernel:
@@ -190,7 +203,9 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
     """One statement less."""
-    return _statement(kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple))
+    return _statement(
+        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple)
+    )
 
 
 def doubled(kernel: Kernel, dice: Dice) -> Kernel:
@@ -235,6 +250,22 @@ def other_index(kernel: Kernel, dice: Dice) -> Kernel:
     return _statement(kernel, dice, edit, (Load,))
 
 
+def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
+    """A slab is filled with other elements, and read once more."""
+    stages = {stage.dst: stage for stage in nodes(kernel.body, Stage)}
+
+    def edit(load: Any) -> Any:
+        stage = stages.get(load.buf)
+        if stage is None:
+            return load
+        at = dice.number(0, len(stage.origin) - 1)
+        further = tuple(add(e, 1) if n == at else e for n, e in enumerate(stage.origin))
+        again = (replace(load, dst="extra5"), Accumulate("extra6", "add", Var("extra5")))
+        return (load, Sync(), replace(stage, origin=further, via="SYNC"), Sync(), *again)
+
+    return _statement(kernel, dice, edit, (Load,))
+
+
 def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
     """A copy by other means, or with another layout."""
     field, options = dice.pick((("via", ("SYNC", "ASYNC", "TMA")), ("pad", (0, 1, 4)), ("lanes", (0, 2, 4))))
@@ -243,5 +274,5 @@ def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
 
 CHANGES = (
     other_extent, other_extent, other_extent, other_role, other_function, guarded, other_guard, repeated, dropped,
-    doubled, extended, extended, other_index, other_copy,
+    doubled, extended, extended, other_index, other_copy, copied_again,
 )  # fmt: skip

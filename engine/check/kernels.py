@@ -12,12 +12,8 @@ from typing import Any
 from ...codegen.materialise import materialise
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Binary, Var
 from ...ir.interp import kernel as meaning
 from ...ir.interp.scalar import ScheduleError
-from ...ir.kernel import THREAD, Branch, Launch, Replicate
-from ...ir.node import nodes, replace
-from ...ir.program import Block, Kernel
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ...ir.verify.kernel import problems
@@ -26,6 +22,7 @@ from ..match.whynot import Evidence
 from ..rw.rule import Rule, RuleSet
 from .disturb import disturbed
 from .extents import TooLarge
+from .kernel_subjects import changes_for, guarded
 from .meaning import Meaning, difference, inputs_of, work
 from .outcome import Dice, Outcome, Subject, Wrong
 from .statements import CountingEngine, Program, StatementChecker
@@ -33,35 +30,8 @@ from .statements import CountingEngine, Program, StatementChecker
 MACHINE = "h200"
 FIRINGS = 8  # compared per subject
 SEEDS = (0, 1)  # which copies land late
+TRIES = 4  # programs that are looked at for a place for a change
 UNRUNNABLE = (DplcError, TooLarge, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
-
-
-TRIES = 6  # to put a guard where nothing that it hides is needed
-
-
-def guarded(kernel: Kernel, dice: Dice) -> Kernel:
-    """The kernel with some statements behind a guard: one that it has already, or one on a thread or a replica."""
-    sizes = {THREAD: next(iter(nodes(kernel.body, Launch))).block}
-    sizes |= {replicate.var: replicate.extent for replicate in nodes(kernel.body, Replicate)}
-    conditions = [Binary("<", Var(name), size) for name, extent in sizes.items() for size in (extent, extent, 2)]
-    conditions += [branch.cond for branch in nodes(kernel.body, Branch)]
-    for _ in range(TRIES):
-        made = replace(kernel, body=_guarded(kernel.body, dice.pick(conditions), dice))
-        if not problems(made):
-            return made
-    return kernel
-
-
-def _guarded(block: Block, condition: Any, dice: Dice) -> Block:
-    deeper = [n for n, stmt in enumerate(block) if getattr(stmt, "body", ())]
-    if deeper and (len(block) == 1 or dice.often(70)):
-        n = dice.pick(deeper)
-        inner: Any = _guarded(getattr(block[n], "body", ()), condition, dice)
-        return (*block[:n], replace(block[n], body=inner), *block[n + 1 :])
-    whole = dice.often(50)
-    first = 0 if whole else dice.number(0, len(block) - 1)
-    last = len(block) - 1 if whole else dice.number(first, len(block) - 1)
-    return (*block[:first], Branch(condition, block[first : last + 1]), *block[last + 1 :])
 
 
 class KernelChecker:
@@ -106,7 +76,7 @@ class KernelChecker:
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """A program of an example or its neighbour, materialised, with guards that it did not have."""
-        if own and dice.often(60):
+        if own and dice.often(85):
             made: Subject | None = dice.pick(own)
         else:
             base = dice.pick(self.sources())
@@ -116,8 +86,18 @@ class KernelChecker:
                 return None
         if made is None or not dice.often(80):
             return made
-        program = tuple(guarded(guarded(kernel, dice), dice) for kernel in made.value)
-        return self.subject(program, f"{made.origin}, with guards")
+        change = dice.pick(changes_for(rule))
+        for _ in range(TRIES):
+            try:
+                program = tuple(change(kernel, dice) for kernel in made.value)
+                if change is guarded or dice.often(30):
+                    program = tuple(guarded(kernel, dice) for kernel in program)
+            except UNRUNNABLE:
+                program = made.value
+            if program != made.value:
+                return self.subject(program, f"{made.origin}, {change.__name__}")
+            made = dice.pick(own) if own else made  # the change has no place there
+        return made
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
         """One kernel of several."""

@@ -9,18 +9,32 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ...ir.text import syntax as s
+from ..front import examples as torch_examples
+from ..match import term_examples
+from ..match.driver import Engine
+from ..match.examples import run_examples
+from ..match.terms import CHANGES_DTYPE
 from ..match.whynot import written
 from ..rw.rule import Rule, RuleFile, RuleSet
+from .outcome import Verdict
 from .run import Checkers, Options, check_rule, users_of
+
+RUNNERS = (torch_examples, term_examples)  # of examples: known once these are imported
 
 
 @dataclass(frozen=True)
 class Result:
-    """One mutant. how: wrong, vacuous, refused (it does not compile), or survives. Examples' results do not count."""
+    """One mutant, and how it was noticed: wrong (it means something else, or does not come to an end), vacuous (no
+    subject reaches it), refused (it does not compile, or the engine refuses what it gives), example (it means the same,
+    and fires where an example of the rule says that it must not), survives.
+
+    legal: firings that were compared beyond those of the rule itself, without a difference.
+    """
 
     what: str
     how: str
     problem: str = ""
+    legal: int = 0
 
     @property
     def caught(self) -> bool:
@@ -43,28 +57,37 @@ class Survey:
         return {"rule": self.rule, "caught": self.caught, "mutants": [dataclasses.asdict(r) for r in self.results]}
 
 
-def survey(rules: RuleSet, rule: Rule, options: Options, heard: Callable[[str], None] = lambda text: None) -> Survey:
-    """Every mutant of a rule, checked. A local rule is checked by a rule that uses it."""
-    results = []
+def survey(
+    rules: RuleSet, rule: Rule, options: Options, heard: Callable[[str], None] = lambda text: None, guards: bool = False
+) -> Survey:
+    """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
+    results: list[Result] = []
     quick = dataclasses.replace(options, shrink=False)
     known = Checkers(rules)
     list(known.borrowed(rule, 0))
-    for what, broken in mutants(rule):
+    whole: list[Verdict] = []
+    for what, broken in without_guards(rule) if guards else mutants(rule):
         changed = replaced(rules, broken)
         result = _judged(Checkers(changed, known), broken, what, quick)
+        if not result.caught and broken.clauses != rule.clauses:
+            whole = whole or _verdicts(known, rule, quick)
+            result = _unnoticed(changed, broken, result, whole, _verdicts(Checkers(changed, known), broken, quick))
         heard(f"{rule.name}: {what}: {result.how}")
         results.append(result)
     return Survey(rule.name, tuple(results))
 
 
+def _verdicts(checkers: Checkers, rule: Rule, options: Options) -> list[Verdict]:
+    """A rule, or the rules that use it."""
+    tried = [rule]
+    if "local" in rule.attributes:
+        tried = [other for other in checkers.rules.rules.values() if rule.name in users_of(other)]
+    return [check_rule(one, checkers, options) for one in tried]
+
+
 def _judged(checkers: Checkers, broken: Rule, what: str, options: Options) -> Result:
-    rules = checkers.rules
-    tried = [broken]
-    if "local" in broken.attributes:
-        tried = [rule for rule in rules.rules.values() if broken.name in users_of(rule)]
     try:
-        for rule in tried:
-            verdict = check_rule(rule, checkers, options)
+        for verdict in _verdicts(checkers, broken, options):
             if verdict.wrong is not None:
                 return Result(what, "wrong", verdict.wrong.problem)
             if not verdict.firings:
@@ -72,6 +95,18 @@ def _judged(checkers: Checkers, broken: Rule, what: str, options: Options) -> Re
     except DplcError as error:
         return Result(what, "refused", error.what)
     return Result(what, "survives")
+
+
+def _unnoticed(rules: RuleSet, broken: Rule, result: Result, whole: list[Verdict], without: list[Verdict]) -> Result:
+    """A guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
+    legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
+    result = dataclasses.replace(result, legal=max(0, legal))
+    stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
+    if stopped[1] > stopped[0]:
+        return dataclasses.replace(result, how="refused", problem=CHANGES_DTYPE)
+    _, failures = run_examples(Engine(rules, check=True), [broken])
+    fires = [failure for failure in failures if "fires, but should refuse" in failure.problem]
+    return dataclasses.replace(result, how="example", problem=fires[0].problem) if fires else result
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
@@ -88,12 +123,17 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 # ---- one change each
 
 
-def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """Rules with a guard less, a statement less, a field, a substitution, an arm less, or a sign or number changed."""
+def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    """Rules with a `where` less."""
     for n, clause in enumerate(rule.clauses):
         if isinstance(clause, s.Guard) and clause.kind == "where":
             kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
             yield f"without `where {written(clause.condition)}`", dataclasses.replace(rule, clauses=kept)
+
+
+def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    """Rules with a guard less, a statement less, a field, a substitution, an arm less, or a sign or number changed."""
+    yield from without_guards(rule)
     for what, rewrite in _changed(rule.rewrite):
         yield what, dataclasses.replace(rule, rewrite=rewrite)
 

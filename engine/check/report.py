@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,10 +118,23 @@ def _total(verdicts: Sequence[Verdict], seconds: float) -> str:
 
 
 def survey_text(found: Iterable[Any]) -> str:
-    """What the mutants of rules came to."""
-    lines, caught, total = [], 0, 0
+    """What the mutants of rules came to: what nobody noticed, and what only an example of the rule did."""
+    lines, total = [], 0
+    counts: Counter[str] = Counter()
     for survey in found:
-        caught, total = caught + survey.caught, total + len(survey.results)
+        total += len(survey.results)
+        counts.update(result.how for result in survey.results)
         lines.append(f"{survey.rule}: {survey.caught} of {len(survey.results)} mutants caught")
-        lines += [f"  survives: {result.what}" for result in survey.results if not result.caught]
-    return "\n".join([*lines, "", f"{caught} of {total} mutants caught", ""])
+        for result in survey.results:
+            if result.how in ("survives", "example"):
+                beyond = f", {result.legal} more firings compared" if result.legal else ""
+                how = "survives" if result.how == "survives" else "means the same, an example notices"
+                lines.append(f"  {how}: {result.what}{beyond}")
+    ways = ", ".join(f"{counts[how]} {said}" for how, said in NOTICED.items() if counts[how])
+    return "\n".join([*lines, "", f"{total - counts['survives']} of {total} mutants caught: {ways}", ""])
+
+
+NOTICED = {
+    "wrong": "wrong", "vacuous": "reached by no subject", "refused": "refused", "example": "by an example alone",
+    "survives": "survive",
+}  # fmt: skip

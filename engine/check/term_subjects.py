@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import compose
-from ...ir.expr import Axis, binary, subtract
+from ...ir.expr import Axis, add, binary, floordiv, multiply, subtract
 from ...ir.functions import CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote
 from ...ir.monoids import PARTS, of_part
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
@@ -167,6 +167,9 @@ class Instance:
         if not own:
             return x
         axis = self.dice.pick(own)
+        others = [other for other in self.axes if other not in own]
+        if others and self.dice.often(50):
+            return compose.remap(x, {axis: self.dice.pick(places(axis, self.dice.pick(others)))})
         backwards = {axis: subtract(axis.extent - 1, axis)}
         return compose.remap(x, backwards)
 
@@ -202,6 +205,14 @@ class Instance:
             product = Elementwise("multiply", (x, self.input(dtype(x))))
             return Reduce("add", (self.dice.pick(axes(product)),), product)
         return Elementwise(self.dice.pick(("exp", "negative", "copy")), (x,))
+
+
+def places(axis: Axis, other: Axis) -> list[Any]:
+    """Ways to read along one axis at places of another one, none of them outside."""
+    most, room = other.extent - 1, axis.extent - other.extent
+    ways: list[Any] = [floordiv(other, -(-other.extent // axis.extent))]
+    ways += [other, add(other, room), subtract(axis.extent - 1, other)] if room >= 0 else []
+    return ways + ([multiply(other, 2)] if 2 * most < axis.extent else [])
 
 
 def agreed(fn: str, args: list[Term]) -> tuple[Term, ...]:

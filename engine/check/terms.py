@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...ir.interp import loop
 from ...ir.interp import tensor as meaning
 from ...ir.program import Param
 from ...ir.tensor import Output, TensorGraph, axes, dtype, postorder
+from ...ir.text import syntax as s
 from ...ir.text.print import print_unit
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph, read_graph
@@ -93,35 +95,65 @@ class TermChecker:
         return self._compiled[key]  # type: ignore[no-any-return]
 
     def _rewritten(self, rule: Rule, subject: Subject, known: Any, outcome: Outcome) -> None:
-        graph, evidence = subject.value, Evidence()
+        """As it is, and, for what is only preferred searches do not ask, without its `prefer`s."""
+        graph = subject.value
         weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
-        rules = self._rules(rule, subject.pinned)
+        evidence = Evidence()
+        made = self._made(rule, subject, weights, evidence)
+        again = self._made(rule, dataclasses.replace(subject, value=made), weights, None)
+        outcome.refusals.update(refusal.because for refusal in evidence.refusals)
+        if evidence.firings and [out.value for out in again.outs] != [out.value for out in made.outs]:
+            raise Wrong(subject, "a second pass changes the result again", _becomes(again))
+        if evidence.firings:
+            self._same(rule, subject, made, known)
+            outcome.firings += len(evidence.firings)
+            self._beside(rule, graph, weights, outcome)
+        if any(guard.kind == "prefer" for guard in rule.guards):
+            kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == "prefer"))
+            self._legal(dataclasses.replace(rule, clauses=kept), subject, weights, known, outcome)
+
+    def _legal(self, rule: Rule, subject: Subject, weights: tuple[str, ...], known: Any, outcome: Outcome) -> None:
+        """A rule without what it prefers: it need not come to an end."""
+        evidence = Evidence()
         try:
-            made = rewrite_graph(graph, rules, None, evidence, weights=weights)
-            again = rewrite_graph(made, rules, None, None, weights=weights)
+            made = rewrite_graph(subject.value, TermRules([rule], (rule.name,), parameters=subject.pinned), None,
+                                 evidence, weights=weights)  # fmt: skip
+        except DplcError:
+            return
+        except ERRORS as error:
+            raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+        if evidence.firings:
+            self._same(rule, subject, made, known)
+            outcome.firings += len(evidence.firings)
+
+    def _made(self, rule: Rule, subject: Subject, weights: tuple[str, ...], evidence: Evidence | None) -> TensorGraph:
+        try:
+            made: TensorGraph = rewrite_graph(
+                subject.value, self._rules(rule, subject.pinned), None, evidence, weights=weights
+            )
         except ERRORS as error:
             said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
             raise Wrong(subject, said) from error
-        outcome.refusals.update(refusal.because for refusal in evidence.refusals)
-        if not evidence.firings:
-            return
-        if [out.value for out in again.outs] != [out.value for out in made.outs]:
-            raise Wrong(subject, "a second pass changes the result again", _becomes(again))
+        return made
+
+    def _same(self, rule: Rule, subject: Subject, made: TensorGraph, known: Any) -> None:
+        """Raises Wrong if a result is not well formed, or does not mean what its subject means."""
+        try:
+            verify(made)
+        except DplcError as error:
+            raise Wrong(subject, "; ".join((error.what, *error.notes)), _becomes(made)) from error
+        approx = "approx" in rule.attributes
         for flavour, data, wanted in known:
-            approx = "approx" in rule.attributes
-            if approx and (flavour == "special" or not _finite(graph, data)):
+            if approx and (flavour == "special" or not _finite(subject.value, data)):
                 continue  # an equation between real numbers says nothing where there are none
             try:
                 got = meaning.run(made, data)
             except ERRORS as error:
                 said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
                 raise Wrong(subject, f"its result has no meaning: {said}", _becomes(made)) from error
-            tolerance = 1e-9 if "approx" in rule.attributes else 1e-12
-            problem = _difference(made, wanted, got, tolerance, exact=flavour == "whole" and not approx)
+            problem = _difference(made, wanted, got, 1e-9 if approx else 1e-12, exact=flavour == "whole" and not approx)
             if problem:
                 raise Wrong(subject, f"{problem} ({flavour} inputs)", _becomes(made))
-        outcome.firings += len(evidence.firings)
-        self._beside(rule, graph, weights, outcome)
 
     def _beside(self, rule: Rule, graph: TensorGraph, weights: tuple[str, ...], outcome: Outcome) -> None:
         """Rules of the same file that match one of the terms that this one replaces."""

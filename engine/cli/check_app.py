@@ -23,6 +23,12 @@ def check(
     ] = None,
     examples: Annotated[int, typer.Option("--examples", min=0, help="Subjects drawn for each rule.")] = 40,
     seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
+    part: Annotated[
+        str,
+        typer.Option(
+            "--part", metavar="K/N", help="Only every N-th rule, from the K-th: a sample that rotates with K."
+        ),
+    ] = "1/1",
     subject: Annotated[
         Path | None, typer.Option("--subject", metavar="FILE.ir", help="Check one rule on the program in a file.")
     ] = None,
@@ -32,6 +38,9 @@ def check(
     mutate: Annotated[
         bool, typer.Option("--mutate", help="Break each rule in every way and report what goes unseen.")
     ] = False,
+    guards: Annotated[
+        bool, typer.Option("--guards", help="The same, but only leave out one `where` after the other.")
+    ] = False,
     as_json: Json = False,
     verbose: Verbose = 0,
 ) -> None:
@@ -40,5 +49,14 @@ def check(
     from . import check_command as command
 
     command.check(
-        files or [], rule or [], level or [], Options(examples, seed), subject, out, mutate, as_json, verbose > 0
+        files or [],
+        rule or [],
+        level or [],
+        part,
+        Options(examples, seed),
+        subject,
+        out,
+        "guards" if guards else "all" if mutate else None,
+        as_json,
+        verbose > 0,
     )

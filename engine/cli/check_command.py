@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -16,25 +17,25 @@ from ..check.outcome import Verdict, Wrong
 from ..check.report import counterexample_text, detail, pinned_in, summary, survey_text
 from ..check.run import Options, check_rules, check_subject, failed
 from ..rw.check import load_facts
-from ..rw.rule import Rule, RuleSet, load
+from ..rw.rule import BUILT_IN, Rule, RuleSet, load
 from .show import print_json, print_note, write
 
 
 def check(
-    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], options: Options, subject: Path | None,
-    out: Path, mutate: bool, as_json: bool, verbose: bool,
+    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: Options,
+    subject: Path | None, out: Path, mutate: str | None, as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Check the rules of some files (by default the built-in ones), some of them by name."""
-    rules = load(paths)
+    rules = load([path for path in paths if not is_built_in(path)])
     load_facts()
-    chosen = choose(rules, paths, names, levels)
+    chosen = part_of(choose(rules, paths, names, levels), part)
     if subject is not None:
         check_file(rules, chosen, subject)
         return
     started = time.monotonic()
     progress = _Progress(len(chosen))
     if mutate:
-        found = [survey(rules, rule, options, progress.tell) for rule in chosen]
+        found = [survey(rules, rule, options, progress.tell, mutate == "guards") for rule in chosen]
         progress.done()
         _tell_survey(found, as_json)
         return
@@ -55,6 +56,7 @@ def check(
         for verdict in wrong:
             write(detail(verdict, files[verdict.rule], paths) + "\n")
         write(summary(verdicts, seconds, verbose or len(verdicts) <= 60))
+        write(f"seed {options.seed}, part {part}: every run with these is the same\n")
     bad = failed(verdicts)
     if bad:
         vacuous = len(bad) - len(wrong)
@@ -63,7 +65,7 @@ def check(
 
 def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: Sequence[str]) -> list[Rule]:
     """The rules that were asked for. Raises UsageError with the closest name."""
-    files = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
+    files = {_source(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
     chosen = [rule for rule in rules.rules.values() if not files or rule.span.source.name in files]
     for name in names:
         if not any(_called(rule, name) for rule in rules.rules.values()):
@@ -75,6 +77,24 @@ def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: 
     if not chosen:
         raise UsageError("no rule is left to check")
     return chosen
+
+
+def part_of(chosen: list[Rule], part: str) -> list[Rule]:
+    """Every N-th rule from the K-th, for `K/N`. Raises UsageError."""
+    found = re.fullmatch(r"(\d+)/(\d+)", part)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError(f"--part {part} is no part: 2/4 is the second of four")
+    return chosen[int(found[1]) - 1 :: int(found[2])]
+
+
+def is_built_in(path: Path) -> bool:
+    """Whether a file or folder is one of ours: its rules are there already."""
+    return path.resolve().is_relative_to(BUILT_IN.resolve())
+
+
+def _source(path: Path) -> str:
+    """What a rule says of where it stands."""
+    return str(path.resolve().relative_to(BUILT_IN.resolve().parent)) if is_built_in(path) else str(path)
 
 
 def _called(rule: Rule, name: str) -> bool:

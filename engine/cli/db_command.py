@@ -17,6 +17,7 @@ from ..tune.store import Failure, Store, default_path, reason
 from .show import print_json, print_note, write
 
 SHOWN = 12  # characters of a key in a list
+LONGEST = 60  # of a value: a candidate of fusion is many nodes
 
 
 def _refuse(line: str) -> NoReturn:
@@ -63,7 +64,7 @@ def list_entries(path: Path | None, device: str | None, as_json: bool) -> None:
     for entry in entries:
         gain = entry.default_seconds / entry.seconds
         times = f"{entry.seconds * 1e6:9.4g} us {entry.basis:9} {gain:5.2f}x of default"
-        sizes = "x".join(map(str, dict.fromkeys(entry.extents)))
+        sizes = "x".join(map(str, dict.fromkeys(entry.extents))) or entry.family
         write(f"{entry.kernel[:SHOWN]}  {entry.device}  {times}  {sizes}  {entry.search}, {entry.tries} tries\n")
 
 
@@ -98,9 +99,14 @@ def _text(entry: Entry) -> str:
     ]
     lines += [f"  {name}: {value}" for name, value in sorted(entry.details.items())]
     for decision in entry.schedule:
-        values = ", ".join(f"{name}={value}" for name, value in decision.parameters.items())
+        values = ", ".join(f"{name}={_short(value)}" for name, value in decision.parameters.items())
         lines.append(f"    {decision.step}: {decision.rule} at {decision.site}{f' ({values})' if values else ''}")
     return "\n".join(lines) + "\n"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= LONGEST else text[:LONGEST] + ".."
 
 
 def export(path: Path | None, file: Path | None, device: str | None, attempts: bool) -> None:

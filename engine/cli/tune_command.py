@@ -78,7 +78,7 @@ def tune_expression(asked: Asked) -> bool:
 
         def heard(run: Run, tried: Tried) -> None:
             chronicle.heard(run, tried)
-            show(_line(run), run.tries, asked.budget.tries or 0)
+            show(_line(run), run.tries, run.limit or 0)
 
         found = tune_program(fusing, evaluator, wishes, store, heard)
     _report(asked, found, chronicle)

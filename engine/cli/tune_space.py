@@ -63,7 +63,8 @@ def _kernel(about: dict[str, Any], ways: int) -> str:
     schedules = f"about {about['schedules']:.0e} schedules (estimated)"
     lines = [f"{about['kernel']}{times}{used}: {len(found)} passes to decide, {schedules}"]
     for level in found:
-        lines.append(f"  {level.step}: by default {level.reference}")
+        opens = f"; opens {', '.join(level.opens)}" if level.opens else ""
+        lines.append(f"  {level.step}: by default {level.reference}{opens}")
         for site in level.sites:
             lines.append(f"    {site.rule} at {site.where}")
             for name, values, _ in site.parameters:

@@ -31,8 +31,10 @@ class Body:
     def used(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
     ) -> tuple[frozenset[int], set[int]]:
-        """All that an outline depends on, as numbers (a class and its spelling where it is computed, a class where it is
-        loaded), and the classes among it."""
+        """All that an outline depends on, and the classes among it.
+
+        As numbers: a class and its spelling where it is computed, a class alone where it is loaded.
+        """
         classes, leaves = self.graph.classes, self.leaves
         pending, seen, found = list(roots), set(roots), []
         for cls in pending:

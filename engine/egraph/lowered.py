@@ -6,6 +6,7 @@ by doing it.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.verify.kernel import problems
-from ..fuse.kernels import Plan
+from ..fuse.kernels import Kernels, Plan
 from ..fuse.key import key
+from ..fuse.sketch import Sketch
 from ..model.census import buffer_bytes, census
 from ..model.predict import predict
 
@@ -39,12 +41,15 @@ class Lowering:
     def __init__(self, schedule: Schedule, target: Target):
         self.schedule, self.target = schedule, target
         self.known: dict[str, Told] = {}
+        self.sketched: dict[Sketch, Told] = {}
 
     def kernel(self, kernel: Kernel) -> Told:
         name = key(kernel)
         found = self.known.get(name)
         if found is None:
             found = self.known[name] = self._lower(kernel, name)
+            if not gc.isenabled():  # a search paused it: the circles that lowering leaves are among what is young
+                gc.collect(0)
         return found
 
     def _lower(self, kernel: Kernel, name: str) -> Told:
@@ -66,8 +71,14 @@ class Lowering:
         problem = next((each.problem for each in told if each.problem), "")
         return Told(sum(t.seconds for t in told), sum(t.bytes for t in told), sum(t.kernels for t in told), problem)
 
-    def program(self, plan: Plan) -> Told:
-        told = [self.kernel(kernel) for kernel in plan.kernels]
+    def program(self, arranged: Kernels) -> Told:
+        """All kernels of a program. One that looks like an earlier one is not even lifted."""
+        told = []
+        for draw, lift in arranged.sketched():
+            drawn = draw()
+            if drawn not in self.sketched:
+                self.sketched[drawn] = self.kernel(lift())
+            told.append(self.sketched[drawn])
         problem = next((each.problem for each in told if each.problem), "")
         return Told(
             sum(each.seconds for each in told), sum(each.bytes for each in told), sum(each.kernels for each in told),

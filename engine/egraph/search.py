@@ -98,7 +98,8 @@ class Search:
         return best
 
     def merge(self, start: Evaluation) -> Evaluation:
-        """Kernels that read a common buffer become one, while that is cheaper."""
+        """Kernels that read a common buffer become one, and kernels of several values go into their readers, while that
+        is cheaper."""
         best = start
         while True:
             better = next(self._merged(best), None)
@@ -116,6 +117,12 @@ class Search:
             found = self.extraction.evaluate(Solution(now.choice, now.stored, groups), best.score * BETTER, best)
             if found.score < best.score * BETTER:
                 yield found
+        for group in now.groups:  # value by value, each reader would wait for the kernel that still makes the others
+            other = self.extraction.solution(now.choice, now.stored.difference(group), now.groups)
+            if other is not None and other.stored.isdisjoint(group):
+                found = self.extraction.evaluate(other, best.score * BETTER, best)
+                if found.score < best.score * BETTER:
+                    yield found
 
     # ---- the beam
     def explore(self, start: Evaluation) -> list[Evaluation]:
@@ -193,20 +200,37 @@ class Search:
         return self.merge(found) if found.score < best * GOOD else found
 
     def _moves(self, now: Solution) -> list[tuple[tuple[int, int], ...]]:
-        """Changes of spelling: everybody who could read a class that nobody reads yet, then one class at a time."""
+        """Changes of spelling: everybody who could read a class that nobody reads yet, all sums of one value that have
+        a factor in common, then one class at a time."""
         single: list[tuple[tuple[int, int], ...]] = []
-        pulled: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        pulled: dict[tuple[int, str | int], list[tuple[int, int]]] = {}
         for cls, chosen in now.choice.items():
             if cls in self.extraction.leaves:
                 continue
+            summed = self._summed(cls, now)
             for place, (op, _, children) in enumerate(self.graph.classes[cls]):
                 if place != chosen:
                     single.append(((cls, place),))
                 for child in children:
-                    if child not in now.choice and child not in self.extraction.leaves:
+                    if child in self.extraction.leaves:
+                        continue
+                    if child not in now.choice:
                         pulled.setdefault((child, op), []).append((cls, place))
+                    elif place != chosen:
+                        for value in summed:
+                            pulled.setdefault((child, value), []).append((cls, place))
         together = [tuple(dict(moves).items()) for moves in pulled.values() if len(dict(moves)) > 1]
         return together + single
+
+    def _summed(self, cls: int, now: Solution) -> tuple[int, ...]:
+        """What is computed and a class sums, as it is spelled: a value, or the factors of a product."""
+        op, _, below = self.extraction.node(cls, now.choice)
+        if op != "Red" or below[0] in self.extraction.leaves:
+            return ()
+        (value,) = below
+        op, attributes, factors = self.extraction.node(value, now.choice)
+        found = factors if op == "E" and attributes == ("multiply",) else (value,)
+        return tuple(child for child in found if child not in self.extraction.leaves)
 
     def _different(self, beam: list[Evaluation]) -> list[Evaluation]:
         """The best of every signature: else equal spellings crowd out what is different."""

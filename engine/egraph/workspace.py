@@ -7,12 +7,34 @@ ask for the same rules.
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
+import importlib.util
+import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from typing import Any
 
 KEPT = 8  # sets of rules
 _here = threading.local()  # an e-graph of egglog belongs to the thread that made it
+
+
+@functools.cache
+def bindings() -> Any:
+    """egglog's compiled module by itself: the classes for Python programs around it take 40 times as long to import.
+
+    Raises ImportError where egglog is not here.
+    """
+    name = "egglog.bindings"
+    package = importlib.util.find_spec("egglog")
+    places = package.submodule_search_locations if package is not None else None
+    spec = PathFinder.find_spec(name, places) if places is not None else None
+    if name in sys.modules or spec is None or spec.loader is None:
+        return importlib.import_module(name)
+    made = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 def run(graph: Any, text: str) -> Any:
@@ -35,8 +57,6 @@ def workspace(*texts: str) -> Iterator[Any]:
 
 def read(texts: tuple[str, ...]) -> Any:
     """A new e-graph of egglog that has read some texts."""
-    import egglog.bindings as bindings
-
-    graph = bindings.EGraph()
+    graph = bindings().EGraph()
     run(graph, "\n".join(texts))
     return graph

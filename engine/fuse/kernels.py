@@ -4,8 +4,9 @@ plan.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from .names import Names
 from .parts import Parts, parts_of
 from .resolve import Resolver
 from .rules import FusionRules
+from .sketch import Sketch, sketch
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,15 @@ class Kernels:
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
-        return [self._lift(group) for group in self.arrange()]
+        return [lift() for _, lift in self.sketched()]
+
+    def sketched(self) -> Iterator[tuple[Callable[[], Sketch], Callable[[], Kernel]]]:
+        """The kernels in the order of their launches: what sketches and what lifts each, before the next is asked."""
+        for group in self.arrange():
+            writes = self._writes(group)
+            # not all buffers: pushing index maps can spell a value that is only stored later
+            yield functools.partial(sketch, writes, self.filled), functools.partial(self._lift, group, writes)
+            self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
 
     def arrange(self) -> list[list[Entry]]:
         """What is stored, by kernel, in the order of the launches."""
@@ -256,11 +266,16 @@ class Kernels:
         return not any(entry.value in self.leaves(second) for entry in between)
 
     # ---- lifting
-    def _lift(self, group: list[Entry]) -> Kernel:
+    def _lift(self, group: list[Entry], writes: list[Write]) -> Kernel:
+        name = self.names.kernel([entry.value for entry in group])
+        return Lift(name, writes, self.filled, self.names.values).kernel()
+
+    def _writes(self, group: list[Entry]) -> list[Write]:
+        """What a kernel stores, over the loops of its first value."""
         first = group[0]
         parts = self._parts(group)
         if parts is not None:
-            return self._lifted(group, self._side_by_side(group, parts))
+            return self._side_by_side(group, parts)
         inside = {entry.value for entry in group}
         if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
             # what one of them computes, another one reads: in their kernel that is no load
@@ -281,7 +296,7 @@ class Kernels:
                     root, Buffer(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops)
                 )
             )
-        return self._lifted(group, writes)
+        return writes
 
     def _side_by_side(self, group: list[Entry], parts: Parts) -> list[Write]:
         """Values that are stored at their own ranges of one axis."""
@@ -298,13 +313,6 @@ class Kernels:
             guard = both(operate(">=", parts.axis, start), operate("<", parts.axis, stop))
             writes.append(Write(self.resolver.moved(entry.value, moved), buffer, guard))
         return writes
-
-    def _lifted(self, group: list[Entry], writes: list[Write]) -> Kernel:
-        name = self.names.kernel([entry.value for entry in group])
-        # not all buffers: pushing index maps can spell a value that is only stored later
-        kernel = Lift(name, writes, self.filled, self.names.values).kernel()
-        self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
-        return kernel
 
 
 REACH = 8  # how many launches further a sibling is looked for; rules say how far is too far

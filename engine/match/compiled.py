@@ -18,6 +18,7 @@ from ..rw.rule import Rule
 from .clauses import EVERY, Decision, plans
 from .context import places, splice
 from .expressions import RuleExpressions
+from .hygiene import families
 from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
 from .site import Path, Site
@@ -91,7 +92,8 @@ class CompiledRule:
     @functools.cached_property
     def template(self) -> Closure:
         known = self.known | set(self.defines)
-        return Template(self.rule.level, known, self._local).block(self.rule.rewrite)
+        runs = families(self.rule.match)
+        return Template(self.rule.level, known, self._local, runs).block(self.rule.rewrite)
 
     def _local(self, name: str, span: Any) -> Any:
         rule: CompiledRule = self.find(name, span)

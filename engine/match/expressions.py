@@ -129,7 +129,8 @@ class RuleExpressions(Expressions):
         if field.sort == "Block":
             return self.block(value)
         if isinstance(value, tuple):
-            return self.compile_all(value)
+            items, sort = self.compile_all(value), field.sort
+            return lambda env: coerce(sort, True, items(env))
         if field.sort in NAMES and isinstance(value, s.NameOf):
             return self.name(value)
         closure, sort, many = self.compile(value), field.sort, field.many

@@ -1,8 +1,8 @@
 """Templates to closures that build statements.
 
 A field that is not mentioned has its default, a sticky field what the matched statement has. A name that the template
-defines and the match does not bind is fresh, with its spelling as a hint; copies made by `each` after the first define
-new names, for a block defines a value once.
+defines and the match does not bind is fresh, with its spelling as a hint; copies made by `each` after the first, and
+runs of another block of the pattern, define new names where they clash, for a block defines a value once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.loop import If, Let, Load
+from ...ir.loop import If
 from ...ir.node import Node
 from ...ir.program import Kernel
 from ...ir.substitute import substitute
@@ -19,6 +19,7 @@ from ...ir.text import syntax as s
 from ..rw.evaluate import RESERVED, Closure, Environment
 from .changes import Locals, compile_change
 from .expressions import RuleExpressions
+from .hygiene import Families, defined_in, distinct
 from .names import NAMES
 from .pattern import sticky
 from .shape import Shape, shape_of
@@ -27,16 +28,20 @@ from .shape import Shape, shape_of
 class Template(RuleExpressions):
     """Compiles templates. known: what is bound when they are built; `locals_` finds the rules of `with rule r(..)`."""
 
-    def __init__(self, level: str, known: frozenset[str], locals_: Locals):
+    def __init__(self, level: str, known: frozenset[str], locals_: Locals, runs: Families | None = None):
         super().__init__(level, symbolic=True)
-        self.known, self.locals = known, locals_
+        self.known, self.locals, self.families = known, locals_, runs or {}
         self._sticky_seen: dict[str, int] = {}
 
     def block(self, statements: tuple[s.Syntax, ...]) -> Closure:
         """The closure of a block: a tuple of statements."""
-        parts = [part for part in map(self.statement, statements) if part is not None]
+        built = [(self.statement(statement), self.family(statement)) for statement in statements]
+        pieces = [(part, family) for part, family in built if part is not None]
+        parts = [part for part, _ in pieces]
         if len(parts) == 1:
             return parts[0]
+        if len({family for _, family in pieces if family is not None}) > 1:
+            return distinct([(part, family or frozenset()) for part, family in pieces])
 
         def build(env: Environment) -> Any:
             out: list[Node] = []
@@ -45,6 +50,13 @@ class Template(RuleExpressions):
             return tuple(out)
 
         return build if parts else lambda env: ()
+
+    def family(self, node: s.Syntax) -> frozenset[str] | None:
+        """The variables that are renamed with a run; None for what is no run of the pattern."""
+        base = node.run.base if isinstance(node, s.RunStatement) else None
+        while isinstance(base, s.Subscript):  # a run with substitutions
+            base = base.base
+        return self.families.get(base.text) if isinstance(base, s.NameOf) else None
 
     def statement(self, node: s.Syntax) -> Closure | None:
         """A closure that gives a tuple of statements; None for `pass` and `drop`."""
@@ -116,9 +128,8 @@ class Template(RuleExpressions):
             for value in domain(env):
                 values = (value,) if len(names) == 1 else value
                 part = body({**env, **dict(zip(names, values, strict=True))})
-                defined = {x.dst for x in part if isinstance(x, Let | Load)}
-                again = sorted(defined & seen)
-                seen |= defined
+                again = sorted(seen.intersection(defined_in(part)))
+                seen |= defined_in(part)
                 out += substitute(part, {name: env[NAMES].fresh(name) for name in again})
             return tuple(out)
 

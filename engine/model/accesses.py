@@ -9,10 +9,12 @@ import numpy as np
 LANES, BANKS, SECTOR, LINE = 32, 32, 32, 128
 
 
+FAR = np.iinfo(np.int64).max  # stands where a lane is idle
+
+
 def sectors(places: Any, mask: Any) -> float:
     """Sectors that warps touch. places: the first byte of each lane (warps, lanes), aligned to what the lane moves."""
-    rows = zip(np.broadcast_to(places, mask.shape) // SECTOR, mask, strict=True)
-    return float(sum(len(np.unique(row[here])) for row, here in rows))
+    return float(_first_ones(np.broadcast_to(places, mask.shape) // SECTOR, mask)[1].sum())
 
 
 def wavefronts(words: Any, width: int, mask: Any) -> float:
@@ -22,8 +24,18 @@ def wavefronts(words: Any, width: int, mask: Any) -> float:
     """
     every = (np.broadcast_to(words, mask.shape)[..., None] + np.arange(width)).reshape(-1, BANKS)
     here = np.repeat(mask[..., None], width, axis=2).reshape(-1, BANKS)
-    rows = ((row[present], present) for row, present in zip(every, here, strict=True))
-    return float(sum(int(np.bincount(np.unique(row) % BANKS).max()) for row, present in rows if present.any()))
+    found, new = _first_ones(every, here)
+    rows = np.broadcast_to(np.arange(len(found))[:, None], found.shape)
+    banks = np.bincount(rows[new] * BANKS + found[new] % BANKS, minlength=len(found) * BANKS)
+    return float(banks.reshape(-1, BANKS).max(axis=1).sum())
+
+
+def _first_ones(values: Any, mask: Any) -> tuple[Any, Any]:
+    """The values of each row in order, and where each of them that is not masked stands first."""
+    found = np.sort(np.where(mask, values, FAR), axis=1)
+    new = found != FAR
+    new[:, 1:] &= found[:, 1:] != found[:, :-1]
+    return found, new
 
 
 def least(mask: Any, size: int, unit: int) -> float:

@@ -18,6 +18,7 @@ from .work import COSTS
 DEEPEST = 2  # contractions inside of each other
 FOLDED = 3  # axes that one kernel reduces
 ACCUMULATORS = 4  # contractions that share a kernel
+TILE = 128  # places of a tile along an axis: within it, a fold is computed once
 
 
 class Step(NamedTuple):
@@ -160,7 +161,22 @@ class Pricing:
             return "too many accumulators"
         if self.folded.bit_count() > FOLDED:
             return "too many reduced axes"
+        if self._computed_again() > self.target.recompute:
+            return "a fold that another one needs would be computed again by many blocks"
         return self._sweeps()
+
+    def _computed_again(self) -> int:
+        """How many blocks compute a fold that another fold needs, at most; beside it, they may."""
+        needed = [False] * len(self.steps)
+        most = 1
+        for n in reversed(range(len(self.steps))):
+            step = self.steps[n]
+            if step.over and needed[n]:
+                missing = bits(self.grid & ~self.space[n])
+                most = max(most, math.prod(-(-self.outline.extents[bit] // TILE) for bit in missing))
+            for m in step.reads:
+                needed[m] |= needed[n] or bool(step.over)
+        return most
 
     def _sweeps(self) -> str:
         """Levels along every folded axis; sets `again` (the axis swept twice), `sweeps` and `carried`."""
@@ -201,6 +217,10 @@ class Pricing:
         rows = any(self.steps[n].axes & self.folded for n in self.outline.stores)
         return kind, len(self.folds), len(self.products), self.sweeps, rows
 
+    def _evaluated(self, n: int, resident: bool) -> float:
+        """How often a step is evaluated, if no block repeats it."""
+        return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
+
     def loads(self, resident: bool) -> dict[int, Load]:
         """What is done in all, by the axes of the grid whose blocks repeat it."""
         known = self._totals.get(resident)
@@ -212,7 +232,7 @@ class Pricing:
             if n in inside:
                 continue
             space = self.space[n]
-            times = self.size(space) * (1 if resident else self.times.get(n, 1))
+            times = self._evaluated(n, resident)
             load = totals.setdefault(self.grid & ~space, Load())
             if step.is_load:
                 load.fill += times * step.item
@@ -221,7 +241,11 @@ class Pricing:
             if n in self.products and step.half:
                 load.tensor += 2 * times
                 continue
-            cost, unit = (3, 1) if step.fn.startswith("online") else COSTS.get(step.fn, (1, 0))
+            cost, unit = COSTS.get(step.fn, (1, 0))
+            if step.fn.startswith("online"):  # an exponential for each score, however many results it weighs
+                cost, scores = 1, self._evaluated(step.reads[0], resident)
+                load.issued += 3 * scores
+                load.special += scores
             load.issued += times * cost
             load.special += times * unit
             if n in self.products:

@@ -1,7 +1,7 @@
 """Random points of the rule space, whole in checked mode: whatever the tile rules may do, they must do right.
 
-A point is what the passes of the default order, and those beside it, make of a program when each of them does as by
-default, or something else that is legal, or nothing. Its kernels are lowered, run on the emulator with every access
+A point is what the passes of the default order make of a program when each of them does as by default, or something
+else that is legal, or nothing. Its kernels are lowered, run on the emulator with every access
 looked at, and compared with float64.
 """
 
@@ -13,7 +13,6 @@ import random
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -42,15 +41,9 @@ from ..rw.pipeline import PassStep
 from ..sharing import share
 from ..toolchain import Toolchain
 
-# Passes of the library that no default line names, and the passes that they stand before.
-BESIDE = {
-    "async_copy": ("tma_copy", "swizzle", "split_inner_for_swizzle"),
-    "xor_smem": ("pad_smem",),
-}
 NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
 # How often a pass of a point does otherwise than by default: deep schedules need most of the default order.
 BOLDNESS = (0.15, 0.4, 1.0)
-BESIDE_AT_LEAST = 0.6  # the same for the passes beside
 SKIPPED = 0.2  # how often it then does nothing
 LOOKED_AT = 4096  # choices of a pass
 REPEATED = 4  # firings of a pass
@@ -180,13 +173,13 @@ def random_schedule(
     """
     log: list[str] = []
     dice = random.Random(str(seed))
-    by_tma, bold = target.sm >= 90 and dice.random() < 0.5, dice.choice(BOLDNESS)
+    bold = dice.choice(BOLDNESS)
     taken: dict[str | None, set[str]] = {}
-    for step, usual in _steps(tools, by_tma):
+    for step in tools.pipelines["tile"]:
         dice = random.Random(f"{seed} {step.label}")
-        if dice.random() < (bold if usual else max(bold, BESIDE_AT_LEAST)):
+        if dice.random() < bold:
             program = _choose(tools, step, program, target, dice, log)
-        elif usual:
+        else:
             trace = Trace()
             done = taken.setdefault(step.group, set()) if step.group is not None else None
             program = tools.engine.fire(step, program, target, step.parameters, trace, done)
@@ -213,20 +206,6 @@ def _choose(
         program = made
         log.append(choice.key)
     return program
-
-
-def _steps(tools: Toolchain, by_tma: bool) -> Iterator[tuple[PassStep, bool]]:
-    """The default order (True) with the passes beside it (False).
-
-    TMA or cp.async, for the first that copies leaves nothing to the other.
-    """
-    steps = tools.pipelines["tile"]
-    named = {step.name for step in steps}
-    for step in steps:
-        for name in BESIDE.get(step.name, ()):
-            if name not in named and (by_tma or step.name != "async_copy"):
-                yield tools.engine.step(name), False
-        yield step, True
 
 
 def _too_large(tile: Tile) -> bool:

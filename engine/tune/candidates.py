@@ -20,6 +20,7 @@ from .. import exploring
 from ..compiler import Explore, Values, fused
 from ..egraph.candidate import Candidate
 from ..egraph.explore import Exploration, Options, collector_paused
+from ..egraph.problem import TooLarge
 from ..egraph.recorded import NotProved, Recorded, proved, written
 from ..egraph.saturate import available
 from ..fuse.key import key
@@ -65,7 +66,10 @@ class Fusing:
     def choices(self) -> list[tuple[int, ...]]:
         """Solutions of the regions put together: the best, then those that differ from all before in their kernels."""
         found: dict[Any, tuple[int, ...]] = {}
-        problems = self.exploration.problems
+        try:
+            problems = self.exploration.problems
+        except TooLarge:  # more axes than an e-graph of ours tells apart: what the rules decide is all there is
+            return []
         for choice in self.exploration.choices():
             alike = tuple(solved.found[rank].signature for (_, solved), rank in zip(problems, choice, strict=True))
             found.setdefault(alike, choice)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..match.choices import Spot
-from .decisions import Decisions
-from .moves import options
+from .decisions import Decisions, Policy
+from .moves import default_fill, options
 from .space import DEFAULT, Fire, Space, State, Token
 
 PROBES = 64
+NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
@@ -31,28 +33,47 @@ class Site:
 
 @dataclass(frozen=True)
 class Level:
-    """A pass in a kernel. reference: what the default order does there."""
+    """A pass in a kernel. reference: what the default order does there. opens: where that is nothing, the passes that
+    something is left to decide for only if it does fire."""
 
     step: str
     kernel: str
     reference: str
     sites: tuple[Site, ...]
+    opens: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
         sites = [site.record() for site in self.sites]
-        return {"pass": self.step, "kernel": self.kernel, "default": self.reference, "sites": sites}
+        own = {"pass": self.step, "kernel": self.kernel, "default": self.reference, "sites": sites}
+        return own | {"opens": list(self.opens)}
 
 
 def levels(space: Space) -> tuple[Level, ...]:
     """The states of the default schedule at which there is something to decide."""
-    found = []
+    found, usual = [], frozenset(_decided(space, lambda _, state, slot: DEFAULT))
     for state, token in space.states(space.default().genome):
         sites = tuple(_site(space, state, spot) for spot in space.spots(state))
         if sites:
-            kernel = state.program[state.number].name
-            found.append(Level(space.slot(state).step, kernel, _reference(space, state, token), sites))
+            slot, reference = space.slot(state), _reference(space, state, token)
+            opens = _opened(space, state, usual) if reference == NOTHING else ()
+            found.append(Level(slot.step, slot.kernel, reference, sites, opens))
     return tuple(found)
+
+
+def _opened(space: Space, skipped: State, usual: frozenset[str]) -> tuple[str, ...]:
+    """The passes that have a site somewhere only where a pass fires that by default does not."""
+    spot = space.spots(skipped)[0]
+    fire = default_fill(space, spot) or DEFAULT
+    decided = _decided(space, lambda _, state, slot: fire if state == skipped else DEFAULT)
+    return tuple(dict.fromkeys(step for step in decided if step not in usual))
+
+
+def _decided(space: Space, policy: Policy) -> Iterator[str]:
+    """The passes that have something to decide along a walk."""
+    for state, _ in space.states(space.walk(policy).genome):
+        if space.spots(state):
+            yield space.slot(state).step
 
 
 def _site(space: Space, state: State, spot: Spot) -> Site:
@@ -69,7 +90,7 @@ def _site(space: Space, state: State, spot: Spot) -> Site:
 
 def _reference(space: Space, state: State, token: Token) -> str:
     _, own = space.by_default(state)
-    return "; ".join(show(space.fire_of(d)) for d in own) or "nothing"
+    return "; ".join(show(space.fire_of(d)) for d in own) or NOTHING
 
 
 def show(token: Token) -> str:

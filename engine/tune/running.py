@@ -50,6 +50,7 @@ class Run:
 
     search: Search
     default: Score
+    limit: int | None = None  # of tries
     tries: int = 0
     programs: int = 0
     pruned: int = 0
@@ -112,7 +113,7 @@ class Runner:
         search = SEARCHES[self.search](self.space, random.Random(self.seed))
         first = Proposal(self.space.default())
         score, parts = self._scored(first.candidate)
-        run = Run(search, score)
+        run = Run(search, score, self.budget.tries)
         try:
             self._hear(run, first, score, parts)
             while not self._spent(run) >= 1.0 and self._round(run):

@@ -1,4 +1,4 @@
-"""Right before fast: a candidate on the emulator against float64, its first and last blocks looked at closely."""
+"""Right before fast: a candidate on the emulator against float64; its first, last and ragged blocks in checked mode."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from ...codegen.arrays import as_numpy, as_tensor
-from ...codegen.emulator.checking import CheckingExecutor
+from ...codegen.emulator.checking import CheckingExecutor, chosen_blocks
 from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.verify.kernel import problems
 from ..model.accesses import LANES
 from ..model.census import census
 from ..reference import GATES, error
@@ -26,6 +27,7 @@ from .subject import Subject, subject_of
 WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
 BLOCKS = 32  # of a kernel that takes longer
 ORDERS = (0, 2)  # of the threads in the blocks that are looked at closely
+CLOSELY = ("first", "last", "ragged")
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,16 @@ def work_of(kernel: Kernel) -> float:
 
 def verdict(candidate: Candidate) -> Verdict:
     """Run a candidate. What it does wrong, a race or a result, is in the verdict; a host that cannot run it raises."""
+    broken = next((problem for kernel in candidate.kernels for problem in problems(kernel)), "")
+    if broken:
+        return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
     texts = candidate.cuda
     program = dataclasses.replace(launches(candidate.start.kernels, candidate.kernels, texts), kernels=texts)
     subject = _subject(candidate.start)
     count = sum(map(work_of, candidate.kernels))
     if count > WHOLE and len(texts) == 1:
         return _sampled(program, subject)
-    executor = CheckingExecutor(("first", "last"), orders=ORDERS)
+    executor = CheckingExecutor(CLOSELY, orders=ORDERS)
     how = f"emulator, {subject.checked}"
     try:
         made = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
@@ -89,8 +94,12 @@ def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict
     blocks = tuple(sorted({place * last // (BLOCKS - 1) for place in range(BLOCKS)}))
     (launch,) = program.launches()
     bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
+    closely, checked = chosen_blocks(kernel, CLOSELY), load((kernel,), True)
+    for order in ORDERS:
+        own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+        checked.launch(kernel, own, LaunchOptions(blocks=closely, order=order, checked=True, counted=False))
     load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
-    return {buffer.name: as_tensor(buffer, buffers[buffer.name].array) for buffer in program.outputs}
+    return {b.name: as_tensor(b, buffers[b.name].array.copy()) for b in program.outputs}  # their memory goes with them
 
 
 def _compared(made: dict[str, torch.Tensor], subject: Subject, how: str) -> Verdict:

@@ -1,16 +1,19 @@
 """How fast a search looks at candidates, and whether it keeps its memory.
 
-    python -m dplc.examples.benches.search_rate [--tries 400] [--assemble] [--memory 10000]
+    python -m dplc.examples.benches.search_rate [--tries 400] [--assemble] [--memory 10000] [--write FILE]
 
 Candidates are different programs of a matmul 128x512x256, limits and model included; a second is one of CPU time.
-`--assemble` builds those that may win with NVRTC in two threads; `--memory` prints the resident memory on the way.
+`--assemble` builds those that may win with NVRTC in two threads and takes their registers from the cubin: then the
+rate by the clock counts. `--memory` prints the resident memory on the way. `--write` does all three and writes a page.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import resource
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +21,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
 from dplc.engine.front.text import capture_text
+from dplc.engine.suite.assembling import assembler
 from dplc.engine.toolchain import toolchain
 from dplc.engine.tune.assembling import Assembled
 from dplc.engine.tune.predicting import Model
@@ -28,6 +32,8 @@ from dplc.engine.tune.space import Space, Start
 TEXT = "torch.randn(128, 256) @ torch.randn(256, 512)"
 MACHINE = target("sm_90a")
 SEARCHES = ("hill", "mcts", "mcts-tree", "evolution", "random")
+ASSEMBLED = ("hill", "mcts")
+WHOLE_RUN = 10_000  # tries over which memory is looked at
 
 
 def space() -> Space:
@@ -46,20 +52,33 @@ def rate(search: str, tries: int, assemble: bool) -> str:
     spent, wall = time.process_time() - begun, time.perf_counter() - wall
     best = run.best[0] * 1e6 if run.best else float("inf")
     figures = f"{run.programs / spent:6.1f} programs a CPU second ({run.tries / spent:.1f} tries)"
+    if assemble:
+        figures += f", {run.programs / wall:.1f} a second by the clock"
     about = f"{run.programs} programs, {run.pruned} refused, {wall:.1f} s, best {best:.2f} us predicted"
     return f"{search:10} {figures}, {about}"
 
 
-def memory(tries: int) -> None:
+def rates(tries: int, assemble: bool) -> list[str]:
+    """The searches, a line each."""
+    return [said(rate(search, tries, assemble)) for search in (ASSEMBLED if assemble else SEARCHES)]
+
+
+def memory(tries: int) -> list[str]:
     """Resident memory while the default search goes on."""
+    lines = []
 
     def heard(run: Run, tried: Tried) -> None:
         if run.tries % max(tries // 10, 1) == 0:
-            print(f"{run.tries:6} tries: {resident():.0f} MB, {run.programs} programs", flush=True)
+            lines.append(said(f"{run.tries:6} tries: {resident():.0f} MB, {run.programs} programs"))
 
     Runner(space(), Model(), DEFAULT_SEARCH, 0, Budget(tries=tries), heard).run()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak {peak:.0f} MB")
+    return [*lines, said(f"peak {peak:.0f} MB")]
+
+
+def said(line: str) -> str:
+    print(line, flush=True)
+    return line
 
 
 def resident() -> float:
@@ -68,20 +87,38 @@ def resident() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
+def page(tries: int) -> str:
+    """Everything, as text."""
+    load = os.getloadavg()[0]
+    alone, built, kept = rates(tries, False), rates(tries // 4, True), memory(WHOLE_RUN)
+    command = " ".join(["python -m dplc.examples.benches.search_rate", *sys.argv[1:]])
+    return "\n".join([
+        "# How fast a search looks at candidates", "",
+        f"Made by `{command}` on {os.cpu_count()} cores; load average {load:.1f} when it began, of which it is 1.",
+        f"Candidates are programs of `{TEXT}` for {MACHINE.name}; nothing was measured on a GPU.", "",
+        "With the model alone, in CPU seconds:", "", "```", *alone, "```", "",
+        f"With {assembler() or 'no assembler'} in two threads for those that may win, registers from the cubin:", "",
+        "```", *built, "```", "",
+        f"Resident memory of the default search, {DEFAULT_SEARCH}:", "", "```", *kept, "```", "",
+    ])  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tries", type=int, default=400)
     parser.add_argument("--assemble", action="store_true")
     parser.add_argument("--memory", type=int, default=0)
+    parser.add_argument("--write", type=Path)
     given = parser.parse_args()
     Runner(space(), Model(), "random", 1, Budget(tries=40)).run()  # every rule is compiled once
     gc.collect()
     gc.freeze()
-    if given.memory:
+    if given.write is not None:
+        given.write.write_text(page(given.tries))
+    elif given.memory:
         memory(given.memory)
-        return
-    for search in SEARCHES[: 2 if given.assemble else None]:
-        print(rate(search, given.tries, given.assemble), flush=True)
+    else:
+        rates(given.tries, given.assemble)
 
 
 if __name__ == "__main__":

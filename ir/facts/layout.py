@@ -246,11 +246,14 @@ def wavefronts(words: Any, width: int) -> int:
 
     A group is 8 lanes for 16 bytes, 16 for 8 bytes, 32 for 4. words: the first word of each lane.
     """
-    first, banks = [int(word) for word in words], BANKS
-    lanes = BANKS // width
+    return _wavefronts(tuple(map(int, words)), width)
+
+
+@functools.lru_cache(1 << 14)  # schedules of one kernel read in few different ways
+def _wavefronts(first: tuple[int, ...], width: int) -> int:
+    lanes, banks, total = BANKS // width, BANKS, 0
     if width > 1 and not any(word % width for word in first):  # aligned: whole groups of banks
-        first, banks, width = [word // width for word in first], lanes, 1
-    total = 0
+        first, banks, width = tuple(word // width for word in first), lanes, 1
     for start in range(0, len(first), lanes):
         distinct = set(first[start : start + lanes])
         if width > 1:

@@ -72,8 +72,14 @@ def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
 
 
 def spread_lanes(kernel: Kernel, stage: Stage) -> int:
-    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even."""
+    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even.
+
+    Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
+    """
     width, chunks, rows, threads = copy_shape(kernel, stage)
+    if width * item_bytes(kernel, stage) == WORD:
+        even = chunks % WARP == threads % WARP == 0 < threads and rows % (threads // WARP) == 0
+        return WARP if even and min(chunks, threads) > WARP else 0
     if width * item_bytes(kernel, stage) < CHUNK or threads % rows or rows * chunks % threads:
         return 0
     lanes = max(threads // rows, 2)

@@ -314,8 +314,14 @@ def divisor(e: Expr, strides: Mapping[str, int]) -> int:
         return strides.get(e.name, 1)
     if isinstance(e, Sum):
         return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
-    if isinstance(e, Binary) and e.op == "^":
+    if isinstance(e, Binary) and e.op == "%":
         return gcd(divisor(e.a, strides), divisor(e.b, strides))
+    if isinstance(e, Binary) and e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
+        both = divisor(e.a, strides) | divisor(e.b, strides)
+        return both & -both
+    if isinstance(e, Binary) and e.op == "//" and is_int(e.b):
+        whole, rest = divmod(divisor(e.a, strides), e.b)  # type: ignore[operator]
+        return 1 if rest else whole
     if isinstance(e, Call) and e.fn == "where":
         return gcd(divisor(e.args[1], strides), divisor(e.args[2], strides))
     return 1

@@ -13,7 +13,7 @@ from dplc.ir.interp import loop, tile
 from dplc.ir.interp import tensor as meaning
 from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.interp.tuples import combined, fold_tuples, lifted
-from dplc.ir.monoids import NAMES, monoid
+from dplc.ir.monoids import NAMES, OVER_PARTS, monoid
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
 from dplc.ir.verify import loop as verify_loop
@@ -25,9 +25,11 @@ elements = st.lists(st.tuples(numbers | st.just(-np.inf), numbers), min_size=1, 
 
 
 def parts_of(name: str, element: tuple[float, float]) -> tuple[Any, ...]:
+    if name.endswith(OVER_PARTS):  # what they are made of are partial results
+        return lifted(monoid(name), parts_of(name.removesuffix(OVER_PARTS), element))
     known = monoid(name)
     first = max(element[0], -60.0) if name == "welford" else element[0]
-    return lifted(known, (first, element[1])[: len(known.operands)])
+    return lifted(known, (first, element[1], 1.0)[: len(known.operands)])
 
 
 def close(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
@@ -51,6 +53,22 @@ def test_a_part_says_what_it_reads() -> None:
     assert monoid("online").reads("m") == ("x",)
     assert monoid("online").reads("s") == ("x", "v")
     assert monoid("welford").reads("n") == ()
+
+
+def test_a_part_says_which_others_it_needs() -> None:
+    assert monoid("online").beside("m") == {"m"}
+    assert monoid("online_pair").beside("l") == {"m", "l"}
+    assert monoid("welford").beside("q") == {"n", "mean", "q"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith(OVER_PARTS)])
+def test_partial_results_are_put_together_as_elements_are(name: str) -> None:
+    dice = np.random.default_rng(1)
+    known, over_parts = monoid(name), monoid(name + OVER_PARTS)
+    operands = tuple(dice.standard_normal(12) for _ in known.operands)
+    pieces = [fold_tuples(known, tuple(x[n : n + 3] for x in operands), 3) for n in range(0, 12, 3)]
+    again = fold_tuples(over_parts, tuple(map(np.array, zip(*pieces, strict=True))), 4)
+    assert close(again, fold_tuples(known, operands, 12))
 
 
 @given(st.lists(numbers, min_size=1, max_size=20))

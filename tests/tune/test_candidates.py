@@ -26,6 +26,7 @@ from dplc.engine.rw.rule import RuleSet, load
 from dplc.engine.toolchain import Toolchain, toolchain
 from dplc.engine.tune import tuning_program
 from dplc.engine.tune.candidates import SOLUTION, Fusing, key_of_program, remembered
+from dplc.engine.tune.exchange import export_lines, import_lines
 from dplc.engine.tune.predicting import Model
 from dplc.engine.tune.protocol import Decision, Score, Tuned
 from dplc.engine.tune.recorded import book_for
@@ -66,7 +67,11 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
         found = tune_program(Fusing(values(TWO), tools, MACHINE), Model(), wishes(6, "register_tile"), store)
     assert found.label == "candidate 1" and found.gain > 1.5 and found.kept
     assert found.checked == "emulator, the program whole" and len(found.kernels) == 1
-    book = book_for(tools, path)
+    other = tmp_path / "other.sqlite"  # an export is all that it takes
+    with open_store(path) as store, open_store(other) as mine:
+        (tmp_path / "share.jsonl").write_text(export_lines(store.select()))
+        mine.add(import_lines(tmp_path / "share.jsonl"))
+    book = book_for(tools, other)
     plain = compile_captured(capture(TWO), tools, MACHINE)
     for otherwise in (None, chosen(tools, MACHINE, book=book)):  # compile, and compile --explore
         again = compile_captured(
@@ -382,6 +387,12 @@ def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.
     assert out.count("kernel ") == 2
     out, _ = called(capsys, "run", *asked, "--device", "emulator")
     assert "ok" in out
+
+
+def test_a_program_that_no_egraph_takes_in_is_tuned_as_the_rules_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dplc.engine.egraph.problem.MOST_AXES", 2)
+    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), Model(), wishes(3))
+    assert found.space.ways == ("rules",) and found.checked
 
 
 def test_no_candidate_without_egglog(monkeypatch: pytest.MonkeyPatch) -> None:

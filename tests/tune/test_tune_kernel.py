@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dplc.engine.toolchain import toolchain
+from dplc.engine.tune import verify
 from dplc.engine.tune.predicting import Model
 from dplc.engine.tune.program_space import distinct
 from dplc.engine.tune.protocol import Attempt, Tuned, TuningKey
@@ -68,7 +69,9 @@ def test_a_wrong_winner_is_told_and_never_kept() -> None:
     assert any(attempt.score.status == "wrong" for attempt in store.attempts)
 
 
-def test_a_race_is_found_although_the_result_is_right() -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_race_is_found_although_the_result_is_right(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "WHOLE", verify.WHOLE if whole else 0)  # where it takes long: some of its blocks
     candidate = space(MATMUL).default()
     (kernel,) = candidate.tile
 
@@ -78,7 +81,8 @@ def test_a_race_is_found_although_the_result_is_right() -> None:
 
     broken = dataclasses.replace(candidate, tile=(replace(kernel, body=without_syncs(kernel.body)),))
     found = verdict(broken)
-    assert not found.right and found.finding
+    assert not found.right and found.finding and ("blocks" in found.how) is not whole
+    assert verdict(candidate).right
 
 
 def test_equal_kernels_are_tuned_once() -> None:

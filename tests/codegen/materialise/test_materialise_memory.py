@@ -60,6 +60,24 @@ kernel wide(x: f32[{before}], w: f32[8, {columns}]) -> y: f32[8, {columns}]:
     )  # fmt: skip
 
 
+def test_an_xor_touches_what_shared_memory_is_aligned_for(check):
+    """Rows of 4 KB, chunks 2 KB apart in one thread: where shared memory begins is a multiple of 1 KB only."""
+    check(
+        """
+kernel long(x: f32[2, 1024], w: f32[8]) -> y: f32[2, 1024]:
+    Tile(t:128=THREAD, r:2=REG, c:2=REG, v:4=VEC):
+        s = Stage(x, origin=(0, 0), slab=(i:2@0, l:1024@1), xor=(31, 0))
+        z = Stage(w, origin=(0), slab=(u:8@0))
+        Sync()
+        a = load s[r, c*512 + t*4 + v]
+        b = load z[0]
+        m = multiply(a, b)
+        y[r, c*512 + t*4 + v] = m
+""",
+        x=floats(2, 1024), w=floats(8),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("via", ["SYNC", "ASYNC"])
 @pytest.mark.parametrize(("dtype", "array"), [
     ("i32", RNG.integers(-9, 9, (40, 40)).astype(np.int32)), ("i64", RNG.integers(-9, 9, (40, 40))), ("b8", RNG.random((40, 40)) < 0.5),
