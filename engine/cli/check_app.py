@@ -43,6 +43,13 @@ def check(
     from . import check_command as command
 
     command.check(
-        files or [], rule or [], level or [], Options(examples, seed), subject, out,
-        "guards" if guards else "all" if mutate else None, as_json, verbose > 0,
+        files or [],
+        rule or [],
+        level or [],
+        Options(examples, seed),
+        subject,
+        out,
+        "guards" if guards else "all" if mutate else None,
+        as_json,
+        verbose > 0,
     )
