@@ -6,6 +6,9 @@ READY  := $(VENV)/.ready
 # The CUDA build of torch is several gigabytes; without a GPU the CPU build is enough. Set TORCH to say which.
 TORCH  ?= torch>=2.11,<2.14
 WORKERS ?= auto
+# What `make check-rules` draws, and which rules it looks at: the day decides. SEED=7 PART=1/1 checks every rule with seed 7.
+SEED    ?= $(shell date -u +%Y%m%d)
+PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-ray lint types check-rules check-schedules bench gpu goldens dist clean
@@ -45,8 +48,9 @@ types: $(READY) ## mypy, strict
 	@mkdir -p .typecheck && ln -sfn .. .typecheck/dplc  # the root is the package, whatever the folder is called
 	@cd .typecheck && ../$(BIN)/mypy --config-file ../pyproject.toml -p dplc.ir -p dplc.codegen -p dplc.engine
 
-check-rules: $(READY) ## static checks and examples of every built-in rule
+check-rules: $(READY) ## static checks and examples of every rule; a quarter of them, another one each day, on drawn programs
 	@$(BIN)/dplc rules test
+	@$(BIN)/dplc check --seed $(SEED) --part $(PART)
 
 check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (a quarter of an hour)
 	@$(BIN)/python examples/benches/check_schedules.py

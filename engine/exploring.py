@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +18,6 @@ from .egraph.recorded import NotProved, Recorded, Replayed
 from .fuse.commute import commute
 from .match.passes import run_pipeline
 from .match.terms import rewrite_graph
-from .rw.rule import Rule
 from .scheduling import Book, schedule_tiles
 from .toolchain import Toolchain
 
@@ -80,13 +78,17 @@ def chosen(
 
 
 def exported(tools: Toolchain) -> Exported:
-    """The algebra of a toolchain as egglog text."""
-    return _kept(tools.rules.digest, tools.equations)
+    """The algebra of a toolchain as egglog text. The last few are kept."""
+    key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
+    made = _EXPORTED.pop(key, None) or export(tools.equations)
+    _EXPORTED[key] = made
+    if len(_EXPORTED) > KEPT:
+        del _EXPORTED[next(iter(_EXPORTED))]
+    return made
 
 
-@functools.lru_cache(8)
-def _kept(digest: str, rules: tuple[Rule, ...]) -> Exported:
-    return export(rules)
+KEPT = 8
+_EXPORTED: dict[Any, Exported] = {}
 
 
 def lowering(tools: Toolchain, target: Target, book: Book | None = None) -> Lowering:

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
-from .node import Expr, Fn, Int, Name, Node, Role, memoised
+from .node import CLASSES, Expr, Fn, Int, Name, Node, Role, memoised
 
 Over = Any  # an expression that names axes: in Combine.over
 Terms = Any  # ((atom, int coefficient), ...)
@@ -292,7 +292,7 @@ def free_names(value: Any) -> frozenset[str]:
     """The names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
     if value.__class__ is tuple:
         return _EMPTY.union(*map(free_names, value)) if value else _EMPTY
-    return _names(value) if isinstance(value, Node) else _EMPTY
+    return _names(value) if value.__class__ in CLASSES else _EMPTY
 
 
 @memoised

@@ -255,8 +255,10 @@ VALUES: tuple[type[Node], ...] = (Address, Element)
 def names_read(node: Any) -> frozenset[str]:
     """The names that a statement or an expression reads or changes, at any depth; not those it defines."""
     kind = node.__class__
+    if kind is Var:
+        return frozenset((node.name,))
     found: set[str] = set()
-    if kind is Var or kind is Element:
+    if kind is Element:
         found.add(node.name)
     elif kind is Address or kind is Advance:
         found.add(node.base)
@@ -268,8 +270,8 @@ def names_read(node: Any) -> frozenset[str]:
         found.add(node.map)
     elif kind is Replicate and node.reverse:
         found.add(node.reverse)
-    for field in type(node).fields:
-        _gather(getattr(node, field.name), found)
+    for field in kind.inner:
+        _gather(getattr(node, field), found)
     return frozenset(found)
 
 

@@ -170,7 +170,7 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
 # Fields of these sorts hold no nodes.
 _PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "Dtype", "Int", "Num"))
 _marks = itertools.count()
-_classes: set[type] = set()
+CLASSES: set[type] = set()  # of nodes: asking whether a class is in it is faster than isinstance
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -206,9 +206,10 @@ class NodeType(type):
         cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
         cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
         cls.mark, cls.marks = 1 << next(_marks), 0
-        for above in cls.__mro__[:-1]:
+        line: Any = cls.__mro__[:-1]
+        for above in line:
             above.marks |= cls.mark
-        _classes.add(cls)
+        CLASSES.add(cls)
         if bases:
             type.__setattr__(cls, "__new__", _constructor(cls, cls.fields))
         return cls
@@ -219,6 +220,7 @@ class Node(metaclass=NodeType):
 
     _memo: ClassVar[Any]  # slots of the instance; ClassVar tells the type checker that they are no fields
     _contents: ClassVar[int]
+    mark: ClassVar[int]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; use replace({self!r}, {name}=...)")
@@ -281,10 +283,10 @@ def contents(node: Any) -> int:
         cls = type(node)
         found = cls.mark
         for name in cls.inner:
-            child = getattr(node, name)
+            child: Any = getattr(node, name)
             if child.__class__ is tuple:
                 found |= _contents_of_all(child)
-            elif child.__class__ in _classes:
+            elif child.__class__ in CLASSES:
                 found |= child._contents or contents(child)
         _put_contents(node, found)
     return found
@@ -292,10 +294,11 @@ def contents(node: Any) -> int:
 
 def _contents_of_all(items: tuple[Any, ...]) -> int:
     found = 0
+    item: Any
     for item in items:
         if item.__class__ is tuple:
             found |= _contents_of_all(item)
-        elif item.__class__ in _classes:
+        elif item.__class__ in CLASSES:
             found |= item._contents or contents(item)
     return found
 
@@ -320,7 +323,7 @@ def _find(items: tuple[Any, ...], wanted: int, found: list[Any]) -> None:
         cls = item.__class__
         if cls is tuple:
             _find(item, wanted, found)
-        elif cls in _classes and (item._contents or contents(item)) & wanted:
+        elif cls in CLASSES and (item._contents or contents(item)) & wanted:
             if cls.mark & wanted:
                 found.append(item)
             _find(tuple([getattr(item, name) for name in cls.inner]), wanted, found)
@@ -362,5 +365,5 @@ def _gather_names(items: tuple[Any, ...], found: set[str]) -> None:
     for item in items:
         if item.__class__ is tuple:
             _gather_names(item, found)
-        elif item.__class__ in _classes:
+        elif item.__class__ in CLASSES:
             found |= names_in(item)

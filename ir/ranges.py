@@ -81,7 +81,7 @@ def simplify(e: Expr, ranges: Ranges) -> Expr:
     sums.
     """
     kind = e.__class__
-    if kind is Var or kind is Axis or not isinstance(e, Node) or not contents(e) & _DIVIDES:
+    if kind is Var or kind is Axis or not isinstance(e, Node) or not (e._contents or contents(e)) & _DIVIDES:
         return e
     return _simplify_node(e, kind, ranges)
 

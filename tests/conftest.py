@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 
@@ -21,3 +23,19 @@ def pytest_configure() -> None:
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
     os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is no part of a test
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many broken rules were caught, and by whom: what a test notes with `record_property("mutant", who)`."""
+    who = [
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, value in report.user_properties
+        if name == "mutant"
+    ]
+    if who:
+        ways = ", ".join(f"{count} by {way}" for way, count in Counter(who).most_common())
+        caught = sum(way != "nobody" for way in who)
+        terminalreporter.write_line(f"broken rules and kernels: {caught} of {len(who)} caught: {ways}")

@@ -276,7 +276,9 @@ def launch(
         sites=reports,
         site_capacity=MAX_SITES,
         site_count=ctypes.pointer(report_count),
-        slabs=(SlabInfo * len(apart.slabs))(*[SlabInfo(s.name.encode(), s.start, s.begin, s.bytes) for s in apart.slabs]),
+        slabs=(SlabInfo * len(apart.slabs))(
+            *[SlabInfo(s.name.encode(), s.start, s.begin, s.bytes) for s in apart.slabs]
+        ),
         slab_count=len(apart.slabs),
         shared_span=apart.span,
     )

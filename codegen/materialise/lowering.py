@@ -24,6 +24,7 @@ from .prepare import RESERVED, TID, fresh_name
 
 if TYPE_CHECKING:
     from .boxes import Boxes
+    from .slabs import Cell
 
 Path = tuple[
     int, ...
@@ -109,6 +110,7 @@ class Lowering:
         self.group = 1
         self.boxes: Boxes | None = None
         self._tidied: dict[Expr, Expr] = {}
+        self.cells: dict[tuple[str, Expr, Expr], Cell] = {}
         self.accumulators: dict[str, Accumulator] = find_accumulators(self)
 
     # ---- names and ranges
@@ -150,7 +152,7 @@ class Lowering:
         """Within: these names have these ranges. What was simplified under others is forgotten where they differ."""
         before = {name: self.ranges.get(name) for name in ranges}
         if any(before[name] != ranges[name] for name in ranges):
-            self._tidied = {}
+            self._tidied, self.cells = {}, {}
         self.ranges.update(ranges)
         yield
         # a name stays known after its loop: nothing reads it there, and a loop of the same shape finds its answers

@@ -12,7 +12,7 @@ share bits the address is computed at the access: right, but slow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...ir.diagnostic import InternalError
 from ...ir.expr import add, floordiv, from_linear, linear, modulo, multiply, xor
@@ -89,21 +89,48 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
         e = low.tidy(add(start, multiply(add(multiply(row, pitch(stage)), column), size)))
         base, offset = resolve(low, root, e, hint, shared=True)
         return Address(base, low.read(offset))
-    row_bytes = pitch(stage) * size
+    cell = cell_of_row(low, stage, row, column, flips)
+    base, offset = resolve(low, root, add(start, cell.fixed), hint, shared=True)
+    return Address(base, low.read(add(offset, cell.rest)), low.read(cell.flipped))
+
+
+class Cell(NamedTuple):
+    """A cell of any slot of a slab, in bytes: what the kernel's top knows, the rest, what is flipped in their sum."""
+
+    fixed: Expr
+    rest: Expr
+    flipped: Expr
+
+
+def cell_of_row(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int, int]) -> Cell:
+    """The parts of a cell under a xor layout: copies and accesses of every slot ask for the same ones."""
+    key = (stage.dst, row, column)
+    known = low.cells.get(key)
+    if known is None:
+        known = low.cells[key] = _cell(low, stage, row, column, flips)
+    return known
+
+
+def _cell(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int, int]) -> Cell:
+    size = element_bytes(low, stage)
+    row_bytes, whole = pitch(stage) * size, slot_bytes(low, stage)
     unit = CHUNK << (max(flips) + 1)
-    if row_bytes % unit or (stage.depth > 1 and whole % unit):
-        return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
     chunk, within = low.tidy(floordiv(column, CHUNK // size)), low.tidy(modulo(column, CHUNK // size))
     (row_t, row_i), (chunk_t, chunk_i), (within_t, within_i) = (parts(low, e) for e in (row, chunk, within))
-    if possible_bits(low, row_t) & possible_bits(low, row_i) or possible_bits(low, chunk_t) & possible_bits(
-        low, chunk_i
-    ):
-        return _computed(low, root, start, row, column, size, row_bytes, flips, hint)
-    base_e = add(multiply(row_t, row_bytes), multiply(xor(chunk_t, flip(low, flips, row_t)), CHUNK))
-    base, offset = resolve(low, root, add(add(start, base_e), multiply(within_t, size)), hint, shared=True)
+    aligned = not (row_bytes % unit or (stage.depth > 1 and whole % unit))
+    if not aligned or _share_bits(low, row_t, row_i) or _share_bits(low, chunk_t, chunk_i):
+        # an address that does not come apart: all but the slot at the access
+        flipped = multiply(xor(chunk, flip(low, flips, row)), CHUNK)
+        return Cell(0, add(add(multiply(row, row_bytes), flipped), multiply(within, size)), 0)
+    base = add(multiply(row_t, row_bytes), multiply(xor(chunk_t, flip(low, flips, row_t)), CHUNK))
     chunk_i, beyond = within_unit(low, stage, chunk_i, unit // CHUNK)
-    offset = add(offset, add(multiply(row_i, row_bytes), add(multiply(within_i, size), multiply(beyond, CHUNK))))
-    return Address(base, low.read(offset), low.read(multiply(xor(chunk_i, flip(low, flips, row_i)), CHUNK)))
+    rest = add(multiply(row_i, row_bytes), add(multiply(within_i, size), multiply(beyond, CHUNK)))
+    flipped = multiply(xor(chunk_i, flip(low, flips, row_i)), CHUNK)
+    return Cell(add(base, multiply(within_t, size)), rest, flipped)
+
+
+def _share_bits(low: Lowering, first: Expr, second: Expr) -> bool:
+    return bool(possible_bits(low, first) & possible_bits(low, second))
 
 
 def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
@@ -118,25 +145,6 @@ def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Ex
     if low.low(chunk) >= 0 and (span <= unit * CHUNK or not any(start % span for start in starts)):
         return chunk, 0
     return low.tidy(modulo(chunk, unit)), low.tidy(multiply(floordiv(chunk, unit), unit))
-
-
-def _computed(
-    low: Lowering,
-    root: str,
-    start: Expr,
-    row: Expr,
-    column: Expr,
-    size: int,
-    row_bytes: int,
-    flips: dict[int, int],
-    hint: str,
-) -> Address:
-    """An address that does not come apart: all but the slot at the access."""
-    base, offset = resolve(low, root, start, hint, shared=True)
-    chunk, within = low.tidy(floordiv(column, CHUNK // size)), low.tidy(modulo(column, CHUNK // size))
-    flipped = multiply(xor(chunk, flip(low, flips, row)), CHUNK)
-    here = add(add(multiply(row, row_bytes), flipped), multiply(within, size))
-    return Address(base, low.read(add(offset, here)))
 
 
 def flipped_by(stage: Stage, size: int) -> dict[int, int]:

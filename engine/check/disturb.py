@@ -111,7 +111,20 @@ def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tu
     return replace(kernel, body=_everywhere(kernel.body, edit, [dice.pick(places)]))
 
 
-_STATEMENTS: tuple[type[Any], ...] = (Tile, For, If, Load, Let, Accumulate, Store, Stage, Sync, Wait, Combine, CombineTuple)
+_STATEMENTS: tuple[type[Any], ...] = (
+    Tile,
+    For,
+    If,
+    Load,
+    Let,
+    Accumulate,
+    Store,
+    Stage,
+    Sync,
+    Wait,
+    Combine,
+    CombineTuple,
+)
 
 
 def other_role(kernel: Kernel, dice: Dice) -> Kernel:
@@ -190,7 +203,9 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
     """One statement less."""
-    return _statement(kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple))
+    return _statement(
+        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple)
+    )
 
 
 def doubled(kernel: Kernel, dice: Dice) -> Kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.expr import Binary, Var, add, multiply, subtract
+from ...ir.expr import Binary, Var, add, is_int, multiply, subtract
 from ...ir.kernel import THREAD, Assign, Base, Branch, Define, Element, Launch, Registers, Replicate
 from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel
@@ -49,7 +49,9 @@ def _guarded(block: Block, condition: Any, dice: Dice) -> Block:
 def changes_for(rule: Rule) -> tuple[Callable[[Kernel, Dice], Kernel], ...]:
     """What shows that a rule moves something past a change: of the kind that its pattern is about."""
     kinds = {getattr(x, "fn", "") for x in _calls(rule.match)}
-    return (guarded, counted) if "Base" in kinds else (guarded, limited, doubled)
+    if "Base" in kinds:
+        return counted, guarded, counted
+    return (again, guarded) if "Replicate" in kinds else (limited, doubled, guarded)
 
 
 def _calls(node: Any) -> Iterator[Any]:
@@ -63,13 +65,14 @@ def _calls(node: Any) -> Iterator[Any]:
 
 
 def counted(kernel: Kernel, dice: Dice) -> Kernel:
-    """Two addresses of one root mention a register that counts on between them; each is the number that it was."""
+    """Two addresses, a number apart, mention a register that counts on between them; each is the number that it was."""
     pairs = [
         (one, other)
         for block in _blocks(kernel.body)
         for n, one in enumerate(block)
         for other in block[n + 1 :]
         if isinstance(one, Base) and isinstance(other, Base) and one.root == other.root
+        if is_int(subtract(other.offset, one.offset))
     ]
     if not pairs:
         return kernel
@@ -82,14 +85,22 @@ def counted(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def limited(kernel: Kernel, dice: Dice) -> Kernel:
-    """A register is added to only so often; the condition is tested where what it guards has changed it."""
+    """A register is added to only so often; the condition is tested again where what it guards has changed it."""
+    return _often(kernel, dice, lambda once, plain: (once, plain))
+
+
+def again(kernel: Kernel, dice: Dice) -> Kernel:
+    """The same, tested by every one of some replicas."""
+    return _often(kernel, dice, lambda once, plain: (Replicate(AGAIN, 4, (once,)),))
+
+
+def _often(kernel: Kernel, dice: Dice, shape: Callable[[Branch, Branch], Block]) -> Kernel:
     found = _sums(kernel)
     if not found:
         return kernel
     chosen, left = dice.pick(found), Var(COUNTER)
     condition, less = Binary(">", left, 0), Assign(left, subtract(left, 1))
-    once = Branch(condition, (chosen, less))
-    body = dice.pick(((once,), (once, Branch(condition, (chosen,))), (Replicate(AGAIN, 4, (once,)),)))
+    body = shape(Branch(condition, (chosen, less)), Branch(condition, (chosen,)))
     return _with_counter(replace(kernel, body=_edited(kernel.body, chosen, body)), dice.number(1, 3))
 
 
@@ -136,6 +147,7 @@ def _blocks(block: Block) -> Iterator[Block]:
 def _edited(block: Block, old: Any, new: Block) -> Block:
     """A block with one statement replaced, wherever it stands."""
     out: list[Any] = []
+
     def inner(stmt: Any) -> Any:
         return replace(stmt, body=_edited(stmt.body, old, new))
 

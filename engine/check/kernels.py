@@ -14,7 +14,6 @@ from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.interp import kernel as meaning
 from ...ir.interp.scalar import ScheduleError
-from ...ir.program import Kernel
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ...ir.verify.kernel import problems
@@ -77,7 +76,7 @@ class KernelChecker:
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """A program of an example or its neighbour, materialised, with guards that it did not have."""
-        if own and dice.often(60):
+        if own and dice.often(85):
             made: Subject | None = dice.pick(own)
         else:
             base = dice.pick(self.sources())

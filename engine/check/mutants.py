@@ -60,7 +60,7 @@ class Survey:
 def survey(
     rules: RuleSet, rule: Rule, options: Options, heard: Callable[[str], None] = lambda text: None, guards: bool = False
 ) -> Survey:
-    """Every mutant of a rule, checked. A local rule is checked by a rule that uses it. guards: only those without one."""
+    """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
     results: list[Result] = []
     quick = dataclasses.replace(options, shrink=False)
     known = Checkers(rules)
@@ -97,9 +97,7 @@ def _judged(checkers: Checkers, broken: Rule, what: str, options: Options) -> Re
     return Result(what, "survives")
 
 
-def _unnoticed(
-    rules: RuleSet, broken: Rule, result: Result, whole: list[Verdict], without: list[Verdict]
-) -> Result:
+def _unnoticed(rules: RuleSet, broken: Rule, result: Result, whole: list[Verdict], without: list[Verdict]) -> Result:
     """A guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
     legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
     result = dataclasses.replace(result, legal=max(0, legal))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
 from ...ir.tensor import Const
 from ..match.site import Site
 from ..prove.outcome import Proof, Refuted
@@ -95,13 +96,15 @@ def _renumbered(
                 if not change or key in seen:
                     continue
                 seen.add(key)
-                made = tuple(
-                    type(kernel)(kernel.name, (), (), tuple(renumbered(x, lambda n: change.get(n, n)) for x in kernel.body))
-                    for kernel in program
-                )
-                yield checker.subject(closed(made), f"{subject.origin}, refuted", pinned)
+                made = closed(tuple(_changed(kernel, change) for kernel in program))
+                yield checker.subject(made, f"{subject.origin}, refuted", pinned)
     except ERRORS:
         return
+
+
+def _changed(kernel: Kernel, change: dict[int, int]) -> Kernel:
+    """A kernel with other numbers, its buffers undeclared."""
+    return Kernel(kernel.name, (), (), tuple(renumbered(x, lambda n: change.get(n, n)) for x in kernel.body))
 
 
 def _terms(rule: Rule, refuted: Refuted, checker: Any) -> Iterator[Subject]:

@@ -23,6 +23,12 @@ def check(
     ] = None,
     examples: Annotated[int, typer.Option("--examples", min=0, help="Subjects drawn for each rule.")] = 40,
     seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
+    part: Annotated[
+        str,
+        typer.Option(
+            "--part", metavar="K/N", help="Only every N-th rule, from the K-th: a sample that rotates with K."
+        ),
+    ] = "1/1",
     subject: Annotated[
         Path | None, typer.Option("--subject", metavar="FILE.ir", help="Check one rule on the program in a file.")
     ] = None,
@@ -46,6 +52,7 @@ def check(
         files or [],
         rule or [],
         level or [],
+        part,
         Options(examples, seed),
         subject,
         out,

@@ -62,6 +62,11 @@ class Options:
     effort: Effort = field(default_factory=Effort)
     budget: Budget = field(default_factory=Budget)
 
+    @property
+    def looked_at(self) -> int:
+        """Solutions of a region of which candidates are made, since some look alike then."""
+        return 4 * self.top
+
 
 class Exploration:
     """One program on one device."""
@@ -122,7 +127,8 @@ class Exploration:
         if graph.enodes <= SMALL:
             found = [Exact(extraction, found[0]).search().best, *found]
         trial = Trial(problem, search, self.plan, self.lowering)
-        found = trial.settled([*found, greedy, rules])
+        found = trial.settled([*found, greedy, rules])[: self.options.looked_at]
+        extraction.forget()
         return Solved(search, found)
 
     @functools.cached_property
@@ -160,7 +166,7 @@ class Exploration:
     def _candidates(self) -> list[Candidate]:
         found = [self.by_rules()]
         seen = {found[0].signature}
-        for choice in itertools.islice(self.choices(), 4 * self.options.top):
+        for choice in itertools.islice(self.choices(), self.options.looked_at):
             candidate = self.candidate(choice, "explored")
             candidate = replace(candidate, ranks=choice)
             if candidate.signature not in seen:
@@ -182,7 +188,7 @@ class Exploration:
             places.setdefault(id(solved), []).append(place)
         for mine in places.values():
             solved = self.problems[mine[0]][1]
-            for rank in range(1, min(len(solved.found), 4 * self.options.top)):
+            for rank in range(1, len(solved.found)):
                 worse = (solved.found[rank].score - solved.found[0].score) * len(mine)
                 others.append((worse, tuple(rank if n in mine else 0 for n in range(len(best)))))
         for _, choice in sorted(others):
@@ -262,7 +268,12 @@ class Exploration:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """A search makes millions of small values and hardly a circle: looking for circles among them is a fifth of it."""
+    """Within: Python's garbage collector does not run by itself; afterwards, also after an error, it is as it was.
+
+    A full collection looks at all that the process holds, torch's modules first of all: half a second each, a third of
+    what a program of repeated blocks takes. A search makes millions of values, but no circles; those of lowering are
+    collected kernel by kernel (`lowered.py`), so memory does not grow with what was lowered.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

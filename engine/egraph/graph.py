@@ -18,6 +18,7 @@ class EGraph:
     """classes: the spellings of each class, the original one first; of: {node of the problem: class}.
 
     mask, dtype: of each class; known: those that loading computes. fired: rules that matched.
+    missed: {kernel: how far the model was below what the lowering made of it}, which problems of one structure share.
     """
 
     problem: Problem
@@ -28,11 +29,16 @@ class EGraph:
     known: frozenset[int]
     of: tuple[int, ...]
     fired: tuple[str, ...] = ()
+    missed: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
     bindings: Any = field(default=None, repr=False, compare=False)
 
     @property
     def roots(self) -> tuple[int, ...]:
         return tuple(dict.fromkeys(self.of[root] for root in self.problem.roots))
+
+    @property
+    def constructors(self) -> set[str]:
+        return {node[0] for spelled in self.classes for node in spelled}
 
     @property
     def enodes(self) -> int:

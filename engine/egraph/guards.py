@@ -41,6 +41,9 @@ class Guards:
     def let(self, clause: s.LetClause) -> list[str]:
         """A name for what a fact answers, which is there or not; any other name stands for its text."""
         value = clause.value
+        if isinstance(value, s.Apply) and value.fn == "first_along" and len(value.items) == 1:
+            self.rule.kinds[clause.name] = "map"
+            return [f"(= v_{clause.name} (first {self.axes(value.items[0])}))"]
         if isinstance(value, s.Apply) and value.fn in ANSWERS and len(value.items) == 2:
             function, kind = ANSWERS[value.fn]
             w, over = value.items
@@ -81,6 +84,8 @@ class Guards:
         if node.fn in ("disjoint", "within") and len(node.items) == 2:
             a, b = map(self.axes, node.items)
             return f"(= 0 (& {a} {b}))" if node.fn == "disjoint" else f"(= {a} (& {a} {b}))"
+        if node.fn == "one_over" and len(node.items) == 2:
+            return f"(one_over {self.term(node.items[0])} {self.axes(node.items[1])})"
         raise self.unknown(node)
 
     def compared(self, node: s.Operation) -> str:

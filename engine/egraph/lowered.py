@@ -6,6 +6,7 @@ by doing it.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,8 @@ class Lowering:
         found = self.known.get(name)
         if found is None:
             found = self.known[name] = self._lower(kernel, name)
+            if not gc.isenabled():  # a search paused it: the circles that lowering leaves are among what is young
+                gc.collect(0)
         return found
 
     def _lower(self, kernel: Kernel, name: str) -> Told:

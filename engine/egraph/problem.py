@@ -31,6 +31,7 @@ from ...ir.tensor import (
     index_axes,
     operands,
 )
+from ..facts.tensor import is_one_over
 from ..fuse.dataflow import topological
 from ..fuse.parts import translation
 from ..match.packs import find_packs
@@ -95,6 +96,15 @@ class Pack:
     places: int
 
 
+@dataclass(frozen=True)
+class Mean:
+    """A number that is one over how many places some axes have, and the map that reads the first element along them."""
+
+    number: int
+    over: int
+    first: int
+
+
 @dataclass
 class Problem:
     """One region. nodes: its terms, operands first; roots: those that others read, of which the `fixed` ones have a
@@ -109,6 +119,7 @@ class Problem:
     extents: dict[int, int] = field(default_factory=dict)
     dtypes: list[str] = field(default_factory=list)
     packs: list[Pack] = field(default_factory=list)
+    means: list[Mean] = field(default_factory=list)
     # what the numbers stand for; no part of the key
     terms: list[Term] = field(default_factory=list)
     axes: list[Axis] = field(default_factory=list)
@@ -120,7 +131,7 @@ class Problem:
         """All that rules look at but for extents: what a form says inside is none of it."""
         forms = tuple((form.kind, form.images, form.mask, form.gathers) for form in self.forms)
         axes = tuple(self.extents)
-        nodes, leaves, packs = tuple(self.nodes), tuple(self.leaves), tuple(self.packs)
+        nodes, leaves, packs = tuple(self.nodes), tuple(self.leaves), (*self.packs, *self.means)
         return nodes, tuple(self.dtypes), self.roots, self.fixed, leaves, forms, axes, packs
 
     @functools.cached_property
@@ -151,6 +162,7 @@ class Reader:
         for term in topological(roots, below):
             self.add(term, term in wanted)
         self.packs(roots)
+        self.means()
         self.problem.fixed = frozenset(self.numbers[root] for root in roots if root in fixed)
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
 
@@ -164,6 +176,15 @@ class Reader:
             places = self.places_form(dict(found.places))
             pack = Pack(self.numbers[w], self.mask(over), self.numbers[found.whole], places)
             self.problem.packs.append(pack)
+
+    def means(self) -> None:
+        """Numbers that make means of sums."""
+        masks = dict.fromkeys(node[1][1] for node in self.problem.nodes if node[0] == "Red")
+        for number, (node, term) in enumerate(zip(self.problem.nodes, self.problem.terms, strict=True)):
+            for mask in masks if node[0] == "Num" else ():
+                if is_one_over(term.value, self.problem.size(mask)):  # type: ignore[attr-defined]
+                    first = self.places_form({self.problem.axes[bit.bit_length() - 1]: 0 for bit in bits(mask)})
+                    self.problem.means.append(Mean(number, mask, first))
 
     def is_leaf(self, term: Any) -> bool:
         return term.__class__ is Input or term in self.stored or (term.__class__ is Index and not operands(term))

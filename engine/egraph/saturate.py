@@ -70,7 +70,7 @@ def prelude() -> str:
     out += [
         "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
         "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
-        "(function source (i64) i64 :no-merge)",
+        "(function source (i64) i64 :no-merge)", "(function first (i64) i64 :no-merge)", "(relation one_over (T i64))",
         "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
         "(function opmath (String) String :no-merge)",
         "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
@@ -189,6 +189,8 @@ def text_of(problem: Problem) -> str:
     for pack in problem.packs:
         at = f"$t{pack.weight} {pack.over}"
         out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
+    for mean in problem.means:
+        out.append(f"(one_over $t{mean.number} {mean.over}) (set (first {mean.over}) {mean.first})")
     return "\n".join(out)
 
 

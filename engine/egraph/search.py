@@ -98,7 +98,8 @@ class Search:
         return best
 
     def merge(self, start: Evaluation) -> Evaluation:
-        """Kernels that read a common buffer become one, while that is cheaper."""
+        """Kernels that read a common buffer become one, and kernels of several values go into their readers, while that
+        is cheaper."""
         best = start
         while True:
             better = next(self._merged(best), None)
@@ -116,6 +117,12 @@ class Search:
             found = self.extraction.evaluate(Solution(now.choice, now.stored, groups), best.score * BETTER, best)
             if found.score < best.score * BETTER:
                 yield found
+        for group in now.groups:  # value by value, each reader would wait for the kernel that still makes the others
+            other = self.extraction.solution(now.choice, now.stored.difference(group), now.groups)
+            if other is not None and other.stored.isdisjoint(group):
+                found = self.extraction.evaluate(other, best.score * BETTER, best)
+                if found.score < best.score * BETTER:
+                    yield found
 
     # ---- the beam
     def explore(self, start: Evaluation) -> list[Evaluation]:

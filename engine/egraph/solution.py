@@ -19,6 +19,7 @@ from .permissions import Permissions
 
 Group = tuple[int, ...]  # classes that one kernel stores
 VIEWS = ("Map",)
+FOLDS = ("Red", "Fold")
 BETTER = 1 - 1e-9
 
 
@@ -59,6 +60,7 @@ class Extraction:
             for cls, spelled in enumerate(graph.classes)
             if (cls in graph.known and cls not in self.roots) or any(node[0] in ("Leaf", "Num") for node in spelled)
         )
+        self.allowed = {op: (permissions.allows(op, True), permissions.allows(op, False)) for op in graph.constructors}
         self.memory = Body(graph, self.leaves)
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
@@ -75,7 +77,7 @@ class Extraction:
         mask = 0
         for child in children:
             mask |= self.graph.mask[child]
-        return mask | attributes[1] if op in ("Red", "Fold") else mask
+        return mask | attributes[1] if op in FOLDS else mask
 
     def _cheapest(self) -> dict[int, int]:
         """For every class the spelling with the least work as a tree: the one to take where nobody has decided."""
@@ -134,51 +136,48 @@ class Extraction:
         return out
 
     def _reach(self, root: int, given: Any, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
-        """Visits what a class needs, operands first; an explicit stack, since chains may be long."""
-        stack: list[tuple[int, int]] = [(root, 0)]
-        open_: set[int] = set()
+        """Visits what a class needs, operands first; an explicit stack, since chains may be long. ~cls: leave cls."""
+        classes, leaves, default = self.graph.classes, self.leaves, self.default
+        stack, open_ = [root], set()
         while stack:
-            cls, stage = stack.pop()
-            if stage == 0:
-                if cls in holds:
-                    continue
-                if cls in open_:
-                    return False
-                open_.add(cls)
-                place = self.default[cls] if cls in self.leaves else given.get(cls, self.default[cls])
-                needed[cls] = place
-                stack.append((cls, 1))
-                if cls in self.leaves:
-                    continue
-                for child in self.graph.classes[cls][place][2]:
-                    if child in open_ and child not in holds:
-                        return False
-                    stack.append((child, 0))
+            cls = stack.pop()
+            if cls < 0:
+                open_.discard(~cls)
+                holds[~cls] = self._settle(~cls, stores, needed, holds, kept)
                 continue
-            open_.discard(cls)
-            holds[cls] = self._settle(cls, stores, needed, holds, kept)
+            if cls in holds:
+                continue
+            if cls in leaves:
+                needed[cls], holds[cls] = default[cls], False
+                continue
+            if cls in open_:
+                return False
+            open_.add(cls)
+            place = needed[cls] = given.get(cls, default[cls])
+            stack.append(~cls)
+            for child in classes[cls][place][2]:
+                if child in open_:
+                    return False
+                stack.append(child)
         return True
 
     def _settle(self, cls: int, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
         """Decides the stores right below a class. Whether computing it folds something in place."""
-        if cls in self.leaves:
-            return False
-        op, _, children = self.graph.classes[cls][needed[cls]]
-        folding = op in ("Red", "Fold")
+        classes, leaves = self.graph.classes, self.leaves
+        op, _, children = classes[cls][needed[cls]]
+        folding = op in FOLDS
+        may_fold, may_inline = self.allowed[op]
+        through = op in VIEWS and cls in stores and cls not in self.roots
         for child in children:
-            if child in self.leaves:
+            if child in leaves:
                 continue
-            view = self.graph.classes[child][needed[child]][0] in VIEWS
-            wanted = child in stores and not view
-            if op in VIEWS and cls in stores and cls not in self.roots:
-                wanted = not view  # a view owns no kernel: what it looks at is stored
-            if wanted or (child not in kept and not self.permissions.allows(op, holds[child])):
-                if view:
-                    (below,) = self.graph.classes[child][needed[child]][2]
-                    if below not in self.leaves:
-                        kept.add(below)
-                else:
-                    kept.add(child)
+            spelled = classes[child][needed[child]]
+            view = spelled[0] in VIEWS
+            wanted = not view and (through or child in stores)  # a view owns no kernel: what it looks at is stored
+            if wanted or (child not in kept and not (may_fold if holds[child] else may_inline)):
+                stored = spelled[2][0] if view else child
+                if stored not in leaves:
+                    kept.add(stored)
             if child not in kept:
                 folding |= holds[child]
         return folding
@@ -194,7 +193,7 @@ class Extraction:
             if found is None:
                 outline = self.memory.outline(group, solution.choice, solution.stored)
                 found = self.prices[key] = price(outline, self.target) if outline is not None else _APART
-            ratio = self.ratios.get(found.form)
+            ratio = self.graph.missed.get(key) or self.ratios.get(found.form)
             if ratio is not None:
                 found = found._replace(seconds=found.seconds * ratio, score=found.score * ratio)
         return Kernel(found, touched, key)
@@ -202,13 +201,21 @@ class Extraction:
     def correct(self, kernel: Kernel, lowered: Price) -> None:
         """What a kernel really takes; others of its form are expected to miss the model's price by as much.
 
-        Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon.
+        Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon. The
+        same kernel at other extents, in another region of this structure, is expected to miss it by what it missed here.
         """
         expected = self.prices[kernel.key]
         self.corrections[kernel.key] = lowered
         if expected.legal and expected.form:
             ratio = max(1.0, lowered.seconds / expected.seconds)
             self.ratios[expected.form] = min(ratio, self.ratios.get(expected.form, math.inf))
+            if lowered.legal:
+                self.graph.missed[kernel.key] = ratio
+
+    def forget(self) -> None:
+        """Frees what only a search needs: a price that is asked for again is found again."""
+        self.prices.clear()
+        self.corrections.clear()
 
     def groups(self, solution: Solution) -> list[Group]:
         """The kernels of a solution, by what they store."""

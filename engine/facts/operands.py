@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...ir.expr import Var, add, linear, multiply
 from ...ir.facts.layout import address, params, ranges_of, stages
-from ...ir.facts.structure import Accumulator, accumulators, dependencies, only, summary, uses, variation
+from ...ir.facts.structure import Accumulator, Variations, accumulators, dependencies, only, summary, uses
 from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, Let, Load
 from ...ir.node import Expr
@@ -48,7 +48,8 @@ def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operan
     threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
     inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
     # through what stands before the loop too: a scale of the column is no part of the row, nor is its guard
-    varying = [variation(_reads(stmt), site.kernel.body) & inside for stmt in body]
+    variations = Variations(site.kernel.body)
+    varying = [variations.of(_reads(stmt)) & inside for stmt in body]
     for slab in slabs:
         cells = {stmt.idx for stmt in body if isinstance(stmt, Load) and stmt.buf == slab and stmt.when is True}
         lanes = [axis for axis in threads if not cells or axis.name not in dependencies(next(iter(cells)), body)]

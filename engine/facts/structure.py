@@ -320,9 +320,9 @@ def changes(site: Any, body: Block, e: Any) -> bool:
     return not free_names(e).isdisjoint(changed)
 
 
-@fact("refilled(run, name) -> bool", TILE)
-def refilled(site: Any, body: Block, buf: Var) -> bool:
-    """Whether a slab may hold something else after a run: a copy or a barrier stands in it."""
+@fact("guarded_by_barrier(run, name) -> bool", TILE)
+def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
+    """Whether what threads read of a slab is safe only behind a barrier or a wait that stands in a run."""
     return buf.name in stages(site.kernel) and summary(body).barriers > 0
 
 

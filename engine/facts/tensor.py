@@ -126,6 +126,23 @@ def packed_places(site: Any, w: Term, over: Any) -> Any:
     return None if found is None else found.places
 
 
+def is_one_over(value: float, count: int) -> bool:
+    """Whether a number is, rounded to a float, one over another."""
+    return value > 0 and round(1 / value) == count
+
+
+@fact("first_along([axis]) -> any", levels="tensor")
+def first_along(site: Any, over: Any) -> Any:
+    """The index map that reads the first element along axes, wherever it is read."""
+    return tuple((axis, 0) for axis in over)
+
+
+@fact("one_over(term, [axis]) -> bool", levels="tensor")
+def one_over(site: Any, c: Term, over: Any) -> bool:
+    """Whether a number is one over how many places axes have together: a sum times it is a mean."""
+    return c.__class__ is Const and is_one_over(c.value, places(site, over))
+
+
 @fact("places([axis]) -> int", levels="tensor")
 def places(site: Any, over: Any) -> int:
     """How many places axes have together, each counted once."""

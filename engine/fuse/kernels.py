@@ -78,7 +78,7 @@ class Kernels:
         return [lift() for _, lift in self.sketched()]
 
     def sketched(self) -> Iterator[tuple[Callable[[], Sketch], Callable[[], Kernel]]]:
-        """The kernels in the order of their launches: what sketches and what lifts each, both before the next is asked."""
+        """The kernels in the order of their launches: what sketches and what lifts each, before the next is asked."""
         for group in self.arrange():
             writes = self._writes(group)
             # not all buffers: pushing index maps can spell a value that is only stored later

@@ -139,7 +139,7 @@ class CompiledRule:
         """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""
         if self.rule.level == "module" and len(self.rule.match) > 1:
             return True
-        return not self.pattern.needs & ~contents(kernel) and self.visible(kernel)
+        return not self.pattern.needs & ~(kernel._contents or contents(kernel)) and self.visible(kernel)
 
     def visible(self, kernel: Kernel) -> bool:
         return self.rule.level != "loop" or not contents(kernel) & Tile.mark

@@ -7,14 +7,13 @@ After each firing the `@canonical` rules run to a fixpoint on what changed.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
-from ...ir.node import nodes
+from ...ir.node import memoised, nodes
 from ...ir.program import Kernel, Stmt
 from ..rw.pipeline import PassStep
 from ..rw.rule import Rule, RuleSet, pass_name
@@ -40,7 +39,7 @@ class Engine:
     def __init__(self, rules: RuleSet, pins: Pins | None = None, check: bool = False):
         self.rules, self.check = rules, check
         self._compiled: dict[str, CompiledRule] = {}
-        self._normal: dict[tuple[Target, bool], weakref.WeakSet[Kernel]] = {}
+        self._own = object()  # stands for this engine where a kernel remembers which ones found it canonical
         self._canonical: dict[bool, list[CompiledRule]] = {}
         self.pins: Pins = dict(pins or {})
         for name, values in self.pins.items():
@@ -162,10 +161,10 @@ class Engine:
 
     def _normal_kernel(self, program: Program, number: int, target: Target, level: str, log: list[str]) -> Program:
         """Remembered per kernel: a canonical rule may ask about its kernel and the target only."""
-        known = self._normal.setdefault((target, level == "kernel"), weakref.WeakSet())
+        key = (self._own, target, level == "kernel")
         rules = self.canonical(level == "kernel")
         first = len(log)
-        while program[number] not in known:
+        while key not in _canonical_for(program[number]):
             if len(log) - first >= CANONICAL_FUEL:
                 looping = ", ".join(dict.fromkeys(log[-8:]))
                 what = f"canonical form is not reached after {CANONICAL_FUEL} firings"
@@ -177,7 +176,7 @@ class Engine:
                     log.append(rule.rule.name)
                     break
             else:
-                known.add(program[number])
+                _canonical_for(program[number]).add(key)
         return program
 
     def _once(self, rule: CompiledRule, program: Program, number: int, target: Target) -> Program | None:
@@ -186,6 +185,12 @@ class Engine:
             if made[number] is not program[number]:
                 return made
         return None
+
+
+@memoised
+def _canonical_for(kernel: Kernel) -> set[Any]:
+    """The engines and targets that found a kernel in canonical form."""
+    return set()
 
 
 @dataclass

@@ -35,12 +35,12 @@ class Names:
     """The names that one rewrite may no longer choose."""
 
     def __init__(self, site: Site, env: Environment):
-        self.site, self.env = site, env
+        self.site, self.bound = site, [value.name for value in env.values() if value.__class__ is Var]
         self.used: set[str] | None = None  # computed when the first name is asked for
 
     def fresh(self, hint: str) -> Var:
         if self.used is None:
-            self.used = set(names_at(self.site)) | {v.name for v in self.env.values() if v.__class__ is Var}
+            self.used = {*names_at(self.site), *self.bound}
         name = unused(hint, self.used)
         self.used.add(name)
         return Var(name)

@@ -26,7 +26,7 @@ class Site:
     @property
     def enclosing(self) -> tuple[Node, ...]:
         """The kernel and the statements around the block, outermost first."""
-        return self._scope[0] if self.path else ()
+        return (self.program[self.path[0]], *self._scope[0]) if self.path else ()
 
     @property
     def ranges(self) -> Ranges:
@@ -57,12 +57,12 @@ class Site:
 
 @memoised
 def _scopes(kernel: Kernel) -> dict[Path, tuple[tuple[Node, ...], Ranges]]:
-    """What is around each block of a kernel, as far as somebody asked: every rule asks again."""
+    """What is around each block inside a kernel, as far as somebody asked: every rule asks again."""
     return {}
 
 
 def _scope(kernel: Kernel, path: Path) -> tuple[tuple[Node, ...], Ranges]:
-    around: list[Node] = [kernel]
+    around: list[Node] = []
     known: dict[str, Interval] = {}
     block: Any = kernel.body
     for position in path:

@@ -18,6 +18,7 @@ from .work import COSTS
 DEEPEST = 2  # contractions inside of each other
 FOLDED = 3  # axes that one kernel reduces
 ACCUMULATORS = 4  # contractions that share a kernel
+TILE = 128  # places of a tile along an axis: within it, a fold is computed once
 
 
 class Step(NamedTuple):
@@ -160,7 +161,22 @@ class Pricing:
             return "too many accumulators"
         if self.folded.bit_count() > FOLDED:
             return "too many reduced axes"
+        if self._computed_again() > self.target.recompute:
+            return "a fold that another one needs would be computed again by many blocks"
         return self._sweeps()
+
+    def _computed_again(self) -> int:
+        """How many blocks compute a fold that another fold needs, at most; beside it, they may."""
+        needed = [False] * len(self.steps)
+        most = 1
+        for n in reversed(range(len(self.steps))):
+            step = self.steps[n]
+            if step.over and needed[n]:
+                missing = bits(self.grid & ~self.space[n])
+                most = max(most, math.prod(-(-self.outline.extents[bit] // TILE) for bit in missing))
+            for m in step.reads:
+                needed[m] |= needed[n] or bool(step.over)
+        return most
 
     def _sweeps(self) -> str:
         """Levels along every folded axis; sets `again` (the axis swept twice), `sweeps` and `carried`."""

@@ -77,7 +77,14 @@ class Tiles:
             ]
             for resident in ((True, False) if kernel.again else (True,))
         }
-        self.once = self._from_memory(True)
+        self.reads = [
+            (step.buffer, min(kernel.size(step.axes) * step.item, step.whole), kernel.times.get(n, 1),
+             kernel.size(step.axes & folded) * step.item, self._which(step.axes))
+            for n, step in enumerate(steps)
+            if step.is_load and step.item
+        ]  # fmt: skip
+        self.part = (1, 0, 0, 0)
+        self.once = self._from_memory(0)
 
     def _menu(self) -> dict[int, list[int]]:
         """The sides that a tile may have along some axes: those whose places share what they read."""
@@ -150,7 +157,7 @@ class Tiles:
             products += load.products * repeats
         stored = kernel.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
         running = min(blocks, target.multiprocessors)
-        dram = stored + (self.once if resident else self._from_memory(False, running))
+        dram = stored + (self.once if resident else self._from_memory(running))
         warps = blocks * LANES
         wavefronts = products / warps / max(1.0, math.sqrt(self.part[3] / THREADS))
         counts = Counts(
@@ -162,18 +169,11 @@ class Tiles:
         score = told.seconds + more + SLACK * sum(told.bounds.values())
         return Estimate(score, told.seconds + more, dram, self.tile)
 
-    def _from_memory(self, resident: bool, running: int = 0) -> float:
+    def _from_memory(self, running: int) -> float:
         """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""
-        kernel = self.kernel
+        half = self.target.l2_bytes / 2
         once: dict[int, float] = {}
-        for n, step in enumerate(kernel.steps):
-            if not step.is_load or not step.item:
-                continue
-            sweeps = 1 if resident else kernel.times.get(n, 1)
-            if sweeps > 1:
-                row = kernel.size(step.axes & kernel.folded) * self.part[self._which(step.axes)]
-                if row * step.item * running <= self.target.l2_bytes / 2:
-                    sweeps = 1
-            size = min(kernel.size(step.axes) * step.item, step.whole) * sweeps
-            once[step.buffer] = max(once.get(step.buffer, 0.0), size)
+        for buffer, size, sweeps, row, which in self.reads:
+            again = sweeps if row * self.part[which] * running > half else 1
+            once[buffer] = max(once.get(buffer, 0.0), size * again)
         return sum(once.values())

@@ -54,7 +54,7 @@ def _of_integers(node: Any) -> bool:
 
 
 class _Values(Integers):
-    """Terms as integers and truth values. leaves: the variables of the pattern, by name; divisors: what is divided by."""
+    """Terms as integers and truth values. leaves: variables of the pattern, by name; divisors: what is divided by."""
 
     def __init__(self, rule: Rule, before: dict[str, s.Syntax]):
         super().__init__(rule)
@@ -86,7 +86,7 @@ class _Values(Integers):
 
     def _applied(self, node: s.Apply, defined: dict[str, s.Syntax]) -> Any:
         function = FUNCTIONS[node.fn]
-        kinds = ["b8"] * function.arity if function.kind == LOGICAL else [None] * function.arity
+        kinds: list[str | None] = ["b8"] * function.arity if function.kind == LOGICAL else [None] * function.arity
         if function.kind == SELECT:
             kinds[0] = "b8"
         if len(node.items) != function.arity or function.kind not in (ARITHMETIC, COMPARE, LOGICAL, SELECT):

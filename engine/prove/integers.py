@@ -6,6 +6,7 @@ Names that a rule leaves open (extents, parameters, what a fact answers) become 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ class Unknown(Exception):
 def solver_module() -> Any:
     """Z3, or None where it is not installed."""
     try:
-        import z3
+        import z3  # type: ignore[import-untyped]
     except ImportError:
         return None
     return z3
@@ -41,7 +42,9 @@ class Integers:
         self.parameters = {p.name: p for p in rule.parameters}
         self.facts = facts_of(rule.level)
         self.unknowns: dict[str, Any] = {}
-        self.conditions: dict[str, tuple[str, ...]] = {}  # a condition of the pattern: the names in whose scope it stands
+        self.conditions: dict[
+            str, tuple[str, ...]
+        ] = {}  # a condition of the pattern: the names in whose scope it stands
         self.holding: set[str] = set()  # conditions that a guard says always hold
 
     def unknown(self, name: str) -> Any:
@@ -64,11 +67,13 @@ class Integers:
             return self.name(node, scope)
         if isinstance(node, s.Prefix) and node.op == "-":
             return -self.number(node.a, scope)
-        if isinstance(node, s.Operation) and node.op in ARITHMETIC:
+        if isinstance(node, s.Operation) and node.op in (*ARITHMETIC, "//", "%"):
             a, b = self.number(node.a, scope), self.number(node.b, scope)
             return self.divided(node.op, a, b) if node.op in ("//", "%") else ARITHMETIC[node.op](a, b)
         if isinstance(node, s.Choice):
-            return self.either(self.truth(node.condition, scope), self.number(node.a, scope), self.number(node.b, scope))
+            return self.either(
+                self.truth(node.condition, scope), self.number(node.a, scope), self.number(node.b, scope)
+            )
         if isinstance(node, s.Apply):
             return self.asked(node, scope)
         if isinstance(node, s.Member | s.Subscript):
@@ -193,7 +198,8 @@ class Integers:
         found = []
         for name, parameter in self.parameters.items():
             if parameter.domain is not None:
-                found += self._said(lambda p=parameter, n=name: self.member(self.unknown(n), p.domain, {}))
+                domain = parameter.domain
+                found += self._said(functools.partial(self.member, self.unknown(name), domain, {}))
         for clause in self.rule.clauses:
             if isinstance(clause, s.Guard) and clause.kind == "where":
                 found += self._said_by(clause.condition)
@@ -206,7 +212,7 @@ class Integers:
         if isinstance(node, s.Apply) and node.fn == "always" and isinstance(node.items[0], s.NameOf):
             self.holding.add(node.items[0].text)
             return []
-        return self._said(lambda: self.truth(node, {}))
+        return self._said(functools.partial(self.truth, node, {}))
 
     def _said(self, say: Callable[[], Any]) -> list[Any]:
         try:
@@ -216,7 +222,7 @@ class Integers:
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a, "%": lambda a, b: a,
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
 }  # fmt: skip
 COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,

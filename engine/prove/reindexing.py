@@ -18,8 +18,6 @@ from ..rw.rule import Rule
 from .integers import Integers, Unknown
 from .places import Place, Turn, places
 
-ZERO = 0
-
 
 @dataclass(frozen=True)
 class Old:
@@ -83,7 +81,9 @@ def _moved(old: Place, new: Place) -> bool:
 
 
 def _shape(place: Place) -> Any:
-    turns = [(turn.name, written(turn.stop), getattr(turn.step, "value", None) or written(turn.step)) for turn in place.turns]
+    turns = [
+        (turn.name, written(turn.stop), getattr(turn.step, "value", None) or written(turn.step)) for turn in place.turns
+    ]
     return turns, [written(condition) for condition in place.conditions]
 
 
@@ -97,9 +97,11 @@ def _claims(rule: Rule, run: str, old: Place, found: tuple[Place, ...], once: bo
     (place,) = found
     bound = {turn.name for turn in place.turns}
     for old_index in olds:
-        if old_index.form is None and old_index.names[0] not in bound | {getattr(a, "text", "") for a, _ in place.moves}:
+        if old_index.form is None and old_index.names[0] not in bound | {
+            getattr(a, "text", "") for a, _ in place.moves
+        }:
             raise Unknown(f"`{run}` no longer stands under `{old_index.names[0]}`")
-    loose = [turn for turn in place.turns]
+    loose = list(place.turns)
     for group in _groups(olds, old, place):
         names = set().union(*(_reads(place, item) for item in group))
         names |= set().union(*(_names(c) for c in place.conditions if _names(c) & names))
@@ -125,12 +127,9 @@ def _olds(rule: Rule, old: Place, found: tuple[Place, ...]) -> tuple[Old, ...]:
 
 def _read_as_one(rule: Rule, run: str, names: tuple[str, ...]) -> bool:
     """Whether a guard says that a run depends on two names through one affine form only."""
-    for guard in rule.guards:
-        condition = guard.condition
-        if guard.kind == "where" and isinstance(condition, s.Apply) and condition.fn == "strided":
-            if [getattr(item, "text", "") for item in condition.items[:3]] == [run, *names]:
-                return True
-    return False
+    conditions = [guard.condition for guard in rule.guards if guard.kind == "where"]
+    asked = [c for c in conditions if isinstance(c, s.Apply) and c.fn == "strided"]
+    return any([getattr(item, "text", "") for item in c.items[:3]] == [run, *names] for c in asked)
 
 
 def _groups(olds: tuple[Old, ...], before: Place, place: Place) -> list[list[Old]]:
@@ -225,7 +224,9 @@ class Terms:
     def sizes(self) -> list[Any]:
         """How many extents there are: all of them are at least one."""
         turns = [turn for old in self.claim.olds for turn in old.turns]
-        stops = [self.integers.number(turn.stop, {}) for turn in turns if not _names(turn.stop) & {t.name for t in turns}]
+        stops = [
+            self.integers.number(turn.stop, {}) for turn in turns if not _names(turn.stop) & {t.name for t in turns}
+        ]
         return [stop >= 1 for stop in stops if not isinstance(stop, int)]
 
 
@@ -249,7 +250,7 @@ def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
 
 def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[str, Any]]:
     """One old index from several new ones: the digits of a number whose digits weigh what the new ones do."""
-    zero = {name: ZERO for name in names}
+    zero = dict.fromkeys(names, 0)
     (base,) = terms.images(n, zero)
     weights = {name: terms.images(n, {**zero, name: 1})[0] - base for name in names}
     for order in itertools.permutations(names):

@@ -1,4 +1,4 @@
-"""Asking Z3. Its effort is limited by what it does, not by the clock: the same question has the same answer anywhere."""
+"""Asking Z3. Its effort is limited by what it does, not by the clock: a question has the same answer anywhere."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ class Effort:
 
     def spend(self, statistics: Any) -> None:
         """Count one question. Raises Unknown when it was too much. Z3 counts from the start of the process."""
-        if "rlimit count" not in statistics.keys():
-            return
-        units = int(statistics.get_key_value("rlimit count"))
+        units = next((int(n) for key, n in statistics if key == "rlimit count"), self.first or 0)
         self.first = units if self.first is None else self.first
         if units - self.first > ALL:
             raise Unknown("it takes Z3 too long")
@@ -40,8 +38,8 @@ class Solver:
     def counterexample(self, premises: Sequence[Any], conclusions: Sequence[Any]) -> dict[str, int] | None:
         """None if the conclusions follow; numbers for which one does not. Raises Unknown where Z3 gives up.
 
-        Where it gives up at first, parameters take each of their values in turn: most products then have a number as one
-        factor.
+        Where it gives up at first, parameters take each of their values in turn: most products then have a number as
+        one factor.
         """
         given, wanted = [*self.premises, *premises], [c for c in conclusions if c is not True]
         if not wanted or any(p is False for p in given):

@@ -175,13 +175,16 @@ def _members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
         first = cells[0].text if isinstance(cells[0], s.NameOf) else str(getattr(cells[0], "value", "row"))
         member = dataclasses.replace(
             declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(),
-            clauses=rename(declared.clauses, names), examples=Later(lambda names=names: _renamed(declared, names)),
+            clauses=rename(declared.clauses, names), examples=_renamed(declared.examples, names),
         )  # fmt: skip
         yield member, declared.name
 
 
-def _renamed(declared: s.Rule, names: dict[str, Any]) -> tuple[s.Example, ...]:
-    return rename(tuple(declared.examples), names)  # type: ignore[no-any-return]
+def _renamed(examples: Sequence[s.Example], names: dict[str, Any]) -> Sequence[s.Example]:
+    """Not before they are read, if they were not read yet."""
+    if isinstance(examples, Later):
+        return Later(lambda: rename(tuple(examples), names))
+    return rename(tuple(examples), names)  # type: ignore[no-any-return]
 
 
 def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:

@@ -1,9 +1,10 @@
-"""What fusion makes of nineteen programs, and of five of them at one row: the table of examples/suites/fusion.md.
+"""What fusion makes of nineteen programs, and of six of them at one row: the table of examples/suites/fusion.md.
 
-    python examples/benches/fusion.py [--target h100] [--markdown examples/suites/fusion.md] [--only NAME]
+    python examples/benches/fusion.py [--target h100] [--markdown examples/suites/fusion.md] [--only NAME] [--torch]
 
-unfused: every operation a kernel; rules: what the rules decide in their order; explored: the best candidate. Kernels
-are lowered and counted; times are predicted by the model, and no program is run.
+unfused: every operation a kernel; rules: what the rules decide in their order; explored: the best candidate, and that
+with the fewest kernels. Kernels are lowered and counted; times are predicted by the model, and no program is run.
+--torch counts what torch.compile makes of each, too.
 """
 
 from __future__ import annotations
@@ -16,28 +17,36 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import torch_kernels
 from torch import nn
 
 from dplc.codegen.target import target
 from dplc.engine.compiler import Stopwatch, values_of
 from dplc.engine.egraph.candidate import Candidate
+from dplc.engine.egraph.explore import Options
 from dplc.engine.exploring import exploration
 from dplc.engine.front.capture import capture
 from dplc.engine.toolchain import toolchain
 
 HEAD = """# What fusion makes of nineteen programs
 
-`python examples/benches/fusion.py --target {target} --markdown examples/suites/fusion.md`, {date}. All in float32.
-Kernels are launches, megabytes what they read and write; both are counted in what the rules make of each program.
-**Times are predicted** for {device} by the model (published peaks, not calibrated); nothing was measured. *unfused*:
-every operation a kernel. *rules*: what the rules decide in their order, which is what `dplc compile` does. *explored*:
-the best candidate of `dplc fuse --explore`, with the rules without which it would not be there; search: CPU seconds on
-a busy machine.
-
-| program | unfused | | | rules | | | explored | | | made by | search |
-|---|---|---|---|---|---|---|---|---|---|---|---|
-| | kernels | MB | us | kernels | MB | us | kernels | MB | us | | s |
+`{command}`, {date}. All in float32.
+Kernels are launches (a product that splits its sum over blocks is two), megabytes what they read and write; both are
+counted in what the rules make of each program. **Times are predicted** for {device} by the model (published peaks, not
+calibrated); nothing was measured. *unfused*: every operation a kernel. *rules*: what the rules decide in their order,
+which is what `dplc compile` does. *explored*: the candidate of `dplc fuse --explore` that is predicted to be fastest,
+with the rules without which it would not be there. *fewest kernels*: the candidate with the fewest launches, where that
+is another one: in float32 a large product keeps the FMA units busy, so what a fused norm saves in memory traffic it
+loses in products that every block computes again. search: CPU seconds on a busy machine.
+{torch}
+| program | unfused | | | rules | | | explored | | | fewest kernels | | | made by | search |{column}
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|{line}
+| | kernels | MB | us | kernels | MB | us | kernels | MB | us | kernels | MB | us | | s |{unit}
 """
+TORCH = """*torch.compile* {version}, {backend} backend: functions that inductor generates + calls of libraries.{note}
+"""
+ON_CPU = """ On the CPU
+it fuses by other rules than on a GPU, and one function may hold several loop nests, one after the other."""
 
 
 class Program(nn.Module):
@@ -53,6 +62,7 @@ class Program(nn.Module):
         return self.compute(self, *inputs)
 
 
+MOST = 16  # candidates that are looked at for the one with the fewest kernels
 Case = tuple[str, Program, tuple[Any, ...]]
 
 
@@ -96,7 +106,7 @@ def linears(m: int, d: int) -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """The nineteen programs, then five at one row."""
+    """The nineteen programs, then six at one row."""
     d = 4096
     x = torch.randn(d, d)
     yield from linears(4096, d)
@@ -124,6 +134,7 @@ def cases() -> Iterator[Case]:
     yield "gated pooling", Program(pool), (torch.randn(64, 4096, 1024), torch.randn(1024))
     for name, program, inputs in linears(1, d):
         yield f"{name}, one row", program, inputs
+    yield "attention, 32 heads of 4096 x 128, one row", Program(F_attention), (q[:, :, :1], q.clone(), q.clone())
 
 
 def F_attention(p: Any, q: Any, k: Any, v: Any) -> Any:
@@ -136,19 +147,36 @@ def figures(candidate: Candidate) -> str:
     return f"{candidate.kernels} | {candidate.bytes / 1e6:,.0f} | {candidate.predicted_us:,.1f}"
 
 
-def row(case: Case, device: str) -> str:
+def row(case: Case, device: str, torch_too: bool) -> str:
     """One line of the table."""
     name, program, inputs = case
     tools, machine = toolchain(), target(device)
     captured = capture(program, inputs)
     values = values_of(captured, tools, machine, None, Stopwatch())
     start = time.process_time()
-    made = exploration(values, tools, machine)
-    (best, *_) = made.explained(made.candidates()[:1])
+    made = exploration(values, tools, machine, Options(top=MOST))
+    found = made.candidates()
+    (best,) = made.explained(found[:1])
     taken = time.process_time() - start
+    fewest = min((c for c in found if not c.problem), key=lambda c: (c.kernels, c.predicted_us))
+    few = figures(fewest) if fewest.kernels < best.kernels else "| |"
     rules = made.by_rules()
     by = ", ".join(f"`{rule}`" for rule in best.rules) or ("the rules" if best.label == "rules" else "other cuts")
-    return f"| {name} | {figures(made.unfused())} | {figures(rules)} | {figures(best)} | {by} | {taken:.1f} |"
+    columns = [name, figures(made.unfused()), figures(rules), figures(best), few, by, f"{taken:.1f}"]
+    if torch_too:
+        columns.append("{} + {}".format(*torch_kernels.kernels(program, inputs)))
+    return f"| {' | '.join(columns)} |"
+
+
+def head(device: str, markdown: Path, torch_too: bool) -> str:
+    """What stands above the table."""
+    command = f"python examples/benches/fusion.py --target {device} --markdown {markdown}{' --torch' * torch_too}"
+    note = ON_CPU if torch_kernels.backend() == "CPU" else ""
+    told = TORCH.format(version=torch.__version__, backend=torch_kernels.backend(), note=note)
+    return HEAD.format(
+        command=command, date=time.strftime("%Y-%m-%d"), device=target(device).name, torch=told if torch_too else "",
+        column=" torch.compile |" * torch_too, line="---|" * torch_too, unit=" |" * torch_too,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -156,16 +184,16 @@ def main() -> None:
     parser.add_argument("--target", default="h100")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--only")
+    parser.add_argument("--torch", action="store_true", help="count the kernels of torch.compile, too")
     given = parser.parse_args()
     lines = []
     with torch.device("meta"):
         chosen = [case for case in cases() if given.only is None or given.only in case[0]]
     for case in chosen:
-        lines.append(row(case, given.target))
+        lines.append(row(case, given.target, given.torch))
         print(lines[-1], flush=True)
     if given.markdown:
-        head = HEAD.format(target=given.target, device=target(given.target).name, date=time.strftime("%Y-%m-%d"))
-        given.markdown.write_text(head + "\n".join(lines) + "\n")
+        given.markdown.write_text(head(given.target, given.markdown, given.torch) + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
 
 
 def _rejoin(e: Expr) -> Expr:
-    if not isinstance(e, Node) or not contents(e) & Binary.mark:
+    if not isinstance(e, Node) or not (e._contents or contents(e)) & Binary.mark:
         return e
     terms, constant = linear(e)
     for atom, factor in terms.items():

@@ -71,8 +71,14 @@ def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
 
 
 def spread_lanes(kernel: Kernel, stage: Stage) -> int:
-    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even."""
+    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even.
+
+    Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
+    """
     width, chunks, rows, threads = copy_shape(kernel, stage)
+    if width * item_bytes(kernel, stage) == WORD:
+        even = chunks % WARP == threads % WARP == 0 < threads and rows % (threads // WARP) == 0
+        return WARP if even and min(chunks, threads) > WARP else 0
     if width * item_bytes(kernel, stage) < CHUNK or threads % rows or rows * chunks % threads:
         return 0
     lanes = max(threads // rows, 2)
@@ -125,31 +131,59 @@ class Request(NamedTuple):
     times: int = 1
 
 
+class Access(NamedTuple):
+    """An access of a slab, whatever the padding of its rows: run of neighbours that a thread accesses, rows and columns
+    at the lanes, row bits that registers vary, how many elements a thread accesses in all."""
+
+    run: int
+    rows: Any
+    columns: Any
+    touched: int
+    values: int
+
+
 def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     """Every warp access of this slab in a block, and the copies of a warp.
 
     They are as wide as the rows of the slab allow: what is no vector any more is several accesses.
     """
-    tile = tile_of(kernel)
-    axes = tile.axes if tile else ()
-    lanes, ranges = lane_values(axes), ranges_of(kernel)
-    fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
     found: list[Request] = []
-    item, below = item_bytes(kernel, stage), summary(body)
-    wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
-    inside = {axis.name for axis in axes} - fixed | {loop.var for loop in below.loops}
-    every: tuple[Any, ...] = (*below.loads, *below.stores)
-    for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
-        row, column = row_and_column(kernel, stage, cell_of(stage, idx))
-        run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
-        rows, first, touched = at_lanes(row, lanes), at_lanes(column, lanes), _touched(row, fixed, ranges)
-        values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
+    item, known = item_bytes(kernel, stage), _accesses(kernel)
+    key = (stage.dst, stage.slab, stage.depth, item, body)
+    if key not in known:
+        known[key] = _accesses_of(kernel, stage, body, item)
+    for run, rows, first, touched, values in known[key]:
         width, times = run if pitch(stage) % run == 0 else 1, max(1, values // run)
         words = max(1, width * item // WORD)
         found += [Request(words, rows, first + shift, touched, item, times) for shift in range(0, run, width)]
     if isinstance(stage, Slab) or stage.via == "TMA":
         return tuple(found)
     return (*found, *_copies(kernel, stage, item))
+
+
+@memoised
+def _accesses(kernel: Kernel) -> dict[Any, tuple[Access, ...]]:
+    """The accesses of slabs, as far as somebody asked: layouts are compared again and again."""
+    return {}
+
+
+def _accesses_of(kernel: Kernel, stage: Stage, body: Block, item: int) -> tuple[Access, ...]:
+    tile = tile_of(kernel)
+    axes = tile.axes if tile else ()
+    lanes, ranges = lane_values(axes), ranges_of(kernel)
+    fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
+    found: list[Access] = []
+    below = summary(body)
+    wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
+    inside = {axis.name for axis in axes} - fixed | {loop.var for loop in below.loops}
+    every: tuple[Any, ...] = (*below.loads, *below.stores)
+    for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
+        row, column = row_and_column(kernel, stage, cell_of(stage, idx))
+        run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
+        values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
+        places = at_lanes(row, lanes), at_lanes(column, lanes)
+        found.append(Access(run, *places, _touched(row, fixed, ranges), values))
+    return tuple(found)
 
 
 def _extent(ranges: Mapping[str, Interval], name: str) -> int:

@@ -11,15 +11,12 @@ from typing import Any, NamedTuple
 
 from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
-from ..node import contents, memoised
+from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
 from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
 
-# Every thread of the block takes part in these: they never stand under a divergent guard.
+# every thread of the block takes part: never under a divergent guard
 COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)
-
-
-Kinds = tuple[type[Stmt], ...]
 
 
 class Summary:
@@ -45,12 +42,11 @@ class Summary:
         self._block = block
 
     def __getattr__(self, name: str) -> Any:
-        if name == "barriers":
-            found: Any = len(statements(self._block, COLLECTIVE))
-        elif name in _KINDS:
-            found = statements(self._block, _KINDS[name])
-        else:
+        if name not in _MARKS:
             raise AttributeError(name)
+        found: Any = statements(self._block, _MARKS[name])
+        if name == "barriers":
+            found = len(found)
         setattr(self, name, found)
         return found
 
@@ -61,9 +57,11 @@ class Summary:
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
 
 
-_KINDS: dict[str, Kinds] = {
-    "loops": (For,), "loads": (Load,), "stores": (Store,), "sums": (Accumulate,), "combines": (Combine, CombineTuple),
-    "stages": (Stage,), "lets": (Let,), "guards": (If,), "merges": (Merge,), "scales": (Scale,), "slabs": (Slab,),
+_MARKS: dict[str, int] = {
+    "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
+    "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "lets": marks_of(Let),
+    "guards": marks_of(If), "merges": marks_of(Merge), "scales": marks_of(Scale), "slabs": marks_of(Slab),
+    "barriers": marks_of(*COLLECTIVE),
 }  # fmt: skip
 
 
@@ -72,30 +70,28 @@ def summary(block: Block) -> Summary:
     return Summary(block)
 
 
-def statements(block: Block, kinds: Kinds) -> tuple[Any, ...]:
+def statements(block: Block, marks: int) -> tuple[Any, ...]:
     """The statements of some classes in a run and in the blocks below, in text order."""
-    marks, found = 0, list[Stmt]()
-    for kind in kinds:
-        marks |= kind.mark
+    found: list[Stmt] = []
     for stmt in block:
-        if contents(stmt) & marks:
-            if stmt.__class__ in kinds:
+        if (stmt._contents or contents(stmt)) & marks:
+            if stmt.mark & marks:
                 found.append(stmt)
             if hasattr(stmt, "body"):
-                found += _inside(stmt, kinds)
+                found += _inside(stmt, marks)
     return tuple(found)
 
 
-def _inside(stmt: Any, kinds: Kinds) -> tuple[Any, ...]:
+def _inside(stmt: Any, marks: int) -> tuple[Any, ...]:
     """Those of its block, remembered on the statement. Not itself: what refers to itself is never freed by counting."""
-    known = _by_kind(stmt)
-    if kinds not in known:
-        known[kinds] = statements(stmt.body, kinds)
-    return known[kinds]
+    known = _by_marks(stmt)
+    if marks not in known:
+        known[marks] = statements(stmt.body, marks)
+    return known[marks]
 
 
 @memoised
-def _by_kind(stmt: Any) -> dict[Kinds, tuple[Any, ...]]:
+def _by_marks(stmt: Any) -> dict[int, tuple[Any, ...]]:
     return {}
 
 
@@ -166,41 +162,59 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
     return found
 
 
+def _tables(block: Block) -> dict[str, frozenset[str]]:
+    """For each name that a block defines, the names that its definitions mention."""
+    if len(block) == 1:
+        return _direct(block[0])
+    found: dict[str, frozenset[str]] = {}
+    for stmt in block:
+        for name, names in _direct(stmt).items():
+            found[name] = found[name] | names if name in found else names
+    return found
+
+
 def dependencies(value: Any, block: Block) -> frozenset[str]:
     """All names that an expression depends on, through the definitions in a block."""
-    tables = [_direct(stmt) for stmt in block]
+    table = _tables(block)
     todo, seen = list(free_names(value)), set()
     while todo:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            for table in tables:
-                todo += table.get(name, ())
+            todo += table.get(name, ())
     return frozenset(seen)
 
 
-def variation(value: Any, block: Block) -> frozenset[str]:
-    """The names of axes and loops that a value varies with.
+class Variations:
+    """The names of axes and loops that values of a block vary with.
 
     An accumulator does not vary with the loops that it folds, nor with the axes it was combined over.
     """
-    tables = [_direct(stmt) for stmt in block]
-    found = summary(block)
-    loops = {loop.var for loop in found.loops}
-    folded = {acc: set(loops) for acc in found.folded}
-    for combine in found.combines:
-        for acc in combine.accs:
-            folded.setdefault(acc, set()).update(free_names(combine.over))
-    memo: dict[str, frozenset[str]] = {}
 
-    def vary(name: str) -> frozenset[str]:
-        if name not in memo:
-            memo[name] = frozenset((name,))
-            inner = frozenset().union(*(vary(n) for table in tables for n in table.get(name, ())))
-            memo[name] = (memo[name] | inner) - folded.get(name, set())
-        return memo[name]
+    def __init__(self, block: Block) -> None:
+        found = summary(block)
+        loops = {loop.var for loop in found.loops}
+        self._table = _tables(block)
+        self._folded = {acc: set(loops) for acc in found.folded}
+        for combine in found.combines:
+            for acc in combine.accs:
+                self._folded.setdefault(acc, set()).update(free_names(combine.over))
 
-    return frozenset().union(*map(vary, free_names(value)))
+    def of(self, value: Any) -> frozenset[str]:
+        known: dict[str, frozenset[str]] = {}
+        return frozenset().union(*(self._of_name(name, known) for name in free_names(value)))
+
+    def _of_name(self, name: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
+        if name not in known:
+            known[name] = frozenset((name,))
+            inner = frozenset().union(*(self._of_name(other, known) for other in self._table.get(name, ())))
+            known[name] = (known[name] | inner) - self._folded.get(name, set())
+        return known[name]
+
+
+def variation(value: Any, block: Block) -> frozenset[str]:
+    """The names of axes and loops that a value of a block varies with."""
+    return Variations(block).of(value)
 
 
 def replicated_names(tile: Tile) -> frozenset[str]:
@@ -253,4 +267,4 @@ def team_loops(block: Block) -> tuple[For, ...]:
 
 
 def _hides_loops(stmt: Stmt) -> bool:
-    return not isinstance(stmt, For) and bool(statements((stmt,), (For,)))
+    return not isinstance(stmt, For) and bool(statements((stmt,), For.marks))

@@ -1,7 +1,7 @@
 """mbarriers and copies by TMA, for a batch of blocks.
 
-A phase of an mbarrier ends when its one arrival has come and as many bytes have been copied as it announced. A box is in
-flight from its issue until some thread of its block finds that the phase has ended. It is there then for the threads
+A phase of an mbarrier ends when its one arrival has come and as many bytes have been copied as it announced. A box is
+in flight from its issue until some thread of its block finds that the phase has ended. It is there then for the threads
 that have waited for that phase, and behind the next barrier for all.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -118,7 +117,9 @@ class Barriers:
                 continue
             for box in self.boxes:
                 if box.barrier == number:
-                    mine = (box.copy.lanes.block == block) & (box.phase[box.copy.lanes.block] == self.phase[number, block])
+                    mine = (box.copy.lanes.block == block) & (
+                        box.phase[box.copy.lanes.block] == self.phase[number, block]
+                    )
                     if np.any(mine):
                         copy = Copy(box.copy.lanes.chosen(mine), box.copy.dtype, box.copy.values[mine])
                         self.shared.land(copy, nobody=True)
@@ -161,8 +162,10 @@ class Barriers:
         offset = to.address[:, None] + np.arange(places.shape[1]) * DTYPE_BYTES[tensor.dtype]
         if tensor.swizzle:
             offset = offset ^ (((offset // ROW) & (tensor.swizzle // CHUNK - 1)) * CHUNK)
-        wide = [np.broadcast_to(part[:, None], offset.shape).reshape(-1) for part in (to.flat, to.block, to.thread)]
-        return Lanes(*wide, offset.reshape(-1)), values.reshape(-1, 1).astype(KINDS[tensor.dtype])
+        who, block, thread = (
+            np.broadcast_to(part[:, None], offset.shape).reshape(-1) for part in (to.flat, to.block, to.thread)
+        )
+        return Lanes(who, block, thread, offset.reshape(-1)), values.reshape(-1, 1).astype(KINDS[tensor.dtype])
 
     def _tickets(self, lanes: Lanes, number: int, phase: np.ndarray) -> np.ndarray:
         """A ticket for every block: by it a reader finds which phase its cell came in."""
@@ -175,7 +178,8 @@ class Barriers:
         if not np.any(tickets):
             return np.zeros(tickets.shape, bool)
         number, phase = self.tickets[0][tickets], self.tickets[1][tickets]
-        return (tickets > 0) & (self.seen[number, lanes.block[:, None], lanes.thread[:, None]] > phase)
+        waited: np.ndarray = (tickets > 0) & (self.seen[number, lanes.block[:, None], lanes.thread[:, None]] > phase)
+        return waited
 
     def finished(self) -> bool:
         """Whether nothing is in flight."""

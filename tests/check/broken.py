@@ -40,12 +40,48 @@ rewrite
         Sync()
 """
 
+AHEAD = """
+@repeat
+rule ring_ahead on tile
+match
+    for k in 0..K serial:
+        stages: Stage(depth=N, via=ASYNC, when=true)+
+        Wait(keep=0)
+        Sync()
+        rest..
+let n = size(stages)
+where N >= 2                                     because "single-buffered"
+where K >= N                                     because "fewer chunks than buffers"
+rewrite
+    each j in 0..N - 1:
+        stages[k := j]..
+    for k in 0..K serial:
+        Wait(keep=n*(N - 2))
+        Sync()
+        stages[k := k + N - 1].. with when=k + (N - 1) < K
+        rest..
+    if repeated():
+        Sync()
+example "the loop comes again"
+    for i in 0..2 serial:
+        for k in 0..8 serial:
+            As = Stage(A, origin=(k*16), slab=(t:16@0), depth=3, slot=k % 3, via=ASYNC)
+            Wait()
+            Sync()
+            a = load As[k % 3, t]
+            acc <- add(acc, a)
+gives no "single-buffered"
+"""
+
 BROKEN = (
     _rule("wrong slot", RING.replace("load B[k % N, i..] where", "load B[(k + 1) % N, i..] where")),
     _rule("dropped barrier", RING.replace("slot=k % N\n        Sync()\n", "slot=k % N\n")),
     _rule("no slot in the loads", RING.replace("=> load B[k % N, i..] where B in bufs", "=> load B[0, i..] where B in bufs")),
     _rule("the ring is read after its loop", RING.replace('where not escapes(rest, bufs)                    because "a slab is read outside of the loop"\n', "")),
     _rule("the next round overwrites what is read", RING.replace("    if repeated():\n        Sync()\n", "")),
+    _rule("the ring comes again and overwrites what is read", AHEAD.replace("    if repeated():\n        Sync()\n", "")),
+    _rule("a chunk left out", AHEAD.replace("k + (N - 1) < K", "k + N < K")),
+    _rule("fewer chunks than slots", AHEAD.replace('where K >= N                                     because "fewer chunks than buffers"\n', "").replace("0..8", "0..2")),
     _rule("a guard too wide", """
 @repeat
 rule either_guard on kernel

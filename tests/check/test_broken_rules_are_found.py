@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
-from broken import BROKEN, RING, Broken
+from broken import AHEAD, BROKEN, RING, Broken
 
 from dplc.engine.check.outcome import Verdict, Wrong
 from dplc.engine.check.report import counterexample_text
@@ -32,8 +33,9 @@ def verdict_of(folder: Path, text: str, name: str, examples: int = 60) -> tuple[
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=[broken.what for broken in BROKEN])
-def test_a_broken_rule_is_found(broken: Broken, tmp_path: Path) -> None:
+def test_a_broken_rule_is_found(broken: Broken, tmp_path: Path, record_property: Any) -> None:
     rules, verdict = verdict_of(tmp_path, broken.text, broken.rule)
+    record_property("mutant", "a drawn program" if verdict.result == "wrong" else "nobody")
     assert verdict.result == "wrong", f"{verdict.subjects} subjects, {verdict.firings} firings"
     with pytest.raises(Wrong):
         check_subject(rules, rules.rule(broken.rule), counterexample_text(verdict), "again.ir")
@@ -44,6 +46,11 @@ def test_the_rule_without_a_mistake_passes(tmp_path: Path) -> None:
     assert verdict.result == "ok", verdict.wrong
     assert verdict.firings > 10
     assert verdict.parameters == {"N=2", "N=3"}
+
+
+def test_the_ring_without_a_mistake_passes(tmp_path: Path) -> None:
+    _, verdict = verdict_of(tmp_path, AHEAD, "ring_ahead")
+    assert verdict.result == "ok", verdict.wrong
 
 
 def test_a_rule_that_nothing_reaches_fails(tmp_path: Path) -> None:

@@ -90,10 +90,10 @@ PROVED = """
 unit_axis chunk_matmul_k split_matmul_k blockify_launch blockify_flat chunk_reduce register_tile permute_register_tile
 split_inner_for_swizzle pipeline_k_outer warp_tile rows_per_block strip_flat permute_stage pipeline_predicated
 vector_reduce collapse_reduce collapse_free collapse_tile column_reduce rows_per_thread split_rows_k
-""".split()
+"""
 
 
-@pytest.mark.parametrize("name", PROVED)
+@pytest.mark.parametrize("name", PROVED.split())
 def test_built_in_index_rules_are_proved(name: str) -> None:
     proof = prove(built_in().rule(name))
     assert proof.result == "proved", proof

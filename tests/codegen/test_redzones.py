@@ -56,7 +56,12 @@ def test_slabs_stand_apart_and_nothing_else_changes() -> None:
 
 READ = "lds32(left + t * 4)"
 LEAVING = {
-    "read, a row behind": (READ, "lds32(left + t * 4 + 64)", 11, "at byte [23]\\d\\d of slab `left`, which has 256 bytes"),
+    "read, a row behind": (
+        READ,
+        "lds32(left + t * 4 + 64)",
+        11,
+        "at byte [23]\\d\\d of slab `left`, which has 256 bytes",
+    ),
     "read, in front": (READ, "lds32(right - 4)", 11, "at byte -4 of slab `right`, which has 256 bytes"),
     "write": ("sts32(left + t * 4, ", "sts32(left + t * 8, ", 8, r"at byte \d+ of slab `left`"),
     "copy": ("sts32(left + t * 4, x[t])", "cp_async4(left + t * 4 + 4, x + t)", 8, "at byte 256 of slab `left`"),

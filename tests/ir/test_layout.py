@@ -115,3 +115,46 @@ kernel f(W: f32[32, 16]) -> y: f32[32, 4]:
     assert staging.xor_cycles(stage, asked, best) == min(
         staging.xor_cycles(stage, asked, bits) for bits in staging.xor_maps(stage)
     )
+
+
+READ_OFTEN = """
+kernel f(W: f32[64, 64]) -> y: f32[4, 16, 4]:
+    Tile(w:4=THREAD, i:4=THREAD, n:8=THREAD, r:4=REG):
+        s = Stage(W, origin=(0, 0), slab=(j:64@0, x:64@1), via=ASYNC, lanes=2)
+        Wait()
+        Sync()
+        for k in 0..16 reduce:
+            for v in 0..4 VEC:
+                a = load s[n*4 + r, k*4 + v]
+                acc <- add(acc, a)
+        y[w, i, r] = acc
+"""
+
+
+def test_what_is_read_often_weighs_more_than_what_is_copied_once() -> None:
+    """Two lanes copy a row while eight read rows four apart: no map serves both, and 64 reads stand against 8 copies."""
+    k: Any = read_program(READ_OFTEN)[1][0]
+    stage, body = layout.stages(k)["s"], k.body[0].body
+    read, copied = staging.requests(k, stage, body)
+    assert (read.times, copied.times) == (64, 8)
+    best = replace(stage, xor=staging.best_xor(k, stage, body))
+    assert staging.cycles(best, (read._replace(times=1),)) == 4
+
+
+def test_padding_that_breaks_vectors_is_more_accesses() -> None:
+    k: Any = read_program(READ_OFTEN)[1][0]
+    stage, body = layout.stages(k)["s"], k.body[0].body
+    assert staging.padded_accesses(k, stage, body, 4) == staging.padded_accesses(k, stage, body, 0) == 72
+    assert staging.padded_accesses(k, stage, body, 1) == 4 * 64 + 32
+    assert staging.padded_cycles(k, stage, body, 4) < staging.padded_cycles(k, stage, body, 0)
+    assert staging.best_pad(k, stage, body, {1, 2, 4, 8}) in (4, 8)
+
+
+def test_a_swizzle_keeps_rows_apart_as_a_xor_does() -> None:
+    k: Any = read_program(READ_OFTEN.replace("n*4 + r", "r*8 + n"))[1][0]
+    stage, body = layout.stages(k)["s"], k.body[0].body
+    asked = staging.requests(k, replace(stage, via="TMA"), body)
+    assert staging.swizzled_cycles(stage, asked, 128) < staging.cycles(stage, asked)
+    assert staging.swizzle_loss(k, stage, body) == 0
+    four_apart: Any = read_program(READ_OFTEN)[1][0]
+    assert staging.swizzle_loss(four_apart, stage, four_apart.body[0].body) > 0

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplc.codegen.emulator.kernels import check
+from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.front.capture import capture
@@ -19,6 +20,7 @@ from dplc.engine.model.predict import predict, resident_blocks
 from dplc.engine.toolchain import toolchain
 from dplc.ir.kernel import Launch
 from dplc.ir.node import replace as changed
+from dplc.ir.text.read import read_program
 
 H200 = target("h200")
 BASE = Census(
@@ -136,3 +138,28 @@ def test_more_blocks_are_more_blocks() -> None:
     (launch,) = kernel.body
     assert isinstance(launch, Launch)
     assert census(changed(kernel, body=(changed(launch, grid=(4096, 1, 1)),))).blocks == 4096
+
+
+RING = """
+kernel f(x: f32[32, 128]) -> y: f32[32]:
+    Tile(t:32=THREAD):
+        s = Stage(x, origin=(0, 0), slab=(i:32@0, k:16@1), depth=3, via={via})
+        s = Stage(x, origin=(0, 16), slab=(i:32@0, k:16@1), depth=3, slot=1, via={via})
+        for k in 0..8 serial:
+            Wait(keep=1)
+            Sync()
+            s = Stage(x, origin=(0, k*16 + 32), slab=(i:32@0, k:16@1), depth=3, slot=(k + 2) % 3, via={via}, when=k + 2 < 8)
+            a = load s[k % 3, t, t % 16]
+            acc <- add(acc, a)
+        y[t] = acc
+"""
+
+
+def test_boxes_are_ahead_of_their_use_as_other_copies_are() -> None:
+    """What is in flight at an mbarrier need not be waited for."""
+    threads, boxes = (
+        census(materialise(read_program(RING.format(via=via))[1][0], H200)).waits  # type: ignore[arg-type]
+        for via in ("ASYNC", "TMA")
+    )
+    assert boxes.ring == threads.ring == 8 / 2
+    assert boxes.memory == threads.memory

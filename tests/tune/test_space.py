@@ -10,13 +10,15 @@ import pytest
 from dplc.engine.fuse.key import key
 from dplc.engine.match.driver import Engine
 from dplc.engine.match.passes import run_pipeline
+from dplc.engine.model.census import census
+from dplc.engine.model.predict import predict
 from dplc.engine.toolchain import toolchain
 from dplc.engine.tune.describe import levels, size
 from dplc.engine.tune.exhaustive import tokens
 from dplc.engine.tune.moves import default_fill, mutated, options, random_token
 from dplc.engine.tune.protocol import Decision
 from dplc.engine.tune.schedule import replay
-from dplc.engine.tune.space import DEFAULT, SKIP, Candidate, Fire, Space
+from dplc.engine.tune.space import DEFAULT, SKIP, Candidate, Fire, Slot, Space, State, Token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.substitute import substitute
@@ -138,3 +140,30 @@ def _paths(found: Space, state: Any) -> int:
         return 1
     moves = [found.after(state, token) for token in tokens(found, state)]
     return sum(_paths(found, move.state) for move in moves)
+
+
+BOXED = "torch.randn(64, 256) @ torch.randn(256, 64)"
+
+
+def test_tma_can_be_chosen_and_what_it_opens_is_said() -> None:
+    """cp.async by default; TMA, its swizzle and the peeled ring are in the space."""
+    found = space(BOXED)
+    known = {level.step: level for level in levels(found)}
+    assert known["tma_copy"].reference == "nothing"
+    assert known["tma_copy"].opens == ("split_inner_for_swizzle",)
+    assert known["async_copy"].reference == "async_copy"
+
+    def by_tma(space: Space, state: State, slot: Slot) -> Token:
+        if slot.step == "pipeline_predicated":
+            return SKIP
+        if slot.step in ("tma_copy", "split_inner_for_swizzle") and space.spots(state):
+            return default_fill(space, space.spots(state)[0]) or DEFAULT
+        return DEFAULT
+
+    made = found.walk(by_tma)
+    rules = [decision.rule for decision in made.schedule]
+    assert {"tma_copy", "pipeline_k_outer"} <= set(rules) and {"swizzle", "split_inner_for_swizzle"} & set(rules)
+    assert "async_copy" not in rules and "copy_box_2d" in made.cuda[0].text
+    assert replay(toolchain(), kernels(BOXED)[0], made.schedule, MACHINE) == made.tile
+    predicted = predict(census(made.kernels[0]), MACHINE).seconds
+    assert predicted < 1.5 * predict(census(found.default().kernels[0]), MACHINE).seconds

@@ -11,11 +11,13 @@ from emulating import fault
 from nests import NESTS
 from scheduling import MACHINE, difference, engine, rule_files, steps
 
+from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target
 from dplc.engine.match.choices import choices
 from dplc.engine.match.driver import Engine
 from dplc.engine.rw.pipeline import PassStep
 from dplc.ir.diagnostic import DplcError
+from dplc.ir.interp import kernel as meaning
 from dplc.ir.program import Kernel
 
 MATMUL, RAGGED, ROW, NT = (
@@ -104,6 +106,10 @@ MUTANTS = (
     Mutant("slices overlap", "018_slice_matmul_k", "body[k := w*(K // W) + k]", "body[k := w + k]", MATMUL, SLICED),
     Mutant("every slice stores", "018_slice_matmul_k", "        if w < 1:\n            tail..", "        tail..", MATMUL, SLICED),
     Mutant("strips of a row overlap", "021_strip_flat", "q*(T*V) + j*V + v]", "q*(T*V) + j + v]", FLAT),
+    Mutant("rows of a thread overlap", "040_rows_per_thread", "body[i := io*R + r]", "body[i := io + r]", "a row sum computed for each element"),
+    Mutant("columns of the lanes overlap", "039_column_reduce", "body[j := jo*(L*V) + j*V + v]", "body[j := jo*(L*V) + j + v]", "matrix times vector"),
+    Mutant("the next chunk is changed too late", "041_prepare_ahead", "prep[k := k + 1]..", "prep[k := k]..", RAGGED),
+    Mutant("nothing is added for a chunk that there is not", "041_prepare_ahead", "rule guard_sum(k + 1 < K)", "rule guard_sum(0 < 1)", RAGGED),
 )  # fmt: skip
 
 
@@ -153,7 +159,7 @@ def healthy(name: str, swap: Any) -> tuple[tuple[Kernel, ...], str | None]:
 
 
 def caught_by(mutant: Mutant) -> str | None:
-    """Who notices a broken rule: the engine, the simulator, or lowering and checked mode; None if nobody does."""
+    """Who notices a broken rule first: the engine, the simulator, the meaning of Kernel IR, or checked mode."""
     broken = Engine(rule_files({mutant.file: (mutant.old, mutant.new)}))
     inputs, wanted = subject(mutant.subject)
     try:
@@ -163,13 +169,31 @@ def caught_by(mutant: Mutant) -> str | None:
     assert made != healthy(mutant.subject, mutant.swap)[0], "the subject does not reach the mutation"
     if difference(made, inputs, wanted, range(8)) is not None:
         return "simulator"
+    if not lowered_alike(made, inputs, wanted):
+        return "Kernel IR"
     return "checked mode" if fault(made, inputs, wanted, MACHINE) is not None else None
 
 
+def lowered_alike(made: tuple[Kernel, ...], inputs: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether the Kernel IR of a schedule means what is wanted."""
+    try:
+        lowered = tuple(materialise(kernel, MACHINE) for kernel in made)
+        memory = [meaning.run(lowered, inputs, seed) for seed in range(2)]
+    except DplcError:
+        return False
+    return all(
+        np.allclose(m[name], value, rtol=1e-5, atol=1e-5, equal_nan=True)
+        for m in memory
+        for name, value in wanted.items()
+    )
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.what for mutant in MUTANTS])
-def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
+def test_a_broken_rule_is_caught(mutant: Mutant, record_property: Any) -> None:
     assert healthy(mutant.subject, mutant.swap)[1] is None
-    assert caught_by(mutant) is not None
+    who = caught_by(mutant)
+    record_property("mutant", who or "nobody")
+    assert who is not None
 
 
 def test_there_are_enough() -> None:
