@@ -16,6 +16,7 @@ from ..compiler import Stopwatch, values_of
 from ..egraph.explore import HINT
 from ..egraph.saturate import available
 from ..toolchain import Toolchain
+from ..tune.assembling import AHEAD
 from ..tune.candidates import Fusing
 from ..tune.chronicle import Chronicle
 from ..tune.page import html as html_page
@@ -28,8 +29,6 @@ from ..tune.tuning_job import evaluator_for
 from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
 from .compiling import captured_text, machine_for, tools_for
 from .show import bars, print_json, print_note, write
-
-THREADS = 2  # that assemble
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def tune_expression(asked: Asked) -> bool:
     """Tune an expression: which candidate of fusion, and every kernel's schedule; whether it was interrupted."""
     check_search(asked.search)
     tools, fusing = fusing_of(asked)
-    ahead = THREADS if asked.assemble else 1
+    ahead = AHEAD if asked.assemble else 1
     wishes = Wishes(asked.search, asked.seed, asked.budget, passes_named(asked.free, tools), ahead)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again

@@ -11,6 +11,7 @@ from .predicting import Model
 from .protocol import Basis, Score
 from .space import Candidate, Start
 
+AHEAD = 4  # candidates at once, on two cores: not all of a round need the assembler
 MARGIN = 1.1  # a candidate may win if the model gives it at most so many times the best
 
 

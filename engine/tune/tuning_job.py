@@ -15,7 +15,7 @@ from ...ir.program import Kernel
 from ...ir.text.read import read_program
 from ..suite.assembling import assembler
 from ..toolchain import read_settings, toolchain
-from .assembling import Assembled
+from .assembling import AHEAD, Assembled
 from .job import Job
 from .job import Outcome as Told
 from .measure import measuring
@@ -83,7 +83,7 @@ def wishes_of(given: dict[str, Any]) -> Wishes:
     """The wishes of a search out of plain JSON."""
     budget = Budget(*(given.get(name) for name in ("tries", "programs", "seconds", "patience")))
     free = frozenset(given["free"]) if given.get("free") else None
-    ahead = 2 if given.get("assemble") else 1
+    ahead = AHEAD if given.get("assemble") else 1
     return Wishes(given["search"], given.get("seed", 0), budget, free, ahead)
 
 

@@ -3,7 +3,7 @@
     python -m dplc.examples.benches.search_rate [--tries 400] [--assemble] [--memory 10000] [--write FILE]
 
 Candidates are different programs of a matmul 128x512x256, limits and model included; a second is one of CPU time.
-`--assemble` builds those that may win with NVRTC in two threads and takes their registers from the cubin: then the
+`--assemble` builds those that may win with NVRTC, several at once, and takes their registers from the cubin: then the
 rate by the clock counts. `--memory` prints the resident memory on the way. `--write` does all three and writes a page.
 """
 
@@ -23,7 +23,7 @@ from dplc.engine.compiler import Stopwatch, cut_into_kernels
 from dplc.engine.front.text import capture_text
 from dplc.engine.suite.assembling import assembler
 from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.assembling import Assembled
+from dplc.engine.tune.assembling import AHEAD, Assembled
 from dplc.engine.tune.predicting import Model
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget, Run, Runner
 from dplc.engine.tune.search import Tried
@@ -46,8 +46,8 @@ def rate(search: str, tries: int, assemble: bool) -> str:
     """A line about one search."""
     found, evaluator = space(), Assembled() if assemble else Model()
     begun, wall = time.process_time(), time.perf_counter()
-    with ThreadPoolExecutor(2) as pool:
-        threads = {"pool": pool, "ahead": 2} if assemble else {}
+    with ThreadPoolExecutor(AHEAD) as pool:
+        threads = {"pool": pool, "ahead": AHEAD} if assemble else {}
         run = Runner(found, evaluator, search, 0, Budget(tries=tries), **threads).run()  # type: ignore[arg-type]
     spent, wall = time.process_time() - begun, time.perf_counter() - wall
     best = run.best[0] * 1e6 if run.best else float("inf")
@@ -97,7 +97,7 @@ def page(tries: int) -> str:
         f"Made by `{command}` on {os.cpu_count()} cores; load average {load:.1f} when it began, of which it is 1.",
         f"Candidates are programs of `{TEXT}` for {MACHINE.name}; nothing was measured on a GPU.", "",
         "With the model alone, in CPU seconds:", "", "```", *alone, "```", "",
-        f"With {assembler() or 'no assembler'} in two threads for those that may win, registers from the cubin:", "",
+        f"With {assembler() or 'no assembler'} for those that may win, {AHEAD} at once, registers from the cubin:", "",
         "```", *built, "```", "",
         f"Resident memory of the default search, {DEFAULT_SEARCH}:", "", "```", *kept, "```", "",
     ])  # fmt: skip
