@@ -277,7 +277,7 @@ class _Blocks(BlockMemory):
         """The fold along the replicated axes that a Combine names: in each thread's own registers."""
         values = [group.env[acc] for acc in stmt.accs]
         untouched = isinstance(stmt, Combine) and np.ndim(values[0]) == 0
-        if untouched and values[0] == start_value(stmt.fn, self.dtypes[stmt.acc]):
+        if untouched and values[0] == start_value(stmt.fn, self.dtypes[stmt.accs[0]]):
             return tuple(values)  # no thread of the group has folded anything
         for place, axis in enumerate(self.registers):
             if any(axis.name == over.name for over in stmt.over):
