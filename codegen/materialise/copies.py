@@ -99,7 +99,7 @@ def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: s
 
 
 def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
-    """The stores of a fetch, kept since then: both stand in one block, so its registers and addresses are still there."""
+    """The stores of a fetch. Both stand in one block, so its registers and addresses are still there."""
     return low.fetched.pop(stmt.dst)
 
 

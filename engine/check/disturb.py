@@ -124,6 +124,7 @@ _STATEMENTS: tuple[type[Any], ...] = (
     Wait,
     Combine,
     CombineTuple,
+    Put,
 )
 
 
@@ -204,7 +205,7 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
     """One statement less."""
     return _statement(
-        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple)
+        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Put)
     )
 
 

@@ -60,8 +60,9 @@ class Summary:
 
 _MARKS: dict[str, int] = {
     "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
-    "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "puts": marks_of(Put), "lets": marks_of(Let),
-    "guards": marks_of(If), "merges": marks_of(Merge), "scales": marks_of(Scale), "slabs": marks_of(Slab),
+    "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "puts": marks_of(Put),
+    "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
+    "scales": marks_of(Scale), "slabs": marks_of(Slab),
     "barriers": marks_of(*COLLECTIVE),
 }  # fmt: skip
 
