@@ -199,8 +199,8 @@ def copied_once(site: Any, copies: Any) -> bool:
 def writes(site: Any, body: Block, bufs: Any) -> bool:
     """Whether a run stores to a buffer, or copies to a slab, of a list."""
     found = summary(body)
-    targets = {Var(s.buf) for s in found.stores} | {Var(s.dst) for s in (*found.stages, *found.puts)}
-    return bool(targets & set(bufs))
+    copied = {Var(s.dst) for s in found.stages} | {Var(s.dst) for s in found.puts}
+    return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
 
 
 @fact("escapes(run, [name]) -> bool", TILE)
