@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
+def collections_paused() -> Iterator[None]:
     """Within: no collection, in any thread; what is garbage by then is found afterwards."""
     if not gc.isenabled():  # by the user, or by a compile around this one
         yield

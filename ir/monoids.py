@@ -36,7 +36,7 @@ class Monoid(NamedTuple):
 
     def beside(self, part: str) -> frozenset[str]:
         """The parts that this part of a combined result depends on: a maximum does without the sum."""
-        return self._behind(part, (self.combine,)) & set(self.parts)
+        return frozenset(self._behind(part, (self.combine,)).intersection(self.parts))
 
     def _behind(self, part: str, blocks: tuple[Block, ...]) -> set[str]:
         """All names that a part depends on through definitions."""

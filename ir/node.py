@@ -284,9 +284,10 @@ def contents(node: Any) -> int:
         found = cls.mark
         for name in cls.inner:
             child: Any = getattr(node, name)
-            if child.__class__ is tuple:
+            kind = child.__class__
+            if kind is tuple:
                 found |= _contents_of_all(child)
-            elif child.__class__ in CLASSES:
+            elif kind in CLASSES:
                 found |= child._contents or contents(child)
         _put_contents(node, found)
     return found
@@ -294,11 +295,11 @@ def contents(node: Any) -> int:
 
 def _contents_of_all(items: tuple[Any, ...]) -> int:
     found = 0
-    item: Any
     for item in items:
-        if item.__class__ is tuple:
+        kind = item.__class__
+        if kind is tuple:
             found |= _contents_of_all(item)
-        elif item.__class__ in CLASSES:
+        elif kind in CLASSES:
             found |= item._contents or contents(item)
     return found
 

@@ -11,7 +11,6 @@ from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.tensor import Const
-from ..match.site import Site
 from ..prove.outcome import Proof, Refuted
 from ..prove.rules import prove
 from ..rw.rule import Rule
@@ -90,7 +89,7 @@ def _renumbered(
     try:
         starts = compiled.starts(compiled.pattern, program, range(len(program)), True)
         for path, block, start in itertools.islice(starts, 100):
-            for match in compiled.matches_at(compiled.pattern, Site(program, path, machine), block, start):
+            for match in compiled.matches_at(compiled.pattern, (program, path, machine), block, start):
                 change = {match.env[n]: v for n, v in numbers.items() if type(match.env.get(n)) is int}
                 key = tuple(sorted(change.items()))
                 if not change or key in seen:

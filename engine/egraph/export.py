@@ -91,7 +91,7 @@ class RuleText:
         query = " ".join((*self.query, *guards, *self.dtypes.guards()))
         return (
             f"(rule ({query}) ({' '.join((*actions, f'(union {variable(root)} {value})'))}) "
-            f':ruleset algebra :name "{self.rule.name}")'
+            f':ruleset rule_{self.rule.name} :name "{self.rule.name}")'
         )
 
     # ---- what both sides share

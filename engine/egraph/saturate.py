@@ -76,7 +76,7 @@ def prelude() -> str:
         "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
         "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
         "(function packed (T i64) T :merge old)", "(function places (T i64) i64 :merge old)",
-        "(ruleset algebra)", "(ruleset analysis)",
+        "(ruleset analysis)",
     ]  # fmt: skip
 
     def rule(query: str, *actions: str) -> None:
@@ -243,21 +243,38 @@ def _contents(problem: Problem) -> set[str]:
     return there | {"packed"} if problem.packs else there
 
 
-def theory(problem: Problem, exported: Exported, names: Sequence[str]) -> tuple[str, ...]:
-    """All that egglog is told before it is told the problem: what values are, and rules."""
-    there = _contents(problem).union(*(exported.makes[name] for name in names))
-    folds = (fold_analyses(),) if not there.isdisjoint(PARTS) else ()
-    rules = [exported.text[name] for name in names]
-    return (prelude(), *folds, "\n".join((*rules, *commutativity(there & FUNCTIONS.keys()))))
+def theory(exported: Exported, names: Iterable[str], folds: bool) -> str:
+    """What egglog is told before a problem: what values are, and rules, each in a ruleset of its own."""
+    commuting = commutativity()
+    rulesets = [f"(ruleset rule_{name})" for name in names] + [f"(ruleset commutes_{fn})" for fn in commuting]
+    analyses = (prelude(), fold_analyses()) if folds else (prelude(),)
+    return "\n".join((*analyses, *rulesets, *(exported.text[name] for name in names), *commuting.values()))
 
 
-def commutativity(functions: Iterable[str]) -> list[str]:
-    """Commutativity is a rule of the e-graph: it unites the twins that templates make."""
-    return [
-        f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset algebra)'
-        for name in sorted(functions)
-        if FUNCTIONS[name].commutative and FUNCTIONS[name].arity == 2
-    ]
+@cache
+def commutativity() -> dict[str, str]:
+    """Commutativity is a rule of the e-graph, for each function: it unites the twins that templates make."""
+    return {
+        name: f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset commutes_{name})'
+        for name, function in sorted(FUNCTIONS.items())
+        if function.commutative and function.arity == 2
+    }
+
+
+def algebra(problem: Problem, exported: Exported, names: Sequence[str]) -> str:
+    """The rules that run on a problem, as one ruleset."""
+    there = _brought(problem, exported, names)
+    chosen = [f"rule_{name}" for name in names] + [f"commutes_{fn}" for fn in commutativity() if fn in there]
+    return f"(unstable-combined-ruleset algebra {' '.join(chosen)})" if chosen else "(ruleset algebra)"
+
+
+def _brought(problem: Problem, exported: Exported, names: Iterable[str]) -> set[str]:
+    return _contents(problem).union(*(exported.makes[name] for name in names))
+
+
+def _folds(problem: Problem, exported: Exported, names: Iterable[str]) -> bool:
+    """Whether reductions over tuples can come up."""
+    return not _brought(problem, exported, names).isdisjoint(PARTS)
 
 
 def saturate(
@@ -265,14 +282,15 @@ def saturate(
 ) -> EGraph:
     """The e-graph of a problem, with egglog's own to go on with. without: rules to leave out."""
     names = [name for name in useful(exported, problem) if name not in without]
-    graph = read(theory(problem, exported, names))
+    graph = read(theory(exported, names, _folds(problem, exported, names)))
+    run(graph, algebra(problem, exported, names))
     made = saturated(graph, problem, names, budget or Budget())
     made.bindings = graph
     return made
 
 
 def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: Budget) -> EGraph:
-    """Puts a problem into an e-graph of egglog that knows the rules `names`, and lets them run."""
+    """Puts a problem into an e-graph of egglog, and lets its algebra run. names: the rules in it."""
     start = time.perf_counter()
     run(graph, text_of(problem))
     run(graph, "(run-schedule (saturate analysis))")
@@ -310,6 +328,8 @@ class Spellings:
         key = problem.structure, order_of_sizes(problem, constants)
         made = self.made.get(key)
         if made is None:
-            with workspace(*theory(problem, self.exported, names)) as graph:
+            text = theory(self.exported, self.exported.text, _folds(problem, self.exported, names))
+            with workspace(text) as graph:
+                run(graph, algebra(problem, self.exported, names))
                 made = self.made[key] = saturated(graph, problem, names, self.budget)
         return replace(made, problem=problem)

@@ -29,7 +29,7 @@ class Effort:
     what they really take.
     """
 
-    kernels: int = 500
+    kernels: int = 1000
     seconds: float = 5.0
     width: int = 12
     lowerings: int = 8

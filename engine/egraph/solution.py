@@ -202,7 +202,7 @@ class Extraction:
         """What a kernel really takes; others of its form are expected to miss the model's price by as much.
 
         Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon. The
-        same kernel at other extents, in another region of this structure, is expected to miss it by what it missed here.
+        same kernel at other extents, in another region of this structure, is expected to miss by what it missed here.
         """
         expected = self.prices[kernel.key]
         self.corrections[kernel.key] = lowered

@@ -18,6 +18,7 @@ from ...ir import schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import free_names
 from ...ir.torch import TorchGraph, TorchOp
+from ..collector import collections_paused
 from .convert import SUPPORTED, Conversion, convert
 from .export import export
 from .places import Places
@@ -45,6 +46,7 @@ class Capture:
     reference: tuple[Any, ...] | None = None
 
 
+@collections_paused()
 def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None) -> Capture:
     """The program that `function(*example_args, **kwargs)` is, for arguments of these shapes and dtypes.
 

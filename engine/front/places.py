@@ -30,9 +30,13 @@ class Places:
 
     def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> int | None:
         """The number of the innermost place of the user's among the callers of `frame`, below `outermost`."""
+        sources = self._sources
         while frame is not None and frame.f_code is not outermost:
-            if self._source(frame.f_code) is not None:
-                key = (frame.f_code, frame.f_lasti)
+            code = frame.f_code
+            if code.co_filename not in sources:
+                self._source(code)
+            if sources[code.co_filename] is not None:  # asked about dozens of frames for every call of torch
+                key = (code, frame.f_lasti)
                 if key not in self._numbers:
                     self._numbers[key] = len(self._seen)
                     self._seen.append(key)

@@ -200,8 +200,10 @@ class Lift:
                     missing = [
                         a for a in top.args if a.__class__ is Elementwise and self._known(a, stack, guard)[1] is None
                     ]
-                    if missing:
-                        pending.extend(reversed(missing))
+                    if missing:  # what only follows a fold is computed after it
+                        folds = [a for a in top.args if a.__class__ in FOLDING]
+                        folds = [a for a in folds if self._known(a, stack, guard)[1] is None]
+                        pending.extend(reversed((*folds, *missing)))
                         continue
                 if known is None:
                     known = self._compute(top, stack[: here + 1], guard)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import sys
 import time
@@ -16,6 +15,7 @@ import msgspec
 
 from ...codegen.kernel import Program
 from ...codegen.target import Target
+from ..collector import collections_paused
 from ..compiler import Compilation, Stopwatch, compile_captured
 from ..match.trace import Trace
 from ..scheduling import Book
@@ -193,18 +193,6 @@ def peak_rss() -> int:
     except ImportError:
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-@contextmanager
-def collections_paused() -> Iterator[None]:
-    """No searches for cyclic garbage meanwhile: a large graph makes little, and looking takes a third of the time."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from .clauses import Open
 from .compiled import CompiledRule, Match, Program
 from .context import Path
 from .driver import Engine
-from .site import Site
 from .whynot import show
 
 
@@ -126,7 +125,7 @@ def _spots_at(
 ) -> Iterator[Spot]:
     path, block, start = place
     pinned = {**rule.parameters, **engine.pinned(rule, step)}
-    for match in rule.matches_at(rule.pattern, Site(program, path, target), block, start):
+    for match in rule.matches_at(rule.pattern, (program, path, target), block, start):
         if rule.agrees(match.env, pinned, None):
             found = _spot(Choice(engine, rule, program, match, target), match.env, pinned, 0)
             if found is not None:

@@ -21,7 +21,7 @@ from .expressions import RuleExpressions
 from .hygiene import families
 from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
-from .site import Site
+from .site import Path, Site
 from .template import Template, declare, defined
 from .whynot import Evidence
 
@@ -109,18 +109,20 @@ class CompiledRule:
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
         for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
-            for match in self.matches_at(pattern, Site(program, path, target), block, start, evidence):
+            for match in self.matches_at(pattern, (program, path, target), block, start, evidence):
                 if self.agrees(match.env, pinned, evidence):
                     for found in decision.solutions(match.env, pinned, evidence):
                         yield Match(path, start, match.end, match.ordinal, found)
 
     def matches_at(
-        self, pattern: Pattern, site: Site, block: Block, start: int, evidence: Evidence | None = None
-    ) -> Iterator[Match]:
-        """Every way for the pattern alone to match at one start."""
+        self, pattern: Pattern, where: tuple[Program, Path, Target], block: Block, start: int,
+        evidence: Evidence | None = None,
+    ) -> Iterator[Match]:  # fmt: skip
+        """Every way for the pattern alone to match at one start. where: what a Site is made of."""
         near = None if evidence is None else evidence.near
-        for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": site.target}, near)):
-            env["@site"] = site
+        site = None
+        for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": where[2]}, near)):
+            site = env["@site"] = site or Site(*where)
             yield Match(site.path, start, end, ordinal, env)
 
     def starts(self, pattern: Pattern, program: Program, kernels: Iterable[int], all_: bool) -> Iterator[Any]:
@@ -133,7 +135,8 @@ class CompiledRule:
             kernel = program[number]
             if not (self.visible(kernel) if all_ else self.possible(kernel)):
                 continue
-            yield from places(kernel.body, (number,), root)
+            for path, block, position in places(kernel, root):
+                yield (number, *path), block, position
 
     def possible(self, kernel: Kernel) -> bool:
         """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.loop import For
 from ...ir.node import Node, contents, memoised, replace
-from ...ir.program import Block
+from ...ir.program import Block, Kernel
 
 Path = tuple[int, ...]
 
@@ -70,11 +70,24 @@ def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
     return tuple(holes(statement.body))
 
 
-def places(block: Block, path: Path, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
-    """(path, block, position) of every statement of a class, or of all: block by block, pre-order."""
+def places(kernel: Kernel, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
+    """(path, block, position) of every statement of a class in a kernel, or of all: block by block, pre-order."""
+    known = _places(kernel)
+    if root not in known:
+        known[root] = _places_in(kernel.body, (), root)
+    return known[root]
+
+
+@memoised
+def _places(kernel: Kernel) -> dict[Any, list[tuple[Path, Block, int]]]:
+    """As far as somebody asked: many patterns begin alike."""
+    return {}
+
+
+def _places_in(block: Block, path: Path, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
     found = [(path, block, place) for place, stmt in enumerate(block) if root is None or stmt.__class__ is root]
     wanted = -1 if root is None else root.mark
     for place, stmt in enumerate(block):
         if "body" in type(stmt).by_name and contents(stmt) & wanted:
-            found += places(stmt.body, (*path, place), root)  # type: ignore[attr-defined]
+            found += _places_in(stmt.body, (*path, place), root)  # type: ignore[attr-defined]
     return found

@@ -45,7 +45,7 @@ class Solver:
         if not wanted or any(p is False for p in given):
             return None
         broken = self.z3.Or([self.z3.BoolVal(True) if c is False else self.z3.Not(c) for c in wanted])
-        asked = [*(p for p in given if p is not True), broken]
+        asked = [*(p for p in given if p is not True), *self._few(), broken]
         try:
             return self._model(asked, FIRST)
         except Unknown:
@@ -57,6 +57,11 @@ class Solver:
             if found is not None:
                 return {**found, **{str(name): value.as_long() for name, value in chosen}}
         return None
+
+    def _few(self) -> list[Any]:
+        """That what has few values has one of them."""
+        found = ((unknown, self.integers.values(name)) for name, unknown in self.integers.unknowns.items())
+        return [self.z3.Or([unknown == v for v in values]) for unknown, values in found if values]
 
     def _choices(self, asked: Sequence[Any]) -> Iterator[list[tuple[Any, Any]]]:
         """The values of the parameters that are asked about."""

@@ -18,7 +18,7 @@ from typing import Any
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
-from ..collector import waiting
+from ..collector import collections_paused
 from .limits import within_limits
 from .store import Later, parse_stored
 
@@ -266,7 +266,7 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
 
 
 @functools.cache
-@waiting()
+@collections_paused()
 def built_in_files() -> tuple[RuleFile, ...]:
     """The files of `rules/`, read once per process."""
     sources = (Source(str(path.relative_to(BUILT_IN.parent)), path.read_text()) for path in rule_paths(BUILT_IN))

@@ -45,6 +45,7 @@ NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
 # How often a pass of a point does otherwise than by default: deep schedules need most of the default order.
 BOLDNESS = (0.15, 0.4, 1.0)
 SKIPPED = 0.2  # how often it then does nothing
+LEFT_TO_OTHERS = 0.5  # the same for a pass of a `one of`: what comes after it has its turn
 LOOKED_AT = 4096  # choices of a pass
 REPEATED = 4  # firings of a pass
 LARGEST = 16384  # values of one name in a block, over threads and registers
@@ -192,10 +193,11 @@ def _choose(
 ) -> tuple[Kernel, ...]:
     """A pass that does whatever is legal, once or more often."""
     done: set[str] = set()
+    skipped = SKIPPED if step.group is None else LEFT_TO_OTHERS
     for _ in range(REPEATED):
         every = choices(tools.engine, step, program, target, step.parameters, frozenset(done))
         found = list(islice(every, LOOKED_AT))
-        if not found or (step.label not in NEEDED and dice.random() < SKIPPED):
+        if not found or (step.label not in NEEDED and dice.random() < skipped):
             break
         choice = dice.choice(found)
         made = choice.apply()

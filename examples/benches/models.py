@@ -66,9 +66,10 @@ def measure(case: Case) -> Row:
     import torch
 
     from dplc.codegen.target import target
+    from dplc.engine.collector import collections_paused
     from dplc.engine.compiler import compile_captured
     from dplc.engine.hub.capturing import capture_call, capture_logits
-    from dplc.engine.hub.compiling import collections_paused, figures, peak_rss
+    from dplc.engine.hub.compiling import figures, peak_rss
     from dplc.engine.hub.module import build
     from dplc.engine.hub.sources import find
     from dplc.engine.toolchain import toolchain

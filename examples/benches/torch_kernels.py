@@ -1,12 +1,13 @@
 """How many kernels torch.compile makes of a program: what inductor generates, and its calls of libraries.
 
-Nothing is built or run: inductor's wrapper text is written and counted, for the GPU that is here, else for the CPU, whose
-fusion follows other rules.
+Nothing is built or run: inductor's wrapper text is written and counted, for the GPU that is here, else for the CPU,
+where it fuses by other rules.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 import warnings
 from typing import Any
@@ -43,7 +44,7 @@ def kernels(program: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple
         return NotBuilt()
 
     device = backend().lower()
-    program = program.to_empty(device=device)
+    program = copy.deepcopy(program).to_empty(device=device)
     there = tuple(torch.empty(x.shape, device=device) for x in inputs)
     torch._dynamo.reset()
     untouched = config.patch(force_disable_caches=True)  # a text without a module is nothing to remember

@@ -1,13 +1,14 @@
 """Where things stand in memory: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
 
-Addresses count elements, of the buffer or of the source of the slab. Answers are remembered on the kernel, so
-asking again costs a dictionary look-up.
+Addresses count elements, of the buffer or of the source of the slab. Answers are remembered for the
+ranges of a kernel, so asking again costs a dictionary look-up.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -131,23 +132,38 @@ def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[
 
 def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
     """The flat address of an access. The xor of a slab is left out: it moves whole chunks, so vectors do not see it."""
-    known = _addresses(kernel)
-    key = (buf, idx)
+    place: Any = stages(kernel).get(buf) or params(kernel)[buf]
+    known = answers(kernel)
+    key = (address, place, idx)
     if key not in known:
-        known[key] = _address(kernel, buf, idx)
-    return known[key]
+        known[key] = _address(kernel, place, idx)
+    return known[key]  # type: ignore[no-any-return]
+
+
+class Answers(dict[Any, Any]):
+    """What is known of accesses where names have certain ranges."""
+
+    __slots__ = ("__weakref__",)
+
+
+_answers: weakref.WeakValueDictionary[Any, Answers] = weakref.WeakValueDictionary()
 
 
 @memoised
-def _addresses(kernel: Kernel) -> dict[Any, Expr]:
-    return {}
+def answers(kernel: Kernel) -> Answers:
+    """Shared by all kernels with the same axes and ranges: most firings of rules change neither."""
+    tile = tile_of(kernel)
+    key = (tile.axes if tile else (), *ranges_of(kernel).items())
+    found = _answers.get(key)
+    if found is None:
+        found = _answers[key] = Answers()
+    return found
 
 
-def _address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
-    stage = stages(kernel).get(buf)
-    if stage is None:
+def _address(kernel: Kernel, stage: Stage | Param, idx: tuple[Expr, ...]) -> Expr:
+    if isinstance(stage, Param):
         flat: Expr = 0
-        for position, stride in zip(idx, strides(params(kernel)[buf].shape), strict=False):
+        for position, stride in zip(idx, strides(stage.shape), strict=False):
             flat = add(flat, multiply(position, stride))
         return tidy(flat, ranges_of(kernel))
     row, column = row_and_column(kernel, stage, cell_of(stage, idx))
@@ -235,13 +251,17 @@ def wavefronts(words: Any, width: int) -> int:
 
 @functools.lru_cache(1 << 14)  # schedules of one kernel read in few different ways
 def _wavefronts(first: tuple[int, ...], width: int) -> int:
-    lanes, total = BANKS // width, 0
+    lanes, banks, total = BANKS // width, BANKS, 0
+    if width > 1 and not any(word % width for word in first):  # aligned: whole groups of banks
+        first, banks, width = tuple(word // width for word in first), lanes, 1
     for start in range(0, len(first), lanes):
-        distinct = {word + more for word in set(first[start : start + lanes]) for more in range(width)}
-        banks = [0] * BANKS
+        distinct = set(first[start : start + lanes])
+        if width > 1:
+            distinct = {word + more for word in distinct for more in range(width)}
+        counts = [0] * banks
         for word in distinct:
-            banks[word % BANKS] += 1
-        total += max(banks)
+            counts[word % banks] += 1
+        total += max(counts)
     return total
 
 

@@ -17,6 +17,7 @@ from ..tile import Combine, CombineTuple, Slab, Stage
 from .layout import (
     CHUNK,
     WORD,
+    answers,
     cell_of,
     copy_shape,
     item_bytes,
@@ -148,8 +149,8 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     They are as wide as the rows of the slab allow: what is no vector any more is several accesses.
     """
     found: list[Request] = []
-    item, known = item_bytes(kernel, stage), _accesses(kernel)
-    key = (stage.dst, stage.slab, stage.depth, item, body)
+    item, known = item_bytes(kernel, stage), answers(kernel)
+    key = (requests, stage.dst, stage.slab, stage.depth, item, body)
     if key not in known:
         known[key] = _accesses_of(kernel, stage, body, item)
     for run, rows, first, touched, values in known[key]:
@@ -159,12 +160,6 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     if isinstance(stage, Slab) or stage.via == "TMA":
         return tuple(found)
     return (*found, *_copies(kernel, stage, item))
-
-
-@memoised
-def _accesses(kernel: Kernel) -> dict[Any, tuple[Access, ...]]:
-    """The accesses of slabs, as far as somebody asked: layouts are compared again and again."""
-    return {}
 
 
 def _accesses_of(kernel: Kernel, stage: Stage, body: Block, item: int) -> tuple[Access, ...]:
@@ -243,7 +238,9 @@ def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
 
 def best_pad(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
     """The fewest instructions; of these the fewest wavefronts; of these the least padding."""
-    return min(pads, key=lambda n: (padded_accesses(kernel, stage, body, n), padded_cycles(kernel, stage, body, n), n))
+    accesses = {n: padded_accesses(kernel, stage, body, n) for n in pads}
+    fewest = [n for n in accesses if accesses[n] == min(accesses.values())]
+    return min(fewest, key=lambda n: (padded_cycles(kernel, stage, body, n), n))
 
 
 def swizzled_cycles(stage: Stage, asked: tuple[Request, ...], span: int) -> int:

@@ -79,6 +79,8 @@ class BlockMemory:
             slab.land(cells, values)
             slab.written(cells, self.epoch)
             return
+        if stmt.via == "TMA":
+            slab.check_boxes(cells)
         slab.launch(cells, values, early=self.dice.random() < 0.5)
         if stmt.via == "TMA":
             slab.written(cells, self.epoch, ticket=len(self.tma))

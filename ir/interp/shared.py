@@ -52,6 +52,13 @@ class Slab:
         if ((self.write_epoch[at] == epoch) & (self.writer[at] != who)).any():
             raise ScheduleError(f"race: {name} is written by two threads between two barriers")
 
+    def check_boxes(self, cells: Cells) -> None:
+        """May TMA overwrite these words? A barrier orders it after reads, but after writes of threads only a fence would
+        that no statement is (PTX ISA, section "Async proxy")."""
+        at = np.s_[:, cells.words]
+        if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
+            raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
+
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
         """An asynchronous copy begins; until it has landed the words hold the new values or poison."""
         self.in_flight[:, cells.words] = True

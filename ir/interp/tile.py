@@ -276,9 +276,9 @@ class _Blocks(BlockMemory):
     def fold_registers(self, stmt: Combine | CombineTuple, group: Group) -> tuple[Any, ...]:
         """The fold along the replicated axes that a Combine names: in each thread's own registers."""
         values = [group.env[acc] for acc in stmt.accs]
-        if isinstance(stmt, Combine):
-            if np.ndim(values[0]) == 0 and values[0] == start_value(stmt.fn, self.dtypes[stmt.acc]):
-                return tuple(values)  # no thread of the group has folded anything
+        untouched = isinstance(stmt, Combine) and np.ndim(values[0]) == 0
+        if untouched and values[0] == start_value(stmt.fn, self.dtypes[stmt.accs[0]]):
+            return tuple(values)  # no thread of the group has folded anything
         for place, axis in enumerate(self.registers):
             if any(axis.name == over.name for over in stmt.over):
                 values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]

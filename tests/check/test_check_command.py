@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 from pathlib import Path
 
 import pytest
 from broken import BROKEN
 
 from dplc.engine.cli.app import main
+from dplc.engine.rw.rule import BUILT_IN
 
 pytest_plugins = ["pytester"]
 SIGN = next(broken for broken in BROKEN if broken.what == "sign error")
@@ -65,6 +67,53 @@ def test_mutants_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "--rule", "hoist_factor", "--mutate", "--examples", "40")
     assert code == 0
     assert "mutants caught" in out
+
+
+NEEDLESS = """
+@approx
+rule factor_out on tensor
+match
+    p = multiply(x, c)
+    y = Reduce(add, ks.., p)
+where disjoint(ks, axes(c))                      because "the factor varies"
+where within(ks, axes(x))                        because "nothing to sum"
+{more}rewrite
+    t = Reduce(add, ks.., x)
+    y = multiply(t, c)
+example "one product"
+    graph g(x: f32[i:4, k:8], c: f32[i:4]) -> y: f32[4]:
+        p[i:4, k:8] = multiply(x[i, k], c[i])
+        y[i] = Reduce(add, k, p)
+gives
+    graph g(x: f32[i:4, k:8], c: f32[i:4]) -> y: f32[4]:
+        t[i:4] = Reduce(add, k:8, x[i, k])
+        y[i] = multiply(t, c[i])
+example "a weighted sum"
+    graph g(x: f32[i:4, k:8], c: f32[k:8]) -> y: f32[4]:
+        p[i:4, k:8] = multiply(x[i, k], c[k])
+        y[i] = Reduce(add, k, p)
+gives no "the factor varies"
+"""
+
+
+def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.rw"
+    file.write_text(NEEDLESS.format(more='where places(axes(x)) > 0 because "a number"\n'))
+    code, out, _ = call(capsys, str(file), "--guards", "--examples", "25")
+    assert code == 0
+    assert "survives: without `where places(axes(x)) > 0`" in out
+    assert "survives: without `where disjoint" not in out
+    assert re.search(r"\d of 3 mutants caught: \d wrong", out)
+
+
+def test_a_part_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = [
+        json.loads(call(capsys, str(BUILT_IN / "kernel"), "--part", f"{k}/2", "--examples", "0", "--json")[1])
+        for k in (1, 2)
+    ]
+    names = [[rule["rule"] for rule in found["rules"]] for found in seen]
+    assert names == [["base_from_base", "guard_in_guard"], ["guard_around_replicas", "same_guard"]]
+    assert call(capsys, "--part", "3/2")[0] == 2
 
 
 def test_an_unknown_rule_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

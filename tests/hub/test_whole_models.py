@@ -10,9 +10,10 @@ import torch
 
 from dplc.codegen.memory_plan import most_alive
 from dplc.codegen.target import target
+from dplc.engine.collector import collections_paused
 from dplc.engine.compiler import compile_captured
 from dplc.engine.front.capture import capture
-from dplc.engine.hub.compiling import CompiledModel, Shape, collections_paused, compile_model
+from dplc.engine.hub.compiling import CompiledModel, Shape, compile_model
 from dplc.engine.hub.module import build
 from dplc.engine.hub.sources import find
 from dplc.engine.toolchain import toolchain

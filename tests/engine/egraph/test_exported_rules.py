@@ -23,7 +23,7 @@ def test_a_rule_is_a_query_and_a_union() -> None:
     made = exported("t = exp(x); y = multiply(t, z)", "y = multiply(z, t)")
     assert made.text["r"] == (
         '(rule ((= v_t (E1 "exp" v_x)) (= v_y (E2 "multiply" v_t v_z))) '
-        '((union v_y (E2 "multiply" v_z v_t))) :ruleset algebra :name "r")'
+        '((union v_y (E2 "multiply" v_z v_t))) :ruleset rule_r :name "r")'
     )
 
 

@@ -81,6 +81,30 @@ def test_the_better_plan(point: tuple[int, int, int, bool], device: str) -> None
     assert loss(point, device) == 1.0
 
 
+ONE_QUERY = """graph main(q: f32[{h}, {d}], k: f32[{h}, {t}, {d}], v: f32[{h}, {t}, {d}]) -> out: f32[{h}, {d}]:
+    product[i:{h}, l:{d}, m:{t}] = multiply(q[i, l], k[i, m, l])
+    score[i, m] = Reduce(add, l, product)
+    highest[i] = Reduce(maximum, m, score)
+    difference[i, m] = subtract(score, highest)
+    p[i, m] = exp(difference)
+    weighed[i, m, e:{d}] = multiply(p, v[i, m, e])
+    total[i, e] = Reduce(add, m, weighed)
+    share[i] = Reduce(add, m, p)
+    out[i, e] = divide(total, share)
+"""
+
+
+@pytest.mark.parametrize(("heads", "kernels"), [(32, 2), (256, 1)])
+def test_a_single_query_reads_its_keys_and_values_once(heads: int, kernels: int) -> None:
+    """Where heads are few, blocks share one; what it takes is little more than memory needs."""
+    (graph,) = read_program(f"## level: tensor\n{ONE_QUERY.format(h=heads, t=4096, d=128)}", "a test")[1]
+    assert isinstance(graph, TensorGraph)
+    count, seconds = told(graph, USUALLY, "h200")
+    least = 2 * 4 * heads * 4096 * 128 / target("h200").dram_bytes_per_second
+    assert count == kernels and seconds < 1.3 * least
+    assert told(graph, NEVER, "h200")[1] > 1.2 * seconds
+
+
 def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
     """The rules in their order leave `@approx` ones out, however much is gained."""
     graph, machine = attention(4096, 128, 32, True), target("h100")

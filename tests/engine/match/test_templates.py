@@ -72,6 +72,21 @@ def test_runs_are_spliced_in_any_order():
     assert made == plain("Sync()\nWait()\na = load A[0]")
 
 
+def test_runs_of_sibling_blocks_define_names_of_their_own():
+    """A block defines a value once: what comes from another block of the pattern makes way, uses and all."""
+    made = fire(
+        rule(
+            "for k in 0..n serial:\n    first..\nfor l in 0..n serial:\n    a..\n    y[i..] = v",
+            "for k in 0..n serial:\n    first..\n    a[l := k]..\n    y[i..] = v",
+        ),
+        "for k in 0..4 serial:\n    t = load A[k]\n    z[k] = t\n"
+        "for k in 0..4 serial:\n    t = load B[k]\n    u = exp(t)\n    y[t] = u",
+    )
+    assert made == plain(
+        "for k in 0..4 serial:\n    t = load A[k]\n    z[k] = t\n    t1 = load B[k]\n    u = exp(t1)\n    y[t1] = u"
+    )
+
+
 def test_substitution_of_a_variable():
     made = fire(
         rule("for k in 0..n serial:\n    b..", "b[k := 3]..\nb[k := 4].."), "for k in 0..9 serial:\n    y[k*2] = 1.0"

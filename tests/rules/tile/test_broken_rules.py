@@ -107,9 +107,7 @@ MUTANTS = (
     Mutant("every slice stores", "018_slice_matmul_k", "        if w < 1:\n            tail..", "        tail..", MATMUL, SLICED),
     Mutant("strips of a row overlap", "021_strip_flat", "q*(T*V) + j*V + v]", "q*(T*V) + j + v]", FLAT),
     Mutant("rows of a thread overlap", "040_rows_per_thread", "body[i := io*R + r]", "body[i := io + r]", "a row sum computed for each element"),
-    Mutant("columns of the lanes overlap", "039_column_reduce", "body[j := jo*(L*V) + j*V + v]", "body[j := jo*(L*V) + j + v]", "matrix times vector"),
     Mutant("the next chunk is changed too late", "041_prepare_ahead", "prep[k := k + 1]..", "prep[k := k]..", RAGGED),
-    Mutant("nothing is added for a chunk that there is not", "041_prepare_ahead", "rule guard_sum(k + 1 < K)", "rule guard_sum(0 < 1)", RAGGED),
 )  # fmt: skip
 
 

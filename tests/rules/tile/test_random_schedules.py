@@ -20,7 +20,7 @@ from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
 from dplc.ir.tile import Tile
 
-# All passes in a workable order, also those that the default order leaves out.
+# Passes in a workable order, which is not always the default one.
 PASSES = (
     "tileify", "collapse", "chunk_matmul_k", "split_matmul_k", "cooperative_reduce", "blockify_launch", "chunk_reduce",
     "register_row", "reuse", "rows_per_block", "stage_inputs", "register_tile", "slice_matmul_k", "strip_flat",
