@@ -40,9 +40,7 @@ def written_down(
     return schedule, program
 
 
-def _drawn(
-    tools: Toolchain, kernel: Kernel, seed: int | None, machine: Target
-) -> tuple[Schedule, tuple[Kernel, ...]]:
+def _drawn(tools: Toolchain, kernel: Kernel, seed: int | None, machine: Target) -> tuple[Schedule, tuple[Kernel, ...]]:
     dice = random.Random(seed)
     program: tuple[Kernel, ...] = (kernel,)
     numbers = numbers_of(program)
