@@ -1,11 +1,7 @@
 """What fusion makes of nineteen programs, and of six of them at one row: the table of examples/suites/fusion.md.
 
-<<<<<<< HEAD
     python examples/benches/fusion.py [--target h100] [--markdown examples/suites/fusion.md] [--only NAME] [--torch]
-=======
-    python examples/benches/fusion.py [--target h100] [--markdown examples/suites/fusion.md] [--only NAME]
     python examples/benches/fusion.py --speed  # what exploring takes: CPU seconds, memory
->>>>>>> egraph
 
 unfused: every operation a kernel; rules: what the rules decide in their order; explored: the best candidate, and that
 with the fewest kernels. Kernels are lowered and counted; times are predicted by the model, and no program is run.
@@ -33,19 +29,13 @@ from torch import nn
 from dplc.codegen.target import Target, target
 from dplc.engine.compiler import Stopwatch, Values, values_of
 from dplc.engine.egraph.candidate import Candidate
-<<<<<<< HEAD
 from dplc.engine.egraph.explore import Options
+from dplc.engine.egraph.regions import is_leaf
 from dplc.engine.egraph.search import Effort
 from dplc.engine.exploring import exploration, lowering
 from dplc.engine.front.capture import capture
 from dplc.engine.toolchain import Toolchain, toolchain
-=======
-from dplc.engine.egraph.regions import is_leaf
-from dplc.engine.exploring import exploration
-from dplc.engine.front.capture import capture
-from dplc.engine.toolchain import toolchain
 from dplc.ir.tensor import postorder
->>>>>>> egraph
 
 HEAD = """# What fusion makes of nineteen programs
 
@@ -273,11 +263,8 @@ def main() -> None:
     parser.add_argument("--target", default="h100")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--only")
-<<<<<<< HEAD
     parser.add_argument("--torch", action="store_true", help="count the kernels of torch.compile, too")
-=======
     parser.add_argument("--speed", nargs="?", const="", choices=("", *SPEEDS), help="how long exploring takes")
->>>>>>> egraph
     given = parser.parse_args()
     if given.speed is not None:
         print(speed(given.speed, given.target)) if given.speed else speeds(given.target)
