@@ -72,7 +72,8 @@ class Toolchain:
     def _named(self, *chosen: str) -> Iterable[Rule]:
         """The rules on values that some pipelines name, in their order, each once."""
         named = {rule.name: rule for name in chosen for step in self.pipelines[name] for rule in step.rules}
-        return (rule for rule in named.values() if rule.level == "tensor" and not (self.exact and "approx" in rule.attributes))
+        values = (rule for rule in named.values() if rule.level == "tensor")
+        return (rule for rule in values if not (self.exact and "approx" in rule.attributes))
 
     @functools.cached_property
     def engine(self) -> Engine:

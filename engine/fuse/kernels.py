@@ -165,11 +165,8 @@ class Kernels:
                 alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
             if not any(self._views(entry, alike) for entry in alike):
                 of.update((entry.value, alike) for entry in alike)
-        waiting: list[list[Entry]] = []
-        for entry in self.entries:
-            group = [entry] if entry.copy else of.get(entry.value, [entry])
-            if group not in waiting:
-                waiting.append(group)
+        every = ([entry] if entry.copy else of.get(entry.value, [entry]) for entry in self.entries)
+        waiting = list({id(group[0]): group for group in every}.values())
         ordered: list[list[Entry]] = []
         written: set[Any] = set()
         while waiting:

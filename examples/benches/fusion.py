@@ -1,6 +1,7 @@
 """What fusion makes of nineteen programs, and of six of them at one row: the table of examples/suites/fusion.md.
 
     python examples/benches/fusion.py [--target h100] [--markdown examples/suites/fusion.md] [--only NAME] [--torch]
+    python examples/benches/fusion.py --speed  # what exploring takes: CPU seconds, memory
 
 unfused: every operation a kernel; rules: what the rules decide in their order; explored: the best candidate, and that
 with the fewest kernels. Kernels are lowered and counted; times are predicted by the model, and no program is run.
@@ -10,6 +11,10 @@ with the fewest kernels. Kernels are lowered and counted; times are predicted by
 from __future__ import annotations
 
 import argparse
+import itertools
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,10 +30,12 @@ from dplc.codegen.target import Target, target
 from dplc.engine.compiler import Stopwatch, Values, values_of
 from dplc.engine.egraph.candidate import Candidate
 from dplc.engine.egraph.explore import Options
+from dplc.engine.egraph.regions import is_leaf
 from dplc.engine.egraph.search import Effort
 from dplc.engine.exploring import exploration, lowering
 from dplc.engine.front.capture import capture
 from dplc.engine.toolchain import Toolchain, toolchain
+from dplc.ir.tensor import postorder
 
 HEAD = """# What fusion makes of nineteen programs
 
@@ -201,13 +208,67 @@ def head(device: str, markdown: Path, torch_too: bool) -> str:
     )  # fmt: skip
 
 
+class Block(nn.Module):
+    """A residual block; no two of `blocks` are alike where they are to differ."""
+
+    def __init__(
+        self, d: int, f: int, norm: Any = nn.RMSNorm, act: Any = F.silu, gated: bool = True, bias: bool = False
+    ):
+        super().__init__()
+        self.norm, self.act, self.gated = norm(d), act, gated
+        self.up, self.down = nn.Linear(d, f, bias=bias), nn.Linear(f, d, bias=bias)
+        self.gate = nn.Linear(d, f, bias=bias) if gated else None
+
+    def forward(self, x: Any) -> Any:
+        h = self.norm(x)
+        return x + self.down(self.act(self.up(h)) if self.gate is None else self.act(self.gate(h)) * self.up(h))
+
+
+ACTS = (F.silu, F.gelu, F.relu, torch.tanh, torch.sigmoid, F.softplus, F.elu, F.hardswish, F.mish)
+KINDS = [*itertools.product((nn.RMSNorm, nn.LayerNorm), ACTS, (True, False), (True, False))]
+SPEEDS: dict[str, Callable[[], list[nn.Module]]] = {
+    "one region": lambda: [Block(4096, 11008, nn.LayerNorm, F.silu, bias=True)],
+    "repeated blocks": lambda: [Block(4096, 11008) for _ in range(53)],
+    "blocks of different widths": lambda: [Block(4096, 11008 + 64 * n) for n in range(63)],
+    "blocks of different kinds and widths": lambda: [
+        Block(4096, 8192 + 64 * n, *kind) for n, kind in enumerate(KINDS[:52])
+    ],
+}
+
+
+def speed(name: str, device: str) -> str:
+    """One line of what exploring takes: in a process of its own, after capture, with all that it imports."""
+    tools, machine = toolchain(), target(device)
+    with torch.device("meta"):
+        captured = capture(nn.Sequential(*SPEEDS[name]()), (torch.randn(4096, 4096),))
+    values = values_of(captured, tools, machine, None, Stopwatch())
+    start = time.process_time()
+    made = exploration(values, tools, machine)
+    made.candidates()
+    taken = time.process_time() - start
+    ops = sum(not is_leaf(term) for term in postorder(out.value for out in made.graph.outs))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return f"| {name} | {ops:,} | {len(made.problems)} | {len(made.solved)} | {taken:.2f} | {peak:.0f} |"
+
+
+def speeds(device: str) -> None:
+    """Every line by a process of its own, since peaks of memory add up."""
+    print("| program | operations | regions | solved | CPU s | peak RSS MB |\n|---|---|---|---|---|---|", flush=True)
+    for name in SPEEDS:
+        subprocess.run([sys.executable, __file__, "--target", device, "--speed", name], check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="h100")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--only")
     parser.add_argument("--torch", action="store_true", help="count the kernels of torch.compile, too")
+    parser.add_argument("--speed", nargs="?", const="", choices=("", *SPEEDS), help="how long exploring takes")
     given = parser.parse_args()
+    if given.speed is not None:
+        print(speed(given.speed, given.target)) if given.speed else speeds(given.target)
+        return
     lines = []
     with torch.device("meta"):
         chosen = [case for case in cases() if given.only is None or given.only in case[0]]

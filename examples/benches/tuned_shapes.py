@@ -65,8 +65,9 @@ def page(cases: list[dict[str, Any]], about: dict[str, Any]) -> str:
     """The table as text."""
     checked = (
         f"{about['right']} of {about['kernels']} winners were run on the emulator and are right against float64: "
-        f"{about['whole']} whole, the others by some of their blocks; of each the first, last and ragged blocks in "
-        f"checked mode, too. {about['wrong']} faster ones were wrong and are not counted."
+        f"{about['whole']} compared whole, the others at a sample of elements, the first and the last of every axis "
+        "among them; the first, last and ragged blocks in checked mode, too. "
+        f"{about['wrong']} faster ones were wrong and are not counted."
         if about["checked"]
         else "The winners were not run: a table about predicted time only."
     )

@@ -256,8 +256,8 @@ def swizzle_loss(kernel: Kernel, stage: Stage, body: Block) -> int:
     """Wavefronts that reading a slab takes more in the best layout that TMA writes than in the best xor layout."""
     boxed = replace(stage, via="TMA")
     asked, row = requests(kernel, boxed, body), stage.slab[-1].extent * item_bytes(kernel, stage)
-    spans = [swizzled_cycles(boxed, asked, span) for span in SPANS if row % span == 0]
-    return min(cycles(boxed, asked), *spans) - xor_cycles(boxed, asked, best_xor(kernel, boxed, body))
+    written = [cycles(boxed, asked), *(swizzled_cycles(boxed, asked, span) for span in SPANS if row % span == 0)]
+    return min(written) - xor_cycles(boxed, asked, best_xor(kernel, boxed, body))
 
 
 # ---- xor layouts

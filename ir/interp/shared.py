@@ -53,8 +53,8 @@ class Slab:
             raise ScheduleError(f"race: {name} is written by two threads between two barriers")
 
     def check_boxes(self, cells: Cells) -> None:
-        """May TMA overwrite these words? A barrier orders it after reads, but after writes of threads only a fence would
-        that no statement is (PTX ISA, section "Async proxy")."""
+        """May TMA overwrite these words? A barrier orders it after reads; after writes of threads only a fence would,
+        which no statement is (PTX ISA, "Async proxy")."""
         at = np.s_[:, cells.words]
         if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
             raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")

@@ -115,7 +115,7 @@ CUresult run(Launch& launch) {
   request.arguments = arguments.data();
   memcpy(request.grid, launch.grid, sizeof launch.grid);
   request.threads = launch.threads;
-  request.shared_bytes = launch.shared_bytes;
+  request.shared_bytes = request.shared_span = launch.shared_bytes;
   request.workers = 1;
   if (made_times() != nullptr) {
     const auto known = made_times()->find(launch.function.name);

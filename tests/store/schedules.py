@@ -13,6 +13,7 @@ from dplc.engine.compiler import Stopwatch, cut_into_kernels
 from dplc.engine.front.capture import capture
 from dplc.engine.match.choices import choices
 from dplc.engine.toolchain import Toolchain
+from dplc.engine.tune.limits import refusal
 from dplc.engine.tune.protocol import Decision, Schedule
 from dplc.engine.tune.schedule import decision, numbers_of, untiled
 from dplc.engine.tune.space import Space, Start
@@ -30,7 +31,16 @@ def loops(tools: Toolchain, function: Any, *shapes: tuple[int, ...], machine: Ta
 def written_down(
     tools: Toolchain, kernel: Kernel, seed: int | None = None, machine: Target = H200
 ) -> tuple[Schedule, tuple[Kernel, ...]]:
-    """A schedule and what it makes: the first legal choice of most passes; with a seed, any choice of some of them."""
+    """A schedule and what it makes: the first legal choice of most passes; with a seed, any choice of some of them that
+    can be launched."""
+    schedule, program = _drawn(tools, kernel, seed, machine)
+    while seed is not None and refusal(program, machine):
+        seed += 1000
+        schedule, program = _drawn(tools, kernel, seed, machine)
+    return schedule, program
+
+
+def _drawn(tools: Toolchain, kernel: Kernel, seed: int | None, machine: Target) -> tuple[Schedule, tuple[Kernel, ...]]:
     dice = random.Random(seed)
     program: tuple[Kernel, ...] = (kernel,)
     numbers = numbers_of(program)

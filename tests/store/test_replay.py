@@ -102,8 +102,8 @@ def test_the_default_order_of_the_84_shapes_is_replayed(tools: Toolchain) -> Non
 def test_a_schedule_fits_every_kernel_of_its_structure(tools: Toolchain, path: Path) -> None:
     """Other names of buffers, of the kernel, of loops."""
 
-    def another(weights_first: Any, then: Any) -> Any:
-        return torch.relu(torch.matmul(weights_first, then))
+    def another(a: Any, b: Any) -> Any:
+        return torch.relu(torch.matmul(a, b))
 
     remembered(tools, path, *SHAPES, seed=3)
     one, other = (compiled(tools, path, f, *SHAPES) for f in (product, another))

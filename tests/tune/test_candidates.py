@@ -183,7 +183,7 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
 def solution() -> Recorded:
     """The candidate of NORM whose product comes before the scaling."""
     fusing = Fusing(values(NORM), toolchain(), MACHINE)
-    way = next(way for way in (1, 2, 3) if fusing.rules(way) == ("scale_after_product",))
+    way = next(way for way in (1, 2, 3) if "scale_after_product" in fusing.rules(way))
     (found,) = [d for d in fusing.written(way, ()) if d.rule == SOLUTION]
     return msgspec.convert(json.loads(json.dumps(found.parameters)), Recorded)
 
@@ -294,7 +294,7 @@ def test_an_edit_invalidates_only_the_candidates_that_used_the_rule(
     tools = toolchain(first)
     wanted = key_of_program(values(NORM, tools), tools, MACHINE)
     fusing = Fusing(values(NORM, tools), tools, MACHINE)
-    way = next(way for way in (1, 2, 3) if fusing.rules(way) == ("scale_after_product",))
+    way = next(way for way in (1, 2, 3) if "scale_after_product" in fusing.rules(way))
     schedule = fusing.written(way, ["register_tile"])
     with open_store(path, first) as store:
         store.put(wanted, Tuned(schedule, 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole"))

@@ -13,6 +13,7 @@ from dplc.codegen.target import target
 from dplc.engine.compiler import Stopwatch, Values, values_of
 from dplc.engine.egraph.candidate import Candidate
 from dplc.engine.egraph.explore import Exploration, Options
+from dplc.engine.egraph.graph import EGraph, sorted_operands
 from dplc.engine.exploring import exploration, exported, lowering
 from dplc.engine.front.text import capture_text
 from dplc.engine.fuse.renaming import settle_renamings
@@ -104,6 +105,12 @@ def random_data(graph: TensorGraph, seed: int = 0) -> dict[str, Any]:
         shape = [axis.extent for axis in x.axes]
         data[x.name] = dice.standard_normal(shape) if x.dtype == "f32" else dice.integers(0, 3, shape)
     return data
+
+
+def original_is_there(graph: EGraph) -> bool:
+    """Whether every node of the program is one of the spellings of its class."""
+    nodes = (sorted_operands((op, at, tuple(graph.of[c] for c in below))) for op, at, below in graph.problem.nodes)
+    return all(node in graph.classes[cls] for node, cls in zip(nodes, graph.of, strict=True))
 
 
 def assert_right(graph: TensorGraph, candidate: Candidate, data: dict[str, Any]) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exploring import H100, PROGRAMS, explored, random_data, tools
+from exploring import H100, PROGRAMS, explored, original_is_there, random_data, tools
 
 from dplc.engine.egraph.export import Exported, export
-from dplc.engine.egraph.graph import EGraph, as_written
+from dplc.engine.egraph.graph import EGraph
 from dplc.engine.egraph.permissions import Permissions
 from dplc.engine.egraph.problem import Problem, Reader
 from dplc.engine.egraph.rebuild import Rebuilder
@@ -159,11 +159,6 @@ def test_rules_that_never_end_are_stopped_and_nothing_is_wrong() -> None:
     assert graph.stop.seconds < 5
     assert original_is_there(graph)
     assert Search(Extraction(graph, H100, Permissions.of(tools().fusion))).as_written().score < float("inf")
-
-
-def original_is_there(graph: EGraph) -> bool:
-    written = as_written(graph.problem)
-    return all(graph.classes[cls] for cls in graph.of) and len(written.classes) == len(graph.problem.nodes)
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
