@@ -278,11 +278,12 @@ class Printer:
     def load(self, stmt: LoadFrom) -> str | list[str]:
         shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
         into, ctype, held = self.text(stmt.into), C_TYPES[stmt.dtype], self.type_of(stmt.into.name)
-        letters = "lds" if shared else "ldg"
+        letters, early = "lds" if shared else "ldg", "_early" if stmt.early else ""
         other = scalar.literal(stmt.other, held)[0]
         if stmt.width == 1:
-            word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
-            read = f"{letters}32({address})" if word else f"lds<{ctype}>({address})" if shared else f"ldg({address})"
+            word = not early and (stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared))
+            read = f"lds<{ctype}>({address})" if shared else f"ldg{early}({address})"
+            read = f"{letters}32({address})" if word else read
             read = convert((read, ATOM), stmt.dtype, held)[0]
             if stmt.when is True:
                 return f"{into} = {read};"
@@ -290,7 +291,7 @@ class Printer:
         whole = isinstance(stmt.into, Element) and len(stmt.into.index) == len(self.shapes[stmt.into.name])
         bits = 8 * stmt.width * DTYPES[stmt.dtype].item_bytes
         widened = f"<{ctype}>" if shared and held != stmt.dtype else ""
-        read = f"{letters}{bits}{widened}({'&' if whole else ''}{into}, {address});"
+        read = f"{letters}{bits}{early}{widened}({'&' if whole else ''}{into}, {address});"
         if stmt.when is True:
             return read
         places = " = ".join(f"{into}[{lane}]" for lane in range(stmt.width))

@@ -87,7 +87,8 @@ def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: s
     into: Expr = Element(name, here) if here else Var(name)
     lanes = [Element(name, (*here, lane)) for lane in range(shape.width)] if shape.width > 1 else [into]
     held = (*low.extents(axes), *([shape.width] if shape.width > 1 else []))
-    load = LoadFrom(into, dtype, source, shape.width, conjunction([when, inside]))
+    early = int(stmt.via == "FETCH")
+    load = LoadFrom(into, dtype, source, shape.width, conjunction([when, inside]), early=early)
     store: Stmt = StoreTo(dtype, to, tuple(lanes))
     if when is not True:
         store = Branch(when, (store,))

@@ -130,7 +130,7 @@ def test_loads_stand_at_the_fetch() -> None:
     """And stores at the Put: what is between them hides the loads' latency."""
     text = generate(read(RAGGED)[0], MACHINE).text
     turn = text[text.index("int k = 0") :]
-    assert turn.index("ldg32") < turn.index("sum +=") < turn.index("sts32")
+    assert turn.index("ldg_early") < turn.index("sum +=") < turn.index("sts32")
 
 
 def test_registers_of_a_chunk_are_counted() -> None:
