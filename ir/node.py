@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 # Aliases whose *names* are the sorts of the rule language; what they mean to the type checker stands on the right.
 Name = str  # a binder or a use of a name
 Role = str  # BLOCK THREAD REG VEC serial reduce free
-Via = str  # SYNC ASYNC TMA
+Via = str  # SYNC ASYNC TMA FETCH
 Fn = str  # the name of a scalar function
 MonoidName = str  # the name of a monoid over tuples (ir/monoids.py)
 Dtype = str  # f32 f16 bf16 i32 i64 b8

@@ -31,9 +31,9 @@ class Stage(Stmt):
     """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared slab `dst`.
 
     Cells outside of src become zero. Axis names of the slab are labels local to the Stage. via: SYNC, ASYNC
-    (cp.async) or TMA. pad: unused words per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte
-    chunk is flipped by the named bit of the row; lanes: threads that copy a row (0: as many as fit); when: a
-    predicate for the whole copy.
+    (cp.async), TMA, or FETCH: the threads load the box into registers, and a later Put stores it. pad: unused words
+    per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk is flipped by the named bit of the
+    row; lanes: threads that copy a row (0: as many as fit); when: a predicate for the whole copy.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("src",)
@@ -68,6 +68,17 @@ class Slab(Stmt):
     slab: tuple[Axis, ...]
     pad: Int = 0
     xor: tuple[Int, ...] = ()
+
+
+class Put(Stmt):
+    """`s = Put()`: the threads store into a slab what they fetched for it in this block, `s = Stage(.., via=FETCH)`.
+
+    Slot and predicate are those of the fetch; the values are what global memory held then. A Stage(via=SYNC) is a
+    fetch and its Put in one: what stands between the two hides the latency of the loads.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    dst: Name
 
 
 class Sync(Stmt):

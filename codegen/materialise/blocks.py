@@ -13,11 +13,11 @@ from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Slab, Stage, Sync, Wait
+from ...ir.tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Wait
 from .addresses import widen_condition
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
-from .copies import lower_stage, lower_sync, lower_wait
+from .copies import lower_put, lower_stage, lower_sync, lower_wait
 from .guards import settle, weaken
 from .lowering import Held, Level, Lowering, Path, Place
 from .memory import element_of, lower_load, lower_store, vector_axis
@@ -135,6 +135,7 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     If: lower_if,
     For: lower_for,
     Stage: lower_stage,
+    Put: lower_put,
     Sync: lower_sync,
     Wait: lower_wait,
     Combine: lower_combine,

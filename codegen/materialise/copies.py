@@ -16,7 +16,7 @@ from ...ir.kernel import Barrier, Branch, Commit, CopyAsync, Element, LoadFrom, 
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
-from ...ir.tile import Stage, Sync, Wait
+from ...ir.tile import Put, Stage, Sync, Wait
 from .addresses import flat, global_address
 from .boxes import lower_box_wait, lower_boxes, plan_boxes
 from .guards import conjunction, narrowed, settle
@@ -91,7 +91,16 @@ def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: s
     store: Stmt = StoreTo(dtype, to, tuple(lanes))
     if when is not True:
         store = Branch(when, (store,))
-    return (Registers(name, dtype, held), *low.nest(axes, (load,)), *low.nest(axes, (store,)))
+    loads, stores = (Registers(name, dtype, held), *low.nest(axes, (load,))), low.nest(axes, (store,))
+    if stmt.via == "FETCH":
+        low.fetched[stmt.dst] = stores
+        return loads
+    return (*loads, *stores)
+
+
+def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
+    """The stores of a fetch. Both stand in one block, so its registers and addresses are still there."""
+    return low.fetched.pop(stmt.dst)
 
 
 def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:

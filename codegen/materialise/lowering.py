@@ -108,6 +108,7 @@ class Lowering:
         self.slab_starts: dict[str, int] = {}
         self.commits: frozenset[tuple[Path, int]] = frozenset()
         self.group = 1
+        self.fetched: dict[str, Block] = {}  # by slab: the stores that its next Put is
         self.boxes: Boxes | None = None
         self._tidied: dict[Expr, Expr] = {}
         self.cells: dict[tuple[str, Expr, Expr], Cell] = {}

@@ -16,13 +16,13 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoids import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
 from ..match.wellformed import wellformed
 from .extents import Needs, needs
 
 Program = tuple[Kernel, ...]
 THREADS = 4  # of a name that nothing defines
-COOPERATIVE = (Stage, Slab, Sync, Wait, Combine, CombineTuple)
+COOPERATIVE = (Stage, Put, Slab, Sync, Wait, Combine, CombineTuple)
 
 
 def closed(program: Program, tiled: bool = True, deep: bool = False) -> Program:

@@ -9,7 +9,7 @@ from ...ir.expr import Axis, Binary, Call, Sum, Var, add, both, multiply, rebuil
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
-from ...ir.tile import Combine, CombineTuple, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, CombineTuple, Put, Stage, Sync, Tile, Wait
 from .closing import closed, sized
 from .extents import needs
 from .outcome import Dice
@@ -18,7 +18,7 @@ Program = tuple[Kernel, ...]
 SIZES = (4, 8, 2, 3, 5, 1, 16, 7, 6, 32, 12, 13)
 FUNCTIONS = ("multiply", "add", "exp", "maximum", "subtract", "copy", "relu", "minimum", "abs")
 FOLDS = ("add", "maximum", "minimum", "multiply")
-COPIES = (Stage, Sync, Wait, Combine, CombineTuple, Tile)
+COPIES = (Stage, Put, Sync, Wait, Combine, CombineTuple, Tile)
 
 
 def disturbed(program: Program, dice: Dice) -> Program:
@@ -124,6 +124,7 @@ _STATEMENTS: tuple[type[Any], ...] = (
     Wait,
     Combine,
     CombineTuple,
+    Put,
 )
 
 
@@ -204,7 +205,7 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
     """One statement less."""
     return _statement(
-        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple)
+        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Put)
     )
 
 

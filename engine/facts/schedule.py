@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.footprint import STAGED_DTYPES
-from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, is_vector, params, stages
+from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
 from ...ir.facts.structure import dependencies, replicated_names, summary, uses
 from ...ir.loop import Load, Store
 from ...ir.node import Node
@@ -54,7 +54,8 @@ def blocks(site: Any, axes: Any) -> int:
 
 @fact("registers([axis], run) -> int", TILE)
 def registers(site: Any, axes: Any, body: Block) -> int:
-    """An estimate of the registers of a thread: every accumulator and loaded fragment once per register value."""
+    """An estimate of the registers of a thread: every accumulator and loaded fragment once per register value, and
+    what it fetched and did not yet put."""
     found = summary(body)
     vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
     extent = {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
@@ -70,7 +71,8 @@ def registers(site: Any, axes: Any, body: Block) -> int:
         flat = address(site.kernel, load.buf, load.idx)
         wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
         count += math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
-    return count
+    fetched = [copy_shape(site.kernel, stage) for stage in found.stages if stage.via == "FETCH"]
+    return count + sum(shape.width * -(-shape.rows * shape.chunks // shape.threads) for shape in fetched)
 
 
 @fact("copies(run) -> int", TILE)

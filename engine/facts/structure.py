@@ -27,7 +27,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
-from ...ir.tile import Stage, Sync, Tile, Wait
+from ...ir.tile import Put, Stage, Sync, Tile, Wait
 from ..match.context import Context
 from ..rw.facts import fact
 
@@ -70,7 +70,7 @@ def plain(site: Any, body: Block) -> bool:
 @fact("only_copies(run) -> bool", TILE)
 def only_copies(site: Any, body: Block) -> bool:
     """Whether a run only copies to shared memory, waits, and computes values: more threads may do it together."""
-    return only(body, Load, Let, Stage, Sync, Wait)
+    return only(body, Load, Let, Stage, Put, Sync, Wait)
 
 
 @fact("stages_of(run) -> [stmt]", TILE)
@@ -198,8 +198,9 @@ def copied_once(site: Any, copies: Any) -> bool:
 @fact("writes(run, [name]) -> bool", TILE)
 def writes(site: Any, body: Block, bufs: Any) -> bool:
     """Whether a run stores to a buffer, or copies to a slab, of a list."""
-    targets = {Var(s.buf) for s in summary(body).stores} | {Var(s.dst) for s in summary(body).stages}
-    return bool(targets & set(bufs))
+    found = summary(body)
+    copied = {Var(s.dst) for s in found.stages} | {Var(s.dst) for s in found.puts}
+    return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
 
 
 @fact("escapes(run, [name]) -> bool", TILE)

@@ -29,8 +29,8 @@ SUPPORTED = frozenset(("f32", "f16", "bf16", "i32", "i64", "b8"))
 
 # Words of the text syntax: a value of this name would not read back.
 _WORDS = """
-    BLOCK THREAD REG VEC serial reduce free SYNC ASYNC TMA kernel graph none true false inf nan match let where prefer
-    pick rewrite example gives because on in by for if else each inside with load pass and or not rule
+    BLOCK THREAD REG VEC serial reduce free SYNC ASYNC TMA FETCH kernel graph none true false inf nan match let where
+    prefer pick rewrite example gives because on in by for if else each inside with load pass and or not rule
 """
 _RESERVED = frozenset((*FUNCTIONS, *DTYPES, *_WORDS.split()))
 

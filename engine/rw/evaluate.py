@@ -27,7 +27,7 @@ SITE = "@site"
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
 ROLES = frozenset(("BLOCK", "THREAD", "REG", "VEC", "serial", "reduce", "free"))
-VIAS = frozenset(("SYNC", "ASYNC", "TMA"))
+VIAS = frozenset(("SYNC", "ASYNC", "TMA", "FETCH"))
 DTYPES = frozenset(("f32", "f16", "bf16", "i32", "i64", "b8", "f64"))
 RESERVED = ROLES | VIAS | DTYPES | frozenset(FUNCTIONS) | frozenset(MONOIDS)
 

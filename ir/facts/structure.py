@@ -13,10 +13,10 @@ from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
 
 # every thread of the block takes part: never under a divergent guard
-COLLECTIVE = (Stage, Sync, Wait, Combine, CombineTuple)
+COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple)
 
 
 class Summary:
@@ -31,6 +31,7 @@ class Summary:
     sums: tuple[Accumulate, ...]
     combines: tuple[Combine | CombineTuple, ...]
     stages: tuple[Stage, ...]
+    puts: tuple[Put, ...]
     lets: tuple[Let, ...]
     guards: tuple[If, ...]
     merges: tuple[Merge, ...]
@@ -59,8 +60,9 @@ class Summary:
 
 _MARKS: dict[str, int] = {
     "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
-    "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "lets": marks_of(Let),
-    "guards": marks_of(If), "merges": marks_of(Merge), "scales": marks_of(Scale), "slabs": marks_of(Slab),
+    "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "puts": marks_of(Put),
+    "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
+    "scales": marks_of(Scale), "slabs": marks_of(Slab),
     "barriers": marks_of(*COLLECTIVE),
 }  # fmt: skip
 

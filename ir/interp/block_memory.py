@@ -12,19 +12,21 @@ import numpy as np
 from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
 from ..loop import Load, Store
 from ..program import Kernel
-from ..tile import Stage
+from ..tile import Put, Stage
 from .scalar import ScheduleError, clipped, evaluate, in_bounds
 from .shared import Cells, Slab, layout
 
 
 @dataclass
 class Group:
-    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for."""
+    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for; held: what
+    they fetched into registers for a slab and did not yet put there."""
 
     threads: np.ndarray
     env: dict[str, Any]
     program: Any = None
     queue: list[Callable[[], bool]] = field(default_factory=list)
+    held: dict[str, Callable[[], object]] = field(default_factory=dict)
     issued: int = 0  # TMA copies in program order
     waited: int = 0
     answer: Any = None
@@ -47,7 +49,9 @@ class BlockMemory:
 
     def stage(self, stmt: Stage, group: Group) -> None:
         if stmt.when is not True and not self.uniform(stmt.when, group):
-            if stmt.via != "SYNC":
+            if stmt.via == "FETCH":
+                self.hold(stmt, nothing, group)
+            elif stmt.via != "SYNC":
                 group.queue.append(nothing)  # an empty copy still counts for Wait
             return
         origin = [self.uniform_of_block(e, group) for e in stmt.origin]
@@ -66,7 +70,28 @@ class BlockMemory:
         words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * slab_cells(stmt)
         if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
-        self.copy(stmt, slab, Cells(words, threads), self.source(stmt, origin, cells), group)
+        copied, values = Cells(words, threads), self.source(stmt, origin, cells)
+        if stmt.via == "FETCH":
+            self.hold(stmt, lambda: self.land(slab, copied, values), group)
+        else:
+            self.copy(stmt, slab, copied, values, group)
+
+    def hold(self, stmt: Stage, put: Callable[[], object], group: Group) -> None:
+        """Registers hold a box until its Put."""
+        if stmt.dst in group.held:
+            raise ScheduleError(f"{stmt.dst} is fetched again before its Put")
+        group.held[stmt.dst] = put
+
+    def put(self, stmt: Put, group: Group) -> None:
+        if stmt.dst not in group.held:
+            raise ScheduleError(f"{stmt.dst}: a Put of what nobody fetched")
+        group.held.pop(stmt.dst)()
+
+    def land(self, slab: Slab, cells: Cells, values: Any) -> None:
+        """The threads store values themselves, now."""
+        slab.check_free(cells, self.epoch)
+        slab.land(cells, values)
+        slab.written(cells, self.epoch)
 
     def declare(self, stmt: Any) -> None:
         """Shared memory for computed values: the first thread to come makes it."""
@@ -74,11 +99,10 @@ class BlockMemory:
             self.slabs[stmt.dst] = Slab(self.blocks, stmt, np.float64)
 
     def copy(self, stmt: Stage, slab: Slab, cells: Cells, values: Any, group: Group) -> None:
-        slab.check_free(cells, self.epoch)
         if stmt.via == "SYNC":
-            slab.land(cells, values)
-            slab.written(cells, self.epoch)
+            self.land(slab, cells, values)
             return
+        slab.check_free(cells, self.epoch)
         if stmt.via == "TMA":
             slab.check_boxes(cells)
         slab.launch(cells, values, early=self.dice.random() < 0.5)

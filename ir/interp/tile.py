@@ -24,7 +24,7 @@ from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print import print_statement
-from ..tile import Combine, CombineTuple, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, Group, both, nothing
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, start_value
@@ -211,6 +211,8 @@ class _Blocks(BlockMemory):
                 group.env.update(zip(stmt.accs, (yield "combine", stmt, value) if shared else value, strict=True))
             elif isinstance(stmt, Stage):
                 self.stage(stmt, group)
+            elif isinstance(stmt, Put):
+                self.put(stmt, group)
             elif isinstance(stmt, Wait):
                 while len(group.queue) > stmt.keep:
                     while not group.queue[0]():

@@ -17,7 +17,7 @@ from . import syntax as s
 from .parse import parse
 
 ROLES = ("BLOCK", "THREAD", "REG", "VEC", "serial", "reduce", "free")
-VIAS = ("SYNC", "ASYNC", "TMA")
+VIAS = ("SYNC", "ASYNC", "TMA", "FETCH")
 CLOSED: dict[str, tuple[str, ...]] = {
     "Role": ROLES,
     "Via": VIAS,
@@ -33,7 +33,7 @@ def statement_classes() -> dict[str, type[Stmt]]:
     """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
     from .. import kernel
 
-    own = (tile.Tile, tile.Stage, tile.Sync, tile.Wait, tile.Combine, tile.CombineTuple, tile.Slab)
+    own = (tile.Tile, tile.Stage, tile.Put, tile.Sync, tile.Wait, tile.Combine, tile.CombineTuple, tile.Slab)
     return {cls.__name__: cls for cls in (*own, loop.Scale, loop.Carry, *getattr(kernel, "STATEMENTS", ()))}
 
 

@@ -13,8 +13,8 @@ from ..functions import FUNCTIONS
 from ..loop import For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
-from ..program import Kernel, Stmt
-from ..tile import Combine, CombineTuple, Slab, Stage, Tile
+from ..program import Block, Kernel, Stmt
+from ..tile import Combine, CombineTuple, Put, Slab, Stage, Tile
 from .loop import TILE_STATEMENTS, Check, Scope
 
 ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -49,6 +49,7 @@ class _TileCheck(Check):
         self.tile = tile
         self.divergent = False
         self.varying = frozenset(axis.name for axis in tile.axes if axis.role != "BLOCK")
+        self.fixed = {axis.name for axis in tile.axes} | {loop.var for loop in summary(tile.body).loops}
         self.slabs = set(stages(kernel))
         for stage in stages(kernel).values():
             extents = tuple(axis.extent for axis in stage.slab)
@@ -94,6 +95,28 @@ class _TileCheck(Check):
             self.divergent = outer
             return
         super().statement(stmt, scope)
+
+    def block(self, block: Block, scope: Scope) -> None:
+        super().block(block, scope)
+        self.fetches(block)
+
+    def fetches(self, block: Block) -> None:
+        """A fetch is put once, later in its own block, and until then nothing else is fetched for its slab."""
+        held: dict[str, Stage] = {}
+        for stmt in block:
+            if isinstance(stmt, Put):
+                if held.pop(stmt.dst, None) is None:
+                    self.report(stmt, f"nothing was fetched for `{stmt.dst}` in this block")
+                continue
+            for inner in nodes((stmt,), Stage):
+                if inner.via == "FETCH" and inner.dst in held:
+                    self.report(inner, f"`{inner.dst}` is fetched again before its Put")
+            if isinstance(stmt, Stage) and stmt.via == "FETCH":
+                held[stmt.dst] = stmt
+                if not free_names((stmt.slot, stmt.when)) <= self.fixed:
+                    self.report(stmt, "the slot or predicate of a fetch is no matter of axes and loops")
+        for stmt in held.values():
+            self.report(stmt, f"`{stmt.dst}` is fetched and not put in this block")
 
     def store(self, stmt: Store) -> None:
         """Threads may write to slabs too, word by word."""

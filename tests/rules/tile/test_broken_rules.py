@@ -29,6 +29,8 @@ MATMUL, RAGGED, ROW, NT = (
 ODD_ROW = "softmax 5x97"
 TMA = ("pipeline_predicated",), ("tma_copy",)
 BOXES = (), ("tma_copy",)
+FETCHED = ("double_buffer",), ("register_prefetch",)
+FETCHED_RING = ("async_copy",), ("register_prefetch",)
 PEELED = ("pipeline_predicated",), ()
 SWIZZLED = (), ("tma_copy", "split_inner_for_swizzle")
 SLICED = (), ("slice_matmul_k",)
@@ -108,6 +110,9 @@ MUTANTS = (
     Mutant("strips of a row overlap", "021_strip_flat", "q*(T*V) + j*V + v]", "q*(T*V) + j + v]", FLAT),
     Mutant("rows of a thread overlap", "040_rows_per_thread", "body[i := io*R + r]", "body[i := io + r]", "a row sum computed for each element"),
     Mutant("the next chunk is changed too late", "041_prepare_ahead", "prep[k := k + 1]..", "prep[k := k]..", RAGGED),
+    Mutant("prefetch: no barrier before the work", "052_register_prefetch", "        Sync()\n        stages[k := k + 1]", "        stages[k := k + 1]", MATMUL, FETCHED_RING),
+    Mutant("prefetch: the same chunk again", "052_register_prefetch", "stages[k := k + 1]..", "stages[k := k]..", MATMUL, FETCHED),
+    Mutant("prefetch: the slab is overwritten while it is read", "052_register_prefetch", "        rest..\n        each s in stages:\n            s.dst = Put()\n", "        each s in stages:\n            s.dst = Put()\n        rest..\n", RAGGED, FETCHED),
 )  # fmt: skip
 
 
