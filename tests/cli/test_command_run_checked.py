@@ -64,7 +64,7 @@ def test_a_race_is_found_and_quoted(dplc: Command, tmp_path: Path) -> None:
 
 def test_boxes(ok: Command) -> None:
     """tma_copy, swizzles and the peeled ring, from a user's rules to checked kernels."""
-    rules = str(Path(__file__).parents[2] / "examples" / "rules" / "copies_by_tma.rw")
+    rules = str(Path(__file__).parents[2] / "examples" / "overrides" / "copies_by_tma.rw")
     for text in ("torch.randn(64, 96) @ torch.randn(96, 128)", "torch.randn(50, 100) @ torch.randn(100, 200)"):
         record = json.loads(ok("run", "--check", "-c", text, "--rules", rules, "--target", "h200", "--json").out)
         assert record["ok"] and {"box copy"} <= {site["access"] for site in record["kernels"][0]["sites"]}
