@@ -30,6 +30,14 @@ def row_length(site: Any, body: Block) -> int:
     return max((loop.stop for loop in team_loops(body) if loop.role == "reduce"), default=0)
 
 
+@fact("defined_once(run) -> bool", TILE)
+def defined_once(site: Any, body: Block) -> bool:
+    """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
+    found = summary(body)
+    names = [stmt.dst for stmt in (*found.loads, *found.lets)]
+    return len(set(names)) == len(names)
+
+
 @fact("strided_extent(run, name) -> int", TILE)
 def strided_extent(site: Any, body: Block, t: Var) -> int:
     """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
