@@ -251,9 +251,12 @@ def team_loops(block: Block) -> tuple[For, ...]:
     """The loops that the threads of a block can share out: the outermost of each nest, if they run over 0..K.
 
     Empty where sharing them out would go wrong: a reduction under a guard (its Combine would diverge), an accumulator
-    that two of them feed, or a name that an inner loop has too.
+    that two of them feed, a name that an inner loop has too, or a barrier in a loop: threads would meet it at
+    different turns.
     """
     loops = tuple(stmt for stmt in block if isinstance(stmt, For))
+    if summary(loops).barriers:
+        return ()
     if any(loop.start != 0 or loop.step != 1 or loop.stop.__class__ is not int for loop in loops):
         return ()
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
