@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...ir.expr import Var, add, linear, multiply
+from ...ir.expr import Var, add, free_names, linear, multiply
 from ...ir.facts.layout import address, params, ranges_of, stages
 from ...ir.facts.structure import Accumulator, Variations, accumulators, dependencies, only, summary, uses
 from ...ir.facts.types import value_dtypes
@@ -110,6 +110,9 @@ def own_cells(site: Any, operand: Operand, k: Var) -> bool:
     terms, _ = linear(address(site.kernel, operand.buf.name, operand.idx))
     uniform = {axis.name for axis in site.tile.axes if axis.role == "BLOCK"}
     inside = {axis.name for axis in site.tile.axes} - uniform | {k.name}
+    for name in free_names(tuple(operand.idx)) & inside:  # `i // 2` of two rows is the same one for both
+        if Var(name) not in terms and interval(Var(name), known)[1] > 0:
+            return False
     reach = 0
     steps = []
     for atom, factor in terms.items():
