@@ -34,7 +34,7 @@ def row_length(site: Any, body: Block) -> int:
 def defined_once(site: Any, body: Block) -> bool:
     """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
     found = summary(body)
-    names = [stmt.dst for stmt in (*found.loads, *found.lets)]
+    names = [load.dst for load in found.loads] + [let.dst for let in found.lets]
     return len(set(names)) == len(names)
 
 
