@@ -7,16 +7,15 @@ really becomes, and the search goes on with that.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir.tensor import Input, Named, Output, Reduce, Remap, TensorGraph, Term, operands, postorder
+from ..collector import collections_paused
 from ..fuse.dataflow import Dataflow
 from ..fuse.decide import Decisions, Fusion
 from ..fuse.kernels import Kernels, Plan, plan
@@ -160,7 +159,7 @@ class Exploration:
 
     def candidates(self) -> list[Candidate]:
         """Different candidates, best first; the order of rules is among them."""
-        with collector_paused():
+        with collections_paused():
             return self._candidates()
 
     def _candidates(self) -> list[Candidate]:
@@ -264,23 +263,6 @@ class Exploration:
 
     def plan(self, graph: TensorGraph, decisions: Decisions, origins: Any, results: Any = None) -> Plan:
         return plan(graph, decisions, self.fusion, self.target, origins, results)
-
-
-@contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
-    """Within: Python's garbage collector does not run by itself; afterwards, also after an error, it is as it was.
-
-    A full collection looks at all that the process holds, torch's modules first of all: half a second each, a third of
-    what a program of repeated blocks takes. A search makes millions of values, but no circles; those of lowering are
-    collected kernel by kernel (`lowered.py`), so memory does not grow with what was lowered.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _fresh(used: set[str], hint: str) -> str:

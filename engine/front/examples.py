@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.tensor import TensorGraph
@@ -40,10 +38,7 @@ def run_example(rule: Rule, example: s.Example, rules: RuleSet) -> Failure | Non
     wanted, found = print_unit(read_graph(_unit(example.gives, example))), print_unit(got)
     if wanted == found:
         return None
-    diff = difflib.unified_diff(
-        wanted.splitlines(), found.splitlines(), "the example says", "the rule gives", lineterm="", n=9
-    )
-    return Failure(rule, example, "gives something else", tuple(diff))
+    return Failure.different(rule, example, wanted, found)
 
 
 def torch_subject(example: s.Example) -> TorchGraph:

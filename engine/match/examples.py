@@ -43,6 +43,14 @@ class Failure:
     def render(self) -> str:
         return self.error().render()
 
+    @classmethod
+    def different(cls, rule: Rule, example: s.Example, wanted: str, got: str) -> Failure:
+        """The rule gives something else than the example says; both as text."""
+        names = "the example says", "the rule gives"
+        diff = tuple(difflib.unified_diff(wanted.splitlines(), got.splitlines(), *names, lineterm="", n=9))
+        alike = "both read alike: a field holds a value where a name belongs, or a number of another type"
+        return cls(rule, example, "gives something else", diff or (alike,))
+
 
 def runs(*levels: str) -> Callable[[Runner], Runner]:
     """Register what runs the examples of these levels."""
@@ -92,8 +100,7 @@ def run_statement_example(engine: Engine, rule: Rule, example: s.Example, target
     got = engine.normal(got, target, rule.level)
     if got == wanted:
         return None
-    diff = difflib.unified_diff(_lines(wanted), _lines(got), "the example says", "the rule gives", lineterm="", n=9)
-    return Failure(rule, example, "gives something else", tuple(diff))
+    return Failure.different(rule, example, _text(wanted), _text(got))
 
 
 def _refusal(
@@ -133,10 +140,10 @@ def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
     }
 
 
-def _lines(program: Program) -> list[str]:
+def _text(program: Program) -> str:
     if len(program) == 1 and program[0].name == "example" and not program[0].outs:
-        return print_block(program[0].body).splitlines()
-    return print_program(program).splitlines()
+        return print_block(program[0].body)
+    return print_program(program)
 
 
 __all__ = ["RUNNERS", "Failure", "RuleSet", "run_examples", "runs"]

@@ -6,7 +6,6 @@ drop.
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from ...codegen.target import Target
@@ -51,7 +50,7 @@ def run_term_example(engine: Any, rule: Rule, example: s.Example, target: Target
         (out.name, out.axes, out.value) for out in wanted.outs
     ]:
         return None
-    return _different(rule, example, *(print_graph(TensorGraph(g.name, g.ins, g.outs)) for g in (wanted, got)))
+    return Failure.different(rule, example, *(print_graph(TensorGraph(g.name, g.ins, g.outs)) for g in (wanted, got)))
 
 
 def _sibling_example(rule: Rule, example: s.Example, outcome: tuple[list[Kernel], list[str]]) -> Failure | None:
@@ -64,14 +63,7 @@ def _sibling_example(rule: Rule, example: s.Example, outcome: tuple[list[Kernel]
     wanted: Any = read_unit(example.gives[0])
     if key(wanted) == key(kernels[0]):
         return None
-    return _different(rule, example, print_unit(wanted), print_unit(kernels[0]))
-
-
-def _different(rule: Rule, example: s.Example, wanted: str, got: str) -> Failure:
-    diff = difflib.unified_diff(
-        wanted.splitlines(), got.splitlines(), "the example says", "the rule gives", lineterm="", n=9
-    )
-    return Failure(rule, example, "gives something else", tuple(diff))
+    return Failure.different(rule, example, print_unit(wanted), print_unit(kernels[0]))
 
 
 def _refused(rule: Rule, example: s.Example, fired: bool, refusals: list[str]) -> Failure | None:

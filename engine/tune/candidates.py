@@ -17,9 +17,10 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from .. import exploring
+from ..collector import collections_paused
 from ..compiler import Explore, Values, fused
 from ..egraph.candidate import Candidate
-from ..egraph.explore import Exploration, Options, collector_paused
+from ..egraph.explore import Exploration, Options
 from ..egraph.problem import TooLarge
 from ..egraph.recorded import NotProved, Recorded, proved, written
 from ..egraph.saturate import available
@@ -57,7 +58,7 @@ class Fusing:
 
     @functools.cached_property
     def exploration(self) -> Exploration:
-        with collector_paused():
+        with collections_paused():
             made = exploring.exploration(self.values, self.tools, self.target, Options(top=self.top))
             _ = made.problems
         return made

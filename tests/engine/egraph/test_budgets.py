@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import data_for
 
-from dplc.engine.egraph.explore import collector_paused
+from dplc.engine.collector import collections_paused
 from dplc.engine.egraph.export import Exported, export
 from dplc.engine.egraph.saturate import Budget, saturate
 from dplc.engine.egraph.search import Effort
@@ -223,7 +223,7 @@ def test_the_collector_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gc.isenabled()
     gc.disable()
     try:
-        with collector_paused():
+        with collections_paused():
             pass
         assert not gc.isenabled()
     finally:

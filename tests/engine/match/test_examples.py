@@ -102,3 +102,10 @@ def test_other_levels_register_a_runner(monkeypatch):
     )
     count, failures = run_examples(engine(rule))
     assert count == 1 and "was run" in failures[0].render()
+
+
+def test_what_differs_and_reads_alike_is_said_so() -> None:
+    """No empty diff: a template that leaves a value where a name belongs prints as the example does."""
+    wrong = run_examples(engine(RULE % (2, "short")))[1][0]
+    shown = Failure.different(wrong.rule, wrong.example, "y = x\n", "y = x\n").render()
+    assert "gives something else" in shown and "both read alike" in shown
