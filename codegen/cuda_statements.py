@@ -239,10 +239,11 @@ class Printer:
         return ["#pragma unroll", head, *lines, *self.block(stmt.body, 1), "}"]
 
     def loop(self, stmt: Loop) -> list[str]:
-        self.declare(stmt.var, "i32")
+        self.declare(stmt.var, stmt.dtype)
         name = self.names[stmt.var]
         step = f"++{name}" if stmt.step == 1 else f"{name} += {self.text(stmt.step)}"
-        head = f"for (int {name} = {self.text(stmt.start)}; {name} < {self.text(stmt.stop, SHIFT)}; {step}) {{"
+        start = f"{C_TYPES[stmt.dtype]} {name} = {self.text(stmt.start)}"
+        head = f"for ({start}; {name} < {self.text(stmt.stop, SHIFT)}; {step}) {{"
         pragma = [f"#pragma unroll {stmt.unroll}"] if stmt.unroll else []
         return [*pragma, head, *self.block(stmt.body, 1), "}"]
 

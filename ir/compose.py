@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from .expr import Axis
-from .facts.index import operate, substitute
+from .facts.index import interval, operate, substitute
 from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote, whole, wrapped
-from .node import Expr
+from .node import Expr, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, is_condition
 
 Operand = Any  # a Term, or a Python number (weak)
@@ -190,7 +190,8 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
     if left is not None and right is not None and not (a.__class__ is Const and b.__class__ is Const):
         conditions = is_condition(left), is_condition(right)
         if fn in _LINEAR and not any(conditions):
-            return index(operate(_LINEAR[fn], left, right))
+            made = operate(_LINEAR[fn], left, right)
+            return index(made) if _is_i64(made) else None  # values wrap around, index arithmetic does not
         if fn in _COMPARED and not any(conditions):
             return index(operate(_COMPARED[fn], left, right))
         if fn in ("logical_and", "logical_or") and all(conditions):
@@ -207,6 +208,12 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
         ):
             return other  # type: ignore[no-any-return]
     return None
+
+
+def _is_i64(e: Expr) -> bool:
+    """Whether no place of the axes takes index arithmetic out of i64. What was read from memory counts as an index."""
+    low, high = interval(e)
+    return (low >= -(2**63) and high < 2**63) or any(nodes(e, Term))
 
 
 def _index_expr(x: Any) -> Expr:
