@@ -163,8 +163,10 @@ def run_command(
 
 def _tokens(found: Artefact, ids: str | None, seed: int) -> dict[str, Any]:
     """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for what is none."""
+    if len(found.plan.inputs) != 1:
+        raise DplcError(f"{found.folder} takes {len(found.plan.inputs)} inputs: only a model of tokens can be run so")
     (buffer,) = found.plan.inputs
-    words = int(found.plan.config.get("vocab_size", 2))
+    words = found.plan.config.get("vocab_size", 2)
     shape = (found.plan.batch, found.plan.length)
     if ids is None:
         generator = torch.Generator().manual_seed(seed)

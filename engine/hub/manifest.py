@@ -47,7 +47,8 @@ class _Format(msgspec.Struct):
 
 def seal(folder: Path, version: str) -> None:
     """Write the manifest of what is in a folder. version: of dplc."""
-    files = {name: _record(folder / name) for name in sorted(inside(folder)) if not name.endswith("/")}
+    records = {name: _record(folder / name) for name in sorted(inside(folder)) if OURS.fullmatch(name)}
+    files = {name: record for name, record in records.items() if record is not None}
     record = msgspec.json.encode(Manifest(FORMAT, version, files))
     (folder / MANIFEST).write_bytes(msgspec.json.format(record, indent=1))
 

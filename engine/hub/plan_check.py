@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,16 @@ from .plan_file import PlanFile
 
 def check_plan(plan: PlanFile, program: Program, path: Path) -> None:
     """Raises DplcError, naming the field, for the first thing that does not fit. path: of the plan."""
-    target(plan.arch)
-    for problem in (*_results(plan), *_weights(plan), *_tokens(plan), *_arena(program)):
+    problems = itertools.chain(_arch(plan), _results(plan), _weights(plan), _tokens(plan), _arena(program))
+    for problem in problems:
         raise DplcError(f"the artefact is damaged: {path}: {problem}")
+
+
+def _arch(plan: PlanFile) -> Iterator[str]:
+    try:
+        target(plan.arch)
+    except DplcError as error:
+        yield f"`arch`: {error.what}"
 
 
 def _results(plan: PlanFile) -> Iterator[str]:
@@ -41,6 +49,8 @@ def _weights(plan: PlanFile) -> Iterator[str]:
 def _tokens(plan: PlanFile) -> Iterator[str]:
     if not plan.inputs:
         yield "`inputs` is empty"
+    elif not isinstance(words := plan.config.get("vocab_size", 2), int) or not 0 < words < 2**31:
+        yield f"`config`: vocab_size is {words!r}"
     elif len(plan.inputs) == 1 and math.prod(plan.inputs[0].shape) != plan.length * plan.batch:
         yield f"`inputs`: {list(plan.inputs[0].shape)} is no {plan.batch} x {plan.length} tokens"
 
