@@ -129,14 +129,15 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     assert program.arena is not None
     return PlanFile(
         dplc=__version__, rules=compiled.rules, model=compiled.source.name,
-        config=compiled.source.config, length=shape.length, batch=shape.batch, layers=shape.layers, dtype=shape.dtype,
+        config=compiled.source.config, length=shape.length, batch=shape.batch, layers=shape.layers,
+        dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
         inputs=[buffer_record(b) for b in program.inputs],
         outputs=[buffer_record(b) for b in program.outputs],
-        results=[BufferRecord(output.buffer, output.dtype, output.shape) for output in compiled.outputs],
+        results=[BufferRecord(o.buffer, o.dtype, o.shape) for o in compiled.outputs],  # type: ignore[arg-type]
         constants=[buffer_record(b) for b in program.constants],
         temporaries=[buffer_record(b) for b in program.temporaries],
-        weights=[WeightRecord(name, w.names, w.dtype, w.shape) for name, w in compiled.weights.items()],
+        weights=[WeightRecord(n, w.names, w.dtype, w.shape) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
         weights_from="" if weights is None else str(weights.absolute()),
         kernels=kernels, launches=launches, arena_bytes=program.arena.bytes, offsets=dict(program.arena.offsets),
         aliases=dict(program.aliases),
