@@ -20,7 +20,8 @@ LARGEST = 3000
 _STEPS = """unary unary scaled pair pair broadcast matmul matmul gram transposed added_transposed merged split reduced
 reduced softmax norm sliced flipped selected joined padded gathered masked chosen counted"""
 STEPS = tuple(_STEPS.split())
-GATHERING = (*STEPS, *("looked_up looked_up looked_up along pointed pointed stacked chained crossed crossed".split()))
+_LOOKUPS = "looked_up looked_up looked_up along pointed pointed stacked chained appended crossed crossed"
+GATHERING = (*STEPS, *_LOOKUPS.split())
 
 
 class Maker:
@@ -231,10 +232,24 @@ class Maker:
             middle, new = self.axis(6), self.axis(self.dice.choice((2, 5)))
             half = self.axis(3)
             parts = [self.places((half,), dims[0].extent) for _ in range(2)]
-            left, right = self.read(parts[0], (half,), (middle,)), self.read(parts[1], (half,), (binary("-", middle, 3),))
+            left, right = (
+                self.read(parts[0], (half,), (middle,)),
+                self.read(parts[1], (half,), (binary("-", middle, 3),)),
+            )
             joined = compose.case(binary("<", middle, 3), left, right)
             place = self.read(joined, (middle,), (self.places((new,), 6),))
             self.keep(self.read(x, dims, (place, *dims[1:])), (new, *dims[1:]))
+
+    def appended(self, x: Term, dims: Any) -> None:
+        """Rows of one value looked up, and then rows of another one below them."""
+        same = [(v, d) for v, d in self.values if [a.extent for a in d[1:]] == [a.extent for a in dims[1:]]]
+        if dims and (same := [(v, d) for v, d in same if d]):
+            other, own = self.dice.choice(same)
+            few, new = self.axis(3), self.axis(3 + own[0].extent)
+            rows = self.read(x, dims, (self.places((few,), dims[0].extent), *dims[1:]))
+            below = self.read(other, own, (binary("-", new, 3), *dims[1:]))
+            joined = compose.case(binary("<", new, 3), self.read(rows, (few,), (new,)), below)
+            self.keep(joined, (new, *dims[1:]))
 
     def crossed(self, x: Term, dims: Any) -> None:
         """Every row of a value with every row of another one: the other is read under a name of its own."""
@@ -262,8 +277,6 @@ class Maker:
         if dims:
             total = compose.reduce("add", (dims[-1],), compose.cast(compose.elementwise("greater", x, 0.2), "i64"))
             self.keep(compose.cast(total, "f32"), dims[:-1])
-
-
 
 
 def program(dice: random.Random, steps: tuple[str, ...] = STEPS, most: int = 12) -> TensorGraph:
