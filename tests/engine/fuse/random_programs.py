@@ -20,7 +20,7 @@ LARGEST = 3000
 _STEPS = """unary unary scaled pair pair broadcast matmul matmul gram transposed added_transposed merged split reduced
 reduced softmax norm sliced flipped selected joined padded gathered masked chosen counted"""
 STEPS = tuple(_STEPS.split())
-_LOOKUPS = "looked_up looked_up looked_up along pointed pointed stacked chained appended crossed crossed"
+_LOOKUPS = "looked_up looked_up looked_up along pointed itself stacked chained appended crossed crossed"
 GATHERING = (*STEPS, *_LOOKUPS.split())
 
 
@@ -214,6 +214,15 @@ class Maker:
             new = tuple(self.axis(axis.extent) for axis in own[:-1])
             place = self.read(place, own[:-1], new)
             self.keep(self.read(x, dims, (place, *dims[1:])), (*new, *dims[1:]))
+
+    def itself(self, x: Term, dims: Any) -> None:
+        """A value made of a reduction, read at the place that the reduction tells."""
+        if dims:
+            many = compose.reduce("add", dims[-1:], compose.cast(compose.elementwise("greater", x, 0.2), "i64"))
+            place = compose.elementwise("remainder", many, dims[-1].extent)
+            value = compose.elementwise("add", x, compose.cast(place, "f32"))
+            self.keep(value, dims)
+            self.keep(self.read(value, dims, (*dims[:-1], place)), dims[:-1])
 
     def stacked(self, x: Term, dims: Any) -> None:
         """Two values of one shape as rows of one; often one row of them again."""
