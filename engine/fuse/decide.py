@@ -7,9 +7,9 @@ further up. So a `mat` here is an entry in a table: `open[y]` holds the values v
 y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are
 asked of the kernel that would end in y. If every v is accepted they stay open and the next operation is asked; if one
 is refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
-and the walk goes back to that place. It ends: every way back stores a value that was not stored, and none is taken back, so there
-are no more of them than operations. Each operation is visited once plus once per store between it and what it reads: linear in
-practice, and no term is rebuilt.
+and the walk goes back to that place. It ends: each way back stores a value that was not stored, and none is taken back,
+so there are no more of them than operations. Each operation is visited once plus once per store between it and what it
+reads: linear in practice, and no term is rebuilt.
 """
 
 from __future__ import annotations
