@@ -99,7 +99,10 @@ BLOCKS = (
     "nn.Dropout(0.5)(torch.randn(5, 7))", "nn.MultiheadAttention(16, 2, batch_first=True)(*[torch.randn(1, 5, 16)] * 3, need_weights=False)[0]",
 )  # fmt: skip
 
-NAN, BIG = "torch.tensor([math.nan, 1.0, -2.0])", "torch.tensor([3e20, -3e20, 3.4e38, math.inf, -math.inf, math.nan, 1e-3, 4.5])"
+NAN, BIG = (
+    "torch.tensor([math.nan, 1.0, -2.0])",
+    "torch.tensor([3e20, -3e20, 3.4e38, math.inf, -math.inf, math.nan, 1e-3, 4.5])",
+)
 WHOLE = "torch.randint(-5, 6, (4, 4))"
 VALUES = (  # each was once wrong, or a crash
     "torch.tensordot(torch.randn(1, 1, 1), torch.randn(2, 1, 2), dims=([0, 1], [2, 0]))", "torch.tensordot(torch.randn(3, 1), torch.randn(4, 5), ([1], [0]))",
