@@ -44,8 +44,8 @@ class Images(CudaExecutor):
         super().__init__(memory)
         self.images: dict[str, bytes] = {}
 
-    def _build(self, kernel: CudaKernel) -> bytes:
-        return self.images[kernel.name]
+    def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
+        yield self.images[kernel.name]
 
 
 class Worker:
@@ -55,10 +55,9 @@ class Worker:
         self.memory = memory
         self.executor = Images(memory)
         self.driver = self.executor._driver
-        self.gpu = str(self.executor._gpu.name())
+        self.gpu = self.executor.gpu.name
         with self.executor.stream():
-            l2 = self.executor._gpu.get_attribute(self.driver.device_attribute.L2_CACHE_SIZE)
-            self.flush_bytes = max(2 * int(l2), LEAST_FLUSH)
+            self.flush_bytes = max(2 * self.executor.gpu.attribute("L2_CACHE_SIZE"), LEAST_FLUSH)
             self.other = self.driver.mem_alloc(self.flush_bytes)
         self.folder = ""
         self.inputs: dict[str, Any] = {}
@@ -96,9 +95,9 @@ class Worker:
             tensors[buffer.name] = poisoned(buffer, self.memory)
         places = {name: int(tensor.data_ptr()) for name, tensor in tensors.items()}
         with self.executor.stream() as stream:
-            functions = [self.executor.function(kernel) for kernel in program.kernels]
-            registers = [_told(function, "num_regs") for function in functions]
-            spills = [_told(function, "local_size_bytes") for function in functions]
+            loaded = [self.executor.loaded(kernel) for kernel in program.kernels]
+            registers = [_told(kernel.function, "num_regs") for kernel in loaded]
+            spills = [_told(kernel.function, "local_size_bytes") for kernel in loaded]
             with gpu_alone():
                 self.executor.launch(program, places, stream)
                 self.driver.Context.synchronize()
