@@ -497,6 +497,15 @@ DPLC_FN float floor_mod(float a, float b) {
   return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
 }
 
+// As torch does: from the exact remainder, since a / b may round up to the next integer.
+DPLC_FN float floor_div(float a, float b) {
+  if (b == 0.0f) return a / b;
+  const float r = fmodf(a, b);
+  const float exact = (a - r) / b - (r != 0.0f && (b < 0.0f) != (r < 0.0f) ? 1.0f : 0.0f);
+  const float floor = floorf(exact);
+  return exact == 0.0f ? copysignf(0.0f, a / b) : exact - floor > 0.5f ? floor + 1.0f : floor;
+}
+
 // torch.sign: of a NaN, 0.
 template <class T> DPLC_FN T sign(T x) { return static_cast<T>((x > 0) - (x < 0)); }
 

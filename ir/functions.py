@@ -32,6 +32,14 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
 
 
+def _erfc(x: Any) -> Any:
+    return np.vectorize(math.erfc, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
+
+
+def _sign(x: Any) -> Any:
+    return x if np.asarray(x).dtype == np.bool_ else np.sign(x)
+
+
 def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-np.asarray(x, float)))
 
@@ -59,9 +67,10 @@ _TABLE = (
     Function("minimum", 2, np.minimum, ARITHMETIC, True, math.inf),
     Function("pow", 2, np.power, ARITHMETIC),
     Function("atan2", 2, np.arctan2, FLOAT),
+    Function("hypot", 2, np.hypot, FLOAT, True),
     Function("negative", 1, np.negative, ARITHMETIC),
     Function("abs", 1, np.abs, ARITHMETIC),
-    Function("sign", 1, np.sign, ARITHMETIC),
+    Function("sign", 1, _sign, ARITHMETIC),
     Function("copy", 1, lambda x: x, ARITHMETIC),
     Function("relu", 1, lambda x: np.maximum(x, 0), ARITHMETIC),
     Function("exp", 1, np.exp, FLOAT),
@@ -83,7 +92,11 @@ _TABLE = (
     Function("sinh", 1, np.sinh, FLOAT),
     Function("cosh", 1, np.cosh, FLOAT),
     Function("tanh", 1, np.tanh, FLOAT),
+    Function("asinh", 1, np.arcsinh, FLOAT),
+    Function("acosh", 1, np.arccosh, FLOAT),
+    Function("atanh", 1, np.arctanh, FLOAT),
     Function("erf", 1, _erf, FLOAT),
+    Function("erfc", 1, _erfc, FLOAT),
     Function("sigmoid", 1, _sigmoid, FLOAT),
     Function("floor", 1, np.floor, ARITHMETIC),
     Function("ceil", 1, np.ceil, ARITHMETIC),
