@@ -344,3 +344,15 @@ DPLC_HALVES(64)
 DPLC_HALVES(128)
 #undef DPLC_GLOBAL_HALVES
 #undef DPLC_HALVES
+
+// ---- registers that hold nothing yet (registers.py puts the calls there in checked mode) --------------------------------
+
+DPLC_FN void dplc_poison(float& v) { v = DPLC_NAN; }
+DPLC_FN void dplc_poison(f16& v) { v = {0x7e00}; }
+DPLC_FN void dplc_poison(bf16& v) { v = {0x7fc0}; }
+DPLC_FN void dplc_poison(int& v) { v = -1234567891; }
+DPLC_FN void dplc_poison(long long& v) { v = -1234567891234567891LL; }
+DPLC_FN void dplc_poison(bool& v) { v = true; }
+template <class T, unsigned long n> DPLC_FN void dplc_poison(T (&v)[n]) {
+  for (T& one : v) dplc_poison(one);
+}
