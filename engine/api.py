@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from ..codegen.arrays import as_tensor
 from ..codegen.kernel import Program
 from ..codegen.launch import Executor, executor
 from ..codegen.target import Target
@@ -77,7 +79,7 @@ class Compiled:
         if self.device == "reference":
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
-        return captured.signature.pack(results)
+        return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
@@ -95,7 +97,10 @@ class Compiled:
         arrays = {name: self._place(name, tensors[name]) for name in names}
         results = runner.run(self.program, arrays)
         self.notes = runner.notes
-        return [results[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
+        made = {b.name: results[b.name] for b in self.program.outputs}
+        if not any(isinstance(array, torch.Tensor) for array in arrays.values()):  # a program that reads nothing
+            made = {b.name: as_tensor(b, np.asarray(made[b.name])) for b in self.program.outputs}
+        return [made[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
 
     def _place(self, name: str, tensor: Any) -> Any:
         """A tensor as kernels know it. Constants were computed on the CPU: they move once."""
