@@ -15,6 +15,7 @@ from exploring import explored, values
 from dplc.engine.egraph.candidate import Candidate
 from dplc.engine.reference import GATE
 from dplc.ir.interp import tensor as meaning
+from dplc.ir.interp.scalar import KINDS
 from dplc.ir.tensor import Output, TensorGraph
 
 N = 100
@@ -51,7 +52,7 @@ def in_float32(graph: TensorGraph, data: dict[str, Any], candidate: Candidate) -
         (value,) = meaning.run(load, {name: x.astype(np.float64) for name, x in data.items()})
         given[each.input.name] = value.astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(meaning._NUMPY, "f32", np.float32)
+        patch.setitem(KINDS, "f32", np.float32)
         return meaning.run(candidate.graph, given)
 
 
