@@ -95,10 +95,16 @@ def compile_command(
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
-    """Compile an expression and print it at a stage, or compile a model and write an artefact."""
+    """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     from .compiling import Database, Request
 
     database = Database(db, not no_db)
+    if model is not None and model.endswith(".ir"):
+        from . import dump_command
+
+        given = dump_command.Given(Path(model), tuple(rules or ()), tuple(settings or ()), target, verbose, seed)
+        dump_command.compile_file(given, ir, as_json)
+        return
     if model is not None:
         from . import model_commands
 
@@ -152,7 +158,13 @@ def run_command(
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
-    """Compile an expression (or take a compiled model), run it, and compare the result with float64."""
+    """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
+    if artefact is not None and artefact.suffix == ".ir":
+        from . import dump_command
+
+        given = dump_command.Given(artefact, tuple(rules or ()), tuple(settings or ()), target, verbose, seed)
+        dump_command.run_file(given, device, out, as_json)
+        return
     if artefact is not None:
         from . import model_commands
 

@@ -54,9 +54,12 @@ DatabaseFile = Annotated[
 NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
 
 Model = Annotated[
-    str | None, typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub.")
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub; or FILE.ir."),
 ]
-Artefact = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote.")]
+Artefact = Annotated[
+    Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote; or FILE.ir.")
+]
 ArtefactFolder = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="DIR", help="Of a model: write an artefact for `dplc run DIR`.")
 ]
