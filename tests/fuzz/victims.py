@@ -25,7 +25,7 @@ from dplc.engine.hub import artefact, kernel_texts, sources, weights
 from dplc.engine.hub.benching import of_artefact
 from dplc.engine.hub.compiling import Shape, compile_model
 from dplc.engine.hub.kernel_texts import read_kernels
-from dplc.engine.hub.manifest import seal
+from dplc.engine.hub.manifest import read_file, seal
 from dplc.engine.hub.plan_file import kernel_record
 from dplc.engine.hub.sources import Source
 from dplc.engine.match.examples import run_examples
@@ -171,7 +171,7 @@ class Artefacts:
     def _fit(self) -> None:
         """CUDA and plan as the changed Kernel IR would have them, where it can be printed."""
         try:
-            plan = json.loads((self.made / "plan.json").read_text())
+            plan = json.loads(read_file(self.made / "plan.json"))
             for kernel in read_kernels(self.made / "ir" / "kernel.ir").values():
                 printed = kernel_texts.print_cuda(kernel)
                 (self.made / "cuda" / f"{printed.name}.cu").write_text(printed.text)
