@@ -66,6 +66,7 @@ class Gpu:
         self._lock, self._home = threading.RLock(), threading.get_ident()
         self._discarded: list[Any] = []
         self._kernels: weakref.WeakValueDictionary[CudaKernel, LoadedKernel] = weakref.WeakValueDictionary()
+        self._alive: weakref.WeakSet[LoadedKernel] = weakref.WeakSet()
         self._kept: set[LoadedKernel] = set()
         self._idle: list[Any] = []  # streams that nobody uses
         self._closed_first: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -116,11 +117,17 @@ class Gpu:
             if found is None:
                 with self.context():
                     found = self._kernels[kernel] = LoadedKernel(self, kernel, self._load(kernel, images(kernel)))
+                self._alive.add(found)
             return found
 
     def has(self, kernel: CudaKernel) -> bool:
         """Whether a kernel is loaded."""
         return kernel in self._kernels
+
+    def forget(self) -> None:
+        """Load every kernel anew from now on, also one that somebody still holds."""
+        with self._lock:
+            self._kernels.clear()
 
     def discard(self, *functions: Any) -> None:
         """Unload what nobody holds any more. PyCUDA can only do so in the thread that made its context: others leave it
@@ -143,7 +150,7 @@ class Gpu:
         for holder in list(self._closed_first):
             holder.close()
         self._kept.clear()
-        for kernel in list(self._kernels.values()):
+        for kernel in list(self._alive):
             kernel.function = None
             kernel.unload()
         with self.context():

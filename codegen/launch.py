@@ -273,8 +273,9 @@ class CudaExecutor:
         return tuple(map(self.loaded, kernels))
 
     def forget(self) -> None:
-        """Let go of the latest run's program: what only it used is unloaded."""
+        """Let go of the latest run's program, and load every kernel anew: the same one may come with another image."""
         self._session = None
+        self.gpu.forget()
 
     def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
         """What the driver may load for a kernel, the best first: a cubin that was given, then one of each compiler."""

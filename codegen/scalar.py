@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import InternalError
+from ..ir.functions import wrapped
 
 OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(2, 13)
 TERNARY = 1
@@ -48,11 +49,13 @@ FLOATING: dict[str, Form] = {
     )},
 }  # fmt: skip
 
+# Values wrap around, as torch's do, which C++'s operators on signed integers need not.
 INTEGER: dict[str, Form] = {
-    "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM),
-    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")), "fmod": _infix("%", TERM),
+    "add": Form(_CALL2("wrap_add")), "subtract": Form(_CALL2("wrap_sub")), "multiply": Form(_CALL2("wrap_mul")),
+    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
+    "fmod": Form(_CALL2("trunc_mod")),
     "maximum": Form(_CALL2("max")), "minimum": Form(_CALL2("min")), "pow": Form(_CALL2("int_pow")),
-    "negative": Form("-{0}", UNARY, (ATOM,)), "sign": Form(_CALL1("sign")), "abs": Form(_CALL1("abs")),
+    "negative": Form(_CALL1("wrap_neg")), "sign": Form(_CALL1("sign")), "abs": Form(_CALL1("wrap_abs")),
     "relu": Form(_CALL2("max").replace("{1}", "{zero}")), "isnan": Form("false"), "isinf": Form("false"),
     **{fn: Form("{0}", 0, (0,)) for fn in ("floor", "ceil", "trunc", "round")},
 }  # fmt: skip
@@ -71,6 +74,7 @@ ANY: dict[str, Form] = {
     "greater_equal": _infix(">=", COMPARE), "equal": _infix("==", EQUAL), "not_equal": _infix("!=", EQUAL),
 }  # fmt: skip
 
+INTEGERS = ("i32", "i64")
 HALVES = ("f16", "bf16")  # in registers as f32; as themselves only where nothing computes with them
 C_TYPES = {"f32": "float", "i32": "int", "i64": "long long", "b8": "bool", "f16": "f16", "bf16": "bf16"}
 
@@ -81,8 +85,6 @@ def form_of(fn: str, dtype: str) -> Form:
     form = table.get(fn) or ANY.get(fn)
     if form is None:
         raise InternalError(f"no CUDA text for `{fn}` on {dtype}")
-    if dtype == "i64" and fn == "abs":
-        return Form(_CALL1("llabs"))
     return Form(form.text.replace("{zero}", "0LL" if dtype == "i64" else "0"), form.strength, form.operands)
 
 
@@ -112,6 +114,8 @@ def convert(text: Text, source: str, target: str) -> Text:
         return f"to_{target}({convert(text, source, 'f32')[0]})", ATOM
     if target == "b8":
         return f"{bracket(text, EQUAL)} != 0", EQUAL
+    if source == "f32" and target in INTEGERS:
+        return f"to_{target}({text[0]})", ATOM
     return f"({C_TYPES[target]}){bracket(text, UNARY)}", UNARY
 
 
@@ -126,8 +130,8 @@ def literal(value: Any, dtype: str) -> Text:
         return (f"{dtype}{{}}" if value == 0 else f"to_{dtype}({literal(value, 'f32')[0]})"), ATOM
     if dtype == "b8":
         return ("true" if value else "false"), ATOM
-    if dtype in ("i32", "i64"):
-        return integer(int(value), dtype == "i64")
+    if dtype in INTEGERS:
+        return integer(wrapped(int(value), dtype), dtype == "i64")
     number = float(value)
     if math.isnan(number):
         return "DPLC_NAN", ATOM

@@ -79,7 +79,7 @@ class Compiled:
         if self.device == "reference":
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
-        return captured.signature.pack(results)
+        return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.

@@ -19,7 +19,7 @@ from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
 from .collector import collections_paused
 from .egraph.candidate import Candidate, Prepared
-from .front.capture import Capture, check_extents
+from .front.capture import Capture
 from .front.constants import fold
 from .front.lower import lower
 from .fuse.commute import commute
@@ -161,7 +161,6 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
     """Torch IR to Tensor IR, simplified, with constants folded."""
     with watch.stage("torch"):
         folded = fold(captured)
-        check_extents(folded)
         lowered = lower(folded, tools.torch, trace is not None)
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):

@@ -115,7 +115,10 @@ _TABLE = (
     Function("logical_xor", 2, np.logical_xor, LOGICAL, True),
     Function("logical_not", 1, np.logical_not, LOGICAL),
     Function("where", 3, np.where, SELECT),
-    *(Function(d, 1, lambda x, t=t: np.asarray(x).astype(t), CAST) for d, t in DTYPES.items()),
+    *(
+        Function(d, 1, lambda x, d=d, t=t: whole(x, d) if d in ("i32", "i64") else np.asarray(x).astype(t), CAST)
+        for d, t in DTYPES.items()
+    ),
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
@@ -141,6 +144,23 @@ def result_dtype(fn: str, *dtypes: str) -> str:
         return "b8"
     common = promote(*(dtypes[1:] if kind == SELECT else dtypes))
     return "f32" if kind == FLOAT and common in ("b8", "i32", "i64") else common
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """The integer of a dtype that is `value` but for multiples of what the dtype can count."""
+    limits = np.iinfo(DTYPES[dtype])
+    least, most = int(limits.min), int(limits.max)
+    return value if least <= value <= most else (value - least) % (most - least + 1) + least
+
+
+def whole(x: Any, dtype: str) -> Any:
+    """Numbers as integers of a dtype: floats round to zero, and become the least integer where they fit in none."""
+    data, kind = np.asarray(x), DTYPES[dtype]
+    if data.dtype.kind != "f":
+        return data.astype(kind, copy=False)
+    least = np.iinfo(kind).min
+    fits = (data > least - 1.0) & (data < -float(least)) if dtype == "i32" else (data >= least) & (data < -float(least))
+    return np.where(fits, np.where(fits, data, 0).astype(kind), kind(least))
 
 
 def identity(fn: str, dtype: str) -> Any:

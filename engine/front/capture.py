@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ...ir import schemas
+from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import free_names
 from ...ir.torch import TorchGraph, TorchOp
 from ..collector import collections_paused
 from .convert import SUPPORTED, Conversion, convert
 from .export import export
+from .objects import tensors_of
 from .places import Places
 from .signature import Fixed, Signature
 from .weights import modules_of
@@ -62,6 +63,9 @@ def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str
     for leaf, name in zip(leaves, names, strict=True):
         if type(leaf).__module__ == "numpy":
             raise DplcError(f"argument `{name}` is a numpy array", hint="pass torch.from_numpy(..)")
+        if not isinstance(leaf, torch.Tensor) and tensors_of(leaf):
+            what = f"argument `{name}` is a {type(leaf).__name__}, which holds tensors"
+            raise DplcError(what, hint="tensors come alone or in tuples, lists and dicts")
 
     def call(*tensors: Any) -> Any:
         filled = list(leaves)
@@ -90,8 +94,13 @@ def finish(
     keep_inputs: bool,
     reference: Sequence[Any] | None = None,
 ) -> Capture:
-    """The capture of a conversion, without the weights that nothing reads (and the inputs, unless they are kept)."""
+    """The capture of a conversion, without the weights that nothing reads (and the inputs, unless they are kept).
+
+    Outputs without elements are no outputs of the graph: the signature knows them.
+    """
     graph = conversion.graph
+    full = [index for index, out in enumerate(graph.outs) if 0 not in out.shape]
+    graph = node.replace(graph, outs=tuple(graph.outs[index] for index in full))
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = [p for p in graph.ins if p.name in used or (keep_inputs and conversion.kinds[p.name] == "input")]
     tensors = {**conversion.tensors, **given}
@@ -101,8 +110,8 @@ def finish(
         {param.name: conversion.kinds[param.name] for param in kept},
         conversion.spans,
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
-        signature,
-        None if reference is None else tuple(reference),
+        signature.without_empty(conversion.graph.outs),
+        None if reference is None else tuple(reference[index] for index in full),
     )
     check_dtypes(result)
     return result
@@ -132,16 +141,6 @@ def check_dtypes(captured: Capture) -> None:
         if bad is not None:
             what = f"torch op '{schemas.aten_name(statement.op)}' gives {_not_yet(bad)}"
             raise _at(captured, (statement.dst,), what, (), _hint(bad))
-
-
-def check_extents(captured: Capture) -> None:
-    """Raises DplcError for a tensor without elements: there is nothing to launch for it."""
-    types = [(param.name, param.dtype, param.shape) for param in captured.graph.ins]
-    types += [(stmt.dst, kind.dtype, kind.shape) for stmt in captured.graph.body for kind in stmt.types]
-    for name, dtype, shape in types:
-        if 0 in shape:
-            what = f"`{name}` is an empty tensor, {dtype}[{', '.join(map(str, shape))}]"
-            raise _at(captured, (name,), what, (), "dplc compiles for tensors that have elements")
 
 
 def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str], hint: str | None = None) -> DplcError:
