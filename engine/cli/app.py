@@ -20,6 +20,7 @@ from .options import (
     ArtefactFolder,
     Cubins,
     DatabaseFile,
+    Device,
     Explored,
     Expression,
     FloatDtype,
@@ -101,10 +102,9 @@ def compile_command(
 
     database = Database(db, not no_db)
     if model is not None and model.endswith(".ir"):
-        from . import dump_command
+        from .dump_command import Given, compile_file
 
-        given = dump_command.Given(Path(model), tuple(rules or ()), tuple(settings or ()), target, verbose, seed)
-        dump_command.compile_file(given, ir, as_json)
+        compile_file(Given(Path(model), rules, settings, target, verbose, seed), ir, as_json)
         return
     if model is not None:
         from . import model_commands
@@ -129,12 +129,7 @@ def compile_command(
 def run_command(
     artefact: Artefact = None,
     expression: Expression = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device", metavar="DEVICE", help="cuda, emulator or reference (default: cuda if there is a GPU)."
-        ),
-    ] = None,
+    device: Device = None,
     seed: Seed = 0,
     dtype: FloatDtype = None,
     out: Annotated[
@@ -161,10 +156,9 @@ def run_command(
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
     if artefact is not None and artefact.suffix == ".ir":
-        from . import dump_command
+        from .dump_command import Given, run_file
 
-        given = dump_command.Given(artefact, tuple(rules or ()), tuple(settings or ()), target, verbose, seed)
-        dump_command.run_file(given, device, out, as_json)
+        run_file(Given(artefact, rules, settings, target, verbose, seed), device, out, as_json)
         return
     if artefact is not None:
         from . import model_commands

@@ -20,8 +20,8 @@ class Given:
     """What the options say. seed: of the inputs that are drawn."""
 
     path: Path
-    rules: tuple[Path, ...] = ()
-    settings: tuple[str, ...] = ()
+    rules: list[Path] | None = None
+    settings: list[str] | None = None
     target: str | None = None
     verbose: int = 0
     seed: int = 0
@@ -50,6 +50,6 @@ def run_file(given: Given, device: str | None, out: Path | None, as_json: bool) 
 
 def _compiled(given: Given, device: str | None) -> tuple[Dump, Compilation]:
     dump = read_dump(given.path)
-    tools, machine = tools_for(list(given.rules), list(given.settings)), machine_for(given.target, device)
+    tools, machine = tools_for(given.rules or [], given.settings or []), machine_for(given.target, device)
     with progress("compiling"):
         return dump, compile_dump(dump, tools, machine, Trace() if given.verbose else None, given.seed)

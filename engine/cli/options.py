@@ -27,6 +27,10 @@ TargetName = Annotated[
         help="Architecture or device to compile for (default: the GPU present, else sm_80).",
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="cuda, cuda:N, emulator or reference (default: a GPU if any)."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
