@@ -85,6 +85,14 @@ class Compiled:
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
         return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
 
+    def refresh_weights(self) -> None:
+        """Compute prepared weights (`explore=True` may fold and pack some) again at the next call.
+
+        Changes are noticed by themselves, but for one: on a GPU, single elements of a weight above 64 KiB that are written
+        through `.data`.
+        """
+        self._preparation.forget()
+
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
 
