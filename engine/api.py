@@ -88,8 +88,8 @@ class Compiled:
     def refresh_weights(self) -> None:
         """Compute prepared weights (`explore=True` may fold and pack some) again at the next call.
 
-        Changes are noticed by themselves, but for one: on a GPU, single elements of a weight above 64 KiB that are written
-        through `.data`.
+        Changes are noticed by themselves, but for one: on a GPU, single elements of a weight above 64 KiB that `.data`
+        wrote.
         """
         self._preparation.forget()
 
