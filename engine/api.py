@@ -25,6 +25,7 @@ from .exploring import chosen as best
 from .front.capture import capture
 from .inputs import Parameters, Weights, check_arguments
 from .match.trace import Trace
+from .pinned import tell_unheard
 from .placing import Placing, devices_of, gpu_of
 from .prepare import Preparation
 from .reference import run_reference
@@ -198,6 +199,7 @@ def compile(
     choose = remembered(book, tools, machine, best(tools, machine, book=book) if explore else None)
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, book=book, explore=choose)
+    tell_unheard(compilation.unheard)
     return Compiled(compilation, chosen, function)
 
 
