@@ -14,6 +14,7 @@ from .calibration_app import calibrate_options, model_options
 from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
+from .ops_app import ops
 from .options import (
     Artefact,
     ArtefactFolder,
@@ -243,6 +244,7 @@ app.command("tune")(tune)
 app.command("generate")(generate)
 app.command("bench")(bench)
 app.command("check")(check)
+app.command("ops")(ops)
 app.command("calibrate")(calibrate_options)
 app.command("model")(model_options)
 

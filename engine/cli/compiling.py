@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...codegen.target import Target
-from ...codegen.target import target as find_target
 from ...ir.diagnostic import UsageError, did_you_mean
-from ..api import choose_device, default_target_name
+from ..api import choose_device, target_for
 from ..compiler import STAGES, Compilation, Explore, compile_captured
 from ..front.capture import Capture
 from ..front.text import capture_text
@@ -91,7 +90,7 @@ def tools_for(rules: list[Path], settings: list[str]) -> Toolchain:
 
 def machine_for(target: str | None, device: str | None = None) -> Target:
     """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80."""
-    return find_target(target or default_target_name(choose_device(device)))
+    return target_for(choose_device(device), target)
 
 
 def float_named(name: str | None) -> str | None:
