@@ -25,6 +25,7 @@ from .exploring import chosen as best
 from .front.capture import capture
 from .inputs import Frozen, Parameters, Weights, arguments, check_arguments
 from .match.trace import Trace
+from .pinned import tell_unheard
 from .placing import Placing, devices_of, gpu_of
 from .prepare import Preparation
 from .reference import run_reference
@@ -93,6 +94,14 @@ class Compiled:
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
         return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
+
+    def refresh_weights(self) -> None:
+        """Compute prepared weights (`explore=True` may fold and pack some) again at the next call.
+
+        Changes are noticed by themselves, but for one: on a GPU, single elements of a weight above 64 KiB that `.data`
+        wrote.
+        """
+        self._preparation.forget()
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
@@ -213,6 +222,7 @@ def compile(
     choose = remembered(book, tools, machine, best(tools, machine, book=book) if explore else None)
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, book=book, explore=choose)
+    tell_unheard(compilation.unheard)
     return Compiled(compilation, chosen, function, Frozen(captured))
 
 

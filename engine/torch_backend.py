@@ -85,6 +85,8 @@ class Part:
         try:
             with torch.no_grad():
                 made: Compiled = compile_function(self.graph, tuple(args), **options)
+        except UsageError:  # it is about the options
+            raise
         except DplcError as error:
             return self._eager(error)
         return made

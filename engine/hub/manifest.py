@@ -15,11 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from ...codegen.host_memory import memory_bytes
 from ...ir.diagnostic import DplcError
 
 MANIFEST = "dplc-artefact.json"
 FORMAT = 2
 CHUNK = 1 << 20
+TOO_LARGE = "too large"  # in the place of a digest
 LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is no text of ours
 OURS = re.compile(
     r"plan\.json|figures\.json|constants\.safetensors|ir/[a-z]+\.ir|cuda/\w+\.cu|cubin/\w+\.cubin", re.ASCII
@@ -88,7 +90,8 @@ def not_ours(folder: Path) -> str | None:
             continue
         if name not in files:
             return f"holds {name}, which dplc did not write"
-        if _record(folder / name) != files[name]:
+        found = _record(folder / name)
+        if found != files[name] or found.sha256 == TOO_LARGE:
             return f"holds {name}, which was changed since dplc wrote it"
     return None
 
@@ -159,20 +162,23 @@ def check_file(folder: Path, name: str, manifest: Manifest) -> None:
         raise DplcError(f"the artefact is damaged: cannot read {path}: no such plain file")
     if found.size != written.size:
         raise DplcError(f"the artefact is damaged: {path} has {found.size} bytes; dplc wrote {written.size}")
-    if found != written:
+    if found != written or found.sha256 == TOO_LARGE:
         raise DplcError(f"the artefact is damaged: {path} is not what dplc wrote (sha256)")
 
 
 def _record(path: Path) -> FileRecord | None:
-    """What a file is like; None for what is no plain file."""
+    """What a file is like; None for what is no plain file. One that is too large to be ours is not read through."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError):
         return None
     state, size = hashlib.sha256(), 0
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             return None
+        if status.st_size > (memory_bytes() if path.suffix == ".safetensors" else LARGEST_TEXT):
+            return FileRecord(status.st_size, TOO_LARGE)
         while chunk := file.read(CHUNK):
             state.update(chunk)
             size += len(chunk)

@@ -303,4 +303,6 @@ class _Run:
             seen.best(rule.rule) for (rule, _), seen in zip(self.rules, evidence, strict=True) if seen is not None
         ]
         best = max(reasons, key=lambda refusal: refusal.depth)
-        self.trace.add(Skip(self.trace.prefix, self.marker(best.rule), best.rule.name, name, best))
+        for reason in reasons:  # of a rule whose parameters somebody chose, they want to know in any case
+            if reason is best or reason.rule.name in self.engine.pins:
+                self.trace.add(Skip(self.trace.prefix, self.marker(reason.rule), reason.rule.name, name, reason))

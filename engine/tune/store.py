@@ -133,7 +133,7 @@ class Store:
         command = "SELECT DISTINCT extents FROM entries WHERE family = ? AND device = ? AND arch = ?"
         values = (key.family, key.device, key.arch)
         rows = self._attempt(lambda db: [row[0] for row in db.execute(command, values)])
-        return [msgspec.json.decode(row, type=tuple[int, ...]) for row in rows or ()]
+        return [found for row in rows or () if (found := _decoded(row, tuple[int, ...])) is not None]
 
     def has_family(self, family: str, device: str, arch: str) -> bool:
         """Whether there is any entry of a family for a device."""
@@ -161,8 +161,12 @@ class Store:
 
     def select(self, where: str = "1", values: Sequence[Any] = ()) -> list[Entry]:
         """Entries by a condition on their columns; none where the store cannot be read."""
-        found = self._attempt(lambda db: list(_rows(db, where, values)))
+        found = self._attempt(lambda db: list(_rows(db, where, values, self._skipped)))
         return [] if found is None else found
+
+    def _skipped(self, row: int, error: Exception) -> None:
+        """One row that somebody damaged is no reason to do without the others."""
+        self.say_once(f"note: entry {row} of the tuning store {self.path} is damaged and left out: {error}")
 
     def counts(self) -> dict[str, int]:
         """Rows: entries, attempts, and kernels that have an entry."""
@@ -179,10 +183,12 @@ class Store:
         rows = self._attempt(lambda db: list(db.execute(f"{command} AND status = 'ok' ORDER BY id")))
         out = []
         for row in rows or ():
-            launches = msgspec.json.decode(row["details"]).get("launches")
-            if launches:
+            details = _decoded(row["details"], dict[str, Any]) or {}
+            if details.get("launches"):
                 values = {name: row[name] for name in ("kernel", "program", "device", "seconds")}
-                out.append(Measurement(**values, launches=launches, about=row["tools"]))
+                with contextlib.suppress(msgspec.ValidationError):
+                    values |= {"launches": details["launches"], "about": row["tools"]}
+                    out.append(msgspec.convert(values, Measurement))
         return out
 
     def prune(self, attempts: bool, dry_run: bool = False) -> dict[str, int]:
@@ -243,7 +249,10 @@ class Store:
         return self._connection
 
     def _complain(self, error: BaseException) -> None:
-        line = f"warning: the tuning store {self.path} cannot be used: {reason(error)}; going on without it"
+        self.say_once(f"warning: the tuning store {self.path} cannot be used: {reason(error)}; going on without it")
+
+    def say_once(self, line: str) -> None:
+        """Tell a line, unless it was told before."""
         if line not in self._said:
             self._said.add(line)
             self.say(line)
@@ -320,10 +329,25 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _rows(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> Iterator[Entry]:
-    """Entries by a condition; `where` is a text of ours."""
-    for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries WHERE {where} ORDER BY id", values):
-        yield from_row(row)
+def _rows(
+    connection: sqlite3.Connection, where: str, values: Sequence[Any],
+    skipped: Callable[[int, Exception], None] | None = None,
+) -> Iterator[Entry]:  # fmt: skip
+    """Entries by a condition; `where` is a text of ours. skipped: told of the rows that hold none."""
+    for row in connection.execute(f"SELECT id, {', '.join(COLUMNS)} FROM entries WHERE {where} ORDER BY id", values):
+        try:
+            yield from_row(row)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            if skipped is not None:
+                skipped(row["id"], error)
+
+
+def _decoded(text: Any, kind: Any) -> Any:
+    """The JSON in a column; None where somebody wrote something else into it."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
+        return None
 
 
 def _remove(connection: sqlite3.Connection, entries: Iterable[Entry], attempts: bool) -> None:

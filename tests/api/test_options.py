@@ -18,6 +18,7 @@ WRONG = {
     "device": ({"device": "cuba"}, "did you mean `cuda`"),
     "rule": ({"settings": {"residensy": {"B": 1}}}, "did you mean `residency`"),
     "parameter": ({"settings": {"residency": {"C": 1}}}, "its parameters are B"),
+    "value": ({"settings": {"chunk_matmul_k": {"BK": 3}}}, "not in the domain"),
     "file": ({"rules": "nowhere/none.rw"}, "no such rule file: nowhere/none.rw"),
 }
 
