@@ -17,6 +17,7 @@ from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
+from .alone import alone
 from .collector import collections_paused
 from .egraph.candidate import Candidate, Prepared
 from .front.capture import Capture
@@ -106,6 +107,7 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
+@alone()
 @collections_paused()
 def compile_captured(
     captured: Capture,
