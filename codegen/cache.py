@@ -2,7 +2,7 @@
 
 A file's name is the digest of everything that decided its content, so entries are never invalid and never overwritten
 with something else. Writers build beside the entry and rename it into place: readers see a whole file or none, and two
-processes that build the same entry at once both succeed.
+processes that build the same entry at once both succeed. Beyond a size what is not used goes (eviction.py).
 
 Names can be computed by anyone, and some entries are code that is loaded. So folders here are their owner's alone to
 change, and a file counts only if it is ours (or root's) and nobody else can write to it; others are built again.
@@ -20,6 +20,7 @@ from pathlib import Path
 import platformdirs
 
 from .compiler import BuildError
+from .eviction import built, used
 
 BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -54,6 +55,7 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
         for folder in (root, root / kind, entry.parent):
             own(folder, shared=folder == root)
         if is_ours(entry):
+            used(entry)
             return entry
         with tempfile.TemporaryDirectory(prefix="building-", dir=entry.parent) as workshop:
             product = Path(workshop) / f"product{suffix}"
@@ -63,6 +65,7 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
     except OSError as error:
         fix = "set DPLC_CACHE_DIR to a directory with space that you can write to"
         raise BuildError(f"could not write to the build cache {root}", str(error), fix) from error
+    built(root)
     return entry
 
 
