@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -139,17 +140,26 @@ def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
     Neither a link nor a pipe is opened: reading one might give another file, or never end.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        file = _plain(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise DplcError(f"the artefact is damaged: cannot read {path}: {why}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise DplcError(f"the artefact is damaged: {path} is no plain file")
-        if found.st_size > limit:
-            raise DplcError(f"the artefact is damaged: {path} has {found.st_size} bytes; {limit} are possible")
+    if file is None:
+        raise DplcError(f"the artefact is damaged: {path} is no plain file")
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise DplcError(f"the artefact is damaged: {path} has {size} bytes; {limit} are possible")
         return file.read(limit + 1)
+
+
+def _plain(path: Path) -> IO[bytes] | None:
+    """A plain file, opened; None for a folder, a pipe, a device. Raises OSError and ValueError, for a link too."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    return None
 
 
 def check_file(folder: Path, name: str, manifest: Manifest) -> None:
@@ -169,16 +179,16 @@ def check_file(folder: Path, name: str, manifest: Manifest) -> None:
 def _record(path: Path) -> FileRecord | None:
     """What a file is like; None for what is no plain file. One that is too large to be ours is not read through."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        file = _plain(path)
     except (OSError, ValueError):
+        file = None
+    if file is None:
         return None
     state, size = hashlib.sha256(), 0
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        if status.st_size > (memory_bytes() if path.suffix == ".safetensors" else LARGEST_TEXT):
-            return FileRecord(status.st_size, TOO_LARGE)
+    with file:
+        length = os.fstat(file.fileno()).st_size
+        if length > (memory_bytes() if path.suffix == ".safetensors" else LARGEST_TEXT):
+            return FileRecord(length, TOO_LARGE)
         while chunk := file.read(CHUNK):
             state.update(chunk)
             size += len(chunk)

@@ -53,7 +53,7 @@ def find(path_or_id: str) -> Source:
         return _read(_download(path_or_id), path_or_id.split("/")[1])
     raise DplcError(
         f"there is no model `{path_or_id}`: neither a file, nor a folder, nor an id of the hub (OWNER/NAME)",
-        hint="examples/models has configurations",
+        hint="a configuration is what `config.json` is in a folder of the hub",
     )
 
 
@@ -102,7 +102,7 @@ def _download(name: str) -> Path:
             return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
     except Exception as error:  # no network, no such model, no permission: many classes, one sentence
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        hint = "give a configuration file or a folder; examples/models has some"
+        hint = "give a configuration file (`config.json`) or a folder that has one"
         raise DplcError(f"cannot get `{name}` from the hub", notes=(lines[0],), hint=hint) from None
 
 

@@ -37,6 +37,7 @@ from .protocol import PROGRAM, Attempt, Tuned, TuningKey
 from .schema import NewerStoreError, migrate, version_of
 
 FILE = "tuning.sqlite"
+UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that has not ended
 PATIENCE = 30.0  # seconds that a tuner waits for another one
 T = TypeVar("T")
 Failure = (sqlite3.Error, NewerStoreError, OSError, msgspec.MsgspecError)
@@ -90,7 +91,7 @@ class Store:
         mine = [
             one for one in self.unsaved if (one.kernel, one.device, one.basis) == (key.kernel, key.device, tuned.basis)
         ]
-        if any(one.seconds <= entry.seconds for one in mine):
+        if any(_as_good(one, entry) for one in mine):
             return False
         kept = self._attempt(lambda db: self._replace(db, entry))
         if kept is None:
@@ -216,7 +217,7 @@ class Store:
             where = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND tools = ?"
             values = (entry.kernel, entry.device, entry.arch, entry.basis, entry.tools)
             there = [one for one in _rows(db, where, values) if self.holds(one, entry.key)]
-            if any(one.seconds <= entry.seconds for one in there):
+            if any(_as_good(one, entry) for one in there):
                 return False
             for one in there:
                 db.execute(f"DELETE FROM entries WHERE {where} AND used = ?", (*values, one.used))
@@ -348,6 +349,11 @@ def _decoded(text: Any, kind: Any) -> Any:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
         return None
+
+
+def _as_good(there: Entry, entry: Entry) -> bool:
+    """Whether an entry need not take the place of another one: its search has ended, and found nothing faster."""
+    return there.seconds < entry.seconds or (there.seconds == entry.seconds and UNFINISHED not in there.details)
 
 
 def _remove(connection: sqlite3.Connection, entries: Iterable[Entry], attempts: bool) -> None:
