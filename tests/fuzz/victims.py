@@ -118,6 +118,9 @@ class Programs:
         rewriting.print_program(units, level)
 
 
+PRECIOUS = "a file that no artefact may touch"
+
+
 class Artefacts:
     """Folders of `dplc compile MODEL -o`, damaged as they are and by one who makes digests and CUDA fit."""
 
@@ -125,6 +128,9 @@ class Artefacts:
 
     def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
         self.evil, self.whole, self.made = evil, folder / "whole", folder / "made"
+        self.elsewhere = folder / "elsewhere"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.elsewhere.write_text(PRECIOUS)
         compiled = compile_model(Source("tiny", TINY), Shape(length=3), toolchain(), target("sm_80"))
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()
@@ -157,10 +163,11 @@ class Artefacts:
             weights.make(found.weights)
         finally:
             self._restore(name)
+            assert self.elsewhere.read_text() == PRECIOUS, "something wrote through a link"
 
     def _damage(self, dice: random.Random, path: Path) -> None:
         if dice.random() < 0.05:
-            m.odd_file(dice, path)
+            m.odd_file(dice, path, self.elsewhere)
         elif path.suffix == ".json":
             path.write_bytes(m.json_bytes(dice, m.changed_json(dice, json.loads(path.read_bytes()), self.evil)))
         elif path.suffix in (".ir", ".cu") and dice.random() < 0.9:
@@ -174,10 +181,10 @@ class Artefacts:
             plan = json.loads(read_file(self.made / "plan.json"))
             for kernel in read_kernels(self.made / "ir" / "kernel.ir").values():
                 printed = kernel_texts.print_cuda(kernel)
-                (self.made / "cuda" / f"{printed.name}.cu").write_text(printed.text)
+                m.replaced(self.made / "cuda" / f"{printed.name}.cu", printed.text.encode())
                 record = msgspec.to_builtins(kernel_record(printed))
                 plan["kernels"] = [record if k["name"] == printed.name else k for k in plan["kernels"]]
-            (self.made / "plan.json").write_text(json.dumps(plan))
+            m.replaced(self.made / "plan.json", json.dumps(plan).encode())
         except Exception:
             return  # it will be refused as it is
 
