@@ -61,6 +61,7 @@ FACT_MODULES = (
     "engine.front.axis_facts",
     "engine.front.einsum_facts",
     "engine.fuse.facts",
+    "engine.fuse.products",
 )
 
 
