@@ -54,6 +54,13 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
     )
 
 
+@fact("tiles_kept(name, name, run) -> int", TILE)
+def tiles_kept(site: Any, i: Var, j: Var, body: Block) -> int:
+    """How many sums a thread keeps for each place along two axes: those that vary with both."""
+    sums = {stmt.acc for stmt in summary(body).sums}
+    return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
+
+
 def _outputs(pair: Iterable[Axis]) -> int:
     return math.prod(min(axis.extent, SIDE) for axis in pair)
 
