@@ -11,7 +11,7 @@ SEED    ?= $(shell date -u +%Y%m%d)
 PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules bench gpu goldens dist clean
+.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules manifest bench gpu goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ check-rules: $(READY) ## static checks and examples of every rule; a quarter of 
 
 check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (a quarter of an hour)
 	@$(BIN)/python examples/benches/check_schedules.py
+
+manifest: $(READY) ## which kernels a change of the tree has changed, over suites, pages and models, and their predicted times
+	@$(BIN)/python tests/manifest/manifest.py
 
 bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py

@@ -17,7 +17,7 @@ from ..ir.diagnostic import INTERNAL
 from .cache import cached
 from .compiler import BuildError, CompilerFailure, diagnose, find_program, program_identity, run_compiler
 from .kernel import CudaKernel
-from .nvrtc import find_nvrtc
+from .nvrtc import Nvrtc, find_nvrtc
 
 __all__ = [
     "Assembly",
@@ -51,6 +51,7 @@ RUNTIME_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-U_FORTIF
 FIX_KERNEL = "the code generator wrote invalid CUDA C++: this is a bug in dplc, or in a rule that wrote the text"
 FIX_NO_HOST = "install g++ (Debian: apt install g++), or set $CXX to a C++17 compiler"
 FIX_NO_DEVICE = "install NVRTC (pip install nvidia-cuda-nvrtc) or the CUDA toolkit, or run with --device emulator"
+FIX_OLD_DEVICE = "install a newer one: pip install -U nvidia-cuda-nvrtc"
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -154,16 +155,16 @@ def emulator_sources() -> tuple[str, ...]:
 # ---- for the GPU ---------------------------------------------------------------------------------
 
 
-def build_device(text: str, target: str) -> bytes:
+def build_device(text: str, target: str, nvrtc: Nvrtc | None = None) -> bytes:
     """The cubin of a device translation unit (see `device_text`) for a target such as "sm_90a". Raises BuildError.
 
-    NVRTC where it can be loaded, else nvcc.
+    nvrtc: the one to take; by default the newest that can be loaded, else nvcc.
     """
-    nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
+    nvrtc, nvcc = nvrtc or find_nvrtc(), find_program("nvcc")
     identity = nvrtc.identity if nvrtc else program_identity(nvcc) if nvcc else "none"
 
     def build(product: Path) -> None:
-        product.write_bytes(_compile(text, target)[0])
+        product.write_bytes(_compile(text, target, nvrtc)[0])
 
     return cached("cubin", [text, *emulator_sources(), identity, target], ".cubin", build).read_bytes()
 
@@ -189,13 +190,14 @@ class Assembly:
 
 def assemble(text: str, arch: str) -> Assembly:
     """Builds a device translation unit afresh, with resource usage; for tests and benches. Raises BuildError."""
-    cubin, log = _compile(text, arch, verbose=True)
+    cubin, log = _compile(text, arch, find_nvrtc(), verbose=True)
     return Assembly(cubin, _resources(log))
 
 
-def _compile(text: str, target: str, verbose: bool = False) -> tuple[bytes, str]:
-    """The cubin and the compiler's log."""
-    nvrtc = find_nvrtc()
+def _compile(text: str, target: str, nvrtc: Nvrtc | None, verbose: bool = False) -> tuple[bytes, str]:
+    """The cubin and the compiler's log. nvcc compiles where there is no NVRTC."""
+    if nvrtc is not None and not nvrtc.knows(target):
+        raise BuildError(f"no CUDA compiler for {target}", f"{nvrtc.identity} does not know it", FIX_OLD_DEVICE)
     try:
         if nvrtc is None:
             return _compile_with_nvcc(text, target, verbose)

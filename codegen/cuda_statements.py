@@ -239,10 +239,11 @@ class Printer:
         return ["#pragma unroll", head, *lines, *self.block(stmt.body, 1), "}"]
 
     def loop(self, stmt: Loop) -> list[str]:
-        self.declare(stmt.var, "i32")
+        self.declare(stmt.var, stmt.dtype)
         name = self.names[stmt.var]
         step = f"++{name}" if stmt.step == 1 else f"{name} += {self.text(stmt.step)}"
-        head = f"for (int {name} = {self.text(stmt.start)}; {name} < {self.text(stmt.stop, SHIFT)}; {step}) {{"
+        start = f"{C_TYPES[stmt.dtype]} {name} = {self.text(stmt.start)}"
+        head = f"for ({start}; {name} < {self.text(stmt.stop, SHIFT)}; {step}) {{"
         pragma = [f"#pragma unroll {stmt.unroll}"] if stmt.unroll else []
         return [*pragma, head, *self.block(stmt.body, 1), "}"]
 
@@ -252,7 +253,7 @@ class Printer:
     def assign(self, stmt: Assign) -> str:
         place, val = self.text(stmt.place), stmt.val
         dtype = self.dtype(stmt.place)
-        if val.__class__ is Call and val.args[0] is stmt.place and len(val.args) == 2 and dtype != "b8":
+        if val.__class__ is Call and val.args[0] is stmt.place and len(val.args) == 2 and dtype == "f32":
             op = {"add": "+", "subtract": "-", "multiply": "*"}.get(val.fn)
             if op:
                 return f"{place} {op}= {self.value(val.args[1], dtype)[0]};"
@@ -262,7 +263,8 @@ class Printer:
     def butterfly(self, stmt: Butterfly) -> list[str]:
         place, dtype = self.text(stmt.place), self.dtype(stmt.place)
         other = f"shfl_xor({place}, lanes)"
-        op = EAGER[form_of(stmt.fn, dtype).text] if dtype == "b8" else "+" if stmt.fn == "add" else None
+        added = stmt.fn == "add" and dtype == "f32"
+        op = EAGER[form_of(stmt.fn, dtype).text] if dtype == "b8" else "+" if added else None
         combined = apply_form(form_of(stmt.fn, dtype), [(place, ATOM), (other, ATOM)])[0]
         step = f"{place} {op}= {other};" if op else f"{place} = {combined};"
         if stmt.low == stmt.high:

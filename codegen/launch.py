@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -27,10 +29,11 @@ from .arrays import (
 from .build import build_device, device_text
 from .emulator.executor import EmulatorExecutor
 from .emulator.runtime import EmulatorError
+from .gpu import DeviceError, LoadedKernel, debugging, gpu
 from .graphs import is_capturing, order
 from .kernel import Buffer, CudaKernel, Program
-from .session import CudaSession, DeviceError, arguments
-from .tensor_maps import parameter_format
+from .nvrtc import suited
+from .session import CudaSession, arguments
 
 __all__ = [
     "CudaExecutor",
@@ -43,11 +46,6 @@ __all__ = [
     "Session",
     "executor",
 ]
-
-# A kernel must ask before it gets more dynamic shared memory than this.
-DEFAULT_DYNAMIC_SMEM = 48 << 10
-# A stream that the default stream does not wait for: only what we order is ordered. CU_STREAM_NON_BLOCKING.
-NON_BLOCKING = 1
 
 USE_EMULATOR = "run with --device emulator"
 
@@ -89,22 +87,23 @@ class Session(Protocol):
 
 
 def executor(device: str) -> Executor:
-    """The executor of a device: "emulator" or "cuda". Raises DeviceError."""
+    """The executor of a device: "emulator", "cuda" (torch's current GPU) or "cuda:N". Raises DeviceError."""
     if device == "emulator":
         return EmulatorExecutor()
-    if device == "cuda":
-        return CudaExecutor()
-    raise DeviceError(f"no device `{device}`: choose emulator or cuda")
+    if found := re.fullmatch(r"cuda(?::(\d{1,4}))?", device):
+        return CudaExecutor(ordinal=int(found[1]) if found[1] else None)
+    raise DeviceError(f"no device `{device}`: choose emulator, cuda or cuda:N")
 
 
 class CudaExecutor:
-    """Runs programs on torch's current GPU.
+    """Runs programs on one GPU: torch's current one, unless an ordinal says which.
 
     Tensors are used where they lie: no copies, unless one is misaligned or not contiguous, which `notes` then says.
     Numpy arrays are copied to the GPU and the results back. Runs that find their arrays where an earlier one found them
-    replay a CUDA graph (`graphs`; by default unless $DPLC_CUDA_GRAPHS is 0). `memory` names the torch device whose
-    tensors the driver can reach; anything but "cuda" is for driver mocks that share memory with the host. images:
-    cubins that need not be built, by (kernel text, target). Raises DeviceError.
+    replay a CUDA graph (`graphs`; by default unless $DPLC_CUDA_GRAPHS or $DPLC_DEBUG says otherwise). Threads may share
+    an executor. `memory` names the torch device whose tensors the driver can reach; anything but "cuda" is for driver
+    mocks that share memory with the host. images: cubins that need not be built, by (kernel text, target). Raises
+    DeviceError.
     """
 
     device = "cuda"
@@ -114,29 +113,30 @@ class CudaExecutor:
         memory: str = "cuda",
         images: Mapping[tuple[str, str], bytes] | None = None,
         graphs: bool | None = None,
+        ordinal: int | None = None,
     ) -> None:
         self._images = images or {}
         self.notes: tuple[str, ...] = ()
-        self.graphs = os.environ.get("DPLC_CUDA_GRAPHS", "1") != "0" if graphs is None else graphs
+        wanted = os.environ.get("DPLC_CUDA_GRAPHS", "1") != "0" if graphs is None else graphs
+        self.graphs = wanted and not debugging()
         self._torch = _import("torch", "install PyTorch with CUDA")
-        self._memory = self._torch.device(memory)
         if memory == "cuda" and not self._torch.cuda.is_available():
             raise DeviceError("torch finds no CUDA device here", hint=USE_EMULATOR)
         self._driver = _import("pycuda.driver", "pip install pycuda; it needs the NVIDIA driver")
         self._driver.init()
-        ordinal = self._torch.cuda.current_device() if memory == "cuda" else 0
-        self._gpu = self._driver.Device(ordinal)
-        self._context = self._gpu.retain_primary_context()
-        self._functions: dict[CudaKernel, Any] = {}
-        with self.context():
-            self._side_stream = self._driver.Stream(NON_BLOCKING)
+        if ordinal is None:
+            ordinal = self._torch.cuda.current_device() if memory == "cuda" else 0
+        if not 0 <= ordinal < (count := self._driver.Device.count()):
+            raise DeviceError(f"there is no GPU {ordinal}: the driver sees {count}", hint="they are counted from 0")
+        self._memory = self._torch.device(memory, ordinal) if memory == "cuda" else self._torch.device(memory)
+        self.gpu = gpu(self._driver, ordinal)
+        self._running = threading.Lock()
         self._session: tuple[CudaSession, int] | None = None
 
     @property
     def target(self) -> str:
-        """What to compile for: "sm_90a", "sm_80", ... Hopper's own instructions need the suffix."""
-        major, minor = self._gpu.compute_capability()
-        return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
+        """What to compile for: "sm_90a", "sm_80", ..."""
+        return self.gpu.target
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The program's outputs by name, given its inputs and constants by name; launched, not waited for.
@@ -144,16 +144,25 @@ class CudaExecutor:
         Raises LaunchError, BuildError and DeviceError.
         """
         check_names(program, arrays)
-        session = self._session_of(program)
-        try:
-            return session.run(arrays)
-        finally:
-            session.release()
+        with self._running:
+            session = self._session_of(program)
+            try:
+                return session.run(arrays)
+            finally:
+                session.release()
+
+    def warm_up(self, program: Program) -> None:
+        """Build and load the program's kernels and take its memory, so that its next run does neither.
+
+        Raises BuildError and DeviceError.
+        """
+        with self._running:
+            self._session_of(program)
 
     def _session_of(self, program: Program) -> CudaSession:
         """That of the latest run, if it was of this program on this stream: runs of one session must not overlap.
 
-        Inside a capture of the user's, one that the captured work alone uses.
+        Inside a capture of the user's, one that the captured work alone uses; it holds the kernels of the latest.
         """
         stream = self.current_stream()
         if self.captured_by_user(stream):
@@ -177,18 +186,32 @@ class CudaExecutor:
         if not is_tensor(value):
             return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self._memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
-        if value.device.type != self._memory.type:
-            raise LaunchError(f"`{buffer.name}` is on {value.device}", hint=f"move it: {buffer.name}.to('cuda')")
+        self._check_device(buffer, self.device_of(value))
         note = misalignment_note(buffer, value.data_ptr(), value.is_contiguous())
         if note is None:
             return value.detach()
         notes.append(note)
         return value.detach().clone(memory_format=self._torch.contiguous_format)
 
+    def device_of(self, tensor: Any) -> Any:
+        """The torch device that a tensor lies on."""
+        return tensor.device
+
+    def _check_device(self, buffer: Buffer, device: Any) -> None:
+        """Raises LaunchError for a tensor that kernels on this GPU cannot reach."""
+        if device.type != self._memory.type:
+            raise LaunchError(f"`{buffer.name}` is on {device}", hint=f"move it: {buffer.name}.to('cuda')")
+        if device.index not in (None, self.gpu.ordinal):
+            raise LaunchError(
+                f"`{buffer.name}` is on {device}, but the program runs on GPU {self.gpu.ordinal}",
+                hint="all tensors of a call must be on one GPU",
+            )
+
     def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None:
         """Enqueue the launches of a program, given the address of every buffer. To be called within `stream()`."""
         for launch in program.launches():
-            self._launch(launch.kernel, arguments(launch.kernel, [places[name] for name in launch.buffers]), stream)
+            values = arguments(launch.kernel, [places[name] for name in launch.buffers])
+            self.loaded(launch.kernel).launch(values, stream)
 
     def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.empty(shape, dtype=dtype, device=self._memory)
@@ -201,96 +224,67 @@ class CudaExecutor:
         alone = {b.name: self._empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
 
-    @contextmanager
-    def context(self) -> Iterator[None]:
-        """Torch's context entered."""
-        self._context.push()
-        try:
-            yield
-        finally:
-            self._driver.Context.pop()
-
     def current_stream(self) -> int:
-        """Torch's current stream, as the driver's handle; 0 is the default stream."""
-        return int(self._torch.cuda.current_stream().cuda_stream) if self._memory.type == "cuda" else 0
+        """Torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""
+        if self._memory.type != "cuda":
+            return 0
+        return int(self._torch.cuda.current_stream(self._memory).cuda_stream)
 
     def captured_by_user(self, stream: int) -> bool:
         """Whether somebody else captures a stream, as `torch.cuda.graph` does."""
         if stream == 0:
             return False
-        with self.context():
+        with self.gpu.context():
             return is_capturing(stream)
 
     @contextmanager
     def stream(self) -> Iterator[Any]:
         """The context entered, and a PyCUDA stream whose work runs in the order of torch's current stream.
 
-        None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of its own is
+        None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of our own is
         ordered after what torch has enqueued so far, and what torch enqueues next is ordered after it. If torch's
         stream is being captured, so is the work.
         """
-        with self.context():
-            current = self.current_stream()
-            if current == 0:
+        current = self.current_stream()
+        if current == 0:
+            with self.gpu.context():
                 yield None
-                return
-            order(current, self._side_stream.handle)
+            return
+        with self.gpu.side_stream() as side:
+            order(current, side.handle)
             try:
-                yield self._side_stream
+                yield side
             finally:
-                order(self._side_stream.handle, current)
+                order(side.handle, current)
 
-    def capture_stream(self) -> Any:
-        """A PyCUDA stream on which launches may be captured."""
-        return self._side_stream
+    def loaded(self, kernel: CudaKernel) -> LoadedKernel:
+        """A kernel in the GPU's memory; it stays there while the caller holds it. Raises BuildError and DeviceError."""
+        return self.gpu.loaded(kernel, self._images_of)
 
-    def function(self, kernel: CudaKernel) -> Any:
-        """The loaded function of a kernel: PyCUDA's, prepared. Raises BuildError and DeviceError."""
-        function = self._functions.get(kernel)
-        if function is None:
-            function = self._functions[kernel] = self._load(kernel)
-        return function
-
-    def load(self, program: Program) -> None:
-        """Build and load the kernels of a program that are not loaded yet. Raises BuildError and DeviceError."""
-        missing = [kernel for kernel in program.distinct_kernels() if kernel not in self._functions]
-        if missing:
-            with self.stream():
-                for kernel in missing:
-                    self.function(kernel)
+    def load(self, program: Program) -> tuple[LoadedKernel, ...]:
+        """The kernels of a program, built and loaded. Raises BuildError and DeviceError, and DeviceError inside a
+        capture of the user's if one of them is not loaded yet: loading would break the capture."""
+        kernels = program.distinct_kernels()
+        if self.captured_by_user(self.current_stream()) and not all(map(self.gpu.has, kernels)):
+            raise DeviceError(
+                "kernels cannot be loaded while a stream is captured",
+                hint="call `compiled.warm_up()`, or the function itself once, before the capture",
+            )
+        return tuple(map(self.loaded, kernels))
 
     def forget(self) -> None:
-        """Unload every kernel. Sessions made before must not be run again."""
+        """Let go of the latest run's program, and load every kernel anew: the same one may come with another image."""
         self._session = None
-        self._functions.clear()
+        self.gpu.forget()
 
-    def _launch(self, kernel: CudaKernel, values: list[int | bytes], stream: Any) -> None:
-        function, block = self.function(kernel), (kernel.block, 1, 1)
-        try:
-            function.prepared_async_call(kernel.grid, block, stream, *values, shared_size=kernel.smem)
-        except self._driver.Error as error:
-            raise DeviceError(f"kernel `{kernel.name}` cannot be launched: {error}") from error
-
-    def _load(self, kernel: CudaKernel) -> Any:
-        try:
-            module = self._driver.module_from_buffer(self._build(kernel))
-        except self._driver.Error as error:
-            raise DeviceError(f"kernel `{kernel.name}` cannot be loaded: {error}") from error
-        function = module.get_function(kernel.name)
-        if kernel.smem > DEFAULT_DYNAMIC_SMEM:
-            limit = self._gpu.get_attribute(self._driver.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-            if kernel.smem > limit:
-                raise DeviceError(
-                    f"kernel `{kernel.name}` needs {kernel.smem} bytes of shared memory per block; "
-                    f"{self._gpu.name()} has {limit}"
-                )
-            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.smem)
-        function.prepare(parameter_format(kernel.params))
-        return function
-
-    def _build(self, kernel: CudaKernel) -> bytes:
-        """The image the driver loads."""
-        return self._images.get((kernel.text, self.target)) or build_device(device_text([kernel]), self.target)
+    def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
+        """What the driver may load for a kernel, the best first: a cubin that was given, then one of each compiler."""
+        if (given := self._images.get((kernel.text, self.target))) is not None:
+            yield given
+        text, version = device_text([kernel]), self._driver.get_driver_version()
+        compilers = suited(version, self.target) or (None,)
+        for compiler in compilers:
+            yield build_device(text, self.target, compiler)
 
 
 def _import(name: str, fix: str) -> Any:

@@ -51,7 +51,7 @@ def reserved() -> frozenset[str]:
     }
     tables = (scalar.FLOATING, scalar.INTEGER, scalar.BOOL, scalar.ANY)
     texts = " ".join(form.text for table in tables for form in table.values())
-    functions |= set(re.findall(r"[A-Za-z_]\w*", texts)) | {"llabs", "smem_buf"}
+    functions |= set(re.findall(r"[A-Za-z_]\w*", texts)) | {"smem_buf"}
     return KEYWORDS | functions
 
 

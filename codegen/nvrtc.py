@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
+import re
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
 from .compiler import CompilerFailure
@@ -23,7 +24,22 @@ class Nvrtc:
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self.version = major.value, minor.value
         self.identity = f"nvrtc {major.value}.{minor.value} {path}"
+
+    @functools.cached_property
+    def architectures(self) -> frozenset[int]:
+        """The compute capabilities it compiles for: 80, 90, 120, ..."""
+        count = ctypes.c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        found = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(found))
+        return frozenset(found)
+
+    def knows(self, target: str) -> bool:
+        """Whether it compiles for a target such as "sm_90a"."""
+        number = re.fullmatch(r"sm_(\d+)[a-z]?", target)
+        return number is not None and int(number[1]) in self.architectures
 
     def compile(self, text: str, name: str, options: Sequence[str]) -> tuple[bytes, str]:
         """The cubin of `text` (`name` in diagnostics), and the log. Raises CompilerFailure with the log."""
@@ -58,15 +74,31 @@ class Nvrtc:
         return reason.decode()
 
 
-@lru_cache(maxsize=1)
 def find_nvrtc() -> Nvrtc | None:
-    """The NVRTC of an installed wheel, else the system's, else None."""
+    """The newest NVRTC here, None without one."""
+    return next(iter(find_all()), None)
+
+
+@functools.cache
+def find_all() -> tuple[Nvrtc, ...]:
+    """Every NVRTC that can be loaded, of installed wheels and of the system, the newest first."""
+    found: dict[tuple[int, int], Nvrtc] = {}
     for candidate in (*_wheel_libraries(), *LIBRARY_NAMES):
         try:
-            return Nvrtc(ctypes.CDLL(candidate), candidate)
+            one = Nvrtc(ctypes.CDLL(candidate), candidate)
         except (OSError, AttributeError, CompilerFailure):
             continue
-    return None
+        found.setdefault(one.version, one)
+    return tuple(found[version] for version in sorted(found, reverse=True))
+
+
+def suited(driver: int, target: str) -> tuple[Nvrtc, ...]:
+    """Those that know a target, in the order to try them for a driver of a CUDA version (12080 is 12.8).
+
+    A driver takes what any compiler of its own major version made, and of older ones; a newer one is the last resort.
+    """
+    known = [one for one in find_all() if one.knows(target)]
+    return tuple(sorted(known, key=lambda one: one.version[0] > driver // 1000))
 
 
 def _wheel_libraries() -> list[str]:

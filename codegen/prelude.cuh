@@ -460,18 +460,50 @@ DPLC_FN float round_bf16(float x) { return to_float(to_bf16(x)); }
 
 DPLC_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// Integer division and remainder rounding down, as in Python and torch.floor_divide / torch.remainder.
+// Integers that are values of a program wrap around, as torch's do. Compilers take it that signed ones never overflow
+// (`a + 1 > a` is true to them), so the arithmetic is unsigned.
+#define DPLC_WRAPPING(T, U)                                                                                     \
+  DPLC_FN T wrap_add(T a, T b) { return static_cast<T>(static_cast<U>(a) + static_cast<U>(b)); }                \
+  DPLC_FN T wrap_sub(T a, T b) { return static_cast<T>(static_cast<U>(a) - static_cast<U>(b)); }                \
+  DPLC_FN T wrap_mul(T a, T b) { return static_cast<T>(static_cast<U>(a) * static_cast<U>(b)); }                \
+  DPLC_FN T wrap_neg(T a) { return static_cast<T>(static_cast<U>(0) - static_cast<U>(a)); }                      \
+  DPLC_FN T wrap_abs(T a) { return a < 0 ? wrap_neg(a) : a; }
+DPLC_WRAPPING(int, unsigned int)
+DPLC_WRAPPING(long long, unsigned long long)
+#undef DPLC_WRAPPING
+
+// Integer division and remainder rounding down, as in Python and torch.floor_divide / torch.remainder. The least number
+// by -1 wraps around too: x86 faults there, and CUDA leaves it undefined.
 template <class T> DPLC_FN T floor_div(T a, T b) {
+  if (b == -1) return wrap_neg(a);
   const T q = a / b;
   return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
+template <class T> DPLC_FN T trunc_mod(T a, T b) { return b == -1 ? 0 : a % b; }
 template <class T> DPLC_FN T floor_mod(T a, T b) {
-  const T r = a % b;
+  const T r = trunc_mod(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+// Rounding to zero. What has no integer of the type (too large, infinite, no number) becomes the least one on every
+// device, as torch has it on x86.
+DPLC_FN int to_i32(float x) { return x >= -2147483648.0f && x < 2147483648.0f ? static_cast<int>(x) : -2147483647 - 1; }
+DPLC_FN long long to_i64(float x) {
+  const bool fits = x >= -9223372036854775808.0f && x < 9223372036854775808.0f;
+  return fits ? static_cast<long long>(x) : -9223372036854775807LL - 1;
 }
 DPLC_FN float floor_mod(float a, float b) {
   const float r = fmodf(a, b);
   return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+
+// As torch does: from the exact remainder, since a / b may round up to the next integer.
+DPLC_FN float floor_div(float a, float b) {
+  if (b == 0.0f) return a / b;
+  const float r = fmodf(a, b);
+  const float exact = (a - r) / b - (r != 0.0f && (b < 0.0f) != (r < 0.0f) ? 1.0f : 0.0f);
+  const float floor = floorf(exact);
+  return exact == 0.0f ? copysignf(0.0f, a / b) : exact - floor > 0.5f ? floor + 1.0f : floor;
 }
 
 // torch.sign: of a NaN, 0.

@@ -6,7 +6,7 @@ Needs nvdisasm: `pip install nvidia-cuda-nvdisasm`, or the CUDA toolkit.
 from __future__ import annotations
 
 import re
-import sysconfig
+import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Listing:
 @cache
 def find_nvdisasm() -> str | None:
     """The disassembler: from PyPI's wheel, else on PATH."""
-    wheel = sorted(Path(sysconfig.get_paths()["purelib"]).glob("nvidia/**/bin/nvdisasm"))
+    wheel = [path for folder in sys.path for path in sorted(Path(folder).glob("nvidia/*/bin/nvdisasm"))]
     return str(wheel[0]) if wheel else find_program("nvdisasm")
 
 

@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import InternalError
+from ..ir.functions import wrapped
 
 OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(2, 13)
 TERNARY = 1
@@ -32,9 +33,9 @@ _CALL1, _CALL2 = "{}({{0}})".format, "{}({{0}}, {{1}})".format
 
 FLOATING: dict[str, Form] = {
     "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM), "divide": _infix("/", TERM),
-    "floor_divide": Form("floorf({0} / {1})", ATOM, (TERM, UNARY)), "remainder": Form(_CALL2("floor_mod")),
+    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
     "fmod": Form(_CALL2("fmodf")), "maximum": Form(_CALL2("max_nan")), "minimum": Form(_CALL2("min_nan")),
-    "pow": Form(_CALL2("powf")), "atan2": Form(_CALL2("atan2f")), "negative": Form("-{0}", UNARY, (ATOM,)),
+    "pow": Form(_CALL2("powf")), "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")), "negative": Form("-{0}", UNARY, (ATOM,)),
     "abs": Form(_CALL1("fabsf")), "sign": Form(_CALL1("sign")), "relu": Form("max_nan({0}, 0.0f)"),
     # exp as one multiplication and one instruction; good to about 1e-6 relative where exp is within the range of f32
     "exp": Form("exp2_approx({0} * " + LOG2_E + ")", ATOM, (TERM,)), "exp2": Form(_CALL1("exp2_approx")),
@@ -43,15 +44,17 @@ FLOATING: dict[str, Form] = {
     "round": Form(_CALL1("rintf")), "isnan": Form("(bool)isnan({0})", UNARY), "isinf": Form("(bool)isinf({0})", UNARY),
     **{fn: Form(_CALL1(fn + "f")) for fn in (
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-        "tanh", "erf", "floor", "ceil", "trunc",
+        "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil", "trunc",
     )},
 }  # fmt: skip
 
+# Values wrap around, as torch's do, which C++'s operators on signed integers need not.
 INTEGER: dict[str, Form] = {
-    "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM),
-    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")), "fmod": _infix("%", TERM),
+    "add": Form(_CALL2("wrap_add")), "subtract": Form(_CALL2("wrap_sub")), "multiply": Form(_CALL2("wrap_mul")),
+    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
+    "fmod": Form(_CALL2("trunc_mod")),
     "maximum": Form(_CALL2("max")), "minimum": Form(_CALL2("min")), "pow": Form(_CALL2("int_pow")),
-    "negative": Form("-{0}", UNARY, (ATOM,)), "sign": Form(_CALL1("sign")), "abs": Form(_CALL1("abs")),
+    "negative": Form(_CALL1("wrap_neg")), "sign": Form(_CALL1("sign")), "abs": Form(_CALL1("wrap_abs")),
     "relu": Form(_CALL2("max").replace("{1}", "{zero}")), "isnan": Form("false"), "isinf": Form("false"),
     **{fn: Form("{0}", 0, (0,)) for fn in ("floor", "ceil", "trunc", "round")},
 }  # fmt: skip
@@ -59,8 +62,8 @@ INTEGER: dict[str, Form] = {
 _OR, _AND = _infix("||", OR), _infix("&&", AND)
 BOOL: dict[str, Form] = {
     "add": _OR, "maximum": _OR, "multiply": _AND, "minimum": _AND, "logical_or": _OR, "logical_and": _AND,
-    "logical_xor": _infix("!=", EQUAL), "logical_not": Form("!{0}", UNARY, (UNARY,)), "relu": Form("{0}", 0, (0,)),
-    "isnan": Form("false"), "isinf": Form("false"),
+    "logical_xor": _infix("!=", EQUAL), "logical_not": Form("!{0}", UNARY, (UNARY,)), "isnan": Form("false"), "isinf": Form("false"),
+    **{fn: Form("{0}", 0, (0,)) for fn in ("relu", "abs", "sign", "floor", "ceil", "trunc", "round")},
 }  # fmt: skip
 
 ANY: dict[str, Form] = {
@@ -69,6 +72,7 @@ ANY: dict[str, Form] = {
     "greater_equal": _infix(">=", COMPARE), "equal": _infix("==", EQUAL), "not_equal": _infix("!=", EQUAL),
 }  # fmt: skip
 
+INTEGERS = ("i32", "i64")
 HALVES = ("f16", "bf16")  # in registers as f32; as themselves only where nothing computes with them
 C_TYPES = {"f32": "float", "i32": "int", "i64": "long long", "b8": "bool", "f16": "f16", "bf16": "bf16"}
 
@@ -79,8 +83,6 @@ def form_of(fn: str, dtype: str) -> Form:
     form = table.get(fn) or ANY.get(fn)
     if form is None:
         raise InternalError(f"no CUDA text for `{fn}` on {dtype}")
-    if dtype == "i64" and fn == "abs":
-        return Form(_CALL1("llabs"))
     return Form(form.text.replace("{zero}", "0LL" if dtype == "i64" else "0"), form.strength, form.operands)
 
 
@@ -110,6 +112,8 @@ def convert(text: Text, source: str, target: str) -> Text:
         return f"to_{target}({convert(text, source, 'f32')[0]})", ATOM
     if target == "b8":
         return f"{bracket(text, EQUAL)} != 0", EQUAL
+    if source == "f32" and target in INTEGERS:
+        return f"to_{target}({text[0]})", ATOM
     return f"({C_TYPES[target]}){bracket(text, UNARY)}", UNARY
 
 
@@ -124,8 +128,8 @@ def literal(value: Any, dtype: str) -> Text:
         return (f"{dtype}{{}}" if value == 0 else f"to_{dtype}({literal(value, 'f32')[0]})"), ATOM
     if dtype == "b8":
         return ("true" if value else "false"), ATOM
-    if dtype in ("i32", "i64"):
-        return integer(int(value), dtype == "i64")
+    if dtype in INTEGERS:
+        return integer(wrapped(int(value), dtype), dtype == "i64")
     number = float(value)
     if math.isnan(number):
         return "DPLC_NAN", ATOM

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..ir.diagnostic import DplcError
 from .arrays import Array, as_numpy, check_names, is_tensor, place_of, torch_dtype
+from .gpu import DeviceError
 from .graphs import DriverError, Replays
 from .kernel import CudaKernel, Program
 from .tensor_maps import encode
@@ -16,15 +17,12 @@ if TYPE_CHECKING:
     from .launch import CudaExecutor
 
 
-class DeviceError(DplcError):
-    """The device asked for cannot be used, or not for this kernel; the message says what is missing."""
-
-
 class CudaSession:
     """A program whose constants are on the GPU; those not given here are given at every run.
 
-    Runs of one session must not overlap: they share its arena. Runs that meet the same addresses again replay a CUDA
-    graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a note says once.
+    Runs of one session share its arena, so threads take turns to enqueue them. Runs that meet the same addresses again
+    replay a CUDA graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a
+    note says once.
     """
 
     def __init__(
@@ -48,17 +46,23 @@ class CudaSession:
         }
         self._tensors = any(map(is_tensor, self._given.values()))
         self._kept, self._temporaries = executor._temporaries(program)
-        executor.load(program)
+        self._kernels = executor.load(program)  # held, so that no graph outlives them
         self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
         self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
+        self._turn = threading.Lock()
+        executor.gpu.close_before_exit(self)
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by name, given the inputs by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
         """
+        check_names(self.program, arrays, self._wanted)
+        with self._turn:
+            return self._run(arrays)
+
+    def _run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         program, executor = self.program, self._executor
-        check_names(program, arrays, self._wanted)
         self.release()  # so that results the caller has dropped are likely to lie where they lay before
         notes = list(self._notes)
         given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in self._wanted}
@@ -84,7 +88,7 @@ class CudaSession:
         (launch,) = itertools.islice(self.program.launches(), place, place + 1)
         values = arguments(launch.kernel, [self._latest[1][name] for name in launch.buffers])
         with self._executor.stream() as stream:
-            self._executor._launch(launch.kernel, values, stream)
+            self._executor.loaded(launch.kernel).launch(values, stream)
 
     def release(self) -> None:
         """Let go of the arrays of the latest run."""
@@ -100,11 +104,13 @@ class CudaSession:
         """Whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
         executor = self._executor
         current = executor.current_stream()
-        if self._replays is None or executor.captured_by_user(current):
+        if executor.captured_by_user(current):
+            executor.gpu.keep(self._kernels)
             return False
-        stream = executor.capture_stream()
+        if self._replays is None:
+            return False
         try:
-            with executor.context():
+            with executor.gpu.side_stream() as stream:
                 graph = self._replays.graph(
                     moving, stream.handle, lambda: executor.launch(self.program, places, stream)
                 )

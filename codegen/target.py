@@ -80,7 +80,19 @@ def devices() -> tuple[str, ...]:
 
 
 # Which device stands for an architecture that is named without one.
-_BY_ARCH = {"sm_80": "a100", "sm_89": "rtx4090", "sm_90": "h100", "sm_90a": "h200", "sm_120": "rtx5090"}
+_BY_ARCH = {
+    "sm_80": "a100",
+    "sm_86": "rtx3090",
+    "sm_87": "orin",
+    "sm_89": "rtx4090",
+    "sm_90": "h100",
+    "sm_90a": "h200",
+    "sm_100": "b200",
+    "sm_103": "b300",
+    "sm_110": "thor",
+    "sm_120": "rtx5090",
+    "sm_121": "gb10",
+}
 DEFAULT = "sm_80"
 
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 
+from ..codegen.arrays import as_tensor, is_tensor
 from ..codegen.kernel import Program
 from ..codegen.launch import Executor, executor
 from ..codegen.target import Target
 from ..codegen.target import target as find_target
 from ..ir.diagnostic import UsageError, did_you_mean
+from ..ir.program import Param
 from ..ir.schemas import DTYPES
-from .compiler import Compilation, compile_captured
+from .compiler import Compilation, buffer, compile_captured
 from .exploring import chosen as best
 from .front.capture import capture
 from .inputs import Parameters, Weights, check_arguments
@@ -95,7 +97,8 @@ class Compiled:
         arrays = {name: self._place(name, tensors[name]) for name in names}
         results = runner.run(self.program, arrays)
         self.notes = runner.notes
-        return [results[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
+        pairs = zip(plan.outputs, plan.results, strict=True)
+        return [_tensor(param, results[param.name]).reshape(kind.shape) for param, kind in pairs]
 
     def _place(self, name: str, tensor: Any) -> Any:
         """A tensor as kernels know it. Constants were computed on the CPU: they move once."""
@@ -199,6 +202,11 @@ def _gpu() -> bool:
     import importlib.util
 
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
+
+
+def _tensor(param: Param, result: Any) -> Any:
+    """A result as a tensor, also of a program that is given none."""
+    return result if is_tensor(result) else as_tensor(buffer(param), result)
 
 
 def _flat(tensor: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ..codegen.materialise import materialise
@@ -13,6 +15,7 @@ from .compiler import Explore, Values
 from .egraph.candidate import Candidate
 from .egraph.explore import Exploration, Options
 from .egraph.export import Exported, export
+from .egraph.fallback import or_else
 from .egraph.lowered import Lowering
 from .egraph.recorded import NotProved, Recorded, Replayed
 from .fuse.commute import commute
@@ -60,14 +63,41 @@ def explore(values: Values, tools: Toolchain, target: Target, options: Options |
     return exploration(values, tools, target, options).candidates()
 
 
-def chosen(
-    tools: Toolchain, target: Target, options: Options | None = None, number: int = 1, book: Book | None = None
-) -> Explore:
-    """What compile asks: the candidate of a number, counted from 1, the best. Raises UsageError where there is none."""
+class ExplorationWarning(UserWarning):
+    """Exploration could not do all that it is asked for: the note says what the rules decide instead."""
 
-    def choose(values: Values) -> Candidate:
-        wanted = options or Options(top=number)
-        found = exploration(values, tools, target, wanted, book).candidates()
+
+def warn(note: str) -> None:
+    """Tells a Python program a note of exploration."""
+    warnings.warn(f"dplc: {note}", ExplorationWarning, stacklevel=2)
+
+
+def chosen(
+    tools: Toolchain,
+    target: Target,
+    options: Options | None = None,
+    number: int = 1,
+    book: Book | None = None,
+    tell: Callable[[str], None] = warn,
+) -> Explore:
+    """What compile asks: the candidate of a number, counted from 1, the best. Raises UsageError where there is none.
+
+    The best one is asked for without knowing it: where the search fails, `tell` is told why and the rules decide.
+    """
+
+    def best(values: Values) -> Candidate | None:
+        made = exploration(values, tools, target, options or Options(top=number), book)
+        found = made.candidates()
+        for note in made.notes:
+            tell(note)
+        if found[0].problem:  # even by the rules, whose own error tells more
+            return None
+        return _planned(found[0], values)
+
+    def choose(values: Values) -> Candidate | None:
+        if number == 1:
+            return or_else(lambda: best(values), lambda: None, tell)
+        found = exploration(values, tools, target, options or Options(top=number), book).candidates()
         if not 0 < number <= len(found):
             raise UsageError(f"there is no candidate {number}", notes=(f"{len(found)} were found",))
         if found[number - 1].problem:
@@ -75,6 +105,12 @@ def chosen(
         return found[number - 1]
 
     return choose
+
+
+def _planned(candidate: Candidate, values: Values) -> Candidate:
+    """The candidate with its plan made already: a failure is met here, where the rules can still decide."""
+    plan = candidate.plan(values.results)
+    return replace(candidate, make_plan=lambda *_: plan)
 
 
 def exported(tools: Toolchain) -> Exported:

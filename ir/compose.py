@@ -12,10 +12,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from .expr import Axis
-from .facts.index import operate, substitute
-from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote
-from .node import Expr
+from .facts.index import interval, operate, substitute
+from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote, whole, wrapped
+from .node import Expr, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, is_condition
 
 Operand = Any  # a Term, or a Python number (weak)
@@ -70,7 +72,7 @@ def const(value: Any, as_dtype: str | None = None) -> Const:
         return Const(float(value), name)
     if category(name) == 1 and isinstance(value, float) and not math.isfinite(value):
         raise OverflowError(f"{value} is no {name}")
-    return Const(bool(value) if name == "b8" else int(value), name)
+    return Const(bool(value) if name == "b8" else wrapped(int(value), name), name)
 
 
 def index(e: Expr) -> Term:
@@ -86,8 +88,8 @@ def cast(x: Operand, to: str) -> Term:
         return const(x, to)
     if dtype(x) == to:
         return x
-    if x.__class__ is Const and not (category(to) == 1 and isinstance(x.value, float) and not math.isfinite(x.value)):
-        return const(x.value, to)
+    if x.__class__ is Const:
+        return const(int(whole(x.value, to)) if category(to) == 1 else x.value, to)
     return Elementwise(to, (x,))
 
 
@@ -127,12 +129,10 @@ def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
 def _compute(fn: str, values: tuple[Any, ...]) -> Any:
     """The value of a function of numbers, None where it has none that a text can hold."""
     kinds = {v.__class__ for v in values}
+    numbers = (int(v) if v.__class__ is bool and FUNCTIONS[fn].kind != LOGICAL else v for v in values)
     try:
-        result = (
-            FUNCTIONS[fn]
-            .numpy(*(int(v) if v.__class__ is bool and FUNCTIONS[fn].kind != LOGICAL else v for v in values))
-            .item()
-        )
+        with np.errstate(over="ignore"):  # integers wrap around
+            result = FUNCTIONS[fn].numpy(*numbers).item()
     except (ArithmeticError, ValueError, AttributeError):
         return None
     if isinstance(result, float) and math.isnan(result):
@@ -190,7 +190,8 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
     if left is not None and right is not None and not (a.__class__ is Const and b.__class__ is Const):
         conditions = is_condition(left), is_condition(right)
         if fn in _LINEAR and not any(conditions):
-            return index(operate(_LINEAR[fn], left, right))
+            made = operate(_LINEAR[fn], left, right)
+            return index(made) if _is_i64(made) else None  # values wrap around, index arithmetic does not
         if fn in _COMPARED and not any(conditions):
             return index(operate(_COMPARED[fn], left, right))
         if fn in ("logical_and", "logical_or") and all(conditions):
@@ -207,6 +208,12 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
         ):
             return other  # type: ignore[no-any-return]
     return None
+
+
+def _is_i64(e: Expr) -> bool:
+    """Whether no place of the axes takes index arithmetic out of i64. What was read from memory counts as an index."""
+    low, high = interval(e)
+    return (low >= -(2**63) and high < 2**63) or any(nodes(e, Term))
 
 
 def _index_expr(x: Any) -> Expr:

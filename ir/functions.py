@@ -32,6 +32,14 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
 
 
+def _erfc(x: Any) -> Any:
+    return np.vectorize(math.erfc, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
+
+
+def _sign(x: Any) -> Any:
+    return x if np.asarray(x).dtype == np.bool_ else np.sign(x)
+
+
 def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-np.asarray(x, float)))
 
@@ -59,9 +67,10 @@ _TABLE = (
     Function("minimum", 2, np.minimum, ARITHMETIC, True, math.inf),
     Function("pow", 2, np.power, ARITHMETIC),
     Function("atan2", 2, np.arctan2, FLOAT),
+    Function("hypot", 2, np.hypot, FLOAT, True),
     Function("negative", 1, np.negative, ARITHMETIC),
     Function("abs", 1, np.abs, ARITHMETIC),
-    Function("sign", 1, np.sign, ARITHMETIC),
+    Function("sign", 1, _sign, ARITHMETIC),
     Function("copy", 1, lambda x: x, ARITHMETIC),
     Function("relu", 1, lambda x: np.maximum(x, 0), ARITHMETIC),
     Function("exp", 1, np.exp, FLOAT),
@@ -83,7 +92,11 @@ _TABLE = (
     Function("sinh", 1, np.sinh, FLOAT),
     Function("cosh", 1, np.cosh, FLOAT),
     Function("tanh", 1, np.tanh, FLOAT),
+    Function("asinh", 1, np.arcsinh, FLOAT),
+    Function("acosh", 1, np.arccosh, FLOAT),
+    Function("atanh", 1, np.arctanh, FLOAT),
     Function("erf", 1, _erf, FLOAT),
+    Function("erfc", 1, _erfc, FLOAT),
     Function("sigmoid", 1, _sigmoid, FLOAT),
     Function("floor", 1, np.floor, ARITHMETIC),
     Function("ceil", 1, np.ceil, ARITHMETIC),
@@ -102,7 +115,10 @@ _TABLE = (
     Function("logical_xor", 2, np.logical_xor, LOGICAL, True),
     Function("logical_not", 1, np.logical_not, LOGICAL),
     Function("where", 3, np.where, SELECT),
-    *(Function(d, 1, lambda x, t=t: np.asarray(x).astype(t), CAST) for d, t in DTYPES.items()),
+    *(
+        Function(d, 1, lambda x, d=d, t=t: whole(x, d) if d in ("i32", "i64") else np.asarray(x).astype(t), CAST)
+        for d, t in DTYPES.items()
+    ),
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
@@ -128,6 +144,23 @@ def result_dtype(fn: str, *dtypes: str) -> str:
         return "b8"
     common = promote(*(dtypes[1:] if kind == SELECT else dtypes))
     return "f32" if kind == FLOAT and common in ("b8", "i32", "i64") else common
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """The integer of a dtype that is `value` but for multiples of what the dtype can count."""
+    limits = np.iinfo(DTYPES[dtype])
+    least, most = int(limits.min), int(limits.max)
+    return value if least <= value <= most else (value - least) % (most - least + 1) + least
+
+
+def whole(x: Any, dtype: str) -> Any:
+    """Numbers as integers of a dtype: floats round to zero, and become the least integer where they fit in none."""
+    data, kind = np.asarray(x), DTYPES[dtype]
+    if data.dtype.kind != "f":
+        return data.astype(kind, copy=False)
+    least = np.iinfo(kind).min
+    fits = (data > least - 1.0) & (data < -float(least)) if dtype == "i32" else (data >= least) & (data < -float(least))
+    return np.where(fits, np.where(fits, data, 0).astype(kind), kind(least))
 
 
 def identity(fn: str, dtype: str) -> Any:

@@ -95,7 +95,7 @@ class Replicate(Stmt):
 
 
 class Loop(Stmt):
-    """A loop at run time. unroll: 0 leaves it to the assembler, 1 forbids it."""
+    """A loop at run time. unroll: 0 leaves it to the assembler, 1 forbids it. dtype: of var, which counts past stop."""
 
     positional: ClassVar[tuple[str, ...]] = ("var", "start", "stop")
     var: Name
@@ -104,6 +104,7 @@ class Loop(Stmt):
     body: Block
     step: Expr = 1
     unroll: Int = 0
+    dtype: Dtype = "i32"
 
 
 class Branch(Stmt):

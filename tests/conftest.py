@@ -23,6 +23,7 @@ def pytest_configure() -> None:
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
     os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is no part of a test
+    os.environ.setdefault("DPLC_STRICT", "1")  # a failure of exploration is a failure of the test: nothing hides it
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..arrays import Array, as_numpy, as_tensor, check_names, is_tensor, misalignment_note, place_of
+from ..host_memory import check_room
 from ..kernel import Buffer, CudaKernel, Launch, Program
 from ..memory_plan import lifetimes
 from .kernels import LoadedKernels, load
@@ -40,7 +41,8 @@ class EmulatorExecutor:
     def prepare(
         self, program: Program, constants: Mapping[str, Array], beside: EmulatorSession | None = None
     ) -> EmulatorSession:
-        """The program with its constants copied, to be run again and again. Raises LaunchError and BuildError.
+        """The program with its constants copied, to be run again and again. Raises LaunchError, BuildError and, for a
+        program that does not fit in memory, DplcError.
 
         beside: a session whose copies are used again where the arrays are the same.
         """
@@ -62,6 +64,7 @@ class EmulatorSession:
         beside: EmulatorSession | None = None,
     ):
         self._executor, self._program = executor, program
+        check_room(sum(buffer.nbytes for buffer in program.buffers()), "the program's buffers")
         self._kernels = load(program.distinct_kernels(), executor._options.checked)
         self._notes: list[str] = []
         self._given = {b.name: constants[b.name] for b in program.constants}

@@ -260,8 +260,6 @@ float erff(float), erfcf(float), lgammaf(float), tgammaf(float), sqrtf(float), c
 float floorf(float), ceilf(float), truncf(float), roundf(float), rintf(float), nearbyintf(float);
 float powf(float, float), fmodf(float, float), atan2f(float, float), hypotf(float, float);
 float copysignf(float, float), fmaxf(float, float), fminf(float, float), fmaf(float, float, float);
-int abs(int);
-long long llabs(long long);
 }
 DPLC_FN float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 DPLC_FN bool isnan(float x) { return __builtin_isnan(x); }

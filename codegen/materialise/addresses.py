@@ -12,30 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...ir.expr import (
-    COMPARISONS,
-    Binary,
-    Call,
-    Sum,
-    Var,
-    add,
-    free_names,
-    from_linear,
-    is_int,
-    linear,
-    multiply,
-    rebuild,
-)
+from ...ir.expr import Binary, Call, Var, add, free_names, from_linear, is_int, linear, multiply
 from ...ir.facts.layout import DTYPE_BYTES, strides
 from ...ir.kernel import Address, Advance, Assign, Base, Define
-from ...ir.node import Expr, Node
-from ...ir.ranges import interval
+from ...ir.node import Expr
+from .widths import widen
 
 if TYPE_CHECKING:
     from .lowering import Level, Lowering
 
 FAR_BYTES = 4096  # cp.async does not fold immediates beyond this: two additions per copy otherwise
-INT_LIMIT = 2**31
 AT_ACCESS = -1
 
 
@@ -51,7 +37,7 @@ def global_address(low: Lowering, buf: str, element: Expr) -> Address:
     """The address of an element of a buffer."""
     far = FAR_BYTES // DTYPE_BYTES[low.params[buf].dtype]
     base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=far)
-    return Address(base, widen(low, low.read(offset)))
+    return Address(base, widen(low.read(offset), low.ranges))
 
 
 def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: int = 0) -> tuple[str, Expr]:
@@ -92,7 +78,7 @@ def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constan
     if var is not None and not shared and terms.keys() == {var} and is_int(level.step):
         name = low.fresh(hint)
         start = add(multiply(level.start, terms[var]), constant)
-        level.before.append(Base(name, root, widen(low, start), 1))
+        level.before.append(Base(name, root, widen(start, low.ranges), 1))
         level.tail.append(Advance(name, multiply(level.step, terms[var])))
     elif var is not None and shared:
         slots = [ring(low, level, atom, factor) for atom, factor in terms.items()]
@@ -100,7 +86,7 @@ def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constan
         level.head.append(Base(name, root, add(constant, _sum(slots))))
     else:
         name = low.fresh(hint)
-        level.head.append(Base(name, root, widen(low, offset)))
+        level.head.append(Base(name, root, widen(offset, low.ranges)))
     level.bases[key] = name
     return name
 
@@ -137,51 +123,3 @@ def _is_ring(level: Level, atom: Any) -> bool:
         return False
     counts = linear(atom.a)[0] == {Var(level.var or ""): 1}
     return counts and level.step == 1 and is_int(level.start)
-
-
-def widen(low: Lowering, e: Expr) -> Expr:
-    """e computed in 64 bits where 32 may not hold a part of it. A pointer takes its terms one at a time."""
-    if e.__class__ is Sum:
-        parts = [(_wide(low, atom, factor), factor) for atom, factor in e.terms]
-        return from_linear(dict(parts), e.constant)
-    return _wide(low, e, 1) if isinstance(e, Node) else e
-
-
-def widen_condition(low: Lowering, e: Expr) -> Expr:
-    """A condition with its sides computed in 64 bits where 32 may not hold them."""
-    if e.__class__ is Binary and e.op in ("and", "or"):
-        return rebuild(e, lambda part: widen_condition(low, part))
-    if e.__class__ is Binary and e.op in COMPARISONS:
-        return rebuild(e, lambda part: part if _fits(low, part) else _sixty_four(low, part))
-    return e
-
-
-def _wide(low: Lowering, atom: Expr, factor: int) -> Expr:
-    """An atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
-    if not _fits(low, atom):
-        if atom.__class__ is Binary:
-            return rebuild(atom, lambda part: widen(low, part) if _fits(low, part) else _sixty_four(low, part))
-        return _sixty_four(low, atom)
-    lowest, highest = interval(atom, low.ranges)
-    fits = max(abs(lowest * factor), abs(highest * factor)) < INT_LIMIT
-    return atom if fits else Call("i64", (atom,))
-
-
-def _sixty_four(low: Lowering, e: Expr) -> Expr:
-    if e.__class__ is Sum:
-        return from_linear({Call("i64", (atom,)): factor for atom, factor in e.terms}, e.constant)
-    return Call("i64", (e,)) if isinstance(e, Node) else e
-
-
-def _fits(low: Lowering, e: Expr) -> bool:
-    """Whether an int holds e and everything it is computed from."""
-    lowest, highest = interval(e, low.ranges)
-    if max(abs(lowest), abs(highest)) >= INT_LIMIT:
-        return False
-    if e.__class__ is Sum:
-        return (
-            all(_fits(low, multiply(atom, factor)) for atom, factor in e.terms)
-            if len(e.terms) > 1
-            else _fits(low, e.terms[0][0])
-        )
-    return e.__class__ is not Binary or (_fits(low, e.a) and _fits(low, e.b))

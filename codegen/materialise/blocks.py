@@ -14,7 +14,6 @@ from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Stor
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Wait
-from .addresses import widen_condition
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
 from .copies import lower_put, lower_stage, lower_sync, lower_wait
@@ -54,7 +53,7 @@ def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
         return ()
     if cond is True:
         return lower_block(low, stmt.body, path, at.bound)
-    cond = widen_condition(low, low.read(cond))
+    cond = low.value(cond)
     return low.nest(axes, (Branch(cond, lower_block(low, stmt.body, path, at.bound | set(axes))),))
 
 
@@ -77,7 +76,8 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
     low.levels.pop()
     # a serial loop holds barriers and is already as long as it should be; others are the assembler's to unroll
     unroll = stmt.unroll if stmt.unroll > 1 else int(stmt.role == "serial")
-    loop = Loop(stmt.var, low.read(start), low.read(stop), (*level.head, *body, *level.tail), stmt.step, unroll)
+    whole, counter = (*level.head, *body, *level.tail), low.counter(start, stop, stmt.step)
+    loop = Loop(stmt.var, low.value(start), low.value(stop), whole, stmt.step, unroll, counter)
     return (*level.before, loop)
 
 

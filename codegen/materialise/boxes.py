@@ -120,7 +120,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
         copies += _copies(low, stage, barrier)
     size = sum(slab_bytes(low, stage) for stage in group)
     issue: Block = (Expect(barrier, size), *copies)
-    when = low.read(low.tidy(stmt.when))
+    when = low.value(low.tidy(stmt.when))
     if when is not True:  # an empty group still ends a phase
         empty = Branch(Call("logical_not", (when,)), (Expect(barrier, 0),))
         issue = (Branch(when, issue), empty)

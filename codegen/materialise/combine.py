@@ -60,7 +60,7 @@ def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> tuple[B
     kept = tuple(axis for axis in value.axes if axis not in over)
     gone = [axis for axis in value.axes if axis in over]
     places = itertools.product(*(range(low.replicated[axis]) for axis in gone))
-    terms = [low.read(Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
+    terms = [low.value(Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
     result = Held(low.fresh(f"{stmt.acc}_all"), kept, value.dtype)
     val = tree(stmt.fn, terms)
     if not kept:

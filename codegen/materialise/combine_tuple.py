@@ -72,7 +72,7 @@ class _Work:
         for definition in self.known.combine:
             assert isinstance(definition, Let)
             val = substitute(definition.val, names)
-            held = self.named(definition.dst, low.read(val), low.axes_of(val, self.bound), mutable=True)
+            held = self.named(definition.dst, low.value(val), low.axes_of(val, self.bound), mutable=True)
             names[definition.dst] = Var(held.name)
         return {part: low.env[names[part].name] for part in self.known.parts}  # type: ignore[union-attr,misc]
 
@@ -93,7 +93,7 @@ class _Work:
             fixed, one = dict(zip(gone, place, strict=True)), {}
             for part, acc in accs.items():
                 axes = tuple(axis for axis in held[part].axes if axis not in over)
-                one[part] = self.named(f"{acc}_all", low.read(Var(acc), fixed), axes, mutable=True)
+                one[part] = self.named(f"{acc}_all", low.value(Var(acc), fixed), axes, mutable=True)
             tuples.append(one)
         return self.tree(tuples)
 

@@ -74,8 +74,8 @@ def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: s
     mine = [] if shape.groups * shape.lanes == low.thread_count else [binary("<", thread, shape.groups * shape.lanes)]
     mine += [binary("<", row, shape.rows)] if shape.rows % shape.groups else []
     mine += [binary("<", chunk, shape.chunks)] if shape.chunks % shape.lanes else []
-    when = low.read(settle(low, conjunction([*mine, stmt.when])))
-    inside = low.read(inside)
+    when = low.value(settle(low, conjunction([*mine, stmt.when])))
+    inside = low.value(inside)
     to = cell_address(low, stmt, row, column, stmt.slot, f"{stmt.dst}_wr")
     source = global_address(low, stmt.src, flat(low, stmt.src, position))
     size = shape.width * element_bytes(low, stmt)

@@ -21,6 +21,7 @@ from ..dtypes import dtype_of, is_index_arithmetic
 from ..target import Target
 from .accumulators import Accumulator, find_accumulators
 from .prepare import RESERVED, TID, fresh_name
+from .widths import INT_LIMIT, exact, fits
 
 if TYPE_CHECKING:
     from .boxes import Boxes
@@ -196,8 +197,17 @@ class Lowering:
         value = self.env.get(name)
         return "i64" if value is None else value.dtype
 
+    def value(self, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
+        """A value or a condition of the program in registers, with the axes in `fixed` at one value."""
+        return exact(self.read(e, fixed), self.ranges)
+
+    def counter(self, start: Expr, stop: Expr, step: Expr) -> str:
+        """The dtype of a loop's variable, which must hold the value that ends the loop too."""
+        last = self.high(stop) - 1 + (step if is_int(step) else self.high(step))
+        return "i32" if fits(start, self.ranges) and fits(stop, self.ranges) and last < INT_LIMIT else "i64"
+
     def read(self, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
-        """An expression of the program in registers, with the axes in `fixed` at one value."""
+        """An expression of the program in registers, index arithmetic in int outside of calls."""
         fixed = fixed or {}
         kind = e.__class__
         if kind is Var:
@@ -214,8 +224,9 @@ class Lowering:
 
     def _operand(self, e: Expr, fixed: Mapping[str, int], arithmetic: bool) -> Expr:
         """Index arithmetic is i64 as a value; in a kernel it is int until something computes further with it."""
-        wide = arithmetic and is_index_arithmetic(e, self.env.__contains__)
-        return Call("i64", (self.read(e, fixed),)) if wide else self.read(e, fixed)
+        further = arithmetic and is_index_arithmetic(e, self.env.__contains__)
+        value = self.value(e, fixed)
+        return value if not further or (value.__class__ is Call and value.fn == "i64") else Call("i64", (value,))
 
     def register(self, value: Held, fixed: Mapping[str, int] | None = None, skip: tuple[str, ...] = ()) -> Expr:
         """The registers of a value at the current place of its axes, but for the axes in `skip` at the end."""

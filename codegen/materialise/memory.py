@@ -13,7 +13,7 @@ from ...ir.loop import Load, Store
 from ...ir.node import Expr, Node
 from ...ir.program import Block
 from ...ir.substitute import substitute
-from .addresses import flat, global_address, widen_condition
+from .addresses import flat, global_address
 from .guards import settle, weaken
 from .lowering import Held, Lowering, Place
 from .slabs import slab_address, slab_dtype, slab_element
@@ -38,7 +38,7 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     dtype = dtype_of_buffer(low, stmt.buf)
     value = Held(low.fresh(stmt.dst), (*axes, *inner), opmath(dtype))
     into = low.register(value, skip=inner)
-    load = LoadFrom(into, dtype, address, width, widen_condition(low, low.read(settle(low, when))), stmt.other)
+    load = LoadFrom(into, dtype, address, width, low.value(settle(low, when)), stmt.other)
     low.env[stmt.dst] = value
     return (Registers(value.name, value.dtype, low.extents(value.axes)), *low.nest(axes, (load,)))
 
@@ -51,10 +51,10 @@ def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     idx, element = stmt.idx, element_of(low, stmt)
     vector = vector_axis(low, stmt.buf, element, low.axes_of(stmt.idx, at.bound))
     if vector is None:
-        values: tuple[Expr, ...] = (low.read(val),)
+        values: tuple[Expr, ...] = (low.value(val),)
     else:
         idx, element = substitute(idx, {vector: 0}), low.tidy(substitute(element, {vector: 0}))
-        values = tuple(low.read(val, {vector: lane}) for lane in range(low.vectors[vector]))
+        values = tuple(low.value(val, {vector: lane}) for lane in range(low.vectors[vector]))
     address = slab_address(low, stage, idx, f"{stmt.buf}_wr") if stage else global_address(low, stmt.buf, element)
     store = StoreTo(dtype, address, values)
     axes = low.axes_of((stmt.idx, val), at.bound)

@@ -26,7 +26,7 @@ def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
     if inlined.calls <= INLINE_CALLS and read_once(low, stmt.dst, inlined, at):
         low.env[stmt.dst] = inlined
         return ()
-    val = low.read(stmt.val)
+    val = low.value(stmt.val)
     value = low.env[stmt.dst] = Held(low.fresh(stmt.dst), inlined.axes, inlined.dtype)
     if not value.axes:
         return (Define(value.name, value.dtype, val),)
@@ -93,7 +93,7 @@ def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
     place = low.register(held)
     # back and forth over a register tile: neighbours in time share a register, and ptxas keeps it latched
     snake = bool(low.tile.snake) and len(axes) > 1 and not accumulator.combined & low.replicated.keys()
-    return low.nest(axes, (Assign(place, Call(stmt.fn, (place, low.read(stmt.val)))),), snake)
+    return low.nest(axes, (Assign(place, Call(stmt.fn, (place, low.value(stmt.val)))),), snake)
 
 
 def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
@@ -102,7 +102,7 @@ def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
     assert isinstance(held, Held)
     place = low.register(held)
     axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
-    return low.nest(axes, (Assign(place, Call("multiply", (place, low.read(stmt.val)))),))
+    return low.nest(axes, (Assign(place, Call("multiply", (place, low.value(stmt.val)))),))
 
 
 def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
@@ -122,7 +122,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     for part, acc in zip(known.parts, stmt.accs, strict=True):
         held = low.env[acc]
         assert isinstance(held, Held)
-        steps.append(Assign(low.register(held), low.read(made[part])))
+        steps.append(Assign(low.register(held), low.value(made[part])))
     low.env = outer
     return low.nest(axes, tuple(steps))
 
@@ -134,7 +134,7 @@ def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[St
         val = substitute(definition.val, names)
         if isinstance(val, Call):
             name = low.fresh(definition.dst)
-            steps.append(Define(name, "f32", low.read(val)))
+            steps.append(Define(name, "f32", low.value(val)))
             low.env[name] = Held(name, (), "f32")
             val = Var(name)
         names = {**names, definition.dst: val}
@@ -144,7 +144,7 @@ def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[St
 def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Accumulator, held: Held) -> Block:
     """The only addition to an accumulator, where it lives: its first value needs nothing to be added to."""
     axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
-    place, val = low.register(held), low.read(stmt.val)
+    place, val = low.register(held), low.value(stmt.val)
     if not axes:
         return (Define(held.name, held.dtype, val, 1),)
     registers = Registers(held.name, held.dtype, low.extents(held.axes))

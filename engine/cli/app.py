@@ -32,6 +32,7 @@ from .options import (
     Settings,
     TargetName,
     Tokens,
+    TrustedEdits,
     Verbose,
     Weights,
 )
@@ -142,6 +143,7 @@ def run_command(
     ] = False,
     weights: Weights = None,
     ids: Tokens = None,
+    trust_edited_cuda: TrustedEdits = False,
     blocks: Annotated[
         str | None,
         typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
@@ -156,10 +158,10 @@ def run_command(
 
         if expression is not None or check:
             raise UsageError("run either an artefact or an expression; --check goes with an expression")
-        model_commands.run_command(artefact, weights, ids, device, seed, out, as_json)
+        model_commands.run_command(artefact, weights, ids, device, seed, out, as_json, trust_edited_cuda)
         return
-    if weights is not None or ids is not None:
-        raise UsageError("--weights and --ids go with an artefact", hint="dplc run DIR ..")
+    if weights is not None or ids is not None or trust_edited_cuda:
+        raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
     from . import checking, commands
     from .compiling import Database, Request
 

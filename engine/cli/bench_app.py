@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ...ir.diagnostic import UsageError
-from .options import FloatDtype, Json, Layers, Length, RuleFiles, Settings, TargetName, Weights
+from .options import FloatDtype, Json, Layers, Length, RuleFiles, Settings, TargetName, TrustedEdits, Weights
 
 
 def bench(
@@ -38,6 +38,7 @@ def bench(
     weights: Weights = None,
     rules: RuleFiles = None,
     settings: Settings = None,
+    trust_edited_cuda: TrustedEdits = False,
 ) -> None:
     """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them. Or a model's."""
     from . import bench_command, model_bench
@@ -50,7 +51,7 @@ def bench(
         how = model_commands.How(
             model_commands.shape_of(length, layers, dtype or "f32"), target, tuple(rules or ()), tuple(settings or ())
         )
-        model_bench.bench_model(suite, how, weights, as_json, html, markdown, run, assemble)
+        model_bench.bench_model(suite, how, weights, as_json, html, markdown, run, assemble, trust_edited_cuda)
         return
     bench_command.bench_suite(
         Path(suite), only, target, as_json, html, markdown, run, assemble, rules or [], settings or []

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ...ir.diagnostic import DplcError
+from ..output_file import PAGE, TABLE, write_file
 from ..suite.bench import Wishes, bench
 from ..suite.page import html as html_page
 from ..suite.records import BenchRecord
@@ -62,8 +63,5 @@ def _teller() -> Callable[[str], None]:
 
 
 def save_page(path: Path, text: str) -> None:
-    """Write a page. Raises DplcError."""
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise DplcError(f"cannot write {path}: {error.strerror}") from None
+    """Write a page, of HTML or Markdown. Raises DplcError."""
+    write_file(path, text, PAGE if text.startswith("<") else TABLE)

@@ -14,6 +14,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import default_target_name
 from ..model.validate import Agreement, Point, agreement, point
+from ..output_file import DEVICE, write_file
 from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
 from ..tune.entry import Measurement
 from ..tune.measure import WORKER, Build, WorkerProcess, cubin
@@ -36,10 +37,7 @@ def calibrate_device(
         worker.kill()
     text = device_file(fitted, base.name)
     if out is not None:
-        try:
-            out.write_text(text)
-        except OSError as error:
-            raise DplcError(f"cannot write {out}: {error.strerror}") from None
+        write_file(out, text, DEVICE)
     if as_json:
         values = {name: {"measured": getattr(fitted, name), "published": getattr(base, name)} for name in FITTED}
         print_json({"gpu": gpu, "base": base.name, "constants": values})

@@ -16,6 +16,7 @@ from ..check.mutants import Survey, survey
 from ..check.outcome import Verdict, Wrong
 from ..check.report import counterexample_text, detail, pinned_in, summary, survey_text
 from ..check.run import Options, check_rules, check_subject, failed
+from ..output_file import COUNTEREXAMPLE, write_file
 from ..rw.check import load_facts
 from ..rw.rule import BUILT_IN, Rule, RuleSet, load
 from .show import print_json, print_note, write
@@ -125,9 +126,9 @@ def save(verdict: Verdict, folder: Path) -> Path:
     path = folder / f"{verdict.rule}.ir"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(counterexample_text(verdict), encoding="utf-8")
     except OSError as error:
         raise DplcError(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, counterexample_text(verdict), COUNTEREXAMPLE)
     return path
 
 

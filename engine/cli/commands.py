@@ -12,6 +12,7 @@ from ...codegen.kernel import CudaKernel
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
 from ..compiler import Compilation
+from ..output_file import ARRAYS, writing
 from ..reference import accepted, errors, run_reference
 from .compiling import Request, compile_text, print_trace, stage_named
 from .show import print_json, print_note, print_text, progress, write
@@ -119,11 +120,8 @@ def save_outputs(path: Path, results: list[Any]) -> None:
     """Outputs as out0, out1, .. in a file of numpy's. Raises DplcError."""
     import numpy as np
 
-    try:
-        with path.open("wb") as file:
-            np.savez(file, **{f"out{place}": _as_numpy(value) for place, value in enumerate(results)})
-    except OSError as error:
-        raise DplcError(f"cannot write {path}: {error.strerror}") from None
+    with writing(path, ARRAYS) as file:
+        np.savez(file, **{f"out{place}": _as_numpy(value) for place, value in enumerate(results)})
 
 
 def _as_numpy(value: Any) -> Any:

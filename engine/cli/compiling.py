@@ -69,14 +69,10 @@ def compile_text(request: Request, device: str | None = None) -> Compilation:
 
 
 def best_candidate(tools: Toolchain, machine: Target, book: Recorded | None = None) -> Explore:
-    """What `--explore` asks for; a note says so where egglog is not here."""
-    from ..egraph.explore import HINT
-    from ..egraph.saturate import available
+    """What `--explore` asks for; notes say where egglog is not here, or the search failed."""
     from ..exploring import chosen
 
-    if not available():
-        print_note(f"note: {HINT}")
-    return chosen(tools, machine, book=book)
+    return chosen(tools, machine, book=book, tell=lambda note: print_note(f"note: {note}"))
 
 
 def captured_text(text: str, seed: int, dtype: str | None = None) -> tuple[Capture, float]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ..output_file import EXPORT, write_file
 from ..toolchain import toolchain
 from ..tune.entry import Entry
 from ..tune.exchange import export_attempts, export_lines, import_lines
@@ -116,10 +117,7 @@ def export(path: Path | None, file: Path | None, device: str | None, attempts: b
     if file is None:
         write(text)
         return
-    try:
-        file.write_text(text)
-    except OSError as error:
-        raise DplcError(f"cannot write {file}: {error.strerror}") from None
+    write_file(file, text, EXPORT)
 
 
 def import_file(path: Path | None, file: Path) -> None:

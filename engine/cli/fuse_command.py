@@ -10,6 +10,7 @@ from ..compiler import Compilation, Stopwatch, Values, compile_captured, values_
 from ..egraph.candidate import Candidate
 from ..egraph.explore import Exploration, Options
 from ..exploring import exploration
+from ..output_file import PAGE, write_file
 from .commands import report_run
 from .compiling import captured_text, machine_for, stage_named, tools_for
 from .show import print_json, print_note, print_text, progress, write
@@ -100,7 +101,4 @@ def write_page(path: Path, text: str, made: Exploration, found: list[Candidate])
     """The e-graph and the candidates as a page."""
     from ..egraph.page import page
 
-    try:
-        path.write_text(page(text, made, found))
-    except OSError as error:
-        raise DplcError(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, page(text, made, found), PAGE)

@@ -32,12 +32,15 @@ def wanted(path: str) -> bool:
 
 def bench_model(
     path: str, how: How, folder: Path | None, as_json: bool, html: Path | None, markdown: Path | None, run: bool,
-    assemble: bool,
+    assemble: bool, trust: bool = False,
 ) -> None:  # fmt: skip
-    """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured."""
+    """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured.
+
+    trust: take CUDA of an artefact that dplc did not print.
+    """
     with bars() as tell:
         if artefact.is_artefact(Path(path)):
-            subject = benching.of_artefact(artefact.load(Path(path)))
+            subject = benching.of_artefact(artefact.load(Path(path), trust))
         else:
             subject = benching.of_compiled(how.compile(path, tell))
         command = " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])

@@ -124,15 +124,19 @@ def _record(compiled: CompiledModel, stage: str | None, out: Path | None) -> dic
 
 
 def run_command(
-    folder: Path, given: Path | None, ids: str | None, device: str | None, seed: int, out: Path | None, as_json: bool
-) -> None:
-    """`dplc run DIR`. given: the folder of weights, else that of the compile, else weights are made up."""
+    folder: Path, given: Path | None, ids: str | None, device: str | None, seed: int, out: Path | None, as_json: bool,
+    trust: bool = False,
+) -> None:  # fmt: skip
+    """`dplc run DIR`. given: the folder of weights, else that of the compile, else weights are made up.
+
+    trust: take CUDA that dplc did not print.
+    """
     chosen = choose_device(device)
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
     with bars() as tell:
         tell("reading the artefact", 0, 1)
-        found = artefact.load(folder)
+        found = artefact.load(folder, trust)
         tokens = _tokens(found, ids, seed)
         constants, whose = _weights(found, given, seed, tell)
         start = time.perf_counter()
@@ -159,8 +163,10 @@ def run_command(
 
 def _tokens(found: Artefact, ids: str | None, seed: int) -> dict[str, Any]:
     """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for what is none."""
+    if len(found.plan.inputs) != 1:
+        raise DplcError(f"{found.folder} takes {len(found.plan.inputs)} inputs: only a model of tokens can be run so")
     (buffer,) = found.plan.inputs
-    words = int(found.plan.config.get("vocab_size", 2))
+    words = found.plan.config.get("vocab_size", 2)
     shape = (found.plan.batch, found.plan.length)
     if ids is None:
         generator = torch.Generator().manual_seed(seed)

@@ -63,6 +63,13 @@ ArtefactFolder = Annotated[
 Cubins = Annotated[
     bool, typer.Option("--cubins/--no-cubins", help="With -o: assemble the kernels too, where NVRTC or nvcc is.")
 ]
+TrustedEdits = Annotated[
+    bool,
+    typer.Option(
+        "--trust-edited-cuda",
+        help="Of an artefact: take CUDA that dplc did not print. The emulator compiles and runs it on this machine.",
+    ),
+]
 Tokens = Annotated[
     str | None, typer.Option("--ids", metavar="NUMBERS", help="Of a model: the tokens (default: drawn by --seed).")
 ]

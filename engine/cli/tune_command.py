@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.diagnostic import UsageError, did_you_mean
 from ..compiler import Stopwatch, values_of
 from ..egraph.explore import HINT
 from ..egraph.saturate import available
+from ..output_file import PAGE, write_file
 from ..toolchain import Toolchain
 from ..tune.assembling import AHEAD
 from ..tune.candidates import Fusing
@@ -124,10 +125,7 @@ def _report(asked: Asked, found: Programmed, chronicle: Chronicle) -> None:
     if asked.html is not None:
         command = " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
         page = html_page(found, chronicle, asked.text.strip().splitlines()[-1], command)
-        try:
-            asked.html.write_text(page)
-        except OSError as error:
-            raise DplcError(f"cannot write {asked.html}: {error.strerror}") from None
+        write_file(asked.html, page, PAGE)
     if asked.as_json:
         print_json({"target": found.space.target.name, **found.record()})
     else:

@@ -24,6 +24,7 @@ from .candidate import Candidate, Prepared
 from .credit import needed_rules
 from .exact import SMALL, Exact
 from .export import Exported
+from .fallback import or_else
 from .graph import as_written
 from .lowered import Lowering
 from .permissions import Permissions
@@ -145,9 +146,11 @@ class Exploration:
         found = search.as_written(stored, [group for group in groups if len(group) > 1])
         return found if found.score < float("inf") else search.as_written(stored)
 
-    def explained(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def explained(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with the rules without which they would not be there."""
-        return [replace(c, rules=self._rules(c)) for c in candidates]
+        return or_else(
+            lambda: [replace(c, rules=self._rules(c)) for c in candidates], lambda: list(candidates), self.notes.append
+        )
 
     def _rules(self, candidate: Candidate) -> tuple[str, ...]:
         found: dict[str, None] = {}
@@ -158,9 +161,9 @@ class Exploration:
     # ---- candidates
 
     def candidates(self) -> list[Candidate]:
-        """Different candidates, best first; the order of rules is among them."""
+        """Different candidates, best first; the order of rules is among them. A failure leaves it alone, and a note."""
         with collections_paused():
-            return self._candidates()
+            return or_else(self._candidates, lambda: [self.by_rules()], self.notes.append)
 
     def _candidates(self) -> list[Candidate]:
         found = [self.by_rules()]

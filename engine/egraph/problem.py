@@ -53,7 +53,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class TooLarge(Exception):
-    """A region that has no form here: too many axes, or too many operands."""
+    """A region that has no form here; the message says what is too many."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Reader:
         bit = self.bits.get(axis)
         if bit is None:
             if len(self.bits) >= MOST_AXES:
-                raise TooLarge
+                raise TooLarge(f"a part of it has more than {MOST_AXES} axes")
             bit = self.bits[axis] = 1 << len(self.bits)
             self.problem.axes.append(axis)
             self.problem.extents[bit] = int(axis.extent)
@@ -244,7 +244,7 @@ class Reader:
         if kind is Case and set(below) <= {term.a, term.b}:
             return "Case", (self.case_form(term.cond),), (at[term.a], at[term.b])
         if len(below) > MOST_OPERANDS:
-            raise TooLarge
+            raise TooLarge(f"an operation of it reads {len(below)} values, more than {MOST_OPERANDS}")
         return "Op", (self.other_form(term, below),), tuple(at[x] for x in below)
 
     # ---- forms

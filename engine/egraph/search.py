@@ -126,7 +126,7 @@ class Search:
 
     # ---- the beam
     def explore(self, start: Evaluation) -> list[Evaluation]:
-        """Different solutions, best first, from a first one."""
+        """Different solutions, best first, from a first one; it is there even where the model has no price for it."""
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
         self.timed_out = False
@@ -244,7 +244,7 @@ class Search:
                 alike[signature] = alike.get(signature, 0) + 1
                 costs.add(exactly)
                 kept.append(found)
-        return kept[:64]
+        return kept[:64] or beam[:1]
 
     def late(self) -> bool:
         return self.extraction.evaluated > self.limit or time.perf_counter() > self.deadline

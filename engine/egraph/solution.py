@@ -223,7 +223,8 @@ class Extraction:
         return list(dict.fromkeys(together.get(cls, (cls,)) for cls in sorted(solution.stored)))
 
     def evaluate(self, solution: Solution, bound: float = math.inf, before: Evaluation | None = None) -> Evaluation:
-        """The score of a solution, and its kernels. Above `bound` the answer may be incomplete, with an infinite score.
+        """The score of a solution, and its kernels. Above `bound` the answer may be incomplete, with an infinite score;
+        without one every kernel is there, even where one has no price.
 
         before: an evaluation whose kernels are kept where the change does not touch them.
         """
@@ -242,11 +243,11 @@ class Extraction:
                 total += kernel.price.score
         # what stays is added first, so that what is too dear is seen after few kernels
         for group in [group for group, kernel in table.items() if kernel is NOTHING]:
-            if total >= bound:
+            if total >= bound and bound < math.inf:
                 return Evaluation(solution, math.inf, {})
             table[group] = self.kernel(group, solution)
             total += table[group].price.score
-        if total >= bound:
+        if total >= bound and bound < math.inf:
             return Evaluation(solution, math.inf, {})
         if solution.groups and not self._acyclic(solution, table):
             return Evaluation(solution, math.inf, table)

@@ -155,7 +155,9 @@ def turned(site: Firing, os: Axes, quarters: int, a: int, b: int) -> Axes:
 
 @torch_fact("moved([axis], any, any) -> [axis]")
 def moved(site: Firing, os: Axes, source: int | tuple[int, ...], target: int | tuple[int, ...]) -> Axes:
-    """Axes at some dimensions put at others; the rest keep their order."""
+    """Axes at some dimensions put at others; the rest keep their order. A number has none to move."""
+    if not os:
+        return os
     sources = source if isinstance(source, tuple) else (source,)
     targets = target if isinstance(target, tuple) else (target,)
     n = len(os)

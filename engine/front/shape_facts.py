@@ -12,7 +12,7 @@ from typing import Any
 from ...ir.expr import Var
 from ..rw.facts import fact
 from .torch_rules.firing import Firing
-from .torch_rules.values import View
+from .torch_rules.values import Refusal, View
 
 Axes = tuple[Any, ...]  # unnamed axes and index expressions over them
 torch_fact = functools.partial(fact, levels="torch")
@@ -98,6 +98,18 @@ def unsqueezed(site: Firing, xs: tuple[View, ...], d: int) -> tuple[View, ...]:
     )
 
 
+@torch_fact("element(num, name) -> num")
+def element(site: Firing, x: float, to: Var) -> float:
+    """A number as an element of a dtype: integers lose what stands behind the point."""
+    return bool(x) if to.name == "b8" else int(x) if to.name in ("i32", "i64") else x
+
+
+@torch_fact("longer([int], [int]) -> [int]")
+def longer(site: Firing, one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """The extents that dimensions broadcast to, in pairs."""
+    return tuple(map(max, one, other))
+
+
 @torch_fact("recip(num) -> num")
 def recip(site: Firing, x: float) -> float:
     """1 / x; infinite for 0, as torch divides."""
@@ -160,8 +172,11 @@ def tail(site: Firing, xs: Axes, n: int) -> Axes:
 
 @torch_fact("at([any], any) -> any")
 def at(site: Firing, xs: Axes, d: int | tuple[int, ...]) -> Any:
-    """The element at a dimension; a list of them for a list."""
-    return tuple(xs[n] for n in d) if isinstance(d, tuple) else xs[d]
+    """The element at a dimension; a list of them for a list. A rule that asks for one that is not there refuses."""
+    try:
+        return tuple(xs[n] for n in d) if isinstance(d, tuple) else xs[d]
+    except IndexError:
+        raise Refusal(f"there is no dimension {d} of {len(xs)}") from None
 
 
 @torch_fact("dims(any, int) -> [int]")

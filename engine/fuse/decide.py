@@ -7,8 +7,9 @@ further up. So a `mat` here is an entry in a table: `open[y]` holds the values v
 y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are
 asked of the kernel that would end in y. If every v is accepted they stay open and the next operation is asked; if one
 is refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
-and the walk goes back to that place. Each operation is visited once plus once per store between it and what it reads:
-linear in practice, and no term is rebuilt.
+and the walk goes back to that place. It ends: each way back stores a value that was not stored, and none is taken back,
+so there are no more of them than operations. Each operation is visited once plus once per store between it and what it
+reads: linear in practice, and no term is rebuilt.
 """
 
 from __future__ import annotations
@@ -226,12 +227,18 @@ class Fusion:
 
     # ---- stores
     def _store(self, value: Any, reader: Any, refusal: Refusal | None) -> int:
-        # what a view reads stays stored as it is: a map is nobody's epilogue
-        chosen = reader.x if reader.__class__ is Remap and value in self.open[reader.x] else self._climb(value, reader)
+        chosen = self._place_of(value, reader)
+        assert chosen not in self.kept, "the walk would go back for nothing, and never end"
         self.kept.add(chosen)
         reason, where = ("no fusion rule takes it in", "") if refusal is None else (refusal.because, refusal.location)
         self.why[chosen] = Stored(chosen, reader, reason, where)
         return self.flow.position[chosen]
+
+    def _place_of(self, value: Any, reader: Any) -> Any:
+        """What is stored so that a reader finds a value in memory: the value, or what it is part of."""
+        if reader.__class__ is Remap and reader.x not in self.kept and value in self.open[reader.x]:
+            return reader.x  # what a view reads stays stored as it is: a map is nobody's epilogue
+        return self._climb(value, reader)
 
     def _climb(self, value: Any, reader: Any) -> Any:
         """Where the `mat` of a value ends up: over what all its readers flow into, as the climbing rules allow."""

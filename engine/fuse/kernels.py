@@ -80,7 +80,7 @@ class Kernels:
     def sketched(self) -> Iterator[tuple[Callable[[], Sketch], Callable[[], Kernel]]]:
         """The kernels in the order of their launches: what sketches and what lifts each, before the next is asked."""
         for group in self.arrange():
-            writes = self._writes(group)
+            writes = [self._copied(write) for write in self._writes(group)]
             # not all buffers: pushing index maps can spell a value that is only stored later
             yield functools.partial(sketch, writes, self.filled), functools.partial(self._lift, group, writes)
             self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
@@ -266,6 +266,11 @@ class Kernels:
     def _lift(self, group: list[Entry], writes: list[Write]) -> Kernel:
         name = self.names.kernel([entry.value for entry in group])
         return Lift(name, writes, self.filled, self.names.values).kernel()
+
+    def _copied(self, write: Write) -> Write:
+        """A value that turns out to be one in memory, as the first row of two that are stacked, is read from there."""
+        value = write.value
+        return replace(write, value=Remap(value, ())) if value.__class__ is Input or value in self.filled else write
 
     def _writes(self, group: list[Entry]) -> list[Write]:
         """What a kernel stores, over the loops of its first value."""

@@ -177,6 +177,12 @@ class Lift:
         variables = {axis: Var(stack[self._depth(axis, stack)].variable) for axis in index_axes(e)}
         return over_variables(e, variables, lambda term: self.value(term, stack, guard))
 
+    def _condition(self, guard: Any, stack: list[Block]) -> Any:
+        """A guard over the loop variables in scope. What a later part reads is read where the earlier ones hold."""
+        if guard.__class__ is Binary and guard.op == "and" and next(nodes(guard, Term), None) is not None:
+            return both(self._condition(guard.a, stack), self.index(guard.b, stack, guard.a))
+        return self.index(guard, stack)
+
     def _address(
         self, buffer: Buffer, mapping: dict[Axis, Any], stack: list[Block], guard: Any = True
     ) -> tuple[Any, ...]:
@@ -224,8 +230,14 @@ class Lift:
         known = stack[here].memo.get(term)
         if known is not None or guard is True:
             return here, known
-        here = max((here, *(self._depth(axis, stack) for axis in index_axes(guard))))
-        return here, stack[here].memo.get((term, guard))
+        own = max((here, *(self._depth(axis, stack) for axis in index_axes(guard))))
+        known = stack[own].memo.get((term, guard))
+        while known is None and guard.__class__ is Binary and guard.op == "and":
+            guard = guard.a  # what is there under a part of the guard is there under all of it
+            known = stack[max((here, *(self._depth(axis, stack) for axis in index_axes(guard))))].memo.get(
+                (term, guard)
+            )
+        return own, known
 
     def _compute(self, term: Any, stack: list[Block], guard: Any) -> Any:
         here, kind, always = stack[-1], term.__class__, guard is True
@@ -271,9 +283,9 @@ class Lift:
                 return known
             guard, stack = True, stack[: here + 1]
         self.ins.setdefault(buffer)
-        idx = tuple([self.index(e, stack, guard) for e in places]) or (0,)
         # without a guard, nobody reads what is out of bounds: a side of a Case that is stored by itself
-        when = self.index(present if guard is True else guard, stack, True)
+        when = self._condition(present if guard is True else guard, stack)
+        idx = tuple([self.index(e, stack, guard) for e in places]) or (0,)
         name = self.fresh(re.sub(r"[^A-Za-z].*|^$", "", buffer.name)[:1].lower() or "v")
         if when is True:
             stack[-1].body.append(Load(name, buffer.name, idx))

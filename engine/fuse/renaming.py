@@ -113,7 +113,8 @@ def restricted(renaming: Renaming, term: Any) -> Renaming:
 def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
     """What becomes of each value when an input that is never read plainly takes the names of its first reader."""
     order = topological(roots)
-    plain = {x for term in order if term.__class__ is not Remap for x in operands(term) if x.__class__ is Input}
+    plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
+    plain.update(roots)
     better: dict[Any, Input] = {}
     for term in order:
         if term.__class__ is Remap and term.x.__class__ is Input and term.x not in plain:

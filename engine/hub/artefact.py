@@ -1,6 +1,7 @@
 """A compiled model as a folder: every stage as text, CUDA, cubins, constants, and the launch plan.
 
     NAME/
+      dplc-artefact.json       what dplc wrote here, with sizes and digests: by it alone is a folder an artefact
       figures.json             what the compile gave: times, memory, counts (compiling.Figures)
       plan.json                launches, buffers, the arena, which weights go where (plan_file.py is the schema)
       constants.safetensors    what was computed ahead and no weight file holds
@@ -8,17 +9,15 @@
       cuda/KERNEL.cu           the text of every distinct kernel
       cubin/KERNEL.cubin       the same assembled for the plan's target, where an assembler was there
 
-It is written beside its place and renamed: whoever interrupts a compile finds no half of one. Loading executes nothing.
-But for figures.json the same model gives the same bytes.
+It is written beside its place and exchanged with what was there (replacing.py). Loading executes nothing, and what is
+compiled for the emulator later is text that dplc prints itself (kernel_texts.py). But for figures.json the same model
+gives the same bytes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,24 +31,21 @@ from ...codegen.compiler import find_program
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.nvrtc import find_nvrtc
 from ...ir.diagnostic import DplcError
+from ...ir.schemas import DTYPES
 from ...ir.text.read import read_program
 from ...ir.torch import TorchGraph
 from ..compiler import STAGES
 from .compiling import CompiledModel, Figures
-from .plan_file import (
-    FORMAT,
-    BufferRecord,
-    PlanFile,
-    WeightRecord,
-    buffer_record,
-    launch_records,
-    read_plan,
-    read_record,
-)
+from .kernel_texts import kernels_of, read_text
+from .manifest import MANIFEST, check_file, read_file, read_manifest, seal
+from .plan_check import check_plan
+from .plan_file import BufferRecord, PlanFile, WeightRecord, buffer_record, launch_records, read_record
+from .replacing import replacing
 from .running import Output
 from .weights import Tell, Wanted, silent
 
 PLAN, FIGURES, CONSTANTS = "plan.json", "figures.json", "constants.safetensors"
+LARGEST_CUBIN = 64 << 20
 WORKERS = 2
 
 
@@ -84,29 +80,34 @@ class Artefact:
         """The program's text at a stage. Raises DplcError for a stage that is not there."""
         if stage == STAGES[-1]:
             return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
-        return _text(self.folder / "ir" / f"{stage}.ir")
+        return read_text(self.folder / "ir" / f"{stage}.ir")
 
     def torch_graph(self) -> TorchGraph:
-        """What the program computes: the reference runs this in float64."""
+        """What the program computes: the reference runs this in float64. Raises DplcError for what is no such graph."""
         path = self.folder / "ir" / "torch.ir"
-        _, (graph,) = read_program(_text(path), str(path))
-        assert isinstance(graph, TorchGraph)
-        return graph
+        try:
+            _, units = read_program(read_text(path), str(path))
+        except RecursionError:
+            raise DplcError(f"the artefact is damaged: {path} nests too deep") from None
+        if len(units) != 1 or not isinstance(units[0], TorchGraph):
+            raise DplcError(f"the artefact is damaged: {path} does not hold one graph")
+        return units[0]
 
 
 def is_artefact(folder: Path) -> bool:
-    return (folder / PLAN).is_file()
+    """Whether dplc wrote a folder, by what it left there to tell."""
+    return (folder / MANIFEST).is_file()
 
 
 def save(
     compiled: CompiledModel, folder: Path, cubins: bool = True, weights: Path | None = None, tell: Tell = silent
 ) -> None:
-    """Write the artefact of a compiled model. What was at its place is replaced if it was an artefact.
+    """Write the artefact of a compiled model. What was at its place is replaced if dplc wrote all of it.
 
     cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: where they are, to be found at a run.
     Raises DplcError for a place that is taken.
     """
-    with _workshop(folder) as workshop:
+    with replacing(folder) as workshop:
         (workshop / "ir").mkdir()
         for stage in STAGES[:-1]:
             (workshop / "ir" / f"{stage}.ir").write_text(compiled.compilation.ir(stage))
@@ -118,6 +119,7 @@ def save(
         _save_constants(compiled.constants(), workshop / CONSTANTS)
         for name, record in ((FIGURES, compiled.figures), (PLAN, plan_of(compiled, weights))):
             (workshop / name).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+        seal(workshop, __version__)
 
 
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
@@ -126,41 +128,41 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     kernels, launches = launch_records(program)
     assert program.arena is not None
     return PlanFile(
-        format=FORMAT, dplc=__version__, rules=compiled.rules, model=compiled.source.name,
-        config=compiled.source.config, length=shape.length, batch=shape.batch, layers=shape.layers, dtype=shape.dtype,
+        dplc=__version__, rules=compiled.rules, model=compiled.source.name,
+        config=compiled.source.config, length=shape.length, batch=shape.batch, layers=shape.layers,
+        dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
         inputs=[buffer_record(b) for b in program.inputs],
         outputs=[buffer_record(b) for b in program.outputs],
-        results=[BufferRecord(output.buffer, output.dtype, output.shape) for output in compiled.outputs],
+        results=[BufferRecord(o.buffer, o.dtype, o.shape) for o in compiled.outputs],  # type: ignore[arg-type]
         constants=[buffer_record(b) for b in program.constants],
         temporaries=[buffer_record(b) for b in program.temporaries],
-        weights=[WeightRecord(name, w.names, w.dtype, w.shape) for name, w in compiled.weights.items()],
+        weights=[WeightRecord(n, w.names, w.dtype, w.shape) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
         weights_from="" if weights is None else str(weights.absolute()),
         kernels=kernels, launches=launches, arena_bytes=program.arena.bytes, offsets=dict(program.arena.offsets),
         aliases=dict(program.aliases),
     )  # fmt: skip
 
 
-def load(folder: Path) -> Artefact:
-    """The artefact in a folder. Raises DplcError for a folder that is none, or is damaged."""
+def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
+    """The artefact in a folder. trust_edited_cuda: take CUDA that dplc did not print, which the emulator runs.
+
+    Raises DplcError for a folder that is none, or is damaged.
+    """
     if not is_artefact(folder):
-        what = "is no artefact: it has no plan.json" if folder.is_dir() else "is not there"
+        what = f"is no artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
         raise DplcError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
-    plan = read_plan(folder / PLAN)
-    for kernel in plan.kernels:
-        if not re.fullmatch(r"[A-Za-z_]\w*", kernel.name):
-            raise DplcError(f"{folder / PLAN}: a kernel cannot be called `{kernel.name}`")
-    texts = {kernel.name: _text(folder / "cuda" / f"{kernel.name}.cu") for kernel in plan.kernels}
-    cubins = {path.stem: path.read_bytes() for path in sorted((folder / "cubin").glob("*.cubin"))}
-    constants, figures = _load_constants(folder / CONSTANTS, plan), read_record(folder / FIGURES, Figures)
-    return Artefact(folder, plan, plan.program(texts), constants, cubins, figures)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise DplcError(f"the artefact is damaged: cannot read {path}: {error.strerror}") from None
+    manifest = read_manifest(folder)
+    for name in sorted({PLAN, FIGURES, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1]), *manifest.files}):
+        if not name.startswith("cuda/"):  # what an edited text is told is in kernel_texts.py
+            check_file(folder, name, manifest)
+    plan, figures = read_record(folder / PLAN, PlanFile), read_record(folder / FIGURES, Figures)
+    program = plan.program(kernels_of(folder, plan, trust_edited_cuda))
+    check_plan(plan, program, folder / PLAN)
+    names = [name for name in manifest.files if name.startswith("cubin/")]
+    cubins = {Path(name).stem: read_file(folder / name, LARGEST_CUBIN) for name in names}
+    constants = _load_constants(folder / CONSTANTS, plan)
+    return Artefact(folder, plan, program, constants, cubins, figures)
 
 
 def _assemble(compiled: CompiledModel, folder: Path, tell: Tell) -> None:
@@ -188,41 +190,22 @@ def _save_constants(constants: Mapping[str, Any], path: Path) -> None:
 
 
 def _load_constants(path: Path, plan: PlanFile) -> dict[str, Any]:
+    import torch
     from safetensors.torch import load_file
 
-    needed = {b.name for b in plan.constants} - {weight.buffer for weight in plan.weights}
+    weights = {weight.buffer for weight in plan.weights}
     try:
-        found = load_file(path)
-    except Exception as error:
+        found = dict(load_file(path))
+    except Exception as error:  # its own class, and those of torch
         raise DplcError(f"the artefact is damaged: cannot read {path}", notes=(str(error),)) from None
-    missing = sorted(needed - found.keys())
-    if missing:
-        raise DplcError(f"the artefact is damaged: {path} has no `{missing[0]}`")
-    return dict(found)
-
-
-@contextlib.contextmanager
-def _workshop(folder: Path) -> Iterator[Path]:
-    """A folder to write in, beside the place where it goes when all is well; gone when anything is not."""
-    place = folder.absolute()
-    if place.exists() and not is_artefact(place) and (not place.is_dir() or any(place.iterdir())):
-        raise DplcError(f"{folder} is there and is no artefact: it is not overwritten")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        workshop = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-    except OSError as error:
-        raise DplcError(f"cannot write {folder}: {error.strerror}") from None
-    try:
-        yield workshop
-        workshop.chmod(0o755)
-        if place.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{place.name}.old.", dir=place.parent)) / place.name
-            place.rename(old)
-            workshop.rename(place)
-            shutil.rmtree(old.parent, ignore_errors=True)
-        else:
-            workshop.rename(place)
-    except OSError as error:
-        raise DplcError(f"cannot write {folder}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+    for buffer in plan.constants:
+        if buffer.name in weights:
+            continue
+        if buffer.name not in found:
+            raise DplcError(f"the artefact is damaged: {path} has no `{buffer.name}`")
+        tensor = found[buffer.name]
+        if (tensor.dtype, tensor.numel()) != (getattr(torch, DTYPES[buffer.dtype]), math.prod(buffer.shape)):
+            raise DplcError(
+                f"the artefact is damaged: {path}: `{buffer.name}` is not {buffer.dtype}{list(buffer.shape)}"
+            )
+    return found

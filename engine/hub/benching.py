@@ -10,10 +10,10 @@ from typing import Any
 
 from ...codegen.build import BuildError
 from ...codegen.kernel import CudaKernel, Program
+from ...codegen.names import safe_kernel_name
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.program import Kernel
-from ...ir.text.read import read_program
 from ..model.census import census
 from ..model.predict import predict
 from ..suite.assembling import Assembled, assembled, assembler
@@ -23,6 +23,7 @@ from ..suite.tables import Column, Layout, bound, ffma_share, median, number
 from ..toolchain import Toolchain
 from .artefact import Artefact, plan_of
 from .compiling import CompiledModel, Figures
+from .kernel_texts import KERNEL_IR, read_kernels
 from .plan_file import PlanFile
 from .running import Output
 from .weights import Tell, Wanted
@@ -32,7 +33,7 @@ WHOLE = "end to end"
 
 @dataclass(frozen=True)
 class Subject:
-    """What is benched: a model compiled now, or an artefact. kernels: Kernel IR by name."""
+    """What is benched: a model compiled now, or an artefact. kernels: Kernel IR by name in CUDA."""
 
     plan: PlanFile
     program: Program
@@ -55,7 +56,7 @@ class ModelBench(BenchRecord, kw_only=True):
 
 def of_compiled(compiled: CompiledModel) -> Subject:
     """The subject of a model that was compiled just now."""
-    kernels = {kernel.name: kernel for kernel in compiled.compilation.kernels}
+    kernels = {safe_kernel_name(kernel.name): kernel for kernel in compiled.compilation.kernels}
     return Subject(
         plan_of(compiled),
         compiled.program,
@@ -69,9 +70,7 @@ def of_compiled(compiled: CompiledModel) -> Subject:
 
 def of_artefact(found: Artefact) -> Subject:
     """The subject of an artefact: its `ir/kernel.ir` is what predictions look at."""
-    path = found.folder / "ir" / "kernel.ir"
-    units = read_program(path.read_text(), str(path))[1]
-    kernels = {unit.name: unit for unit in units if isinstance(unit, Kernel)}
+    kernels = read_kernels(found.folder / KERNEL_IR)
     return Subject(found.plan, found.program, found.outputs, kernels, found.constants, found.weights, found.figures)
 
 

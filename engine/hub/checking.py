@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...codegen.emulator.executor import EmulatorExecutor
+from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
 from ..reference import errors
 from .artefact import Artefact
@@ -47,9 +48,22 @@ def emulator() -> EmulatorExecutor:
 
 
 def compare(found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any]) -> Comparison:
-    """Outputs against the reference. tensors: weights, constants and inputs by name."""
+    """Outputs against the reference. tensors: weights, constants and inputs by name.
+
+    Raises DplcError for a Torch IR that cannot be run.
+    """
     gate = GATES[found.plan.dtype]
     elements = sum(math.prod(want.shape) for want in found.weights.values())
     if elements > LARGEST:
         return Comparison(None, gate, f"{elements / 1e9:.1f} billion weights would take {8 * elements / 1e9:.0f} GB")
-    return Comparison(errors(results, meaning.run(found.torch_graph(), tensors))[1], gate)
+    graph = found.torch_graph()
+    try:
+        wanted = meaning.run(graph, tensors)
+        return Comparison(errors(results, wanted)[1], gate)
+    except DplcError:
+        raise
+    except Exception as error:  # torch has many classes for a graph that somebody damaged
+        why = str(error).splitlines()[:1] or [type(error).__name__]
+        raise DplcError(
+            f"the artefact is damaged: {found.folder / 'ir' / 'torch.ir'} cannot be run: {why[0]}"
+        ) from None

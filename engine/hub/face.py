@@ -113,10 +113,14 @@ def compile_model(
     return Model(compile_source(find(str(path_or_id)), shape, tools, machine, book=book), chosen)
 
 
-def load_model(folder: str | Path, *, device: str | None = None) -> Model:
-    """The model of an artefact. Nothing in it is executed. Raises DplcError for a folder that is none."""
+def load_model(folder: str | Path, *, device: str | None = None, trust_edited_cuda: bool = False) -> Model:
+    """The model of an artefact. Nothing in it is executed now, and later only CUDA that dplc prints of its Kernel IR.
+
+    trust_edited_cuda: take CUDA that was edited since, too: the emulator compiles and runs it on this machine. Raises
+    DplcError for a folder that is no artefact, or is damaged.
+    """
     chosen = _device(device)
-    return Model(artefact.load(Path(folder)), chosen)
+    return Model(artefact.load(Path(folder), trust_edited_cuda), chosen)
 
 
 def _device(device: str | None) -> str:

@@ -1,63 +1,77 @@
-"""The launch plan of an artefact as data: the schema of its `plan.json`. Reading it never executes anything."""
+"""The launch plan of an artefact as data: the schema of its `plan.json`, with bounds. Reading it executes nothing.
+
+What the schema lets through is still to be doubted: `plan_check.py` compares it with itself, `kernel_texts.py` with the
+Kernel IR.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from ...codegen.kernel import Arena, Box, Buffer, CudaKernel, KernelParam, Program
 from ...ir.diagnostic import DplcError
+from .manifest import read_file
 from .running import Output
 from .weights import Wanted
 
-FORMAT = 1
 Record = TypeVar("Record")
+
+Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}\Z")]
+Line = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f]*\Z")]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Bytes = Annotated[int, Meta(ge=0, le=2**48)]
+Extent = Annotated[int, Meta(ge=0, le=2**48)]
+Extents = Annotated[tuple[Extent, ...], Meta(max_length=64)]
+DtypeText = Literal["f32", "f16", "bf16", "i32", "i64", "b8"]
+LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
 class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A buffer, or a parameter of a kernel, as kernels know it: without dimensions of one element."""
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+    name: Identifier
+    dtype: DtypeText
+    shape: Extents
 
 
 class ParameterRecord(BufferRecord, frozen=True, omit_defaults=True):
     """role: in, out or tensor_map; of a tensor map the parameter it describes, the sides of a box, the swizzle."""
 
-    role: str = "in"
-    source: str = ""
-    sides: tuple[int, ...] = ()
-    swizzle: int = 0
+    role: Literal["in", "out", "tensor_map"] = "in"
+    source: Line = ""
+    sides: Annotated[tuple[Annotated[int, Meta(ge=1, le=256)], ...], Meta(max_length=5)] = ()
+    swizzle: Literal[0, 32, 64, 128] = 0
 
 
 class KernelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A kernel; its text is `cuda/NAME.cu`."""
 
-    name: str
-    grid: tuple[int, int, int]
-    block: int
-    smem: int
+    name: Identifier
+    grid: tuple[Count, Count, Count]
+    block: Count
+    smem: Annotated[int, Meta(ge=0, le=LARGEST_SMEM)]
     params: list[ParameterRecord]
-    comment: str = ""
+    comment: Annotated[str, Meta(max_length=1 << 16)] = ""
 
 
 class LaunchRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """kernel: its index; buffers: one for every parameter."""
 
-    kernel: int
-    buffers: tuple[str, ...]
+    kernel: Count
+    buffers: tuple[Identifier, ...]
 
 
 class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A constant that weight files hold. names: what a file may call it; shape as torch has it."""
 
-    buffer: str
-    names: tuple[str, ...]
-    dtype: str
-    shape: tuple[int, ...]
+    buffer: Identifier
+    names: Annotated[tuple[Line, ...], Meta(min_length=1)]
+    dtype: DtypeText
+    shape: Extents
 
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,40 +81,39 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     memory it takes}.
     """
 
-    format: int
-    dplc: str
-    rules: str
-    model: str
+    dplc: Line
+    rules: Line
+    model: Line
     config: dict[str, Any]
-    length: int
-    batch: int
-    layers: int | None
-    dtype: str
-    target: str
-    arch: str
+    length: Count
+    batch: Count
+    layers: Count | None
+    dtype: Literal["f32", "f16", "bf16"]
+    target: Line
+    arch: Line
     inputs: list[BufferRecord]
     outputs: list[BufferRecord]
     results: list[BufferRecord]
     constants: list[BufferRecord]
     temporaries: list[BufferRecord]
     weights: list[WeightRecord]
-    weights_from: str
+    weights_from: Line
     kernels: list[KernelFile]
     launches: list[LaunchRecord]
-    arena_bytes: int
-    offsets: dict[str, int]
-    aliases: dict[str, str] = {}
+    arena_bytes: Bytes
+    offsets: dict[Identifier, Bytes]
+    aliases: dict[Identifier, Identifier] = {}
 
     def wanted(self) -> dict[str, Wanted]:
         """{buffer: the weight it takes}"""
         return {weight.buffer: Wanted(weight.names, weight.dtype, weight.shape) for weight in self.weights}
 
-    def program(self, texts: dict[str, str]) -> Program:
-        """The program, given the texts of its kernels by name. Raises DplcError where the plan contradicts itself."""
+    def program(self, kernels: dict[str, CudaKernel]) -> Program:
+        """The program, given its kernels by name. Raises DplcError where the plan contradicts itself."""
         try:
-            kernels = [_kernel(record, texts[record.name]) for record in self.kernels]
+            made = [kernels[record.name] for record in self.kernels]
             return Program(
-                tuple(kernels[launch.kernel] for launch in self.launches),
+                tuple(made[launch.kernel] for launch in self.launches),
                 _buffers(self.inputs), _buffers(self.outputs), _buffers(self.constants), _buffers(self.temporaries),
                 tuple(launch.buffers for launch in self.launches),
                 Arena(self.arena_bytes, self.offsets), self.aliases,
@@ -137,33 +150,20 @@ def launch_records(program: Program) -> tuple[list[KernelFile], list[LaunchRecor
     return [kernel_record(kernel) for kernel in kernels], launches
 
 
-def read_plan(path: Path) -> PlanFile:
-    """The plan in a file. Raises DplcError for a file that is none, or of another format."""
-    number = read_record(path, _Format).format
-    if number != FORMAT:
-        raise DplcError(f"{path} is of format {number}; this dplc reads {FORMAT}", hint="compile the model again")
-    return read_record(path, PlanFile)
-
-
 def read_record(path: Path, kind: type[Record]) -> Record:
     """A record in a JSON file. Raises DplcError for a file that is not there, or holds none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        raise DplcError(f"the artefact is damaged: cannot read {path}: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
-        raise DplcError(f"the artefact is damaged: {path} does not fit its schema", notes=(str(error),)) from None
-
-
-class _Format(msgspec.Struct):
-    format: int
+        return msgspec.json.decode(read_file(path), type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise DplcError(f"the artefact is damaged: {path} does not fit its schema: {error}") from None
 
 
 def _buffers(records: list[BufferRecord]) -> tuple[Buffer, ...]:
     return tuple(Buffer(r.name, r.dtype, r.shape) for r in records)  # type: ignore[arg-type]
 
 
-def _kernel(record: KernelFile, text: str) -> CudaKernel:
+def kernel_of(record: KernelFile, text: str) -> CudaKernel:
+    """The kernel of a record, with a text. Raises ValueError for a launch that no device accepts."""
     params = tuple(
         KernelParam(p.name, p.dtype, p.shape, p.role, Box(p.source, p.sides, p.swizzle) if p.source else None)  # type: ignore[arg-type]
         for p in record.params

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ...codegen.host_memory import check_room
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
 from ...ir.schemas import DTYPES
 
@@ -81,7 +83,9 @@ def files_of(folder: Path) -> dict[str, Path]:
 
 def make(wanted: Mapping[str, Wanted], seed: int = 0, device: str = "cpu", scale: float = 0.05) -> dict[str, Any]:
     """Weights made up, the same for the same seed and device: vectors near 1 (norms stay norms), the rest normal with
-    `scale`."""
+    `scale`. Raises DplcError for more than fits in memory."""
+    if device == "cpu":
+        check_room(sum(4 * math.prod(want.shape) for want in wanted.values()), "the weights")
     generator = torch.Generator(device).manual_seed(seed)
     made = {}
     for key, want in wanted.items():

@@ -21,9 +21,10 @@ from ..collector import collections_paused
 from ..compiler import Explore, Values, fused
 from ..egraph.candidate import Candidate
 from ..egraph.explore import Exploration, Options
-from ..egraph.problem import TooLarge
+from ..egraph.fallback import or_else
 from ..egraph.recorded import NotProved, Recorded, proved, written
 from ..egraph.saturate import available
+from ..exploring import warn
 from ..fuse.key import key
 from ..fuse.program_key import program_key
 from ..toolchain import Toolchain
@@ -65,12 +66,15 @@ class Fusing:
 
     @functools.cached_property
     def choices(self) -> list[tuple[int, ...]]:
-        """Solutions of the regions put together: the best, then those that differ from all before in their kernels."""
+        """Solutions of the regions put together: the best, then those that differ from all before in their kernels.
+
+        Where exploration fails there are none: what the rules decide is all there is.
+        """
+        return or_else(self._choices, list, warn)
+
+    def _choices(self) -> list[tuple[int, ...]]:
         found: dict[Any, tuple[int, ...]] = {}
-        try:
-            problems = self.exploration.problems
-        except TooLarge:  # more axes than an e-graph of ours tells apart: what the rules decide is all there is
-            return []
+        problems = self.exploration.problems
         for choice in self.exploration.choices():
             alike = tuple(solved.found[rank].signature for (_, solved), rank in zip(problems, choice, strict=True))
             found.setdefault(alike, choice)
@@ -89,9 +93,9 @@ class Fusing:
         if way == 0:
             kernels = fused(self.values, self.tools, self.target, None)[1].kernels
         else:
-            made = self.candidate(way)
-            if made.problem:
-                raise DplcError(f"it cannot be lowered: {made.problem}")
+            made = or_else(lambda: self.candidate(way), lambda: None, warn)
+            if made is None or made.problem:
+                raise DplcError(f"it cannot be lowered: {made.problem if made else 'its exploration failed'}")
             kernels = made.plan(self.values.results).kernels
         first = self._built.setdefault(tuple(sorted(map(key, kernels))), way)
         if first != way:

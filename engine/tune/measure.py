@@ -127,6 +127,7 @@ class Measuring:
         counted = [features(census(k, n)) for k, n in zip(kernels, answer.registers, strict=True)]
         details |= {
             "runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "l2": answer.l2,
+            "warm_us": statistics.median(answer.warm) * 1e6, "launched": answer.launched,
             "clocks": answer.clocks, "launches": counted,
         }  # fmt: skip
         said = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"

@@ -17,7 +17,8 @@ _LENGTH = struct.Struct("<Q")
 class Measure(msgspec.Struct, frozen=True):
     """Load, check and time a program. images: what the driver loads, by kernel; folder: of the subject's arrays.
 
-    It runs warm_up times, then up to `runs` times or for `seconds`, the L2 cache filled with other data before each.
+    It runs warm_up times, then up to `runs` times or for `seconds`, the L2 cache filled with other data before each;
+    then a few times with what the run before left there.
     """
 
     program: Program
@@ -31,13 +32,16 @@ class Measure(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """status failed: the driver refused or an access faulted; wrong: not what the subject expects, so not timed.
 
-    seconds: of every run. error: the largest, over the largest value of the reference. registers, spills: of each
-    kernel, where the driver tells. over: this process cannot go on.
+    seconds: of every run; warm: of runs that found L2 as the one before left it. launched: as one CUDA graph, or one by
+    one. error: the largest, over the largest value of the reference. registers, spills: of each kernel, where the
+    driver tells. over: this process cannot go on.
     """
 
     status: Literal["ok", "wrong", "failed"]
     detail: str = ""
     seconds: list[float] = []
+    warm: list[float] = []
+    launched: str = ""
     error: float | None = None
     registers: list[int | None] = []
     spills: list[int | None] = []

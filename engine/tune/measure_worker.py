@@ -3,8 +3,8 @@
     python -m dplc.engine.tune.measure_worker
 
 It answers messages of `measure_protocol.py` on standard output; what anybody prints goes to standard error. A result
-that is wrong is not timed. Times are those of CUDA events around all launches of a candidate, behind a write that
-empties the L2 cache and during which the launches are enqueued, so that they run without gaps.
+that is wrong is not timed. Times are those of CUDA events around a CUDA graph of all launches of a candidate, as a
+suite's are, behind a write that empties the L2 cache; and a few without that write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,15 +26,19 @@ import torch
 from ...codegen.arrays import as_tensor, torch_dtype
 from ...codegen.cache import cache_directory
 from ...codegen.compiler import find_program
-from ...codegen.kernel import Buffer, CudaKernel
-from ...codegen.launch import CudaExecutor
+from ...codegen.graphs import DriverError, Graph
+from ...codegen.kernel import Buffer, CudaKernel, Program
+from ...codegen.launch import CudaExecutor, DeviceError
 from ...ir.diagnostic import DplcError
 from ..reference import GATES
 from .measure_protocol import Measure, Measured, Ready, receive, send
 
 LEAST_FLUSH = 1 << 20  # bytes
 POISON = 0xFF  # every byte of an output before a run: NaN for floats
+WARM_RUNS = 5
 CLOCK_SECONDS = 5.0  # how long clocks that were read stay known
+
+Run = Callable[[Any], None]  # enqueues a program on a stream
 
 
 class Images(CudaExecutor):
@@ -44,8 +48,8 @@ class Images(CudaExecutor):
         super().__init__(memory)
         self.images: dict[str, bytes] = {}
 
-    def _build(self, kernel: CudaKernel) -> bytes:
-        return self.images[kernel.name]
+    def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
+        yield self.images[kernel.name]
 
 
 class Worker:
@@ -55,10 +59,9 @@ class Worker:
         self.memory = memory
         self.executor = Images(memory)
         self.driver = self.executor._driver
-        self.gpu = str(self.executor._gpu.name())
+        self.gpu = self.executor.gpu.name
         with self.executor.stream():
-            l2 = self.executor._gpu.get_attribute(self.driver.device_attribute.L2_CACHE_SIZE)
-            self.flush_bytes = max(2 * int(l2), LEAST_FLUSH)
+            self.flush_bytes = max(2 * self.executor.gpu.attribute("L2_CACHE_SIZE"), LEAST_FLUSH)
             self.other = self.driver.mem_alloc(self.flush_bytes)
         self.folder = ""
         self.inputs: dict[str, Any] = {}
@@ -96,9 +99,9 @@ class Worker:
             tensors[buffer.name] = poisoned(buffer, self.memory)
         places = {name: int(tensor.data_ptr()) for name, tensor in tensors.items()}
         with self.executor.stream() as stream:
-            functions = [self.executor.function(kernel) for kernel in program.kernels]
-            registers = [_told(function, "num_regs") for function in functions]
-            spills = [_told(function, "local_size_bytes") for function in functions]
+            loaded = [self.executor.loaded(kernel) for kernel in program.kernels]
+            registers = [_told(kernel.function, "num_regs") for kernel in loaded]
+            spills = [_told(kernel.function, "local_size_bytes") for kernel in loaded]
             with gpu_alone():
                 self.executor.launch(program, places, stream)
                 self.driver.Context.synchronize()
@@ -106,10 +109,24 @@ class Worker:
             known: dict[str, Any] = {"error": error, "registers": registers, "spills": spills, "gpu": self.gpu}
             if wrong:
                 return Measured(status="wrong", detail=wrong, **known)
+            replay = self._recorded(program, places)
+            launched = "CUDA graph" if replay else "one by one"
+            run = replay or (lambda at: self.executor.launch(program, places, at))
             with gpu_alone():
-                seconds = self._times(wanted, places, stream)
+                seconds = self._times(wanted, run, stream)
+                warm = [self._timed(run, stream) for _ in range(WARM_RUNS)]
         cold = f"cold: {self.flush_bytes} bytes of other data written before every run"
-        return Measured(status="ok", seconds=seconds, l2=cold, clocks=self._clocks(), **known)
+        clocks = self._clocks()
+        return Measured(status="ok", seconds=seconds, warm=warm, launched=launched, l2=cold, clocks=clocks, **known)
+
+    def _recorded(self, program: Program, places: dict[str, int]) -> Run | None:
+        """All launches as one CUDA graph, so that no Python runs between them; None where the driver makes none."""
+        try:
+            with self.executor.gpu.side_stream() as side:
+                graph = Graph(side.handle, lambda: self.executor.launch(program, places, side))
+        except (DriverError, DeviceError):
+            return None
+        return lambda stream: graph.replay(0 if stream is None else stream.handle)
 
     def _compare(self, outputs: tuple[Buffer, ...], tensors: dict[str, Any]) -> tuple[float, str]:
         """The largest relative error, and what is wrong: off the reference, or an element that nobody wrote."""
@@ -126,21 +143,27 @@ class Worker:
                 wrong = wrong or f"`{buffer.name}` is off by {error:.1e} of the largest value"
         return worst, wrong
 
-    def _times(self, wanted: Measure, places: dict[str, int], stream: Any) -> list[float]:
-        start, end = self.driver.Event(), self.driver.Event()
+    def _times(self, wanted: Measure, run: Run, stream: Any) -> list[float]:
+        """Seconds of every run that counts, each behind a write that empties L2 and hides the launch."""
         seconds: list[float] = []
         until = time.monotonic() + wanted.seconds
         for number in range(wanted.warm_up + wanted.runs):
             if len(seconds) > 2 and time.monotonic() > until:
                 break
             self.driver.memset_d8_async(self.other, number % 256, self.flush_bytes, stream)
-            start.record(stream)
-            self.executor.launch(wanted.program, places, stream)
-            end.record(stream)
-            end.synchronize()
+            taken = self._timed(run, stream)
             if number >= wanted.warm_up:
-                seconds.append(float(start.time_till(end)) * 1e-3)
+                seconds.append(taken)
         return seconds
+
+    def _timed(self, run: Run, stream: Any) -> float:
+        """Seconds of one run, by events."""
+        start, end = self.driver.Event(), self.driver.Event()
+        start.record(stream)
+        run(stream)
+        end.record(stream)
+        end.synchronize()
+        return float(start.time_till(end)) * 1e-3
 
     def _clocks(self) -> dict[str, float]:
         """Megahertz and degrees as the driver's tool tells them, read every few seconds; empty without the tool."""

@@ -251,11 +251,17 @@ class Store:
     def _rescue(self) -> None:
         """Write what could not be saved to a file: beside the store, else where temporary files go."""
         text = export_lines(self.unsaved)
-        name = f"{self.path.stem}.unsaved-{os.getpid()}.jsonl"
         for folder in (self.path.parent, Path(tempfile.gettempdir())):
             with contextlib.suppress(OSError):
-                (folder / name).write_text(text)
-                self.say(f"note: {len(self.unsaved)} schedules are in {folder / name}: `dplc db import` reads it")
+                # a new file of nobody else's: a name that can be guessed may be a link to another file
+                descriptor, name = tempfile.mkstemp(".jsonl", f"{self.path.stem}.unsaved-", folder)
+                try:
+                    with os.fdopen(descriptor, "w") as file:
+                        file.write(text)
+                except OSError:
+                    Path(name).unlink()
+                    raise
+                self.say(f"note: {len(self.unsaved)} schedules are in {name}: `dplc db import` reads it")
                 self.unsaved = []
                 return
         self.say(f"warning: {len(self.unsaved)} schedules could not be saved anywhere")

@@ -52,8 +52,8 @@ from ..text.print import print_statement
 from . import kernel_values
 from .kernel_boxes import BARRIER_BYTES, Barriers, Map
 from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned, elements
-from .kernel_values import both, cast
-from .scalar import KINDS, ScheduleError, check_stores, empty, memory_of, seen_by
+from .kernel_values import both
+from .scalar import KINDS, ScheduleError, as_kind, check_stores, empty, memory_of, seen_by
 
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
@@ -274,7 +274,7 @@ class _Blocks:
 
     def store(self, stmt: StoreTo, mask: Any) -> None:
         root, lanes = self.lanes(stmt.address, mask)
-        columns = [cast(self.value(value, mask), stmt.dtype) for value in stmt.values]
+        columns = [as_kind(self.value(value, mask), stmt.dtype) for value in stmt.values]
         rows = np.stack([np.broadcast_to(column, self.shape).reshape(-1)[lanes.flat] for column in columns], axis=1)
         if root == SHARED:
             self.shared.store(lanes, stmt.dtype, bits_of(rows, stmt.dtype))

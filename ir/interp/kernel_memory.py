@@ -48,11 +48,12 @@ class Copy(NamedTuple):
 def bits_of(values: np.ndarray, dtype: str) -> np.ndarray:
     """Values as 64 bits each, whatever their kind."""
     values = np.ascontiguousarray(values, KINDS[dtype])
-    return values.astype(np.int64) if dtype == "b8" else values.view(np.int64)
+    return values.view(np.int64) if values.itemsize == 8 else values.astype(np.int64)
 
 
 def values_of(bits: np.ndarray, dtype: str) -> np.ndarray:
-    return bits != 0 if dtype == "b8" else np.ascontiguousarray(bits).view(KINDS[dtype])
+    kind = np.dtype(KINDS[dtype])
+    return np.ascontiguousarray(bits).view(kind) if kind.itemsize == 8 else bits.astype(kind)
 
 
 class SharedMemory:

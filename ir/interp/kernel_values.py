@@ -12,22 +12,16 @@ from typing import Any
 import numpy as np
 
 from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, is_int
-from ..functions import FUNCTIONS
 from ..kernel import Element
 from ..node import Expr, memoised, nodes
-from .scalar import KINDS, ScheduleError
+from .scalar import KINDS, ScheduleError, apply, as_index, as_kind
 
 Place = tuple[str, tuple[int, ...]]
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     **COMPARISONS, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "^": operator.xor,
     "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
-POISON: dict[Any, Any] = {np.float64: np.nan, np.int64: -(2**62) + 99991, np.bool_: True}
-
-
-def cast(value: Any, dtype: str) -> np.ndarray:
-    """A value as a dtype; floats are free of rounding, integers exact."""
-    return np.asarray(value).astype(KINDS[dtype], copy=False)
+POISON: dict[Any, Any] = {np.float64: np.nan, np.int32: -(2**30) + 9991, np.int64: -(2**62) + 99991, np.bool_: True}
 
 
 def both(mask: Any, condition: Any) -> Any:
@@ -58,7 +52,7 @@ class Registers:
     def declare(self, name: str, dtype: str, shape: tuple[int, ...], fill: Any) -> None:
         """New registers, all poison or all with one value."""
         kind = KINDS[dtype]
-        start = cast(POISON[kind] if fill is None else fill, dtype)
+        start = as_kind(POISON[kind] if fill is None else fill, dtype)
         self.dtypes[name], self.shapes[name] = dtype, shape
         if shape:
             self.arrays[name] = dict.fromkeys(np.ndindex(*shape), start)
@@ -67,12 +61,12 @@ class Registers:
 
     def define(self, name: str, dtype: str, value: Any) -> None:
         self.dtypes[name], self.shapes[name] = dtype, ()
-        self.env[name] = cast(value, dtype)
+        self.env[name] = as_kind(value, dtype)
 
     def put(self, place: Place, value: Any, mask: Any) -> None:
         """Change one register of the threads in the mask."""
         name, index = place
-        value = cast(value, self.dtypes[name])
+        value = as_kind(value, self.dtypes[name])
         if mask is not None:
             value = np.where(mask, value, self.get(place))
         if index:
@@ -117,7 +111,7 @@ class Registers:
         if kind is Sum:
             result = e.constant
             for atom, factor in e.terms:
-                result = result + self.value(atom, mask) * factor
+                result = result + as_index(self.value(atom, mask)) * factor
             return result
         if kind is Call:
             return self.call(e, mask)
@@ -141,13 +135,13 @@ class Registers:
                 self.value(e.args[2], both(mask, ~chosen)),
             )
         args = [self.value(arg, mask) for arg in e.args]
-        return cast(args[0], e.fn) if e.fn in KINDS else FUNCTIONS[e.fn].numpy(*args)
+        return apply(e.fn, args)
 
     def binary(self, e: Any, mask: Any) -> Any:
-        a = self.value(e.a, mask)
+        a = as_index(self.value(e.a, mask))
         if e.op in ("and", "or") and divides(e.b):
             mask = both(mask, np.asarray(a, bool) if e.op == "and" else ~np.asarray(a, bool))
-        b = self.value(e.b, mask)
+        b = as_index(self.value(e.b, mask))
         if e.op in ("//", "%") and divides(e):
             wrong = (np.asarray(a) < 0) | (np.asarray(b) <= 0)
             if np.any(wrong if mask is None else wrong & mask):

@@ -20,11 +20,13 @@ from ..program import Block, Kernel
 from ..text.print import print_statement
 from .scalar import (
     ScheduleError,
+    as_kind,
     check_stores,
     clipped,
     empty,
     evaluate,
     fold,
+    folded,
     in_bounds,
     memory_of,
     seen_by,
@@ -133,14 +135,14 @@ class _Nest:
 
     def accumulate(self, stmt: Accumulate, mask: Any) -> None:
         added = len(self.shape) - self.depths[stmt.acc]
-        value = np.asarray(evaluate(stmt.val, self.env))
+        value = as_kind(evaluate(stmt.val, self.env), self.dtypes[stmt.acc])
         if mask is not None:
             value = np.where(mask, value, start_value(stmt.fn, self.dtypes[stmt.acc]))
         if added:  # the reductions between: a value that does not vary with one is folded as often as it turns
             inner = value.shape[max(value.ndim - self.depths[stmt.acc], 0) :]
             value = np.broadcast_to(value, (*self.shape[:added], *(1,) * (self.depths[stmt.acc] - len(inner)), *inner))
             for _ in range(added):
-                value = fold(stmt.fn).reduce(value, axis=0)
+                value = folded(stmt.fn, value)
         self.env[stmt.acc] = fold(stmt.fn)(self.env[stmt.acc], value)
 
     def merge(self, stmt: Merge, mask: Any) -> None:

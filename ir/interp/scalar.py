@@ -1,22 +1,22 @@
-"""The numpy meaning of scalar and index expressions: floats are float64, integers int64, truth values bool.
+"""The numpy meaning of scalar and index expressions: floats are float64, integers themselves, truth values bool.
 
-Casts between float dtypes do nothing here: the meaning of a program is free of rounding.
+Casts between float dtypes do nothing here: the meaning of a program is free of rounding. Integers wrap around.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..diagnostic import InternalError
 from ..expr import Binary, Call, Not, Sum, Var
-from ..functions import FUNCTIONS, identity
+from ..functions import FUNCTIONS, identity, whole
 from ..program import Kernel, Param
 
 KINDS: dict[str, Any] = {
-    "f32": np.float64, "f16": np.float64, "bf16": np.float64, "i32": np.int64, "i64": np.int64, "b8": np.bool_,
+    "f32": np.float64, "f16": np.float64, "bf16": np.float64, "i32": np.int32, "i64": np.int64, "b8": np.bool_,
 }  # fmt: skip
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor,
@@ -40,16 +40,30 @@ def evaluate(e: Any, env: Mapping[str, Any]) -> Any:
     if kind is Sum:
         result = e.constant
         for atom, factor in e.terms:
-            result = result + evaluate(atom, env) * factor
+            result = result + as_index(evaluate(atom, env)) * factor
         return result
     if kind is Call:
-        args = [evaluate(a, env) for a in e.args]
-        return np.asarray(args[0]).astype(KINDS[e.fn]) if e.fn in KINDS else FUNCTIONS[e.fn].numpy(*args)
+        return apply(e.fn, [evaluate(a, env) for a in e.args])
     if kind is Binary:
-        return _OPERATORS[e.op](evaluate(e.a, env), evaluate(e.b, env))
+        return _OPERATORS[e.op](as_index(evaluate(e.a, env)), as_index(evaluate(e.b, env)))
     if kind is Not:
         return np.logical_not(evaluate(e.a, env))
     return e
+
+
+def as_index(value: Any) -> Any:
+    """A value as index arithmetic takes it: integers are i64 there."""
+    return value.astype(np.int64) if getattr(value, "dtype", None) == np.int32 else value
+
+
+def apply(fn: str, args: Sequence[Any]) -> Any:
+    """A scalar function of values."""
+    return as_kind(args[0], fn) if fn in KINDS else FUNCTIONS[fn].numpy(*args)
+
+
+def as_kind(value: Any, dtype: str) -> np.ndarray:
+    """A value as one of a dtype: floats are free of rounding, integers wrap around."""
+    return whole(value, dtype) if dtype in ("i32", "i64") else np.asarray(value).astype(KINDS[dtype], copy=False)
 
 
 def fold(fn: str) -> Any:
@@ -57,10 +71,14 @@ def fold(fn: str) -> Any:
     return FUNCTIONS[fn].numpy
 
 
+def folded(fn: str, values: np.ndarray, axis: int | tuple[int, ...] = 0) -> Any:
+    """The values folded along dimensions; numpy alone would add up i32 in i64."""
+    return fold(fn).reduce(values, axis=axis, dtype=values.dtype if values.dtype.kind == "i" else None)
+
+
 def start_value(fn: str, dtype: str) -> Any:
     """What an accumulator holds before anything is added."""
-    wide = {"i32": "i64"}.get(dtype, dtype)
-    return KINDS[dtype](identity(fn, wide))
+    return KINDS[dtype](identity(fn, dtype))
 
 
 def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -74,7 +92,7 @@ def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> dict[st
 
 
 def _as_declared(value: np.ndarray, param: Param) -> np.ndarray:
-    return value.astype(KINDS[param.dtype]).reshape(param.shape)
+    return as_kind(value, param.dtype).reshape(param.shape)
 
 
 def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

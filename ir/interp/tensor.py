@@ -31,11 +31,11 @@ from ..tensor import (
     dtype,
     postorder,
 )
+from .scalar import KINDS, as_index, as_kind
 from .tuples import fold_tuples
 
 Array = np.ndarray[Any, Any]
 
-_NUMPY: dict[str, type] = {"b8": np.bool_, "i32": np.int32, "i64": np.int64}
 _FOLDS: dict[str, Callable[..., Any]] = {
     "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min,
     "logical_and": np.all, "logical_or": np.any,
@@ -56,7 +56,7 @@ class Value(NamedTuple):
 
 def numpy_dtype(name: str) -> Any:
     """The numpy dtype that the meaning of a dtype is computed in."""
-    return _NUMPY.get(name, np.float64)
+    return KINDS[name]
 
 
 def run(graph: TensorGraph, data: Mapping[str, Any]) -> list[Array]:
@@ -97,7 +97,7 @@ class _Meaning:
         kind = term.__class__
         if kind is Input:
             extents = tuple(a.extent for a in term.axes)
-            return Value(self.data[term.name].astype(numpy_dtype(term.dtype), copy=False).reshape(extents))
+            return Value(as_kind(self.data[term.name], term.dtype).reshape(extents))
         if kind is Const:
             return Value(np.asarray(term.value, numpy_dtype(term.dtype)))
         if kind is Index:
@@ -124,7 +124,7 @@ class _Meaning:
         function = FUNCTIONS[term.fn]
         to = numpy_dtype(dtype(term))
         if function.kind == CAST:
-            return Value(args[0].data.astype(to), args[0].bad)
+            return Value(as_kind(args[0].data, term.fn), args[0].bad)
         # numpy has no arithmetic on booleans; torch's is that of integers
         numbers = [
             v.data.astype(np.int64) if v.data.dtype == bool and function.kind != LOGICAL else v.data for v in args
@@ -210,7 +210,7 @@ class _Meaning:
             return np.arange(e.extent).reshape([e.extent if a is e else 1 for a in order]), None
         if isinstance(e, Term):
             value = self.operand(e, order)
-            return value.data, value.bad
+            return as_index(value.data), value.bad
         if e.__class__ is Sum:
             parts = [(self._calculate(atom, order), n) for atom, n in e.terms]
             return sum(data * n for (data, _), n in parts) + e.constant, _any(*(bad for (_, bad), _ in parts))

@@ -27,7 +27,18 @@ from ..text.print import print_statement
 from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, Group, both, nothing
-from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
+from .scalar import (
+    KINDS,
+    ScheduleError,
+    check_stores,
+    empty,
+    evaluate,
+    fold,
+    folded,
+    memory_of,
+    seen_by,
+    start_value,
+)
 from .tuples import combined, folded_tuples, lifted
 
 BATCH = 1 << 18  # lanes that run at once
@@ -308,7 +319,7 @@ class _Blocks(BlockMemory):
 def folded_along(stmt: Combine | CombineTuple, values: list[Any], axis: int) -> list[Any]:
     """The arrays of the accumulators of a statement, folded along one dimension, which stays."""
     if isinstance(stmt, Combine):
-        return [fold(stmt.fn).reduce(values[0], axis=axis, keepdims=True)]
+        return [np.expand_dims(folded(stmt.fn, values[0], axis), axis)]
     return folded_tuples(monoid(stmt.fn), tuple(values), axis)
 
 

@@ -9,13 +9,16 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from ..diagnostic import DplcError
 from ..expr import Var
 from ..node import Value
-from ..schemas import DTYPES, op_name
+from ..schemas import DTYPES, names, op_name
 from ..torch import TorchGraph, TorchOp
 
 # Fields that torch requires and Torch IR leaves out, because they say how and not what.
 _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enabled": False}}
+# What reads and writes files or the memory of another tensor: a program that somebody else wrote must not.
+NO_VALUES = frozenset(("FromFile", "Resize", "ResizeAs", "Set"))
 _FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 
 
@@ -66,6 +69,8 @@ def call(op: str, args: Mapping[str, Any]) -> Any:
 
     if op == "Getitem":
         return args["self"][args["index"]]
+    if op in NO_VALUES or op not in names():
+        raise DplcError(f"`{op}` has no meaning as a function of tensors: it is not run")
     return getattr(torch.ops.aten, aten_names()[op])(**args, **_REQUIRED.get(op, {}))
 
 

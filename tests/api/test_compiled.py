@@ -302,3 +302,10 @@ def test_no_gpu(linear: torch.nn.Linear) -> None:
     compiled = dplc.compile(linear, (x,), device="cuda")  # compiling needs none
     with pytest.raises(dplc.DplcError, match="torch finds no CUDA device here"):
         compiled(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_a_program_without_inputs_gives_tensors(dtype: torch.dtype) -> None:
+    got = dplc.compile(lambda: torch.eye(3, 4, dtype=dtype), (), device="emulator")()
+    assert isinstance(got, torch.Tensor)
+    assert torch.equal(got, torch.eye(3, 4, dtype=dtype))

@@ -202,3 +202,33 @@ def test_no_device_compiler_is_explained(cache: Path, rms_norm: CudaKernel, monk
     monkeypatch.setattr(build, "find_program", lambda name: None)
     with pytest.raises(BuildError, match=r"no CUDA compiler for sm_90a\n.*neither.*\n.*--device emulator"):
         build_device(device_text([rms_norm]), "sm_90a")
+
+
+class Old:
+    """An NVRTC that knows nothing after Ampere."""
+
+    identity, version = "nvrtc 11.8 libnvrtc.so", (11, 8)
+
+    def knows(self, target: str) -> bool:
+        return target in ("sm_80", "sm_86")
+
+
+def test_a_compiler_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BuildError) as caught:
+        build_device("", "sm_120", Old())  # type: ignore[arg-type]
+    assert "no CUDA compiler for sm_120" in str(caught.value) and caught.value.exit_code == 1
+    assert caught.value.hint is not None and "install a newer one" in caught.value.hint
+
+
+def test_compilers_of_the_drivers_own_version_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cubin of a newer major version may not load: it is the last resort."""
+    from dplc.codegen import nvrtc
+
+    class Some(Old):
+        def __init__(self, *version: int) -> None:
+            self.version = version  # type: ignore[assignment]
+
+    monkeypatch.setattr(nvrtc, "find_all", lambda: (Some(13, 5), Some(12, 8), Some(12, 2)))
+    assert [one.version for one in nvrtc.suited(12040, "sm_80")] == [(12, 8), (12, 2), (13, 5)]
+    assert [one.version for one in nvrtc.suited(13000, "sm_80")] == [(13, 5), (12, 8), (12, 2)]
+    assert nvrtc.suited(13000, "sm_90a") == ()

@@ -115,10 +115,11 @@ extern "C" __global__ void scalars(const float* __restrict__ x, const int* __res
   s += fmaxf(v, 1.0f) + fminf(v, 1.0f) + fmaf(v, v, v) + floor_mod(v, 3.0f) + shfl_xor(v, 1) + shfl(v, 3);
   s += isnan(v) + isinf(v) + isfinite(v) + DPLC_INF + DPLC_NAN;
   const int m = ldg32(n + t);
-  s += floor_div(m, 3) + floor_mod(m, 3) + min(m, 3) + max(m, 3) + abs(m) + sign(m) + int_pow(m, 3) + shfl_xor(m, 1);
+  s += floor_div(m, 3) + floor_mod(m, 3) + min(m, 3) + max(m, 3) + wrap_abs(m) + sign(m) + int_pow(m, 3);
+  s += wrap_add(m, 3) + wrap_sub(m, 3) + wrap_mul(m, 3) + wrap_neg(m) + trunc_mod(m, 3) + to_i32(s) + shfl_xor(m, 1);
   const long long w = m;
-  s += floor_div(w, 3LL) + floor_mod(w, 3LL) + min(w, 3LL) + max(w, 3LL) + llabs(w) + sign(w) + int_pow(w, 3LL);
-  s += shfl_xor(w, 1);
+  s += floor_div(w, 3LL) + floor_mod(w, 3LL) + min(w, 3LL) + max(w, 3LL) + wrap_abs(w) + sign(w) + int_pow(w, 3LL);
+  s += wrap_add(w, 3LL) + wrap_sub(w, 3LL) + wrap_mul(w, 3LL) + wrap_neg(w) + trunc_mod(w, 3LL) + to_i64(s) + shfl_xor(w, 1);
   stg32(y + t, s + to_float(to_f16(s)) + to_float(to_bf16(s)) + round_f16(s) + round_bf16(s));
 }
 """

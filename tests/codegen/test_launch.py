@@ -135,7 +135,7 @@ def test_constants_are_placed_once_for_sessions_beside_each_other(twice: Program
 
 def test_executors_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert executor("emulator").device == "emulator"
-    with pytest.raises(DeviceError, match="no device `tpu`: choose emulator or cuda"):
+    with pytest.raises(DeviceError, match="no device `tpu`: choose emulator, cuda or cuda:N"):
         executor("tpu")
 
 

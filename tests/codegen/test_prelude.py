@@ -153,7 +153,7 @@ def test_binary_functions_on_all_kinds_of_numbers(make_kernel: MakeKernel, name:
 INTEGER = {
     "floor_div({a}, {b})": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "floor_mod({a}, {b})": torch.remainder,
-    "{a} % {b}": torch.fmod,
+    "trunc_mod({a}, {b})": torch.fmod,
     "max({a}, {b})": torch.maximum,
     "min({a}, {b})": torch.minimum,
     "sign({a})": lambda a, b: torch.sign(a),

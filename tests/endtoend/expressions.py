@@ -99,6 +99,30 @@ BLOCKS = (
     "nn.Dropout(0.5)(torch.randn(5, 7))", "nn.MultiheadAttention(16, 2, batch_first=True)(*[torch.randn(1, 5, 16)] * 3, need_weights=False)[0]",
 )  # fmt: skip
 
+NAN, BIG = (
+    "torch.tensor([math.nan, 1.0, -2.0])",
+    "torch.tensor([3e20, -3e20, 3.4e38, math.inf, -math.inf, math.nan, 1e-3, 4.5])",
+)
+WHOLE = "torch.randint(-5, 6, (4, 4))"
+VALUES = (  # each was once wrong, or a crash
+    "torch.tensordot(torch.randn(1, 1, 1), torch.randn(2, 1, 2), dims=([0, 1], [2, 0]))", "torch.tensordot(torch.randn(3, 1), torch.randn(4, 5), ([1], [0]))",
+    "torch.tensordot(torch.randn(3, 4), torch.randn(1, 5), ([1], [0]))", "torch.einsum('ij,jk->ik', torch.randn(3, 1), torch.randn(4, 5))",
+    "torch.einsum('ij,jk->ik', torch.randn(3, 4), torch.randn(1, 5))", "torch.linalg.vecdot(torch.randn(4, 1), torch.randn(4, 5))",
+    "torch.take_along_dim(torch.randn(5, 5), torch.tensor([[-1], [0], [1], [2], [-5]]), 1)", "torch.index_select(torch.tensor(2.0), 0, torch.tensor([0]))",
+    "torch.gather(torch.tensor(2.0), 0, torch.tensor([0, 0]))", "F.cosine_similarity(torch.tensor(2.0), torch.tensor(3.0), dim=0)",
+    "torch.meshgrid(torch.randn(3), indexing='xy')[0]", "torch.movedim(torch.tensor(2.0), 0, 0)", "torch.logsumexp(torch.tensor([-2**63, 5]), 0)",
+    f"torch.addmv({WHOLE}[0], {WHOLE}, {WHOLE}[0], beta=1.6, alpha=-2.7)", f"torch.addmm({WHOLE}, {WHOLE}, {WHOLE}, beta=0.6, alpha=1.6)",
+    f"torch.baddbmm({WHOLE}[None], {WHOLE}[None], {WHOLE}[None], beta=-1.6, alpha=2.7)", f"torch.addbmm({WHOLE}, {WHOLE}[None], {WHOLE}[None], beta=2.2, alpha=0.5)",
+    f"torch.addmm({NAN}, torch.randn(3, 4), torch.randn(4, 3), beta=0)", f"torch.baddbmm({NAN}, torch.randn(2, 3, 4), torch.randn(2, 4, 3), beta=0)",
+    f"torch.addbmm({NAN}, torch.randn(2, 3, 4), torch.randn(2, 4, 3), beta=0)", f"torch.addmv({NAN}, torch.randn(3, 4), torch.randn(4), beta=0)",
+    f"torch.addr({NAN}, torch.randn(3), torch.randn(3), beta=0)", "torch.tensor([-4.9, -4.4, 1.0, -1.0, math.inf]) // torch.tensor([0.1, 0.1, 0.0, -0.0, 1.0])",
+    "torch.arange(-50, 51) / 10 // 0.1", "torch.hypot(torch.tensor([3e20, math.inf, 1e-30]), torch.tensor([4e20, math.nan, 1e-30]))", f"torch.asinh({BIG})", f"torch.acosh({BIG})",
+    "torch.special.erfc(torch.tensor([4.5, 3.0, 9.0, -3.0]))", f"F.softshrink({BIG})", "torch.xlogy(torch.tensor([0.0, 0.0, 2.0]), torch.tensor([math.nan, 0.0, 3.0]))",
+    "torch.logit(torch.tensor([0, 1, -2**63]))", "torch.diff(torch.tensor([True, False, False]))",
+    *(f"torch.{fn}(torch.tensor([True, False]))" for fn in ("asinh", "sign", "sgn", "isfinite")),
+    "torch.arange(5)", "torch.ones(3, dtype=torch.bfloat16)", "torch.eye(3, 4)",
+)  # fmt: skip
+
 
 def _with(prefix: str, texts: tuple[str, ...]) -> list[str]:
     return [f"{prefix}\n{text}" for text in texts]
@@ -117,4 +141,5 @@ EXPRESSIONS: dict[str, list[str]] = {
     "indexing": list(INDEXING),
     "dtypes": list(DTYPES),
     "blocks": list(BLOCKS),
+    "values": list(VALUES),
 }  # fmt: skip

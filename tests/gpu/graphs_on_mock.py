@@ -68,7 +68,7 @@ class OnStream(SameOutputs):
 
     def __init__(self) -> None:
         super().__init__()
-        with self.context():
+        with self.gpu.context():
             self.current = self._driver.Stream(1)
 
     def current_stream(self) -> int:
@@ -234,10 +234,10 @@ def an_interrupt_inside_of_a_capture_ends_it() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    with executor.context():
-        for _ in range(2):
+    for _ in range(2):
+        with executor.gpu.side_stream() as stream:
             try:
-                Graph(executor.capture_stream().handle, interrupted)
+                Graph(stream.handle, interrupted)
             except KeyboardInterrupt:
                 pass
             else:
@@ -367,7 +367,7 @@ def runs_of_an_executor_are_replayed_too() -> None:
         for _ in range(3):
             assert right(executor.run(program, {"x": x.normal_(), "a": A})["y"], x)
     before, other = executor._session, executor.current
-    with executor.context():
+    with executor.gpu.context():
         executor.current = executor._driver.Stream(1)
     assert right(executor.run(program, {"x": x.normal_(), "a": A})["y"], x)
     assert executor._session is not before
@@ -399,5 +399,5 @@ def torch_compile_neither_copies_nor_leaves_the_stream() -> None:
         dplc.engine.api.executor = make
     for given, stream in places:
         assert {x.data_ptr(), layer.weight.data_ptr()} <= set(given.values())
-        assert stream is executor.capture_stream()
+        assert stream in executor.gpu._idle
     torch._dynamo.reset()

@@ -1,8 +1,8 @@
 // A libcuda.so.1 without a GPU: the real PyCUDA loads it, and what it launches runs on dplc's emulator.
 //
-// A "cubin" is the shared library that dplc builds for the emulator, and device memory is host memory. Only what
-// PyCUDA needs for one device, one context, modules, launches, streams and events is here; the rest of the driver
-// stays unresolved, so that a call of it ends the process by name (PyCUDA must be loaded with RTLD_LAZY). Work is
+// A "cubin" is the shared library that dplc builds for the emulator, and device memory is host memory. There are two
+// devices with a context each: what belongs to one cannot be used in the other. Only what PyCUDA needs for contexts,
+// modules, launches, streams and events is here; the rest of the driver stays unresolved, so that a call of it ends the process by name (PyCUDA must be loaded with RTLD_LAZY). Work is
 // done when it is enqueued; what is enqueued on a stream that is being captured becomes part of a graph (mock_graphs.cpp).
 //
 // $DPLC_MOCK_RUNTIME is the path of the emulator's runtime library. With $DPLC_MOCK_TIMES, a file of lines
@@ -27,6 +27,7 @@
 namespace mock {
 
 double made_milliseconds;
+std::recursive_mutex one_thread;
 
 }  // namespace mock
 
@@ -42,12 +43,15 @@ struct Module {
   std::map<std::string, Function> functions;
 };
 
-int the_context;
+int contexts[devices];  // by device; a context is the address of its number here
+thread_local std::vector<CUcontext> entered;
 std::map<CUdeviceptr, size_t> allocations;
 
 }  // namespace
 
 namespace mock {
+
+const void* current_context() { return entered.empty() ? nullptr : entered.back(); }
 
 const std::map<std::string, double>* made_times() {
   static const std::map<std::string, double>* const times = [] {
@@ -145,10 +149,11 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = devices;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= devices) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return CUDA_SUCCESS;
 }
@@ -175,27 +180,40 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
-  *context = reinterpret_cast<CUcontext>(&the_context);
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  MOCK_CALL;
+  *context = reinterpret_cast<CUcontext>(&contexts[device]);
   return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
-CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRelease(CUdevice) {
+  MOCK_CALL;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent(CUcontext context) {
+  entered.push_back(context);
+  return CUDA_SUCCESS;
+}
 CUresult cuCtxPopCurrent(CUcontext* context) {
-  if (context != nullptr) *context = reinterpret_cast<CUcontext>(&the_context);
+  if (entered.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context != nullptr) *context = entered.back();
+  entered.pop_back();
   return CUDA_SUCCESS;
 }
 CUresult cuCtxGetDevice(CUdevice* device) {
-  *device = 0;
+  if (entered.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = static_cast<int>(reinterpret_cast<int*>(entered.back()) - contexts);
   return CUDA_SUCCESS;
 }
 CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
   *version = CUDA_VERSION;
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSynchronize(void) { return strictly_capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS; }
+CUresult cuCtxSynchronize(void) {
+  MOCK_CALL;
+  return strictly_capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
 CUresult cuCtxAttach(CUcontext* context, unsigned) {
-  *context = reinterpret_cast<CUcontext>(&the_context);
+  *context = entered.empty() ? nullptr : entered.back();
   return CUDA_SUCCESS;
 }
 CUresult cuCtxDetach(CUcontext) { return CUDA_SUCCESS; }
@@ -237,6 +255,7 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
   MOCK_CALL;
   if (strictly_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const size_t bytes = image_bytes(image);
   if (bytes == 0) return CUDA_ERROR_INVALID_IMAGE;
   runtime();  // before the library, which takes its symbols from there
@@ -252,6 +271,7 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit
   return CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule module) {
+  MOCK_CALL;
   delete reinterpret_cast<Module*>(
       module);  // its library stays: another module may have been loaded from the same file
   return CUDA_SUCCESS;
@@ -262,7 +282,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
   if (entry == nullptr) return CUDA_ERROR_NOT_FOUND;
   Function& made = module->functions[name];
   const void* maps = dlsym(module->library, ("dplc_maps_" + std::string(name)).c_str());
-  made = {name, reinterpret_cast<void (*)(void* const*)>(entry), static_cast<const char*>(maps), default_dynamic_smem};
+  made = {name, reinterpret_cast<void (*)(void* const*)>(entry), static_cast<const char*>(maps), default_dynamic_smem,
+          current_context()};
   *function = reinterpret_cast<CUfunction>(&made);
   return CUDA_SUCCESS;
 }
@@ -312,6 +333,7 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, uns
                         void** extra) {
   MOCK_CALL;
   const auto* function = reinterpret_cast<const Function*>(handle);
+  if (function->context != current_context() || !usable(stream)) return CUDA_ERROR_INVALID_CONTEXT;
   if (block_y != 1 || block_z != 1 || shared_bytes > function->max_dynamic_smem) return CUDA_ERROR_INVALID_VALUE;
   if (extra == nullptr || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE)
     return CUDA_ERROR_INVALID_VALUE;

@@ -4,20 +4,26 @@
 #include <cuda.h>
 
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
-// At the start of a call: counts it, and refuses it where a test has said so.
-#define MOCK_CALL \
+// At the start of a call: one thread at a time, counted, and refused where a test has said so.
+#define MOCK_CALL                                                     \
+  const std::lock_guard<std::recursive_mutex> alone(mock::one_thread); \
   if (const CUresult told = mock::called(__func__)) return told
 
 namespace mock {
+
+constexpr int devices = 2;
+extern std::recursive_mutex one_thread;
 
 struct Function {
   std::string name;
   void (*entry)(void* const*);
   const char* maps;  // by parameter: '1' for a tensor map, '0' for a pointer
   unsigned max_dynamic_smem;
+  const void* context;  // where it was loaded
 };
 
 struct alignas(64) Chunk {
@@ -45,5 +51,11 @@ CUresult enqueue(CUstream stream, Launch launch);
 bool strictly_capturing();
 
 CUresult called(const char* name);
+
+// The context that this thread is in; null for none.
+const void* current_context();
+
+// Whether a stream belongs to the current context; the default one belongs to each.
+bool usable(CUstream stream);
 
 }  // namespace mock

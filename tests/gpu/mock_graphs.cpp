@@ -27,6 +27,7 @@ struct Stream {
   Capture* capture;  // null: none
   unsigned enqueued;
   bool open;  // it joined a capture, and nobody has waited for its latest work
+  const void* context;
 };
 
 struct Event {
@@ -60,6 +61,8 @@ bool strictly_capturing() {
     if (stream->capture != nullptr && stream->capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) return true;
   return false;
 }
+
+bool usable(CUstream stream) { return stream == nullptr || of(stream)->context == current_context(); }
 
 CUresult called(const char* name) {
   ++counts[name];
@@ -97,7 +100,9 @@ void mock_refuse(const char* name, int error, long after, long times) { refusals
 
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   MOCK_CALL;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   auto* made = new Stream{};
+  made->context = current_context();
   streams.insert(made);
   *stream = reinterpret_cast<CUstream>(made);
   return CUDA_SUCCESS;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -49,8 +51,8 @@ class MockedExecutor(CudaExecutor):
     def __init__(self, **options: Any) -> None:
         super().__init__(memory="cpu", **options)
 
-    def _build(self, kernel: CudaKernel) -> bytes:
-        return build_host(host_text([kernel])).read_bytes()
+    def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
+        yield build_host(host_text([kernel])).read_bytes()
 
 
 def program(smem: int = 2048) -> Program:
@@ -82,19 +84,25 @@ def a_misaligned_tensor_is_copied_and_noted() -> None:
 
 
 def a_kernel_is_loaded_once() -> None:
-    executor = MockedExecutor()
+    """However many executors launch it; it is unloaded when nobody holds it any more."""
+    gc.collect()  # what other scenarios have left
     builds = 0
-    build = executor._build
 
-    def counted(kernel: CudaKernel) -> bytes:
-        nonlocal builds
-        builds += 1
-        return build(kernel)
+    class Counting(MockedExecutor):
+        def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
+            nonlocal builds
+            builds += 1
+            return super()._images_of(kernel)
 
-    executor._build = counted  # type: ignore[method-assign]
-    for _ in range(3):
-        executor.run(program(), {"x": torch.randn(SIZE), "a": torch.tensor(3.0)})
-    assert builds == 1
+    arrays, kept = {"x": torch.randn(SIZE), "a": torch.tensor(3.0)}, [Counting(), Counting()]
+    for executor in (*kept, *kept, *kept):
+        executor.run(program(), arrays)
+    assert builds == 1, builds
+    kept.clear()
+    del executor
+    gc.collect()
+    Counting().run(program(), arrays)
+    assert builds == 2, builds
 
 
 def large_shared_memory_is_asked_for() -> None:

@@ -7,6 +7,7 @@ Prints a JSON object: the traceback of each scenario, "" where it went well.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -17,11 +18,16 @@ sys.setdlopenflags(os.RTLD_LAZY)  # the mock has only the part of the driver tha
 
 
 def outcome(scenario: str) -> str:
+    from dplc.codegen.gpu import close_all
+
     module, name = scenario.split(".")
     try:
         getattr(importlib.import_module(module), name)()
     except Exception:
         return traceback.format_exc()
+    finally:
+        gc.collect()
+        close_all()  # every scenario begins with GPUs that hold nothing
     return ""
 
 

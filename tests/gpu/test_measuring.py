@@ -87,6 +87,7 @@ def test_what_is_right_is_timed_and_says_how(evaluator: Measuring, product: Cand
     assert details["gpu"] == "dplc mock GPU"
     assert details["runs"] == 8 and details["low_us"] <= score.seconds * 1e6 <= details["high_us"]
     assert details["l2"].startswith("cold: 2097152 bytes")
+    assert details["launched"] == "CUDA graph" and details["warm_us"] > 0
     assert details["compared"] == "whole" and details["error"] < 1e-5
     assert details["launches"][0]["threads"] == product.cuda[0].block
     assert {"clocks", "assembler", "registers", "spills"} <= details.keys()

@@ -18,7 +18,7 @@ from mock_driver import environment
 HERE = Path(__file__).parent
 SCENARIOS = [
     f"{module}.{name}"
-    for module in ("on_mock_driver", "graphs_on_mock", "families_on_mock")
+    for module in ("on_mock_driver", "graphs_on_mock", "devices_on_mock", "families_on_mock")
     for name in re.findall(r"^def ([a-z]\w+)\(\) -> None:", (HERE / f"{module}.py").read_text(), re.MULTILINE)
     if name != "every_family"
 ]
@@ -43,6 +43,14 @@ def outcomes(driver: Path) -> dict[str, str]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_pycuda_on_the_mock_driver(outcomes: dict[str, str], scenario: str) -> None:
     assert outcomes[scenario] == ""
+
+
+def test_the_process_ends_quietly(driver: Path) -> None:
+    """Everything is given back before torch's context goes: nobody complains at exit."""
+    found = {**os.environ, **environment(driver)}
+    command = [sys.executable, str(HERE / "run_on_mock.py"), "graphs_on_mock.a_replay_sees_what_the_arrays_hold_now"]
+    done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

@@ -17,12 +17,18 @@ SMALL = (2, 3, 4, 5, 6)
 UNARY = ("tanh", "relu", "sigmoid", "abs", "exp", "negative")
 LARGEST = 3000
 
+_STEPS = """unary unary scaled pair pair broadcast matmul matmul gram transposed added_transposed merged split reduced
+reduced softmax norm sliced flipped selected joined padded gathered masked chosen counted"""
+STEPS = tuple(_STEPS.split())
+_LOOKUPS = "looked_up looked_up looked_up along pointed itself stacked chained appended crossed crossed"
+GATHERING = (*STEPS, *_LOOKUPS.split())
+
 
 class Maker:
     """Builds one program. Every value keeps the order of its dimensions, as torch would."""
 
-    def __init__(self, dice: random.Random):
-        self.dice = dice
+    def __init__(self, dice: random.Random, steps: tuple[str, ...] = STEPS):
+        self.dice, self.steps = dice, steps
         self.ins: list[Input] = []
         self.values: list[tuple[Term, tuple[Axis, ...]]] = []
         self.count = 0
@@ -31,8 +37,8 @@ class Maker:
         self.count += 1
         return Axis(f"a{self.count}", extent)
 
-    def input(self, dims: tuple[Axis, ...], kind: str = "f32") -> Input:
-        made = Input(f"in{len(self.ins)}", dims, kind)
+    def input(self, dims: tuple[Axis, ...], kind: str = "f32", name: str = "") -> Input:
+        made = Input(name or f"in{len(self.ins)}", dims, kind)
         self.ins.append(made)
         return made
 
@@ -50,7 +56,7 @@ class Maker:
 
     def step(self) -> None:
         x, dims = self.pick()
-        getattr(self, self.dice.choice(STEPS))(x, dims)
+        getattr(self, self.dice.choice(self.steps))(x, dims)
 
     # ---- one method an operation
     def unary(self, x: Term, dims: Any) -> None:
@@ -172,6 +178,97 @@ class Maker:
                 (new, *dims[1:]),
             )
 
+    def places(self, dims: tuple[Axis, ...], limit: int) -> Term:
+        """An input that holds places below `limit`, for axes of these extents: a new one, or one that is there."""
+        extents = [axis.extent for axis in dims]
+        places = [x for x in self.ins if x.name.startswith("below_") and below(x.name) <= limit]
+        fitting = [x for x in places if [axis.extent for axis in x.axes] == extents]
+        if fitting and self.dice.random() < 0.5:
+            found = self.dice.choice(fitting)
+            return self.read(found, found.axes, dims)
+        return self.input(dims, "i64", f"below_{limit}_{len(self.ins)}")
+
+    def looked_up(self, x: Term, dims: Any) -> None:
+        """Rows of a value, or of an input as an embedding has them; the places are read in the index itself."""
+        new = self.axis(self.dice.choice((2, 3, 5)))
+        if self.dice.random() < 0.5:
+            dims = (self.axis(self.dice.choice(SMALL)), self.axis(self.dice.choice(SMALL)))
+            x = self.input(dims)
+        if dims:
+            wanted = (self.places((new,), dims[0].extent), *dims[1:])
+            self.keep(self.read(x, dims, wanted), (new, *dims[1:]))
+
+    def along(self, x: Term, dims: Any) -> None:
+        """take_along_dim: the place depends on the axes that stay."""
+        if len(dims) >= 2:
+            new = self.axis(self.dice.choice((2, 3)))
+            wanted = (*dims[:-1], self.places((dims[-2], new), dims[-1].extent))
+            self.keep(self.read(x, dims, wanted), (*dims[:-1], new))
+
+    def pointed(self, x: Term, dims: Any) -> None:
+        """A row that a reduction of another value, often of the same one, tells."""
+        source, own = self.pick()
+        if dims and own:
+            many = compose.cast(compose.elementwise("greater", source, 0.2), "i64")
+            place = compose.elementwise("remainder", compose.reduce("add", (own[-1],), many), dims[0].extent)
+            new = tuple(self.axis(axis.extent) for axis in own[:-1])
+            place = self.read(place, own[:-1], new)
+            self.keep(self.read(x, dims, (place, *dims[1:])), (*new, *dims[1:]))
+
+    def itself(self, x: Term, dims: Any) -> None:
+        """A value made of a reduction, read at the place that the reduction tells."""
+        if dims:
+            many = compose.reduce("add", dims[-1:], compose.cast(compose.elementwise("greater", x, 0.2), "i64"))
+            place = compose.elementwise("remainder", many, dims[-1].extent)
+            value = compose.elementwise("add", x, compose.cast(place, "f32"))
+            self.keep(value, dims)
+            self.keep(self.read(value, dims, (*dims[:-1], place)), dims[:-1])
+
+    def stacked(self, x: Term, dims: Any) -> None:
+        """Two values of one shape as rows of one; often one row of them again."""
+        same = [(v, d) for v, d in self.values if [a.extent for a in d] == [a.extent for a in dims]]
+        other, own = self.dice.choice(same)
+        new = self.axis(2)
+        both = compose.case(binary("<", new, 1), x, self.read(other, own, dims))
+        if self.dice.random() < 0.4:
+            self.keep(self.read(both, (new,), (self.dice.randrange(2),)), dims)
+        else:
+            self.keep(both, (new, *dims))
+
+    def chained(self, x: Term, dims: Any) -> None:
+        """Places that are themselves looked up, in pieces joined: `x[cat(a, b)[c]]`."""
+        if dims:
+            middle, new = self.axis(6), self.axis(self.dice.choice((2, 5)))
+            half = self.axis(3)
+            parts = [self.places((half,), dims[0].extent) for _ in range(2)]
+            left, right = (
+                self.read(parts[0], (half,), (middle,)),
+                self.read(parts[1], (half,), (binary("-", middle, 3),)),
+            )
+            joined = compose.case(binary("<", middle, 3), left, right)
+            place = self.read(joined, (middle,), (self.places((new,), 6),))
+            self.keep(self.read(x, dims, (place, *dims[1:])), (new, *dims[1:]))
+
+    def appended(self, x: Term, dims: Any) -> None:
+        """Rows of one value looked up, and then rows of another one below them."""
+        same = [(v, d) for v, d in self.values if [a.extent for a in d[1:]] == [a.extent for a in dims[1:]]]
+        if dims and (same := [(v, d) for v, d in same if d]):
+            other, own = self.dice.choice(same)
+            few, new = self.axis(3), self.axis(3 + own[0].extent)
+            rows = self.read(x, dims, (self.places((few,), dims[0].extent), *dims[1:]))
+            below = self.read(other, own, (binary("-", new, 3), *dims[1:]))
+            joined = compose.case(binary("<", new, 3), self.read(rows, (few,), (new,)), below)
+            self.keep(joined, (new, *dims[1:]))
+
+    def crossed(self, x: Term, dims: Any) -> None:
+        """Every row of a value with every row of another one: the other is read under a name of its own."""
+        same = [(v, d) for v, d in self.values if [a.extent for a in d] == [a.extent for a in dims]]
+        if dims:
+            other, own = self.dice.choice(same)
+            new = self.axis(dims[0].extent)
+            product = compose.elementwise("multiply", x, self.read(other, own, (new, *dims[1:])))
+            self.keep(compose.reduce("add", dims[1:], product), (dims[0], new))
+
     def masked(self, x: Term, dims: Any) -> None:
         if len(dims) >= 2:
             below = compose.index(binary("<=", dims[-1], dims[-2]))
@@ -191,21 +288,21 @@ class Maker:
             self.keep(compose.cast(total, "f32"), dims[:-1])
 
 
-_STEPS = """unary unary scaled pair pair broadcast matmul matmul gram transposed added_transposed merged split reduced
-reduced softmax norm sliced flipped selected joined padded gathered masked chosen counted"""
-STEPS = tuple(_STEPS.split())
-
-
-def program(dice: random.Random) -> TensorGraph:
-    """A program of three to twelve operations and one to three outputs, some of them inputs or returned twice."""
-    maker = Maker(dice)
+def program(dice: random.Random, steps: tuple[str, ...] = STEPS, most: int = 12) -> TensorGraph:
+    """A program of three to `most` operations and one to three outputs, some of them inputs or returned twice."""
+    maker = Maker(dice, steps)
     dims = tuple(maker.axis(dice.choice(SMALL)) for _ in range(dice.choice((1, 2, 2, 3))))
     maker.keep(maker.input(dims), dims)
-    for _ in range(dice.randint(3, 12)):
+    for _ in range(dice.randint(3, most)):
         maker.step()
     chosen = [maker.values[-1], *(dice.choice(maker.values) for _ in range(dice.choice((0, 0, 1, 2))))]
     outs = tuple(Output(f"out{place}", kept, term) for place, (term, kept) in enumerate(chosen))
     return TensorGraph("program", tuple(maker.ins), outs)
+
+
+def below(name: str) -> int:
+    """What the integers of an input stay below: its name says so where they are places."""
+    return int(name.split("_")[1]) if name.startswith("below_") else 60
 
 
 def data_for(graph: TensorGraph, seed: int) -> dict[str, Any]:
@@ -214,5 +311,6 @@ def data_for(graph: TensorGraph, seed: int) -> dict[str, Any]:
     data = {}
     for x in graph.ins:
         shape = [axis.extent for axis in x.axes]
-        data[x.name] = generator.standard_normal(shape) if x.dtype == "f32" else generator.integers(0, 60, shape)
+        places = generator.integers(0, below(x.name), shape)
+        data[x.name] = generator.standard_normal(shape) if x.dtype == "f32" else places
     return data

@@ -9,7 +9,7 @@ import pytest
 from built_in import compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_programs import data_for, program
+from random_programs import GATHERING, STEPS, data_for, program
 
 from dplc.engine.fuse.kernels import compile_graph
 from dplc.ir.interp import loop, tensor
@@ -20,9 +20,9 @@ from dplc.ir.text.tensor import print_graph
 TILES = (None, 1, 2, 4, 0)
 
 
-def check(seed: int, tile: int | None) -> int:
+def check(seed: int, tile: int | None, steps: tuple[str, ...] = STEPS) -> int:
     """The number of kernels; raises AssertionError where the kernels mean something else."""
-    graph = program(random.Random(seed))
+    graph = program(random.Random(seed), steps)
     data = data_for(graph, seed)
     plan = compile_graph(graph, compiled(tile))
     memory = loop.run(plan.kernels, {name: np.atleast_1d(value) for name, value in data.items()})
@@ -48,6 +48,13 @@ def test_five_thousand_programs(first: int) -> None:
     """The same ones every time; the first five hundred always, all of them with `make test-slow`."""
     for seed in range(first, first + 500):
         check(seed, TILES[seed % len(TILES)])
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_programs_that_look_rows_up(first: int) -> None:
+    """Also that fusion ends, and that no kernel reads out of bounds."""
+    for seed in range(first, first + 500):
+        check(seed, TILES[seed % len(TILES)], GATHERING)
 
 
 @settings(max_examples=50, deadline=None)

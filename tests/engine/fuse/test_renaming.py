@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from random_programs import data_for, program
+from random_programs import GATHERING, data_for, program
 
 from dplc.engine.fuse.renaming import settle_renamings
 from dplc.ir.compose import remap
@@ -52,12 +52,48 @@ def test_a_reduction_does_not_capture() -> None:
     assert np.array_equal(run(settled, values)[0], values["x"].sum(1) + values["y"])
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_random_programs_keep_their_meaning(seed: int) -> None:
-    graph = program(random.Random(seed))
+def test_places_of_a_gather_keep_the_names_that_its_other_reader_sees() -> None:
+    """Rows of one table, each with the exponential of each: `x[ids]` under two axes."""
+    other = Axis("o", 4)
+    places, table = Input("ids", (ROW,), "i64"), Input("table", (Axis("n", 7), Axis("k", 3)))
+    rows = remap(table, {table.axes[0]: places})
+    powers = Reduce("add", (table.axes[1],), Elementwise("exp", (rows,)))
+    scores = Elementwise("multiply", (rows, remap(powers, {ROW: other})))
+    graph = TensorGraph("main", (places, table), (Output("out", (ROW, other, table.axes[1]), scores),))
+    values = {"ids": np.array([2, 0, 1, 2]), "table": np.arange(21.0).reshape(7, 3)}
+    gathered = values["table"][values["ids"]]
+    wanted = gathered[:, None, :] * np.exp(gathered).sum(1)[None, :, None]
+    assert np.array_equal(run(settle_renamings(graph), values)[0], wanted)
+
+
+def test_an_input_that_is_also_a_result_keeps_its_names() -> None:
+    x, y = Input("x", (COLUMN,)), Input("y", (ROW,))
+    value = Elementwise("add", (y, remap(Elementwise("exp", (remap(x, {COLUMN: Axis("l", 4)}),)), {Axis("l", 4): ROW})))
+    graph = TensorGraph("main", (x, y), (Output("same", (COLUMN,), x), Output("out", (ROW,), value)))
+    settled = settle_renamings(graph)
+    assert settled is not graph
+    same, out = run(settled, {"x": np.arange(4.0), "y": np.ones(4)})
+    assert np.array_equal(same, np.arange(4.0)) and np.array_equal(out, np.exp(np.arange(4.0)) + 1)
+
+
+def keeps_its_meaning(graph: TensorGraph, seed: int) -> None:
     inputs = data_for(graph, seed)
     settled = settle_renamings(graph)
     verify(settled)
     assert print_graph(settled) == print_graph(settle_renamings(graph))
     for before, after in zip(run(graph, inputs), run(settled, inputs), strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_programs_keep_their_meaning(seed: int) -> None:
+    keeps_its_meaning(program(random.Random(seed)), seed)
+
+
+FIRSTS = [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(500, 5000, 500))]
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_random_programs_with_gathers_keep_their_meaning(first: int) -> None:
+    for seed in range(first, first + 500):
+        keeps_its_meaning(program(random.Random(seed), GATHERING), seed)

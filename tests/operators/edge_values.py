@@ -1,0 +1,42 @@
+"""Functions of one and of two elements at the values where they are likely to be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from operator_samples import DTYPES, UNDEFINED, Sample
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
+
+INF, NAN = float("inf"), float("nan")
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.5, 3.0, 7.5, 0.1, -0.7, 1e-3, 1e-30, -1e-30, 4.5, 20.5, -21.0, 88.0,
+          -104.0, 1e4, 3e20, -3e20, 3.4e38, -3.4e38, INF, -INF, NAN)  # fmt: skip
+INTEGERS = (0, 1, -1, 2, -3, 7, 46341, 2**31 - 1, -(2**31))
+LONG = (*INTEGERS, 2**53 + 1, 2**63 - 1, -(2**63))
+
+
+def values(dtype: torch.dtype) -> torch.Tensor:
+    """The edges of a dtype."""
+    if dtype is torch.bool:
+        return torch.tensor([False, True])
+    if dtype.is_floating_point:
+        return torch.tensor(FLOATS, dtype=torch.float64).to(dtype)
+    return torch.tensor(LONG if dtype is torch.int64 else INTEGERS, dtype=dtype)
+
+
+def edges() -> Iterator[Sample]:
+    """Every function of one element at the edges, every function of two at all pairs of them."""
+    for op in op_db:
+        name = op.formatted_name
+        if any(word in name for word in UNDEFINED):
+            continue
+        for dtype in DTYPES:
+            if dtype not in op.supported_dtypes("cpu"):
+                continue
+            ends = values(dtype)
+            if isinstance(op, UnaryUfuncInfo):
+                yield Sample(f"{name} at edges", dtype, 0, op.op, (ends,), {})
+            elif isinstance(op, BinaryUfuncInfo):
+                a, b = (side.reshape(-1).clone() for side in torch.meshgrid(ends, ends, indexing="ij"))
+                yield Sample(f"{name} at edges", dtype, 0, op.op, (a, b), {})

@@ -1,0 +1,101 @@
+"""PyTorch's own samples of its operators, and what dplc makes of one: right, refused by name, wrong, or a crash."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled
+from dplc.engine.compiler import compile_captured
+from dplc.engine.front.capture import capture
+from dplc.engine.reference import accepted, errors, run_reference
+from dplc.engine.toolchain import toolchain
+from dplc.ir.diagnostic import INTERNAL, DplcError
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool)
+# What they give is drawn, or nobody defines it.
+UNDEFINED = ("empty", "rand", "dropout", "bernoulli", "multinomial", "normal", "uniform", "exponential", "geometric",
+             "log_normal", "cauchy", "rrelu", "resize_")  # fmt: skip
+RIGHT, REFUSED, WRONG, CRASHED, INVALID = "right", "refused", "wrong", "crashed", "invalid"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The n-th call of an operator that PyTorch tests with a dtype."""
+
+    operator: str
+    dtype: torch.dtype
+    place: int
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.operator}-{str(self.dtype).removeprefix('torch.')}-{self.place}"
+
+    @property
+    def lot(self) -> int:
+        """A number that only the name decides."""
+        return zlib.crc32(self.name.encode())
+
+
+@dataclass(frozen=True)
+class Verdict:
+    word: str
+    why: str = ""
+
+
+def samples(dtypes: tuple[torch.dtype, ...] = DTYPES, only: Callable[[str], bool] = lambda _: True) -> Iterator[Sample]:
+    """All of them in PyTorch's order, the same values in every process. only: which operators, by name."""
+    for op in op_db:
+        name = op.formatted_name
+        if any(word in name for word in UNDEFINED) or not only(name):
+            continue
+        for dtype in dtypes:
+            if dtype in op.supported_dtypes("cpu"):
+                torch.manual_seed(0)
+                for place, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
+                    yield Sample(name, dtype, place, op.op, (sample.input, *sample.args), dict(sample.kwargs))
+
+
+def judge(sample: Sample) -> Verdict:
+    """Captured, compiled, run on the emulator and compared with float64."""
+    given = pytree.tree_map_only(torch.Tensor, torch.clone, (sample.arguments, sample.keywords))
+    try:
+        eager = _tensors(sample.function(*given[0], **given[1]))
+    except Exception as error:  # a sample that PyTorch itself refuses
+        return Verdict(INVALID, str(error))
+    try:
+        captured = capture(sample.function, sample.arguments, sample.keywords)
+        compilation = compile_captured(captured, toolchain(), target())
+        results = Compiled(compilation, "emulator").run({})
+    except DplcError as error:
+        return Verdict(CRASHED if error.exit_code == INTERNAL else REFUSED, _text(error))
+    except Exception as error:
+        return Verdict(CRASHED, f"{type(error).__name__}: {error}")
+    references = run_reference(compilation.captured, compilation.captured.tensors)
+    if len(results) != len(eager):
+        return Verdict(WRONG, f"{len(results)} results for {len(eager)}")
+    for got, want in zip(results, eager, strict=True):
+        if (got.dtype, got.shape) != (want.dtype, want.shape):
+            return Verdict(WRONG, f"{got.dtype} {tuple(got.shape)} for {want.dtype} {tuple(want.shape)}")
+    if not accepted(results, references, eager):
+        return Verdict(WRONG, f"off by {errors(results, references)}, eager by {errors(eager, references)}")
+    return Verdict(RIGHT)
+
+
+def _tensors(value: Any) -> list[Any]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _text(error: DplcError) -> str:
+    return "; ".join((error.what, *error.notes))
