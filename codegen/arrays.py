@@ -81,6 +81,13 @@ def torch_dtype(name: str) -> torch.dtype:
     return getattr(_torch(), TORCH_DTYPES[name])
 
 
+def is_written(tensor: torch.Tensor) -> torch.Tensor:
+    """A mask of the elements that no longer hold the poison that outputs start with: every bit set."""
+    torch = _torch()
+    carriers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.view(carriers[tensor.element_size()]) != torch.tensor(-1).to(carriers[tensor.element_size()])
+
+
 def place_of(value: Array) -> tuple[Any, ...]:
     """Where the elements of an array are and how: as long as it lives, nothing else is in the same place."""
     if is_tensor(value):

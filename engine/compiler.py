@@ -17,9 +17,10 @@ from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
+from .alone import alone
 from .collector import collections_paused
 from .egraph.candidate import Candidate, Prepared
-from .front.capture import Capture, check_extents
+from .front.capture import Capture
 from .front.constants import fold
 from .front.lower import lower
 from .fuse.commute import commute
@@ -28,6 +29,7 @@ from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
 from .match.terms import Evidence, rewrite_graph
 from .match.trace import Trace
+from .pinned import Unheard, check_settings, unheard
 from .scheduling import Book, Origin, schedule_tiles
 from .sharing import Sharing, share, steps
 from .toolchain import Toolchain
@@ -58,6 +60,7 @@ class Compilation:
     trace: Trace | None = None
     origins: tuple[Origin, ...] = ()
     prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
+    unheard: tuple[Unheard, ...] = ()  # what was set of rules that do not fire
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -100,6 +103,7 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
+@alone()
 @collections_paused()
 def compile_captured(
     captured: Capture,
@@ -115,6 +119,7 @@ def compile_captured(
 
     Raises DplcError where a rule set or a target cannot.
     """
+    check_settings(tools.settings, tools.rules)
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     prepared: tuple[Prepared, ...] = ()
@@ -127,11 +132,25 @@ def compile_captured(
             graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
     folded = values.captured
     shared = share(plan.kernels)
-    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, trace, watch, book)
+    heard = trace if trace is not None or not tools.settings else Trace()
+    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, heard, watch, book)
     with watch.stage("cuda"):
         program, launched = launch_plan(plan, shared, kernels, cuda, folded.kinds)
     return Compilation(
-        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins, prepared
+        folded,
+        target,
+        graph,
+        plan,
+        tile,
+        kernels,
+        cuda,
+        program,
+        launched,
+        watch.timings,
+        trace,
+        origins,
+        prepared,
+        unheard(heard, tools.settings, tools.rules) if heard is not None else (),
     )
 
 
@@ -161,7 +180,6 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
     """Torch IR to Tensor IR, simplified, with constants folded."""
     with watch.stage("torch"):
         folded = fold(captured)
-        check_extents(folded)
         lowered = lower(folded, tools.torch, trace is not None)
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):

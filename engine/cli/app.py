@@ -14,6 +14,7 @@ from .calibration_app import calibrate_options, model_options
 from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
+from .ops_app import ops
 from .options import (
     Artefact,
     ArtefactFolder,
@@ -243,6 +244,7 @@ app.command("tune")(tune)
 app.command("generate")(generate)
 app.command("bench")(bench)
 app.command("check")(check)
+app.command("ops")(ops)
 app.command("calibrate")(calibrate_options)
 app.command("model")(model_options)
 
@@ -300,12 +302,29 @@ def _explain(error: Exception, traceback: bool) -> int:
         import traceback as printer
 
         printer.print_exception(error)
+    if not isinstance(error, DplcError):
+        error = _torch_problem() or error
     if isinstance(error, DplcError):
         print(error.render(), file=sys.stderr)
         return error.exit_code
     print(f"internal error: {kind}: {error}", file=sys.stderr)
     print("  help: this is a defect of dplc; run again with `dplc --traceback ...` and report it", file=sys.stderr)
     return INTERNAL
+
+
+def _torch_problem() -> DplcError | None:
+    """What is wrong with torch, without which no command but `doctor` and `rules` works; None if it can be imported."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            return DplcError("torch is not installed", hint="pip install 'torch>=2.11,<2.14'; `dplc doctor` says more")
+        why = str(error)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+    else:
+        return None
+    return DplcError("torch cannot be imported", notes=(why,), hint="install torch again; `dplc doctor` says more")
 
 
 def _wrong_usage(error: Any) -> UsageError:

@@ -10,7 +10,9 @@ from ...codegen.emulator.runtime import EmulatorError, Site
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled
 from ..compiler import Compilation
-from ..reference import accepted, errors, run_reference
+from ..judge import Judgement, judge
+from ..reference import run_reference
+from .commands import judged_line, judged_record
 from .compiling import Request, compile_text, print_trace
 from .show import print_json, progress, write
 
@@ -26,24 +28,25 @@ def check_expression(
     compilation = compile_text(request, "emulator")
     print_trace(compilation, 0 if as_json else request.verbose)
     checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
-    absolute, relative, ok = _run(compilation, checker)
+    judged = _run(compilation, checker)
+    ok = judged is not None and judged.ok
     found = checker.findings
     if as_json:
         print_json(
             {"ok": ok and not found, "findings": [dataclasses.asdict(finding) for finding in found]}
             | {"kernels": [_record(launch) for launch in checker.launches], "orders": list(checker.orders)}
-            | {"max_abs_err": absolute, "max_rel_err": relative}
+            | ({"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged))
         )
     else:
-        write("\n".join(_report(checker, blocks is None, absolute, relative, ok)) + "\n")
+        write("\n".join(_report(checker, blocks is None, judged)) + "\n")
     if found:
         raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
-    if not ok:
-        raise DplcError(f"the result is off by {relative:.2e} of the largest value")
+    if judged is not None and not ok:
+        raise DplcError(f"the result is off by {judged.relative:.2e} of the largest value")
 
 
-def _run(compilation: Compilation, checker: CheckingExecutor) -> tuple[float | None, float | None, bool]:
-    """Largest error, the same over the largest value, and whether they pass; None where a kernel did not end."""
+def _run(compilation: Compilation, checker: CheckingExecutor) -> Judgement | None:
+    """How the outputs compare with float64; None where a kernel did not end."""
     compiled = Compiled(compilation, "emulator")
     compiled.executor = checker
     captured = compilation.captured
@@ -51,9 +54,9 @@ def _run(compilation: Compilation, checker: CheckingExecutor) -> tuple[float | N
         try:
             results = compiled.run({})
         except EmulatorError:
-            return None, None, False  # it is among the findings
+            return None  # it is among the findings
     references = run_reference(captured, captured.tensors)
-    return *errors(results, references), accepted(results, references, captured.reference)
+    return judge(results, references, captured.reference)
 
 
 # ---- for programs
@@ -72,9 +75,7 @@ def _record(launch: CheckedLaunch) -> dict[str, Any]:
 # ---- for people
 
 
-def _report(
-    checker: CheckingExecutor, default: bool, absolute: float | None, relative: float | None, ok: bool
-) -> list[str]:
+def _report(checker: CheckingExecutor, default: bool, judged: Judgement | None) -> list[str]:
     lines: list[str] = []
     for launch in checker.launches:
         lines += [_heading(launch), *_table(launch), ""]
@@ -84,9 +85,8 @@ def _report(
         lines.append(
             f"grids of more than {SMALL} threads: {', '.join(DEFAULT_BLOCKS)} blocks; `--blocks all` checks every one"
         )
-    if absolute is not None:
-        verdict = "ok" if ok else "WRONG"
-        lines.append(f"against float64: max|error| {absolute:.2e}, over max|reference| {relative:.2e}: {verdict}")
+    if judged is not None:
+        lines += [*(f"note: {note}" for note in judged.notes), judged_line(judged)]
     count = len(checker.findings)
     lines.append(f"{count or 'no'} finding{'' if count == 1 else 's'}")
     return lines

@@ -12,8 +12,9 @@ from ...codegen.kernel import CudaKernel
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
 from ..compiler import Compilation
+from ..judge import Judgement, judge
 from ..output_file import ARRAYS, writing
-from ..reference import accepted, errors, run_reference
+from ..reference import run_reference
 from .compiling import Request, compile_text, print_trace, stage_named
 from .show import print_json, print_note, print_text, progress, write
 
@@ -57,24 +58,34 @@ def report_run(compilation: Compilation, device: str | None, out: Path | None, a
     results, notes, elapsed = _execute(compilation, chosen)
     captured = compilation.captured
     references = run_reference(captured, captured.tensors)
-    absolute, relative = errors(results, references)
-    ok = accepted(results, references, captured.reference)
+    found = judge(results, references, captured.reference)
     if out is not None:
         save_outputs(out, results)
-    for note in notes:
+    for note in (*notes, *found.notes):
         print_note(f"note: {note}")
     kernels = compilation.cuda_kernels if chosen != "reference" else ()
     if as_json:
         records = [_kernel_record(kernel) for kernel in kernels]
-        record = {"ok": ok, "device": chosen, "kernels": records, "max_abs_err": absolute, "max_rel_err": relative}
+        record = {"ok": found.ok, "device": chosen, "kernels": records, **judged_record(found)}
         schedules = [origin.record() for origin in compilation.origins]
         print_json(record | ({"schedules": schedules} if schedules else {}))
     else:
-        write(_run_report(kernels, chosen, results, elapsed, absolute, relative, ok))
-    if not ok:
-        raise DplcError(
-            f"the result is off by {relative:.2e} of the largest value; the gate is 1e-5, or twice eager's own error"
-        )
+        write(_run_report(kernels, chosen, results, elapsed, found))
+    if not found.ok:
+        off = f"the result is off by {found.relative:.2e} of the largest value"
+        raise DplcError(f"{off}; the gate is 1e-5, or twice eager's own error")
+
+
+def judged_record(found: Judgement) -> dict[str, Any]:
+    """What `--json` says of a comparison with float64; counts of elements where float64 did not decide all."""
+    counts = {"wrong": found.wrong, "as_eager": found.as_eager, "unjudged": found.unjudged}
+    return {"max_abs_err": found.absolute, "max_rel_err": found.relative} | (counts if any(counts.values()) else {})
+
+
+def judged_line(found: Judgement) -> str:
+    """What a report says of a comparison with float64."""
+    largest = f"max|error| {found.absolute:.2e}, over max|reference| {found.relative:.2e}"
+    return f"against float64: {largest}: {found.verdict}"
 
 
 def _execute(compilation: Compilation, device: str) -> tuple[list[Any], tuple[str, ...], float]:
@@ -97,9 +108,7 @@ def _run_report(
     device: str,
     results: list[Any],
     elapsed: float,
-    absolute: float,
-    relative: float,
-    ok: bool,
+    found: Judgement,
 ) -> str:
     lines = [
         f"kernel {k.name}: grid {' x '.join(map(str, k.grid))}, {k.block} threads, {k.smem} bytes of shared memory"
@@ -110,9 +119,7 @@ def _run_report(
         for place, value in enumerate(results)
     ]
     lines.append(f"device {device}: {elapsed * 1e3:.1f} ms, building included")
-    lines.append(
-        f"against float64: max|error| {absolute:.2e}, over max|reference| {relative:.2e}: {'ok' if ok else 'WRONG'}"
-    )
+    lines.append(judged_line(found))
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ import torch
 from ...codegen.emulator.executor import EmulatorExecutor
 from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
-from ..reference import errors
+from ..judge import Judgement, judge
 from .artefact import Artefact
 
 # Of max|y - reference| / max|reference|: in f32 what whole models are held to, else eight roundings of the dtype.
@@ -22,21 +22,26 @@ LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 @dataclass(frozen=True)
 class Comparison:
-    """relative: the largest error over the largest value, None where nothing was compared, which `why` explains."""
+    """judged: what the judge says, None where nothing was compared, which `why` explains."""
 
-    relative: float | None
+    judged: Judgement | None
     gate: float
     why: str = ""
 
     @property
+    def relative(self) -> float | None:
+        """The largest error over the largest value."""
+        return None if self.judged is None else self.judged.relative
+
+    @property
     def ok(self) -> bool:
-        return self.relative is None or self.relative <= self.gate
+        return self.judged is None or self.judged.ok
 
     def line(self) -> str:
-        if self.relative is None:
+        if self.judged is None:
             return f"not compared with float64: {self.why}"
-        verdict = "ok" if self.ok else "WRONG"
-        return f"against float64: max|error| over max|reference| {self.relative:.2e}, gate {self.gate:.0e}: {verdict}"
+        error, verdict = self.judged.relative, self.judged.verdict
+        return f"against float64: max|error| over max|reference| {error:.2e}, gate {self.gate:.0e}: {verdict}"
 
     def record(self) -> dict[str, Any]:
         return {"ok": self.ok, "max_rel_err": self.relative, "compared": self.relative is not None}
@@ -59,7 +64,7 @@ def compare(found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any])
     graph = found.torch_graph()
     try:
         wanted = meaning.run(graph, tensors)
-        return Comparison(errors(results, wanted)[1], gate)
+        return Comparison(judge(results, wanted, gates=dict.fromkeys(GATES, gate)), gate)
     except DplcError:
         raise
     except Exception as error:  # torch has many classes for a graph that somebody damaged

@@ -14,7 +14,7 @@ import torch
 
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
-from ..reference import errors
+from ..judge import judge
 from ..suite.measuring import COLD, Clock, compiled_by_torch, device_name, timing
 from ..suite.records import CaseRecord, MeasuredRecord, TimingRecord
 from .benching import Subject
@@ -45,9 +45,10 @@ def measure(
     try:
         with torch.no_grad():
             (logits,) = runner.run({buffer.name: ids})
-            whole.measured.relative_error = errors([logits], [of_eager(ids)])[1]
-            if whole.measured.relative_error > 2 * GATES[subject.plan.dtype]:
-                whole.measured.wrong = f"off by {whole.measured.relative_error:.1e} from eager: not timed"
+            found = judge([logits], [of_eager(ids)], gates=dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype]))
+            whole.measured.relative_error = found.relative
+            if not found.ok:
+                whole.measured.wrong = f"off by {found.relative:.1e} from eager: not timed"
                 return
             whole.measured.dplc = timing(lambda: runner.run({buffer.name: ids}), clock)
             whole.measured.eager = timing(lambda: of_eager(ids), clock)

@@ -13,7 +13,7 @@ from ...codegen.kernel import DTYPES
 from ...codegen.target import Target
 from ...ir.expr import Call, Var
 from ...ir.facts.structure import Variations, dependencies, summary
-from ...ir.loop import Accumulate, Merge
+from ...ir.loop import Accumulate, Load, Merge, Store
 from ...ir.program import Kernel
 from .work import COSTS
 
@@ -30,7 +30,8 @@ def _bytes(kernel: Kernel) -> float:
     body, found = kernel.body, summary(kernel.body)
     extents = {loop.var: loop.stop for loop in found.loops}
     asked: dict[str, float] = {}
-    for access in (*found.loads, *found.stores):
+    accesses: tuple[Load | Store, ...] = (*found.loads, *found.stores)
+    for access in accesses:
         along = dependencies(access.idx, body) & extents.keys()
         asked[access.buf] = asked.get(access.buf, 0) + math.prod(extents[name] for name in along)
     total = 0.0
@@ -47,7 +48,7 @@ def _slots(kernel: Kernel, target: Target) -> float:
     variations = Variations(body)
 
     def times(*values: Any) -> float:
-        return math.prod(extents[name] for name in variations.of(values) & extents.keys())
+        return float(math.prod(extents[name] for name in variations.of(values) & extents.keys()))
 
     summed = {stmt.val.name for stmt in found.sums if stmt.fn == "add" and stmt.val.__class__ is Var}
     total = 0.0
@@ -55,16 +56,15 @@ def _slots(kernel: Kernel, target: Target) -> float:
         call = let.val if let.val.__class__ is Call else None
         if call is not None and not (call.fn == "multiply" and let.dst in summed):  # one instruction with the sum
             total += times(Var(let.dst)) * _cost(call.fn, target)
-    for stmt in (*found.sums, *found.merges):
-        total += _folded(stmt, times, target)
-    return total
+    folds: tuple[Accumulate | Merge, ...] = (*found.sums, *found.merges)
+    return total + sum(_folded(stmt, times, target) for stmt in folds)
 
 
 def _folded(stmt: Accumulate | Merge, times: Any, target: Target) -> float:
     """An element goes into an accumulator by one operation; into a running softmax after an exponential of its key."""
     if isinstance(stmt, Accumulate):
         return float(times(stmt.val))
-    return float(times(*stmt.vals)) + times(stmt.vals[0]) * _cost("exp", target)
+    return float(times(*stmt.vals) + times(stmt.vals[0]) * _cost("exp", target))
 
 
 def _cost(fn: str, target: Target) -> float:

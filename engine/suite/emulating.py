@@ -10,16 +10,17 @@ from typing import Any
 
 import torch
 
-from ...codegen.arrays import as_numpy, as_tensor
+from ...codegen.arrays import as_numpy, as_tensor, is_written
 from ...codegen.build import BuildError, build_host, build_runtime, host_text
 from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, Site
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ..compiler import Compilation
+from ..judge import Judgement, judge
 from ..model.accesses import LANES
 from ..model.census import census
-from ..reference import GATE, error, errors, run_reference
+from ..reference import run_reference
 from .assembling import WORKERS, distinct_kernels
 from .compiling import Compiled
 from .records import KernelRecord, RunRecord
@@ -62,11 +63,9 @@ def run_case(compiled: Compiled) -> None:
         }
         results = _run(compilation, tensors, blocks, record.kernels)
         references = run_reference(compilation.captured, tensors)
-        record.run.relative_error, record.run.ok = _compare(results, references, blocks is not None)
-        if not record.run.ok:
-            eager = _leaves(compiled.subject.function(*values.values()))
-            record.run.ok = record.run.relative_error <= 2 * errors(eager, references)[1]
-            record.run.finding = "" if record.run.ok else "the result is wrong: outside of the gate"
+        found = _judged(results, references, _leaves(compiled.subject.function(*values.values())), blocks is not None)
+        record.run.relative_error, record.run.ok = found.relative, found.ok
+        record.run.finding = "" if found.ok else f"the result is wrong: {found.verdict}"
     except DplcError as problem:
         record.run.finding = problem.render()
     record.run.seconds = time.perf_counter() - start
@@ -125,18 +124,16 @@ def note_sites(record: KernelRecord, sites: Sequence[Site]) -> None:
         record.wavefront_ratio = round(sum(site.cost for site in inside) / ideal, 4)
 
 
-def _compare(results: list[Any], references: list[Any], sampled: bool) -> tuple[float, bool]:
-    """The largest relative error, and whether it passes the gate. sampled: only where a block wrote."""
-    worst = 0.0
-    for result, reference in zip(results, references, strict=True):
-        if sampled:
-            written = ~torch.isnan(result)
-            scale = reference.abs().max().item()
-            relative = (result[written].double() - reference[written]).abs().max().item() / scale
-        else:
-            relative = error(result, reference)[1]
-        worst = max(worst, relative)
-    return worst, worst <= GATE
+def _judged(results: list[Any], references: list[Any], eager: list[Any], sampled: bool) -> Judgement:
+    """The outputs of a run. sampled: only where a block wrote."""
+    if not sampled:
+        return judge(results, references, eager)
+    stored = [is_written(result) for result in results]
+
+    def there(outputs: list[Any]) -> list[Any]:
+        return [output[where] for output, where in zip(outputs, stored, strict=True)]
+
+    return judge(there(results), there(references), there(eager))
 
 
 def _leaves(value: Any) -> list[Any]:

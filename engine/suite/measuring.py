@@ -15,7 +15,8 @@ import torch
 
 from ...ir.diagnostic import DplcError
 from ..api import Compiled as Callee
-from ..reference import accepted, errors, run_reference
+from ..judge import judge
+from ..reference import run_reference
 from .compiling import Compiled
 from .records import MeasuredRecord, TimingRecord
 
@@ -108,8 +109,9 @@ def measured(compiled: Compiled, tensors: dict[str, Any], callee: Callee, clock:
         results = callee.run(named)
         references = run_reference(captured, {**constants, **named})
         eager = [leaf for leaf in torch.utils._pytree.tree_leaves(function(*inputs)) if isinstance(leaf, torch.Tensor)]
-        record.relative_error = errors(results, references)[1]
-        if not accepted(results, references, eager):
+        found = judge(results, references, eager)
+        record.relative_error = found.relative
+        if not found.ok:
             record.wrong = "the result is wrong: not timed"
             return record
         record.dplc = timing(lambda: callee.run(named), clock)

@@ -33,10 +33,11 @@ from ...ir.program import Kernel
 from ...ir.tile import Stage, Tile
 from ..compiler import Stopwatch, cut_into_kernels, launch_plan
 from ..front.capture import Capture
+from ..judge import accepted
 from ..match.choices import choices
 from ..match.passes import run_pipeline
 from ..match.trace import Trace
-from ..reference import accepted, run_reference
+from ..reference import run_reference
 from ..rw.pipeline import PassStep
 from ..sharing import share
 from ..toolchain import Toolchain

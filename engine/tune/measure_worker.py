@@ -23,14 +23,14 @@ import msgspec
 import numpy as np
 import torch
 
-from ...codegen.arrays import as_tensor, torch_dtype
+from ...codegen.arrays import as_tensor, is_written, torch_dtype
 from ...codegen.cache import cache_directory
 from ...codegen.compiler import find_program
 from ...codegen.graphs import DriverError, Graph
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import CudaExecutor, DeviceError
 from ...ir.diagnostic import DplcError
-from ..reference import GATES
+from ..judge import judge
 from .measure_protocol import Measure, Measured, Ready, receive, send
 
 LEAST_FLUSH = 1 << 20  # bytes
@@ -134,13 +134,14 @@ class Worker:
         for buffer in outputs:
             got = tensors[buffer.name].cpu()
             values, where = self.expected[buffer.name]
-            error = relative_error(got, torch.from_numpy(values), torch.from_numpy(where))
-            missing = int(unwritten(got)) if got.dtype.is_floating_point else 0
-            worst = max(worst, error)
+            where = torch.from_numpy(where)
+            found = judge([got[where]], [torch.from_numpy(values)[where]])
+            missing = int((~is_written(got)).sum()) if got.dtype.is_floating_point else 0
+            worst = max(worst, found.relative)
             if missing:
                 wrong = wrong or f"{missing} elements of `{buffer.name}` were never written"
-            elif not error <= GATES.get(buffer.dtype, 0.0):
-                wrong = wrong or f"`{buffer.name}` is off by {error:.1e} of the largest value"
+            elif not found.ok:
+                wrong = wrong or f"`{buffer.name}` is off by {found.relative:.1e} of the largest value"
         return worst, wrong
 
     def _times(self, wanted: Measure, run: Run, stream: Any) -> list[float]:
@@ -189,26 +190,6 @@ def poisoned(buffer: Buffer, memory: str) -> Any:
     made = torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=memory)
     made.view(torch.uint8 if made.dim() else made.dtype).fill_(POISON)
     return made
-
-
-def unwritten(tensor: Any) -> int:
-    """How many elements still hold the poison."""
-    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    return int((tensor.view(whole) == -1).sum().item())
-
-
-def relative_error(got: Any, want: Any, where: Any) -> float:
-    """max|got - want| / max|want| where there is a reference; infinite where NaNs or infinities stand elsewhere."""
-    if not want.dtype.is_floating_point:
-        return 0.0 if torch.equal(got.to(want.dtype)[where], want[where]) else 1.0
-    got, want = got.double()[where], want[where]
-    finite = torch.isfinite(want)
-    if not torch.equal(finite, torch.isfinite(got)) or not torch.equal(torch.isnan(want), torch.isnan(got)):
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    worst, scale = (got - want)[finite].abs().max().item(), want[finite].abs().max().item()
-    return float(worst / scale) if scale else (0.0 if worst == 0 else float("inf"))
 
 
 def read_clocks() -> dict[str, float]:

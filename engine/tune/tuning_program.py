@@ -16,9 +16,10 @@ from ..api import Compiled
 from ..compiler import Compilation, compile_captured
 from ..egraph.recorded import NotProved
 from ..fuse.key import key
+from ..judge import judge
 from ..match.passes import Shaped
 from ..match.trace import Trace
-from ..reference import GATES, error, run_reference
+from ..reference import run_reference
 from ..scheduling import Origin, Program
 from .candidates import Fusing, key_of_program
 from .program_space import ProgramSpace
@@ -193,10 +194,9 @@ def _checked(fusing: Fusing, way: int, kernels: list[Outcome]) -> tuple[str, str
         return "", problem.what
     captured = made.captured
     references = run_reference(captured, captured.tensors)
-    for result, reference, kind in zip(results, references, made.plan.results, strict=True):
-        worst = error(result, reference)[1]
-        if not worst <= GATES.get(kind.dtype, 0.0):
-            return "", f"an output differs by {worst:.2g} of its largest value from float64"
+    found = judge(results, references, captured.reference)
+    if not found.ok:
+        return "", f"an output differs by {found.relative:.2g} of its largest value from float64"
     return "emulator, the program whole", ""
 
 

@@ -6,10 +6,9 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from ...codegen.arrays import as_numpy, as_tensor
+from ...codegen.arrays import as_numpy, as_tensor, is_written
 from ...codegen.emulator.checking import CheckingExecutor, chosen_blocks
 from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
@@ -17,9 +16,9 @@ from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.verify.kernel import problems
+from ..judge import judge
 from ..model.accesses import LANES
 from ..model.census import census
-from ..reference import GATES, error
 from .measure import launches
 from .space import Candidate, Start
 from .subject import Subject, subject_of
@@ -104,11 +103,10 @@ def _some_blocks(kernel: CudaKernel, program: Program, subject: Subject) -> dict
 
 def _compared(made: dict[str, torch.Tensor], subject: Subject, how: str) -> Verdict:
     """The elements that were both computed by the reference and stored by the blocks that ran."""
-    dtypes = {param.name: param.dtype for kernel in subject.program for param in kernel.outs}
     for name, (values, where) in subject.expected.items():
-        got = made[name].double().numpy().reshape(values.shape)
-        here = where & ~np.isnan(got) if "blocks" in how else where
-        worst = error(torch.from_numpy(got[here].copy()), torch.from_numpy(values[here].copy()))[1]
-        if not worst <= GATES.get(dtypes[name], 0.0):
-            return Verdict(how, f"`{name}` differs by {worst:.2g} of its largest value from float64")
+        got = made[name].reshape(values.shape)
+        here = torch.from_numpy(where) & is_written(got) if "blocks" in how else torch.from_numpy(where)
+        found = judge([got[here]], [torch.from_numpy(values)[here]])
+        if not found.ok:
+            return Verdict(how, f"`{name}` differs by {found.relative:.2g} of its largest value from float64")
     return Verdict(how)

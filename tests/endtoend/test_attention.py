@@ -11,11 +11,11 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.compiler import compile_captured
 from dplc.engine.front.text import capture_text
-from dplc.engine.reference import accepted, errors, run_reference
+from dplc.engine.judge import GATE, accepted, errors
+from dplc.engine.reference import run_reference
 from dplc.engine.toolchain import toolchain
 
 SDPA = "F.scaled_dot_product_attention"
-GATE = 1e-5
 
 
 def qkv(heads: int, shared: int, rows: int, keys: int, size: int) -> str:

@@ -6,8 +6,8 @@ import functools
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
@@ -15,17 +15,17 @@ from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
+from dplc.engine import judge
 from dplc.engine.api import Compiled
 from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.front.text import capture_text
+from dplc.engine.judge import GATE
 from dplc.engine.model.census import census
 from dplc.engine.model.predict import predict
 from dplc.engine.reference import run_reference
 from dplc.engine.toolchain import Toolchain, toolchain
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Stage
-
-GATE = 1e-5
 
 
 def norm_linear(rows: int, inner: int, outer: int, bias: bool = False) -> str:
@@ -70,8 +70,7 @@ def error(compilation: Compilation, checker: CheckingExecutor | None = None) -> 
         found = checker.run(program, {name: compilation.captured.tensors[name].detach().numpy() for name in names})[
             program.outputs[0].name
         ]
-    wanted = want.double().numpy()
-    return float(np.abs(found.astype(float).reshape(wanted.shape) - wanted).max() / np.abs(wanted).max())
+    return judge.error(torch.from_numpy(found).reshape(want.shape), want)[1]
 
 
 SUBJECTS = {

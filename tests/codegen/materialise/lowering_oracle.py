@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.emulator.kernels import check as run_checked
@@ -13,13 +14,12 @@ from dplc.codegen.emulator.kernels import run
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
+from dplc.engine.judge import GATE, GATES, judge
 from dplc.ir.interp import tile
 from dplc.ir.program import Kernel
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
 from dplc.ir.verify.kernel import problems
-
-GATE = 1e-5  # max|y - ref| / max|ref|
 
 
 def read(text: str) -> tuple[Kernel, ...]:
@@ -35,15 +35,9 @@ def lower(kernel: Kernel, arch: str = "sm_80") -> CudaKernel:
 
 
 def same(got: Any, want: Any, gate: float = GATE) -> None:
-    """Equal: exactly, or for floats within the gate, with NaN and infinities in the same places."""
-    assert got.shape == want.shape
-    if got.dtype.kind != "f":
-        np.testing.assert_array_equal(got, want)
-        return
-    finite = np.isfinite(want)
-    np.testing.assert_array_equal(np.where(finite, 0, got), np.where(finite, 0, want))
-    largest = np.abs(want[finite]).max(initial=0) or 1.0
-    assert np.abs(got[finite] - want[finite]).max(initial=0) / largest <= gate
+    """As the judge compares them, within the gate."""
+    found = judge([torch.as_tensor(got)], [torch.as_tensor(want)], gates=dict.fromkeys(GATES, gate))
+    assert found.ok, f"{found.verdict}, off by {found.relative:.1e} of the largest value"
 
 
 def check(text: str, gate: float = GATE, **arrays: Any) -> list[CudaKernel]:
