@@ -77,4 +77,4 @@ def test_a_block_compiles_in_a_third_of_a_second() -> None:
         made = compile_captured(captured, toolchain(), target("sm_90a"))
         times.append(time.process_time() - start)
     assert min(times) < 0.3
-    assert len(made.plan.kernels) <= 9
+    assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored
