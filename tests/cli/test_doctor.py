@@ -47,7 +47,8 @@ def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     found = {one.what: one for one in doctor.examine()}
     for module, extra, _ in doctor.OPTIONAL:
-        assert found[module].state == "missing" and found[module].remedy == f"pip install 'dplc[{extra}]'"
+        one = found[doctor.TITLES.get(module, module)]
+        assert one.state == "missing" and one.remedy == f"pip install 'dplc[{extra}]'"
 
 
 def test_whatever_goes_wrong_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
