@@ -27,12 +27,11 @@ def dplc(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize(("text", "said"), [(BROKEN, "libtorch_global_deps.so"), (MISSING, "No module named 'torch'")])
-def test_the_doctor_survives_a_torch_that_is_not_well(tmp_path: Path, text: str, said: str) -> None:
-    done = dplc(tmp_path, text, "doctor", "--json")
+def test_the_doctor_survives_a_torch_that_is_not_well(tmp_path: Path) -> None:
+    done = dplc(tmp_path, BROKEN, "doctor", "--json")
     found = {one["what"]: one for one in json.loads(done.stdout)}
     assert done.returncode == 1 and not done.stderr
-    assert found["torch"]["state"] == "broken" and said in found["torch"]["detail"]
+    assert found["torch"]["state"] == "broken" and "libtorch_global_deps.so" in found["torch"]["detail"]
     assert "torch cannot be imported" in found["GPU"]["detail"] and found["rules"]["state"] == "ok"
 
 
