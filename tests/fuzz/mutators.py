@@ -161,7 +161,7 @@ def _odd(dice: random.Random, value: Any, evil: tuple[str, ...]) -> Any:
     near = (value + 1, value - 1, -value, value * 2**40, value / 3) if type(value) in (int, float) else ()
     text = (value[:-1], value + "x", value.upper(), "../" + value, value + "\n") if isinstance(value, str) else ()
     return dice.choice((
-        None, True, 0, -1, 1.5, 10**30, 2**63, 2**31, 1e300, "", "zz", "f32", "../../etc/passwd", "/dev/zero", "\x00",
+        None, True, 0, -1, 1.5, 10**30, 2**63, 2**31, 1e300, "", "zz", "f32", "../../decoy", "/dev/zero", "\x00",
         "x" * 5000, [], {}, [[]], {"a": 1}, [value], *near, *near, *text, *text, *evil,
     ))  # fmt: skip
 
@@ -203,14 +203,17 @@ def flipped(dice: random.Random, data: bytes) -> bytes:
     return bytes(made)
 
 
-def odd_file(dice: random.Random, path: Path) -> None:
-    """Something else in the place of a file: nothing, a folder, a link, a pipe, a lot."""
+def odd_file(dice: random.Random, path: Path, decoy: Path) -> None:
+    """Something else in the place of a file: nothing, a folder, a link, a pipe, a lot.
+
+    decoy: what a link leads to, a file of the test's own: whoever writes through the link must hurt nobody.
+    """
     kind = dice.randrange(6)
     path.unlink()
     if kind == 1:
         path.mkdir()
     elif kind == 2:
-        path.symlink_to(dice.choice(("/dev/zero", "/etc/passwd", str(path), "/nonexistent")))
+        path.symlink_to(dice.choice((str(decoy), str(path), str(decoy.parent / "nowhere"))))
     elif kind == 3:
         os.mkfifo(path)
     elif kind == 4:
