@@ -20,6 +20,7 @@ from .options import (
     ArtefactFolder,
     Cubins,
     DatabaseFile,
+    Device,
     Explored,
     Expression,
     FloatDtype,
@@ -96,10 +97,15 @@ def compile_command(
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
-    """Compile an expression and print it at a stage, or compile a model and write an artefact."""
+    """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     from .compiling import Database, Request
 
     database = Database(db, not no_db)
+    if model is not None and model.endswith(".ir"):
+        from .dump_command import Given, compile_file
+
+        compile_file(Given(Path(model), rules, settings, target, verbose, seed), ir, as_json)
+        return
     if model is not None:
         from . import model_commands
 
@@ -123,12 +129,7 @@ def compile_command(
 def run_command(
     artefact: Artefact = None,
     expression: Expression = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device", metavar="DEVICE", help="cuda, emulator or reference (default: cuda if there is a GPU)."
-        ),
-    ] = None,
+    device: Device = None,
     seed: Seed = 0,
     dtype: FloatDtype = None,
     out: Annotated[
@@ -153,7 +154,12 @@ def run_command(
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
-    """Compile an expression (or take a compiled model), run it, and compare the result with float64."""
+    """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
+    if artefact is not None and artefact.suffix == ".ir":
+        from .dump_command import Given, run_file
+
+        run_file(Given(artefact, rules, settings, target, verbose, seed), device, out, as_json)
+        return
     if artefact is not None:
         from . import model_commands
 

@@ -203,17 +203,21 @@ def flipped(dice: random.Random, data: bytes) -> bytes:
     return bytes(made)
 
 
-def odd_file(dice: random.Random, path: Path, decoy: Path) -> None:
-    """Something else in the place of a file: nothing, a folder, a link, a pipe, a lot.
+def replaced(path: Path, data: bytes) -> None:
+    """A file with other contents. What stands there is removed first: it may be a link to somebody else's file."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
 
-    decoy: what a link leads to, a file of the test's own: whoever writes through the link must hurt nobody.
-    """
+
+def odd_file(dice: random.Random, path: Path, elsewhere: Path) -> None:
+    """Something else in the place of a file: nothing, a folder, a link, a pipe, a lot. Links go to a file of the
+    harness's own, `elsewhere`, never to one that a slip of the harness could spoil."""
     kind = dice.randrange(6)
     path.unlink()
     if kind == 1:
         path.mkdir()
     elif kind == 2:
-        path.symlink_to(dice.choice((str(decoy), str(path), str(decoy.parent / "nowhere"))))
+        path.symlink_to(dice.choice(("/dev/zero", str(elsewhere), str(path), str(elsewhere.parent / "nothing"))))
     elif kind == 3:
         os.mkfifo(path)
     elif kind == 4:

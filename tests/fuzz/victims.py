@@ -121,6 +121,9 @@ class Programs:
         rewriting.print_program(units, level)
 
 
+PRECIOUS = "a file that no artefact may touch"
+
+
 class Artefacts:
     """Folders of `dplc compile MODEL -o`, damaged as they are and by one who makes digests and CUDA fit."""
 
@@ -128,6 +131,9 @@ class Artefacts:
 
     def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
         self.evil, self.whole, self.made = evil, folder / "whole", folder / "made"
+        self.elsewhere = folder / "elsewhere"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.elsewhere.write_text(PRECIOUS)
         compiled = compile_model(Source("tiny", TINY), Shape(length=3), toolchain(), target("sm_80"))
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()
@@ -137,8 +143,6 @@ class Artefacts:
         self.names = sorted(str(path.relative_to(self.whole)) for path in self.whole.rglob("*") if path.is_file())
         self.texts = tuple((self.whole / name).read_text() for name in self.names if name.endswith((".ir", ".cu")))
         shutil.copytree(self.whole, self.made)
-        self.decoy = folder / "decoy"
-        self.decoy.write_text("years")
         # what is not changed is read and printed once: these are functions of their arguments
         kernel_texts.read_program = functools.lru_cache(64)(read_program)  # type: ignore[assignment]
         kernel_texts.print_cuda = functools.lru_cache(256)(print_cuda)
@@ -162,11 +166,11 @@ class Artefacts:
             weights.make(found.weights)
         finally:
             self._restore(name)
-            assert self.decoy.read_text() == "years", "something wrote through a link"
+            assert self.elsewhere.read_text() == PRECIOUS, "something wrote through a link"
 
     def _damage(self, dice: random.Random, path: Path) -> None:
         if dice.random() < 0.05:
-            m.odd_file(dice, path, self.decoy)
+            m.odd_file(dice, path, self.elsewhere)
         elif path.suffix == ".json":
             path.write_bytes(m.json_bytes(dice, m.changed_json(dice, json.loads(path.read_bytes()), self.evil)))
         elif path.suffix in (".ir", ".cu") and dice.random() < 0.9:
@@ -180,10 +184,10 @@ class Artefacts:
             plan = json.loads(read_file(self.made / "plan.json"))
             for kernel in read_kernels(self.made / "ir" / "kernel.ir").values():
                 printed = kernel_texts.print_cuda(kernel)
-                _written(self.made / "cuda" / f"{printed.name}.cu", printed.text)
+                m.replaced(self.made / "cuda" / f"{printed.name}.cu", printed.text.encode())
                 record = msgspec.to_builtins(kernel_record(printed))
                 plan["kernels"] = [record if k["name"] == printed.name else k for k in plan["kernels"]]
-            _written(self.made / "plan.json", json.dumps(plan))
+            m.replaced(self.made / "plan.json", json.dumps(plan).encode())
         except Exception:
             return  # it will be refused as it is
 
@@ -195,13 +199,6 @@ class Artefacts:
             elif os.path.lexists(path):
                 path.unlink()
             shutil.copyfile(self.whole / one, path)
-
-
-def _written(path: Path, text: str) -> None:
-    """Write a text to a plain file, whatever stands in its place: never through a link, never to a pipe."""
-    if path.is_symlink() or not path.is_file():
-        raise OSError(f"{path} is no plain file")
-    path.write_text(text)
 
 
 class Stores:
