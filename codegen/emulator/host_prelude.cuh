@@ -107,6 +107,11 @@ template <unsigned bytes> DPLC_FN void dplc_read(void* d, const void* p) {
   }
 }
 
+DPLC_FN void check_place(long long place, long long extent, int line = __builtin_LINE()) {
+  if (__builtin_expect(static_cast<uint64_t>(place) >= static_cast<uint64_t>(extent), 0))
+    dplc_no_place(place, extent, line);
+}
+
 // One element.
 template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) {
   DPLC_ACCESS(p, sizeof(T), global_load);
@@ -284,6 +289,7 @@ DPLC_FN bool isfinite(float x) { return __builtin_isfinite(x); }
 template <class T> DPLC_FN T min(T a, T b) { return b < a ? b : a; }
 template <class T> DPLC_FN T max(T a, T b) { return a < b ? b : a; }
 
+DPLC_FN void divided_by_zero() { dplc_divided_by_zero(); }
 DPLC_FN float exp2_approx(float x) { return exp2f(x); }
 DPLC_FN float rcp_approx(float x) { return 1.0f / x; }
 DPLC_FN float rsqrt_approx(float x) { return 1.0f / sqrtf(x); }
