@@ -1,7 +1,7 @@
 """The best schedules of a search are remembered while it runs: whatever ends the process, they are in the store.
 
-Only what was checked is remembered, and checking takes time: it is done at improvements, as long as no more than a tenth
-of the search goes into it. An entry of a search that has not ended says so in its details.
+Only what was checked is remembered, and checking takes time: it is done at improvements, as long as no more than a
+tenth of the search goes into it. An entry of a search that has not ended says so in its details.
 """
 
 from __future__ import annotations
