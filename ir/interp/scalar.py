@@ -25,6 +25,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+_I32 = np.dtype(np.int32)
+
+
 class ScheduleError(InternalError):
     """A program that means nothing, or not always the same: a race, an access out of bounds, a missing barrier."""
 
@@ -53,7 +56,7 @@ def evaluate(e: Any, env: Mapping[str, Any]) -> Any:
 
 def as_index(value: Any) -> Any:
     """A value as index arithmetic takes it: integers are i64 there."""
-    return value.astype(np.int64) if getattr(value, "dtype", None) == np.int32 else value
+    return value.astype(np.int64) if getattr(value, "dtype", None) is _I32 else value
 
 
 def apply(fn: str, args: Sequence[Any]) -> Any:
@@ -93,6 +96,13 @@ def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> dict[st
 
 def _as_declared(value: np.ndarray, param: Param) -> np.ndarray:
     return as_kind(value, param.dtype).reshape(param.shape)
+
+
+def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The buffers as a kernel declares them: it may see one that others know under other dimensions, element by element
+    in the same order."""
+    shapes = {param.name: param.shape for param in (*kernel.ins, *kernel.outs)}
+    return {name: array.reshape(shapes.get(name, array.shape)) for name, array in memory.items()}
 
 
 def empty(param: Param) -> tuple[np.ndarray, np.ndarray]:

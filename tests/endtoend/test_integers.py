@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 import dplc
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
+from dplc.codegen.emulator.runtime import DataError
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.ir.interp import kernel, loop, tensor, tile
@@ -155,3 +157,58 @@ def test_machine_code_does_not_assume_that_nothing_overflows() -> None:
     listings = disassemble(assemble(device_text([kernel for _, kernel in kernels.values()]), "sm_90a").cubin)
     for name, (text, _) in kernels.items():
         assert any(op.startswith("LDG") for op in listings[name].opcodes), (text, listings[name].opcodes)
+
+
+DIVISIONS = (
+    "a // b",
+    "a % b",
+    "torch.fmod(a, b)",
+    "(a // b).sum()",
+    "(a % b).sum(0)",
+    "torch.fmod(a, b).amax(1)",
+    "(a // b).cumsum(1)",
+)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (7, 129), (2, 4099)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_that_divide_nothing_divide_by_nothing(dtype: str, shape: tuple[int, int]) -> None:
+    """Beyond a ragged edge there are zeros: no thread divides by them."""
+    a = torch.arange(shape[0] * shape[1], dtype=DTYPES[dtype]).reshape(shape)
+    table = Table(DIVISIONS)
+    b = a % 11 + 1
+    for got, want in zip(dplc.compile(table, (a, b, b))(a, b, b), table(a, b, b), strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("text", DIVISIONS[:3])
+def test_a_division_by_zero_is_the_users_error(text: str, dtype: str) -> None:
+    a, b = torch.tensor([5, 7], dtype=DTYPES[dtype]), torch.tensor([2, 3], dtype=DTYPES[dtype])
+    compiled = dplc.compile(Table((text,)), (a, b, b))
+    with pytest.raises(DataError, match="integer division by zero") as caught:
+        compiled(a, torch.tensor([2, 0], dtype=DTYPES[dtype]), b)
+    assert caught.value.exit_code == 1
+
+
+def drawn(dice: random.Random, depth: int) -> str:
+    """A random integer expression of a and b."""
+    if depth == 0:
+        return dice.choice("ab")
+    x, y = drawn(dice, depth - 1), drawn(dice, dice.randrange(depth))
+    c = dice.choice((1, 2, 3, -1, -2, 7, 1000, 46341, 2**31 - 1))
+    forms = (
+        "({x} + {y})", "({x} - {y})", "({x} * {y})", "(-{x})", "({x}).abs()", "torch.sign({x})", "({x}).relu()",
+        "({x} + {c})", "({c} - {x})", "({x} * {c})", "({x} // {c})", "({x} % {c})", "torch.fmod({x}, {c})",
+        "({x} ** 2)", "({x}).clamp(-{k}, {k})", "torch.maximum({x}, {y})", "torch.minimum({x}, {y})",
+        "torch.where({x} > {y}, {x}, {y})", "torch.where({x} + {c} <= {x}, {y}, {x})", "({x} % n)", "({x} // n)",
+    )  # fmt: skip
+    return dice.choice(forms).format(x=x, y=y, c=c, k=abs(c))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 25))])
+def test_random_expressions(seed: int) -> None:
+    dice = random.Random(seed)
+    dtype = ("i32", "i64")[seed % 2]
+    a, b = pairs(dtype)
+    compare(tuple(drawn(dice, dice.randint(2, 4)) for _ in range(20)), (a, b, torch.where(b == 0, 5, b)))
