@@ -252,7 +252,12 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
 
 // ---- modules and launches -----------------------------------------------------------------------------------------
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, CUjit_option* options, void** values) {
+  for (unsigned i = 0; i < count; ++i) {  // nothing is logged: PyCUDA makes a text of what stands there
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER || options[i] == CU_JIT_INFO_LOG_BUFFER) *static_cast<char*>(values[i]) = 0;
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
+      values[i] = nullptr;
+  }
   MOCK_CALL;
   if (strictly_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
