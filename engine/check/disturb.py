@@ -12,10 +12,11 @@ from ...ir.program import Block, Kernel
 from ...ir.tile import Combine, CombineTuple, Put, Stage, Sync, Tile, Wait
 from .closing import closed, sized
 from .extents import needs
-from .outcome import Dice
+from .outcome import Dice, numeral
 
 Program = tuple[Kernel, ...]
 SIZES = (4, 8, 2, 3, 5, 1, 16, 7, 6, 32, 12, 13)
+LONGEST = 64  # of the extents that a rule names
 FUNCTIONS = ("multiply", "add", "exp", "maximum", "subtract", "copy", "relu", "minimum", "abs")
 FOLDS = ("add", "maximum", "minimum", "multiply")
 COPIES = (Stage, Put, Sync, Wait, Combine, CombineTuple, Tile)
@@ -39,7 +40,7 @@ def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
     found = sorted(_extents(kernel.body))
     if not found:
         return kernel
-    old, new, multiples = dice.pick(found), dice.pick(SIZES), dice.often(60)
+    old, new, multiples = dice.pick(found), numeral(dice, SIZES, 1, LONGEST), dice.often(60)
 
     def change(number: int) -> int:
         if multiples and old > 2 and number and number % old == 0 and number // old <= 512:

@@ -10,9 +10,10 @@ from ...ir.node import replace
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads, resolve
 from ...ir.torch import TorchGraph, TorchOp
-from .outcome import Dice
+from .outcome import Dice, constant, numeral
 
 SIZES = (3, 2, 5, 1, 4, 7)
+LONGEST = 16  # of the extents that a rule names
 DTYPE_OF = {f"torch.{name}": short for short, name in DTYPES.items()}
 WEAK = ("f32", "i64", "b8", "i32", "f16")
 
@@ -106,7 +107,7 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     found = sorted({n for param in graph.ins for n in param.shape})
     if not found:
         return graph
-    old, new = dice.pick(found), dice.pick(SIZES)
+    old, new = dice.pick(found), numeral(dice, SIZES, 1, LONGEST)
     ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
     if not dice.often(70):
         return TorchGraph(graph.name, ins, graph.outs, graph.body)
@@ -122,19 +123,19 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
 
 def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One extent of one input becomes another: broadcasting."""
-    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], dice.pick(SIZES), *shape[at + 1 :]))
+    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at + 1 :]))
 
 
 def one_rank(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One dimension of an input more."""
-    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], dice.pick(SIZES), *shape[at:]))
+    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at:]))
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One dimension of all inputs more, in front, or one less."""
     if dice.often(30):
         return TorchGraph(graph.name, tuple(replace(p, shape=p.shape[1:]) for p in graph.ins), graph.outs, graph.body)
-    n = dice.pick(SIZES)
+    n = numeral(dice, SIZES, 1, LONGEST)
     return TorchGraph(graph.name, tuple(replace(p, shape=(n, *p.shape)) for p in graph.ins), graph.outs, graph.body)
 
 
@@ -203,12 +204,12 @@ def other_value(field: Argument, old: Any, dice: Dice) -> Any:
     if kind == "bool":
         return not old if isinstance(old, bool) else dice.often(50)
     if kind == "int":
-        return dice.pick((1, 0, -1, 2, -2, 3, 5))
+        return numeral(dice, (1, 0, -1, 2, -2, 3, 5), -LONGEST, 64)
     if kind == "str":
         return dice.pick(TEXTS.get(field.name, ("none", "mean", "sum")))
     if kind == "dtype":
         return Var(dice.pick(("f32", "i64", "i32", "b8", "f16")))
-    return dice.pick((0.5, 2, 1, 0, -1.5, 3, 0.1, 1.0, -2))
+    return constant(dice, (0.5, 2, 1, 0, -1.5, 3, 0.1, 1.0, -2))
 
 
 TEXTS = {
@@ -234,7 +235,7 @@ def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
     if not options or op == "Getitem":
         raise NoSubject("no schema")
     overload = dice.pick(options)
-    shape = tuple(dice.pick(SIZES) for _ in range(dice.number(0, 3)))
+    shape = tuple(numeral(dice, SIZES, 1, LONGEST) for _ in range(dice.number(0, 3)))
     ins: list[Param] = []
     given: dict[str, Any] = {}
     for field in overload.arguments:

@@ -41,6 +41,9 @@ def check(
     guards: Annotated[
         bool, typer.Option("--guards", help="The same, but only leave out one `where` after the other.")
     ] = False,
+    allow_thin: Annotated[
+        bool, typer.Option("--allow-thin", help="A rule that fired on fewer than 20 distinct programs is no failure.")
+    ] = False,
     as_json: Json = False,
     verbose: Verbose = 0,
 ) -> None:
@@ -57,6 +60,7 @@ def check(
         subject,
         out,
         "guards" if guards else "all" if mutate else None,
+        allow_thin,
         as_json,
         verbose > 0,
     )
