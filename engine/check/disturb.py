@@ -24,8 +24,9 @@ COPIES = (Stage, Put, Sync, Wait, Combine, CombineTuple, Tile)
 
 def disturbed(program: Program, dice: Dice) -> Program:
     """The program after one to three changes, whole again. Raises what closing raises for what has no meaning."""
+    resized = dice.often(30)
     for _ in range(dice.number(1, 3)):
-        change = dice.pick(CHANGES)
+        change = other_extent if resized else dice.pick(CHANGES)
         at = dice.number(0, len(program) - 1)
         kernel = change(program[at], dice)
         program = (*program[:at], kernel, *program[at + 1 :])

@@ -39,7 +39,7 @@ class Dice(Protocol):
 NAMED = 30  # of a hundred numbers, how many are those that the rule names
 
 
-def numeral(dice: Dice, options: Sequence[Any], low: int, high: int) -> Any:
+def numeral(dice: Dice, options: Sequence[int], low: int, high: int) -> int:
     """A whole number: one of the options, or one from `low` to `high` that the rule names."""
     named = [n for n in dice.named if type(n) is int and low <= n <= high]
     return dice.pick(named) if named and dice.often(NAMED) else dice.pick(options)

@@ -112,9 +112,7 @@ def _check(config: pytest.Config, rules: Any, chosen: list[Any], path: Path, exa
     problems = []
     for verdict in failed(verdicts, allow_thin):
         if verdict.wrong is None:
-            few = (
-                f"only {verdict.reached} distinct subjects reach" if verdict.result == "thin" else "no subject reaches"
-            )
+            few = f"only {verdict.reached} distinct subjects reach" if verdict.reached else "no subject reaches"
             problems.append(f"{verdict.location}: {few} rule `{verdict.rule}`")
             continue
         lines = counterexample_text(verdict).splitlines()

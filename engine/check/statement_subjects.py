@@ -160,7 +160,7 @@ class Instance:
             return int(number)
         name = node.text if isinstance(node, s.NameOf) else f"@{self.count}"
         if name == "_" or not isinstance(node, s.NameOf):
-            return int(numeral(self.dice, EXTENTS, 1, LONGEST))
+            return numeral(self.dice, EXTENTS, 1, LONGEST)
         if not isinstance(self.values.get(name), int):
             self.values[name] = numeral(self.dice, EXTENTS, 1, LONGEST)
         return int(self.values[name])

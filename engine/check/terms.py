@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,9 +25,11 @@ from ..fuse.kernels import compile_graph
 from ..fuse.rules import FusionRules, kind_of
 from ..match.terms import Evidence, TermRules, mentions_mat, rewrite_graph
 from ..rw.rule import Rule, RuleSet
+from ..toolchain import Toolchain
 from .meaning import array
 from .outcome import Dice, Outcome, Subject, Wrong
 from .reals import in_domain, real_places
+from .term_neighbours import disturbed
 from .term_subjects import Instance
 
 LEVELS = ("tensor",)
@@ -64,8 +67,13 @@ class TermChecker:
                         yield self.subject(read_graph(block[0]), f'example "{example.title}" of `{rule.name}`', pinned)  # type: ignore[arg-type]
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
-        """A program made from the rule's pattern."""
+        """Near an example, or a program made from the rule's pattern."""
         try:
+            if own and dice.often(40):
+                base = dice.pick(own)
+                near = disturbed(base.value, dice)
+                verify(near)
+                return self.subject(near, f"near {base.origin}", base.pinned)
             graph = Instance(rule, dice, mentions_mat(rule)).graph()
             return self.subject(graph, f"the pattern of `{rule.name}`")
         except (DplcError, OverflowError, ValueError, TypeError, LookupError):
@@ -111,9 +119,25 @@ class TermChecker:
             self._same(rule, subject, made, known)
             outcome.firings += len(evidence.firings)
             self._beside(rule, graph, weights, outcome)
+            self._ends(rule, subject, weights)
         if any(guard.kind == "prefer" for guard in rule.guards):
             kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == "prefer"))
             self._legal(dataclasses.replace(rule, clauses=kept), subject, weights, known, outcome)
+
+    def _ends(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
+        """Beside all others of its pipeline, too: rules may undo one another. Raises Wrong."""
+        for algebra in self._beside_all:
+            if rule in algebra.rules:
+                try:
+                    rewrite_graph(subject.value, algebra, weights=weights)
+                except DplcError as error:
+                    if any(f"`{rule.name}`" in line for line in (error.what, *error.notes)):
+                        raise Wrong(subject, error.what, error.notes) from error
+
+    @functools.cached_property
+    def _beside_all(self) -> tuple[TermRules, ...]:
+        tools = Toolchain(self.rules)
+        return tools.algebra, tools.commuting
 
     def _legal(self, rule: Rule, subject: Subject, weights: tuple[str, ...], known: Any, outcome: Outcome) -> None:
         """A rule without what it prefers: it need not come to an end."""

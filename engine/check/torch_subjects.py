@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...ir.expr import Var
@@ -12,7 +13,7 @@ from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads, resolv
 from ...ir.torch import TorchGraph, TorchOp
 from .outcome import Dice, constant, numeral
 
-SIZES = (3, 2, 5, 1, 4, 7)
+SIZES = (3, 2, 5, 1, 4, 7, 6, 8, 12, 9)
 LONGEST = 16  # of the extents that a rule names
 DTYPE_OF = {f"torch.{name}": short for short, name in DTYPES.items()}
 WEAK = ("f32", "i64", "b8", "i32", "f16")
@@ -121,6 +122,26 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     return TorchGraph(graph.name, ins, graph.outs, body)
 
 
+def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
+    """One extent becomes a multiple, and with it a number of every list whose product it is."""
+    found = sorted({n for param in graph.ins for n in param.shape})
+    if not found:
+        return graph
+    old, by = dice.pick(found), dice.number(2, 4)
+    ins = tuple(replace(p, shape=tuple(n * by if n == old else n for n in p.shape)) for p in graph.ins)
+
+    def other(value: Any) -> Any:
+        if not isinstance(value, tuple) or not value or any(type(item) is not int for item in value):
+            return value
+        if math.prod(value) != old or len(value) == 1:
+            return tuple(item * by if item == old else item for item in value)
+        at = dice.number(0, len(value) - 1)
+        return (*value[:at], value[at] * by, *value[at + 1 :])
+
+    body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
+    return TorchGraph(graph.name, ins, graph.outs, body)
+
+
 def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One extent of one input becomes another: broadcasting."""
     return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at + 1 :]))
@@ -222,7 +243,7 @@ TEXTS = {
 }
 
 CHANGES = (
-    other_extent, other_extent, one_extent, one_rank, all_ranks, other_field, other_field, other_dtype,
+    other_extent, other_extent, scaled, one_extent, one_rank, all_ranks, other_field, other_field, other_dtype,
 )  # fmt: skip
 
 
