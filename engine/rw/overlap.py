@@ -191,7 +191,8 @@ def shadowed(subject: Subject) -> Iterator[Finding]:
             severity = ERROR if earlier.file == rule.file else WARNING
             if earlier.file != rule.file:
                 hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
-            yield subject.finding(what, rule.span, notes, hint, severity)
+            place = rule.span if severity == ERROR else rule.match[-1].span
+            yield subject.finding(what, place, notes, hint, severity)
             return
 
 
