@@ -91,13 +91,17 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
     checker = checkers.of(rule.level)
     started = time.monotonic()
     seen: dict[str, Wrong | None] = {}
+    fired: list[Subject] = []
 
     def attempt(subject: Subject) -> None:
         """Each subject once: what is the same says nothing new."""
         if subject.key not in seen:
             seen[subject.key] = None
             try:
-                verdict.add(checker.check(rule, subject))
+                outcome = checker.check(rule, subject)
+                verdict.add(outcome)
+                if outcome.firings:
+                    fired.append(subject)
             except Wrong as wrong:
                 seen[subject.key] = wrong
         known = seen[subject.key]
@@ -115,13 +119,12 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
         if "local" not in rule.attributes:
             seed, named = options.seed + zlib.crc32(rule.name.encode()), named_numbers(rule)
 
-            def draw(dice: Dice) -> Subject | None:
-                drawn: Subject | None = checker.draw(rule, dice, own)
-                return drawn
+            def near(known: list[Subject]) -> Callable[[Dice], Subject | None]:
+                return lambda dice: checker.draw(rule, dice, known)  # type: ignore[no-any-return]
 
-            verdict.wrong = search(draw, attempt, options.examples, seed, named)
-            if verdict.wrong is None and verdict.drawn:
-                draw_until(lambda: verdict.reached >= ENOUGH, draw, attempt, options.more, seed, named)
+            verdict.wrong = search(near(own), attempt, options.examples, seed, named)
+            if verdict.wrong is None and verdict.drawn:  # near what it fired on, for little else may be in its reach
+                draw_until(lambda: verdict.reached >= ENOUGH, near(fired or own), attempt, options.more, seed, named)
         if options.prove and proving():
             verdict.proof, shown = proved(rule, checker, own)
             verdict.wrong = verdict.wrong or shown
