@@ -11,7 +11,7 @@ SEED    ?= $(shell date -u +%Y%m%d)
 PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules manifest bench gpu goldens dist clean
+.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules mutants manifest bench gpu goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ check-schedules: $(READY) ## 20 random schedules of every shape of the suite, wh
 
 manifest: $(READY) ## which kernels a change of the tree has changed, over suites, pages and models, and their predicted times
 	@$(BIN)/python tests/manifest/manifest.py
+
+mutants: $(READY) ## faults put into engine, codegen and ir, and whether the nearest tests see them (COUNT=200 SEED=0: hours)
+	@$(BIN)/python examples/benches/mutants.py --count $(or $(COUNT),200) --seed $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
 bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py
