@@ -66,6 +66,10 @@ class Executor(Protocol):
         """The program's outputs by name, given its inputs and constants by name."""
         ...
 
+    def warm_up(self, program: Program) -> None:
+        """Build and load the program's kernels, so that its next run need not."""
+        ...
+
     def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> Session:
         """The program with its constants in place, to be run again and again with other inputs.
 
@@ -137,6 +141,11 @@ class CudaExecutor:
     def target(self) -> str:
         """What to compile for: "sm_90a", "sm_80", ..."""
         return self.gpu.target
+
+    @property
+    def memory(self) -> Any:
+        """The torch device whose tensors the kernels read."""
+        return self._memory
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The program's outputs by name, given its inputs and constants by name; launched, not waited for.

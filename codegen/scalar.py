@@ -35,7 +35,8 @@ FLOATING: dict[str, Form] = {
     "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM), "divide": _infix("/", TERM),
     "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
     "fmod": Form(_CALL2("fmodf")), "maximum": Form(_CALL2("max_nan")), "minimum": Form(_CALL2("min_nan")),
-    "pow": Form(_CALL2("powf")), "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")), "negative": Form("-{0}", UNARY, (ATOM,)),
+    "pow": Form(_CALL2("powf")), "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")),
+    "negative": Form("-{0}", UNARY, (ATOM,)),
     "abs": Form(_CALL1("fabsf")), "sign": Form(_CALL1("sign")), "relu": Form("max_nan({0}, 0.0f)"),
     # exp as one multiplication and one instruction; good to about 1e-6 relative where exp is within the range of f32
     "exp": Form("exp2_approx({0} * " + LOG2_E + ")", ATOM, (TERM,)), "exp2": Form(_CALL1("exp2_approx")),
@@ -62,7 +63,8 @@ INTEGER: dict[str, Form] = {
 _OR, _AND = _infix("||", OR), _infix("&&", AND)
 BOOL: dict[str, Form] = {
     "add": _OR, "maximum": _OR, "multiply": _AND, "minimum": _AND, "logical_or": _OR, "logical_and": _AND,
-    "logical_xor": _infix("!=", EQUAL), "logical_not": Form("!{0}", UNARY, (UNARY,)), "isnan": Form("false"), "isinf": Form("false"),
+    "logical_xor": _infix("!=", EQUAL), "logical_not": Form("!{0}", UNARY, (UNARY,)),
+    "isnan": Form("false"), "isinf": Form("false"),
     **{fn: Form("{0}", 0, (0,)) for fn in ("relu", "abs", "sign", "floor", "ceil", "trunc", "round")},
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,22 +13,25 @@ import torch
 
 from ..codegen.arrays import as_tensor, is_tensor
 from ..codegen.kernel import Program
-from ..codegen.launch import Executor, executor
+from ..codegen.launch import CudaExecutor, Executor, executor
+from ..codegen.present import target_of
 from ..codegen.target import Target
 from ..codegen.target import target as find_target
-from ..ir.diagnostic import UsageError, did_you_mean
+from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
 from .compiler import Compilation, buffer, compile_captured
 from .exploring import chosen as best
 from .front.capture import capture
-from .inputs import Parameters, Weights, check_arguments
+from .inputs import Frozen, Parameters, Weights, arguments, check_arguments
 from .match.trace import Trace
+from .pinned import tell_unheard
+from .placing import Placing, devices_of, gpu_of
 from .prepare import Preparation
 from .reference import run_reference
 from .rw.pipeline import describe
 from .rw.rule import RuleSet
-from .toolchain import Settings, Toolchain, toolchain
+from .toolchain import Settings, Toolchain, check_setting, toolchain
 from .tune.candidates import remembered
 from .tune.recorded import book_for
 
@@ -60,17 +64,27 @@ class Compiled:
     the rules did, `.timings` milliseconds per stage, `.notes` what the last run did besides launching.
     """
 
-    def __init__(self, compilation: Compilation, device: str, function: Callable[..., Any] | None = None):
+    def __init__(
+        self,
+        compilation: Compilation,
+        device: str,
+        function: Callable[..., Any] | None = None,
+        frozen: Frozen | None = None,
+    ):
+        self._frozen = frozen
         self.compilation, self.device = compilation, device
         self._weights = Weights(function, compilation.captured) if function is not None else None
         self._parameters = Parameters(function) if function is not None else None
         self.notes: tuple[str, ...] = ()
-        self._placed: dict[str, Any] = {}  # constants, where the device can read them
+        self._placing = Placing(compilation.captured.kinds)
+        self._executors: dict[str, Executor] = {}  # of GPUs that calls were on
         self._preparation = Preparation(compilation.prepared)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value, computed by the kernels. Raises DplcError for arguments that do not fit."""
         captured = self.compilation.captured
+        if self._frozen is not None:
+            self._frozen.check()
         if self._parameters is not None:
             args, kwargs = self._parameters.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
@@ -79,7 +93,15 @@ class Compiled:
         if self.device == "reference":
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
-        return captured.signature.pack(results)
+        return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
+
+    def refresh_weights(self) -> None:
+        """Compute prepared weights (`explore=True` may fold and pack some) again at the next call.
+
+        Changes are noticed by themselves, but for one: on a GPU, single elements of a weight above 64 KiB that `.data`
+        wrote.
+        """
+        self._preparation.forget()
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
@@ -92,21 +114,38 @@ class Compiled:
         if self.device == "reference":
             return run_reference(captured, tensors)
         tensors |= self._preparation.now(tensors)
-        runner = self.executor
         names = [b.name for b in (*self.program.inputs, *self.program.constants)]
-        arrays = {name: self._place(name, tensors[name]) for name in names}
+        arrays = {name: _flat(tensors[name]) for name in names}
+        runner = self._runner(arrays)
+        notes: tuple[str, ...] = ()
+        if isinstance(runner, CudaExecutor):
+            arrays, notes = self._placing.place(arrays, runner.memory)
         results = runner.run(self.program, arrays)
-        self.notes = runner.notes
+        self.notes = (*notes, *runner.notes)
         pairs = zip(plan.outputs, plan.results, strict=True)
-        return [_tensor(param, results[param.name]).reshape(kind.shape) for param, kind in pairs]
+        made = [_tensor(param, results[param.name]).reshape(kind.shape) for param, kind in pairs]
+        carried = inputs and not any(x.is_cuda for x in inputs.values())
+        return [result.cpu() for result in made] if carried else made
 
-    def _place(self, name: str, tensor: Any) -> Any:
-        """A tensor as kernels know it. Constants were computed on the CPU: they move once."""
-        if self.device != "cuda" or self.compilation.captured.kinds.get(name) != "constant":
-            return _flat(tensor)
-        if name not in self._placed:
-            self._placed[name] = _flat(tensor.cuda())
-        return self._placed[name]
+    def warm_up(self) -> None:
+        """Build and load the kernels and take their memory now, as a capture by `torch.cuda.graph` needs it.
+
+        On the GPU that is torch's current one, unless another was named. Raises DplcError.
+        """
+        if self.device != "reference":
+            self.executor.warm_up(self.program)
+
+    def _runner(self, arrays: Mapping[str, Any]) -> Executor:
+        """The executor of the GPU that the arrays are on, unless one was named or all of them are on the CPU."""
+        if self.device != "cuda":
+            return self.executor
+        ordinal = gpu_of({name: array.device for name, array in arrays.items()})
+        if ordinal is None:
+            return self.executor
+        name = f"cuda:{ordinal}"
+        if name not in self._executors:
+            self._executors[name] = executor(name)
+        return self._executors[name]
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -132,6 +171,10 @@ class Compiled:
     def timings(self) -> dict[str, float]:
         return self.compilation.timings
 
+    def __reduce__(self) -> Any:
+        hint = "save a whole model with `dplc compile MODEL -o DIR`; compiling a function again gives the same kernels"
+        raise DplcError("a compiled function cannot be pickled: it holds the function and its modules", hint=hint)
+
     def __repr__(self) -> str:
         kernels = ", ".join(kernel.name for kernel in self.compilation.cuda_kernels)
         return f"<dplc.Compiled for {self.device}: {kernels}>"
@@ -141,6 +184,7 @@ def compile(
     function: Callable[..., Any],
     example_inputs: Sequence[Any],
     *,
+    kwargs: Mapping[str, Any] | None = None,
     device: str | None = None,
     rules: RuleSource = None,
     target: str | Target | None = None,
@@ -149,53 +193,88 @@ def compile(
     db: str | Path | bool | None = None,
     explore: bool = False,
 ) -> Compiled:
-    """Compile a function or a module for arguments of these shapes and dtypes.
+    """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
 
-    device: cuda, emulator or reference; the GPU if there is one, else the emulator. rules: a rule file or folder,
-    several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device name. settings:
-    {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are replayed (None:
-    the user's own; False: none; `Compiled.compilation.origins` says what came of it). explore: search spellings
-    and cuts together, and take the best candidate. Raises DplcError for what cannot be compiled.
+    Tensors among the arguments, alone or in tuples, lists and dicts, are inputs: of these shapes and dtypes. All else
+    is fixed, and so is every tensor that is neither an argument nor a parameter or buffer of a module: an attribute, a
+    global, a variable around the function. (Called after one of these changed in place, it raises.) Parameters and
+    buffers are read at every call.
+
+    It is inference: results carry no gradients. Modules are compiled in the mode that they are in; what draws random
+    numbers or keeps statistics in training is refused (`.eval()` first), a BatchNorm without running statistics has
+    those of its batch.
+
+    device: cuda, cuda:N, emulator or reference; by default where the inputs and the module are: their GPU, or the
+    emulator for the CPU. On cuda what is on the CPU is moved, weights once (`Compiled.notes` says so). rules: a rule
+    file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
+    name. settings: {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are
+    replayed (None: the user's own; False: none; `Compiled.compilation.origins` says what came of it). explore: search
+    spellings and cuts together, and take the best candidate. Raises UsageError for options that mean nothing, DplcError
+    for what cannot be compiled. Any number of threads may compile; they take turns.
     """
-    chosen = choose_device(device)
-    tools = tools_of(rules, settings)
-    machine = target if isinstance(target, Target) else find_target(target or default_target_name(chosen))
+    args, named = arguments(function, example_inputs, kwargs)
+    found = gpu_of(devices_of(function, (args, named)))
+    chosen, tools, machine = choices(device, rules, target, settings, found)
     start = time.perf_counter()
-    captured = capture(function, example_inputs)
+    captured = capture(function, args, named)
     elapsed = (time.perf_counter() - start) * 1e3
     book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     choose = remembered(book, tools, machine, best(tools, machine, book=book) if explore else None)
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, book=book, explore=choose)
-    return Compiled(compilation, chosen, function)
+    tell_unheard(compilation.unheard)
+    return Compiled(compilation, chosen, function, Frozen(captured))
+
+
+def choices(
+    device: str | None,
+    rules: RuleSource,
+    target: str | Target | None,
+    settings: Settings | None,
+    ordinal: int | None = None,
+) -> tuple[str, Toolchain, Target]:
+    """What the options of `compile` say: (device, toolchain, target). ordinal: the GPU that the arguments are on.
+
+    Raises DplcError for options that mean nothing.
+    """
+    chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
+    return chosen, tools_of(rules, settings), target_for(chosen, target, ordinal)
 
 
 def tools_of(rules: RuleSource, settings: Settings | None) -> Toolchain:
-    """The toolchain of what a caller gave. Raises DplcError for rules that do not check."""
+    """The toolchain of what a caller gave. Raises DplcError for rules that do not check and settings of no rule."""
     if isinstance(rules, Rules):
-        return toolchain(rules.rules, settings)
-    return toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)
+        rules = rules.rules
+    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)
+    for name, values in (settings or {}).items():
+        for parameter in values:
+            check_setting("settings", name, parameter, tools.rules)
+    return tools
 
 
 def choose_device(device: str | None) -> str:
-    """The device asked for; by default the GPU if torch sees one and PyCUDA is there, else the emulator."""
-    if device is not None:
-        if device not in DEVICES:
-            raise UsageError(
-                f"there is no device `{device}`",
-                notes=(f"devices are {', '.join(DEVICES)}",),
-                hint=did_you_mean(device, DEVICES),
-            )
-        return device
-    return "cuda" if _gpu() else "emulator"
+    """The device asked for: cuda, cuda:N, emulator or reference. By default the GPU if torch sees one and PyCUDA is
+    there, else the emulator."""
+    if device is None:
+        return "cuda" if _gpu() else "emulator"
+    if device not in DEVICES and not re.fullmatch(r"cuda:\d{1,4}", device):
+        raise UsageError(
+            f"there is no device `{device}`",
+            notes=(f"devices are {', '.join(DEVICES)}, and cuda:N for one of several GPUs",),
+            hint=did_you_mean(device, DEVICES),
+        )
+    return device
 
 
-def default_target_name(device: str) -> str | None:
-    """The architecture of ours that is closest to the GPU that is there, None (sm_80) without one."""
-    if device != "cuda" or not _gpu():
-        return None
-    major, minor = torch.cuda.get_device_capability()
-    return {8: "sm_89" if minor else "sm_80", 9: "sm_90a", 10: "sm_120", 12: "sm_120"}.get(major)
+def target_for(device: str, wanted: str | Target | None = None, ordinal: int | None = None) -> Target:
+    """What to compile for: what is wanted (an architecture or a device by name); else the GPU that is there, for
+    programs that will run on it; else sm_80. Raises UsageError."""
+    if isinstance(wanted, Target):
+        return wanted
+    if wanted is not None or not device.startswith("cuda") or not _gpu():
+        return find_target(wanted)
+    named = device.partition(":")[2]
+    return target_of(torch.cuda.get_device_properties(int(named) if named else ordinal))
 
 
 def _gpu() -> bool:

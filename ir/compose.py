@@ -16,7 +16,7 @@ import numpy as np
 
 from .expr import Axis
 from .facts.index import interval, operate, substitute
-from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote, whole, wrapped
+from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, identity, promote, whole, wrapped
 from .node import Expr, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, is_condition
 
@@ -224,9 +224,15 @@ def _index_expr(x: Any) -> Expr:
 
 
 def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
-    """Fold x over axes. An axis that x lacks folds equal values: a factor, a power, or nothing."""
+    """Fold x over axes. An axis that x lacks folds equal values: a factor, a power, or nothing.
+
+    Nothing at all, along an axis without places, folds to what fn starts from.
+    """
     x = as_term(x)
     wanted = tuple(dict.fromkeys(over))
+    if any(a.extent == 0 for a in wanted):
+        wide = "f32" if dtype(x) in ("f16", "bf16") else dtype(x)
+        return const(identity(fn, wide), wide)
     there = tuple(a for a in wanted if a in axes(x))
     missing = math.prod(a.extent for a in wanted if a not in axes(x))
     result: Term = Reduce(fn, there, x) if there else x

@@ -49,6 +49,10 @@ class EmulatorExecutor:
         check_names(program, constants, program.constants)
         return EmulatorSession(self, program, constants, beside)
 
+    def warm_up(self, program: Program) -> None:
+        """Build and load the program's kernels. Raises BuildError."""
+        load(program.distinct_kernels(), self._options.checked)
+
     def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory]) -> None:
         kernels.launch(kernel, buffers, self._options)
 

@@ -91,10 +91,33 @@ template <unsigned bytes, class T> DPLC_FN T* dplc_aligned(T* p) {
   return p;
 }
 
+// So many bytes and no more. g++ may join two plain loads to one that is wider than both, if it thinks that what it reads
+// besides is there; at the end of a buffer it is not. A volatile load stays as it is, and no load is wider than 16 bytes.
+template <unsigned bytes> struct dplc_word { using type = unsigned char; };
+template <> struct dplc_word<2> { using type = uint16_t; };
+template <> struct dplc_word<4> { using type = uint32_t; };
+template <> struct dplc_word<8> { using type = uint64_t; };
+template <unsigned bytes> DPLC_FN void dplc_read(void* d, const void* p) {
+  if constexpr (bytes > 8) {
+    __builtin_memcpy(d, p, bytes);
+  } else {
+    using word = typename dplc_word<bytes>::type;
+    const word w = *static_cast<const volatile word*>(p);
+    __builtin_memcpy(d, &w, bytes);
+  }
+}
+
+DPLC_FN void check_place(long long place, long long extent, int line = __builtin_LINE()) {
+  if (__builtin_expect(static_cast<uint64_t>(place) >= static_cast<uint64_t>(extent), 0))
+    dplc_no_place(place, extent, line);
+}
+
 // One element.
 template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) {
   DPLC_ACCESS(p, sizeof(T), global_load);
-  return *p;
+  T v;
+  dplc_read<sizeof(T)>(&v, p);
+  return v;
 }
 template <class T> DPLC_FN T ldg_early(const T* p DPLC_SITE) { return ldg(p DPLC_SAME_SITE); }
 template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) {
@@ -104,7 +127,7 @@ template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) {
 template <class T> DPLC_FN T lds(uint32_t a DPLC_SITE) {
   DPLC_ACCESS(dplc_shared(a), sizeof(T), shared_load);
   T v;
-  __builtin_memcpy(&v, dplc_aligned<sizeof(T)>(dplc_shared(a)), sizeof(T));
+  dplc_read<sizeof(T)>(&v, dplc_aligned<sizeof(T)>(dplc_shared(a)));
   return v;
 }
 template <class T> DPLC_FN void sts(uint32_t a, T v DPLC_SITE) {
@@ -116,14 +139,14 @@ template <class T> DPLC_FN void sts(uint32_t a, T v DPLC_SITE) {
 #define DPLC_WIDTH(bits)                                                        \
   template <class T> DPLC_FN void ldg##bits(T* d, const T* p DPLC_SITE) {       \
     DPLC_ACCESS(p, bits / 8, global_load);                                      \
-    __builtin_memcpy(d, dplc_aligned<bits / 8>(p), bits / 8);                   \
+    dplc_read<bits / 8>(d, dplc_aligned<bits / 8>(p));                          \
   }                                                                             \
   template <class T> DPLC_FN void ldg##bits##_early(T* d, const T* p DPLC_SITE) { \
     ldg##bits(d, p DPLC_SAME_SITE);                                             \
   }                                                                             \
   template <class T> DPLC_FN void lds##bits(T* d, uint32_t a DPLC_SITE) {       \
     DPLC_ACCESS(dplc_shared(a), bits / 8, shared_load);                         \
-    __builtin_memcpy(d, dplc_aligned<bits / 8>(dplc_shared(a)), bits / 8);      \
+    dplc_read<bits / 8>(d, dplc_aligned<bits / 8>(dplc_shared(a)));             \
   }                                                                             \
   template <class T> DPLC_FN void stg##bits(T* p, const T* v DPLC_SITE) {       \
     DPLC_STORE(p, bits / 8, global_store, v);                                   \
@@ -161,7 +184,7 @@ DPLC_FN void ldg128_stream(float* d, const float* p DPLC_SITE) {
 #define DPLC_WORD(T)                        \
   DPLC_FN T ldg32(const T* p DPLC_SITE) {   \
     DPLC_ACCESS(p, 4, global_load);         \
-    return *p;                              \
+    return *const_cast<const volatile T*>(p); \
   }                                         \
   DPLC_FN void stg32(T* p, T v DPLC_SITE) { \
     DPLC_STORE(p, 4, global_store, &v);     \
@@ -172,9 +195,7 @@ DPLC_WORD(int)
 #undef DPLC_WORD
 DPLC_FN float lds32(uint32_t a DPLC_SITE) {
   DPLC_ACCESS(dplc_shared(a), 4, shared_load);
-  float v;
-  __builtin_memcpy(&v, dplc_aligned<4>(dplc_shared(a)), 4);
-  return v;
+  return *reinterpret_cast<const volatile float*>(dplc_aligned<4>(dplc_shared(a)));
 }
 DPLC_FN void sts32(uint32_t a, float v DPLC_SITE) {
   DPLC_ACCESS(dplc_shared(a), 4, shared_store);
@@ -268,6 +289,7 @@ DPLC_FN bool isfinite(float x) { return __builtin_isfinite(x); }
 template <class T> DPLC_FN T min(T a, T b) { return b < a ? b : a; }
 template <class T> DPLC_FN T max(T a, T b) { return a < b ? b : a; }
 
+DPLC_FN void divided_by_zero() { dplc_divided_by_zero(); }
 DPLC_FN float exp2_approx(float x) { return exp2f(x); }
 DPLC_FN float rcp_approx(float x) { return 1.0f / x; }
 DPLC_FN float rsqrt_approx(float x) { return 1.0f / sqrtf(x); }
@@ -328,3 +350,15 @@ DPLC_HALVES(64)
 DPLC_HALVES(128)
 #undef DPLC_GLOBAL_HALVES
 #undef DPLC_HALVES
+
+// ---- registers that hold nothing yet (registers.py puts the calls there in checked mode) --------------------------------
+
+DPLC_FN void dplc_poison(float& v) { v = DPLC_NAN; }
+DPLC_FN void dplc_poison(f16& v) { v = {0x7e00}; }
+DPLC_FN void dplc_poison(bf16& v) { v = {0x7fc0}; }
+DPLC_FN void dplc_poison(int& v) { v = -1234567891; }
+DPLC_FN void dplc_poison(long long& v) { v = -1234567891234567891LL; }
+DPLC_FN void dplc_poison(bool& v) { v = true; }
+template <class T, unsigned long n> DPLC_FN void dplc_poison(T (&v)[n]) {
+  for (T& one : v) dplc_poison(one);
+}

@@ -14,6 +14,7 @@ from ..arrays import Array, as_numpy
 from ..build import build_host, host_text
 from ..kernel import CudaKernel
 from .redzones import spaced
+from .registers import poisoned
 from .runtime import DeviceBuffer, DeviceMemory, LaunchOptions, Site, launch, runtime
 
 
@@ -23,7 +24,7 @@ class LoadedKernels:
     def __init__(self, kernels: Sequence[CudaKernel], checked: bool) -> None:
         runtime()  # first: the kernels' library takes its symbols from there
         self._checked = checked
-        texts = [spaced(kernel).kernel for kernel in kernels] if checked else kernels
+        texts = [poisoned(spaced(kernel).kernel) for kernel in kernels] if checked else kernels
         self._library = ctypes.CDLL(str(build_host(host_text(texts), checked)))
 
     def launch(

@@ -12,7 +12,7 @@ from ...codegen.launch import DeviceError
 from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
-from ..api import default_target_name
+from ..api import target_for
 from ..model.validate import Agreement, Point, agreement, point
 from ..output_file import DEVICE, write_file
 from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
@@ -26,7 +26,7 @@ def calibrate_device(
     sizes: Sizes | None = None,
 ) -> None:  # fmt: skip
     """`dplc calibrate`. Raises DeviceError without a GPU."""
-    base = find_target(target or default_target_name("cuda"))
+    base = target_for("cuda", target)
     worker = process or WorkerProcess(WORKER)
     try:
         with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):

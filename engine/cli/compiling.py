@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...codegen.target import Target
-from ...codegen.target import target as find_target
 from ...ir.diagnostic import UsageError, did_you_mean
-from ..api import choose_device, default_target_name
+from ..api import choose_device, target_for
 from ..compiler import STAGES, Compilation, Explore, compile_captured
 from ..front.capture import Capture
 from ..front.text import capture_text
 from ..match.trace import Trace
+from ..pinned import tell_unheard
 from ..toolchain import Toolchain, read_settings, toolchain
 from ..tune.candidates import remembered
 from ..tune.recorded import Recorded, book_for
@@ -65,7 +65,9 @@ def compile_text(request: Request, device: str | None = None) -> Compilation:
         choose = best_candidate(tools, machine, book) if request.explore else None
         choose = remembered(book, tools, machine, choose, lambda line: print_note(f"note: {line}"))
         trace = Trace() if request.verbose else None
-        return compile_captured(captured, tools, machine, trace, elapsed, book=book, explore=choose)
+        compilation = compile_captured(captured, tools, machine, trace, elapsed, book=book, explore=choose)
+    tell_unheard(compilation.unheard, lambda line: print_note(f"warning: --set {line}"))
+    return compilation
 
 
 def best_candidate(tools: Toolchain, machine: Target, book: Recorded | None = None) -> Explore:
@@ -91,7 +93,7 @@ def tools_for(rules: list[Path], settings: list[str]) -> Toolchain:
 
 def machine_for(target: str | None, device: str | None = None) -> Target:
     """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80."""
-    return find_target(target or default_target_name(choose_device(device)))
+    return target_for(choose_device(device), target)
 
 
 def float_named(name: str | None) -> str | None:

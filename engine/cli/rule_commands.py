@@ -12,7 +12,7 @@ from ..match.examples import run_examples
 from ..rw.check import check, errors, warnings
 from ..rw.format import format_rule
 from ..rw.pipeline import describe, pipelines
-from ..rw.rule import load
+from ..rw.rule import built_in_files, load
 from .show import print_json, print_note, print_text, write
 
 # Whose examples each level's runner tests is known once these are imported.
@@ -57,8 +57,11 @@ def show_rule(name: str, paths: list[Path]) -> None:
 
 
 def test_rules(paths: list[Path]) -> None:
-    """Static checks and examples of the given files, or of all built-in rules."""
-    rules = load(paths)
+    """Static checks and examples of the given files, or of all built-in rules. A file may be a built-in one, edited."""
+    rules = load(paths, copies=True)
+    pipelines(rules)  # a line that names no pass is an error of the file
+    for file in {file.source.name for file in built_in_files()} - {file.source.name for file in rules.files}:
+        print_note(f"note: tested in the place of {file}")
     sources = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
     found = check(rules, sources or None)
     doubtful = warnings(found)

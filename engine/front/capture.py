@@ -5,22 +5,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from ...ir import schemas
+from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import free_names
 from ...ir.torch import TorchGraph, TorchOp
+from ..alone import alone
 from ..collector import collections_paused
 from .convert import SUPPORTED, Conversion, convert
 from .export import export
+from .objects import tensors_of
 from .places import Places
 from .signature import Fixed, Signature
 from .weights import modules_of
@@ -46,12 +47,14 @@ class Capture:
     reference: tuple[Any, ...] | None = None
 
 
+@alone()
 @collections_paused()
 def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None) -> Capture:
     """The program that `function(*example_args, **kwargs)` is, for arguments of these shapes and dtypes.
 
-    function: a function, or a module (traced as in evaluation mode). example_args: a tuple of arguments, nested as one
-    likes; tensors in it are inputs, everything else is fixed. Raises DplcError where it cannot be compiled.
+    function: a function, or a module, in the mode (training or evaluation) that it is in. example_args: a tuple of
+    arguments, nested as one likes; tensors in it are inputs, everything else is fixed. Raises DplcError where it cannot
+    be compiled.
     """
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")
@@ -62,6 +65,9 @@ def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str
     for leaf, name in zip(leaves, names, strict=True):
         if type(leaf).__module__ == "numpy":
             raise DplcError(f"argument `{name}` is a numpy array", hint="pass torch.from_numpy(..)")
+        if not isinstance(leaf, torch.Tensor) and tensors_of(leaf):
+            what = f"argument `{name}` is a {type(leaf).__name__}, which holds tensors"
+            raise DplcError(what, hint="tensors come alone or in tuples, lists and dicts")
 
     def call(*tensors: Any) -> Any:
         filled = list(leaves)
@@ -74,8 +80,7 @@ def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str
     # detached: a capture holds values, not how they came about
     tensors = [leaves[index].detach() for index in positions]
     input_names = tuple(names[index] for index in positions)
-    with evaluating(weights.values()):
-        exported = export(call, tensors, input_names, weights, places)
+    exported = export(call, tensors, input_names, weights, places)
     conversion = convert(exported, input_names, places)
     given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
@@ -90,8 +95,13 @@ def finish(
     keep_inputs: bool,
     reference: Sequence[Any] | None = None,
 ) -> Capture:
-    """The capture of a conversion, without the weights that nothing reads (and the inputs, unless they are kept)."""
+    """The capture of a conversion, without the weights that nothing reads (and the inputs, unless they are kept).
+
+    Outputs without elements are no outputs of the graph: the signature knows them.
+    """
     graph = conversion.graph
+    full = [index for index, out in enumerate(graph.outs) if 0 not in out.shape]
+    graph = node.replace(graph, outs=tuple(graph.outs[index] for index in full))
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = [p for p in graph.ins if p.name in used or (keep_inputs and conversion.kinds[p.name] == "input")]
     tensors = {**conversion.tensors, **given}
@@ -101,8 +111,8 @@ def finish(
         {param.name: conversion.kinds[param.name] for param in kept},
         conversion.spans,
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
-        signature,
-        None if reference is None else tuple(reference),
+        signature.without_empty(conversion.graph.outs),
+        None if reference is None else tuple(reference[index] for index in full),
     )
     check_dtypes(result)
     return result
@@ -134,16 +144,6 @@ def check_dtypes(captured: Capture) -> None:
             raise _at(captured, (statement.dst,), what, (), _hint(bad))
 
 
-def check_extents(captured: Capture) -> None:
-    """Raises DplcError for a tensor without elements: there is nothing to launch for it."""
-    types = [(param.name, param.dtype, param.shape) for param in captured.graph.ins]
-    types += [(stmt.dst, kind.dtype, kind.shape) for stmt in captured.graph.body for kind in stmt.types]
-    for name, dtype, shape in types:
-        if 0 in shape:
-            what = f"`{name}` is an empty tensor, {dtype}[{', '.join(map(str, shape))}]"
-            raise _at(captured, (name,), what, (), "dplc compiles for tensors that have elements")
-
-
 def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str], hint: str | None = None) -> DplcError:
     """An error at the first of the values whose place is known."""
     place = next((captured.spans[name] for name in names if name in captured.spans), None)
@@ -158,19 +158,6 @@ def _not_yet(dtype: str) -> str:
 
 def _hint(dtype: str) -> str:
     return "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
-
-
-@contextlib.contextmanager
-def evaluating(modules: Any) -> Iterator[None]:
-    """Modules in evaluation mode for a while, each as it was before afterwards."""
-    before = [(module, module.training) for root in modules for module in root.modules()]
-    try:
-        for module, _ in before:
-            module.training = False
-        yield
-    finally:
-        for module, training in before:
-            module.training = training
 
 
 def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
 """Constants: what no input reaches is computed once, by torch on the CPU, when the program is compiled.
 
 Attention-mask arithmetic, position ids, causal masks: in a model they are dozens of small ops that make one tensor of
-known values. A result that something else reads becomes an input of the kind "constant".
+known values. A result that something else reads becomes an input of the kind "constant". A tensor without elements
+depends on nothing, whatever it is made of: it is a constant, and what follows from it folds too (the sum of nothing).
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ def fold(captured: Capture) -> Capture:
     graph = captured.graph
     given = {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
     known = {name: tensor.detach().cpu() for name, tensor in given.items() if tensor.device.type != "meta"}
+    known |= {param.name: _nothing(param.dtype, param.shape) for param in graph.ins if 0 in param.shape}
     rest = []
     with torch.no_grad():
         for statement in graph.body:
-            if _foldable(statement, known):
+            if _empty(statement):
+                known[statement.dst] = _nothing(statement.types[0].dtype, statement.types[0].shape)
+            elif _foldable(statement, known):
                 known[statement.dst] = _compute(statement, known)
             else:
                 rest.append(statement)
@@ -67,6 +71,14 @@ def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tu
         for statement in rest
     ]
     return {name: value for name, value in known.items() if name not in same}, merged
+
+
+def _empty(statement: TorchOp) -> bool:
+    return len(statement.types) == 1 and 0 in statement.types[0].shape
+
+
+def _nothing(dtype: str, shape: tuple[Any, ...]) -> Any:
+    return torch.empty(tuple(map(int, shape)), dtype=getattr(torch, DTYPES.get(dtype, dtype)))
 
 
 def _foldable(statement: TorchOp, known: dict[str, Any]) -> bool:

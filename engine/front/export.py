@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +16,10 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
+from .objects import Mould, mould, tensors_of
 from .places import Places
 from .record import KEY, Annotate
-from .signature import Fixed
+from .signature import Fixed, Held, Results
 
 # A functional spelling of these is the value itself: no reason to pay for functionalisation.
 HARMLESS = frozenset(("aten::detach_",))
@@ -31,7 +33,7 @@ class Exported:
 
     program: Any
     labels: Mapping[str, tuple[str, str, Any]]
-    results: tuple[Any, tuple[int | Fixed, ...]]
+    results: Results
     outputs: tuple[Any, ...]
 
 
@@ -40,8 +42,14 @@ class _Returned:
     """What the traced function returned. An object, since export puts plain attributes of a module back."""
 
     spec: Any = None
-    leaves: tuple[Any, ...] = ()  # None for a tensor
+    leaves: tuple[Fixed | Mould | None, ...] = ()  # None for a tensor
     kind: str = ""
+
+
+def _form(leaf: Any) -> Fixed | Mould | None:
+    if isinstance(leaf, torch.Tensor):
+        return None
+    return mould(leaf) if tensors_of(leaf) else Fixed(leaf)
 
 
 class Root(torch.nn.Module):  # type: ignore[misc]
@@ -59,16 +67,16 @@ class Root(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         result = self._function[0](*tensors)
         leaves, self.returned.spec = pytree.tree_flatten(result)
-        self.returned.leaves = tuple(None if isinstance(leaf, torch.Tensor) else Fixed(leaf) for leaf in leaves)
+        self.returned.leaves = tuple(map(_form, leaves))
         self.returned.kind = type(result).__name__
-        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        return tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
 
     def label(self, target: str) -> str:
         """The name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
         name, _, rest = target.partition(".")
         return "_".join(part for part in (self.labels.get(name, name), *rest.split(".")) if part)
 
-    def results(self) -> tuple[Any, tuple[int | Fixed, ...]]:
+    def results(self) -> Results:
         """What the function returned, as in Signature. Raises DplcError unless it is tensors and fixed values."""
         leaves = self.returned.leaves
         if all(isinstance(leaf, Fixed) for leaf in leaves):
@@ -76,8 +84,15 @@ class Root(torch.nn.Module):  # type: ignore[misc]
         symbolic = (torch.SymInt, torch.SymFloat, torch.SymBool)
         if any(isinstance(leaf, Fixed) and isinstance(leaf.value, symbolic) for leaf in leaves):
             raise DplcError("the function returns a number that depends on the values of a tensor")
-        order = iter(range(len(leaves)))
-        return self.returned.spec, tuple(leaf if isinstance(leaf, Fixed) else next(order) for leaf in leaves)
+        order = itertools.count()
+        return self.returned.spec, tuple(
+            Held(leaf, tuple(itertools.islice(order, len(leaf.holes))))
+            if isinstance(leaf, Mould)
+            else next(order)
+            if leaf is None
+            else leaf
+            for leaf in leaves
+        )
 
 
 def export(
@@ -125,6 +140,11 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
         return DplcError("the program exits", span)
     if type(error).__name__ == "UncapturedHigherOrderOpError":
         return DplcError("torch's control flow operators (cond, while_loop, ..) are not supported", span)
+    if "nbacked symbol" in text:
+        return DplcError("a shape depends on the values of a tensor", span, hint="compute sizes from shapes")
+    if text.startswith("aten.") and hasattr(error, "func"):  # torch cannot trace the op: its name is all it says
+        return DplcError(f"torch op '{_spoken(error.func)}' is not supported", span)
+    text = text.replace("'FakeTensor'", "'Tensor'")  # what stands for a tensor while it is traced
     hint = None
     if isinstance(error, NameError) and error.name:
         hint = did_you_mean(error.name, ("torch", "nn", "F", "math"))
@@ -132,6 +152,10 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
         hint = did_you_mean(error.name, dir(error.obj))
     named = isinstance(error, (NameError, AttributeError, RuntimeError)) and text
     return DplcError(text if named else f"{type(error).__name__}: {text}".rstrip(": "), span, hint=hint)
+
+
+def _spoken(op: Any) -> str:
+    return str(op._schema.name).rpartition("::")[2].strip("_")
 
 
 @contextlib.contextmanager
@@ -160,8 +184,10 @@ def _functional(program: Any, root: Root, places: Places, may_change: bool) -> A
         of_input = output.kind.name == "USER_INPUT_MUTATION"
         if output.kind.name != "USER_OUTPUT" and not (of_input and may_change):
             change = next((node for node in changes if _changed(program, node) == output.target), changes[0])
-            hint = "change a copy: `.clone()`" if of_input else "call `.eval()` on its module"
             name = root.label(output.target)
+            hint = "change a copy: `.clone()`"
+            if output.kind.name == "BUFFER_MUTATION":
+                hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
             raise DplcError(f"the function changes `{name}` in place", place(change, places), hint=hint)
     return functional
 

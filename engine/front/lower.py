@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...ir.compose import const
 from ...ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ...ir.expr import Axis, Var
 from ...ir.functions import DTYPES
@@ -165,8 +166,13 @@ class Lowering:
         return axis
 
     def make_formulas(self, known: Mapping[str, Any]) -> None:
-        """Inputs of known value that are a formula are no inputs."""
+        """Inputs of known value that are a formula are no inputs, nor are those without elements."""
         for view in tuple(self.inputs):
+            if 0 in view.shape:  # no element of it is ever read: any number stands for them
+                nowhere = (None,) * len(view.shape)
+                self.env[view.name] = View(view.name, view.dtype, view.shape, const(0, view.dtype), nowhere)
+                self.inputs.remove(view)
+                continue
             formula = resymbolise(view.name, view.dtype, known[view.name], self) if view.name in known else None
             if formula is not None:
                 self.env[view.name] = formula

@@ -26,8 +26,6 @@ EXACT = 1 << 24  # integers that f32 holds exactly
 
 def resymbolise(name: str, dtype: str, array: Array, lowering: Lowering) -> View | None:
     """The value of a constant as a formula over its axes; None if it is none that we know."""
-    if not array.size:
-        return None
     varying = [d for d, n in enumerate(array.shape) if n > 1 and not _even(array, d)]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
     if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)]) is None:

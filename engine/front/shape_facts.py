@@ -80,6 +80,12 @@ def total(site: Firing, xs: tuple[int, ...]) -> int:
     return sum(xs)
 
 
+@torch_fact("filled([value]) -> [value]")
+def filled(site: Firing, xs: tuple[View, ...]) -> tuple[View, ...]:
+    """The tensors that have elements."""
+    return tuple(x for x in xs if 0 not in x.shape)
+
+
 @torch_fact("joined([value], int) -> [int]")
 def joined(site: Firing, xs: tuple[View, ...], d: int) -> tuple[int, ...]:
     """The shape of tensors one behind the other along a dimension."""

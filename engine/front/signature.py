@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError
+from ...ir.program import Param
+from ...ir.schemas import DTYPES
+from .objects import Mould
 
 
 @dataclass(frozen=True)
@@ -19,12 +24,50 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Empty:
+    """A result without elements: made anew at every call, by nobody's kernel."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def make(self, device: Any) -> Any:
+        return torch.empty(self.shape, dtype=getattr(torch, DTYPES.get(self.dtype, self.dtype)), device=device)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A result that is an object with tensors inside. places: the outputs that these are."""
+
+    mould: Mould
+    places: tuple[int | Empty, ...]
+
+
+# The structure of what is returned, and per leaf the index of the output or whatever else it is.
+Results = tuple[Any, tuple[int | Fixed | Empty | Held, ...]]
+
+
+@dataclass(frozen=True)
 class Signature:
-    """arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value.
-    results: the structure of what is returned and per leaf the index of the output or its fixed value."""
+    """arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: of what is
+    returned."""
 
     arguments: tuple[Any, tuple[str | Fixed, ...]]
-    results: tuple[Any, tuple[int | Fixed, ...]]
+    results: Results
+
+    def without_empty(self, outs: Sequence[Param]) -> Signature:
+        """The same where the empty ones of these outputs of the graph are none of its outputs."""
+        spec, leaves = self.results
+        order = itertools.count()
+        places: list[int | Empty] = [
+            Empty(out.dtype, tuple(map(int, out.shape))) if 0 in out.shape else next(order) for out in outs
+        ]
+
+        def placed(leaf: int | Fixed | Empty | Held) -> int | Fixed | Empty | Held:
+            if isinstance(leaf, Held):
+                return Held(leaf.mould, tuple(places[x] if isinstance(x, int) else x for x in leaf.places))
+            return places[leaf] if isinstance(leaf, int) else leaf
+
+        return replace(self, results=(spec, tuple(map(placed, leaves))))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """{input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
@@ -46,8 +89,15 @@ class Signature:
                 )
         return bound
 
-    def pack(self, outputs: Sequence[Any]) -> Any:
-        """What the function returns, given the outputs of the graph in order."""
+    def pack(self, outputs: Sequence[Any], device: Any = None) -> Any:
+        """What the function returns, given the outputs of the graph in order. device: of results without elements."""
         spec, leaves = self.results
-        values = [leaf.value if isinstance(leaf, Fixed) else outputs[leaf] for leaf in leaves]
-        return pytree.tree_unflatten(values, spec)
+
+        def value(leaf: int | Fixed | Empty | Held) -> Any:
+            if isinstance(leaf, Held):
+                return leaf.mould.cast([value(place) for place in leaf.places])
+            if isinstance(leaf, int):
+                return outputs[leaf]
+            return leaf.make(device) if isinstance(leaf, Empty) else leaf.value
+
+        return pytree.tree_unflatten(map(value, leaves), spec)

@@ -22,19 +22,22 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...ir import node
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Var
 from ...ir.schemas import DTYPES
+from ..alone import alone
 from .capture import Capture, finish
 from .convert import Conversion, convert
 from .export import explain, export
 from .instrument import HOOK, Program, parse
+from .objects import tensors_of
 from .places import Places
 from .record import Made, Record, Replay
 from .signature import Signature
 from .weights import unused
 
 
+@alone()
 def capture_text(text: str, seed: int = 0, dtype: str | None = None) -> Capture:
     """The program that the last expression of a text is. In scope: torch, nn, F, math.
 
@@ -50,16 +53,13 @@ def capture_text(text: str, seed: int = 0, dtype: str | None = None) -> Capture:
         if dtype is not None:
             torch.set_default_dtype(getattr(torch, DTYPES[dtype]))
         result = evaluation.first()
-        reference = [leaf.detach() for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        reference = [tensor.detach() for leaf in pytree.tree_leaves(result) for tensor in tensors_of(leaf)]
         if not reference:
             raise DplcError(f"the expression gives {type(result).__name__}, not a tensor", program.result_span)
-        captured = _traced(evaluation, places, reference)
-    if len(reference) != len(captured.graph.outs):
-        raise DplcError("the text does not give the same when it is evaluated twice", program.result_span)
-    return captured
+        return _traced(evaluation, places, reference, program.result_span)
 
 
-def _traced(evaluation: Evaluation, places: Places, reference: list[Any]) -> Capture:
+def _traced(evaluation: Evaluation, places: Places, reference: list[Any], span: Span) -> Capture:
     """The second evaluation. What the factories made, then the parameters outside of modules, are its inputs."""
     made, weights = evaluation.made, evaluation.weights()
     modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
@@ -68,18 +68,20 @@ def _traced(evaluation: Evaluation, places: Places, reference: list[Any]) -> Cap
     names = (*evaluation.input_names(), *loose)
 
     exported = export(partial(evaluation.again, tuple(loose.values())), values, names, modules, places, may_change=True)
+    if len(reference) != len(exported.outputs):
+        raise DplcError("the text does not give the same when it is evaluated twice", span)
     conversion = convert(exported, names, places)
     conversion.kinds.update(dict.fromkeys(conversion.inputs[len(made) :], "parameter"))
     conversion = _identified(conversion, made)
     for name, item in zip(conversion.inputs, made, strict=False):
-        span = places.span(item.place)
-        if span is not None:
-            conversion.spans[name] = span
+        place = places.span(item.place)
+        if place is not None:
+            conversion.spans[name] = place
 
     given = dict(zip(conversion.inputs, values, strict=True))
     captured = finish(conversion, given, Signature(((), ()), exported.results), keep_inputs=False, reference=reference)
     _, spec = pytree.tree_flatten((captured.inputs, {}))
-    return replace(captured, signature=Signature((spec, captured.inputs), exported.results))
+    return replace(captured, signature=replace(captured.signature, arguments=(spec, captured.inputs)))
 
 
 @dataclass

@@ -10,9 +10,8 @@ import torch
 
 from ...codegen.launch import CudaExecutor, Executor
 from ...codegen.target import Target
-from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, did_you_mean
-from ..api import RuleSource, choose_device, default_target_name, tools_of
+from ..api import RuleSource, choose_device, target_for, tools_of
 from ..toolchain import Settings
 from ..tune.recorded import book_for
 from . import artefact, weights
@@ -107,7 +106,7 @@ def compile_model(
     if dtype not in FLOATS:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOATS))
     chosen = _device(device)
-    machine = target if isinstance(target, Target) else find_target(target or default_target_name(chosen))
+    machine = target_for(chosen, target)
     shape, tools = Shape(seq_len, batch, dtype, layers), tools_of(rules, settings)
     book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     return Model(compile_source(find(str(path_or_id)), shape, tools, machine, book=book), chosen)

@@ -252,8 +252,12 @@ def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
     return (folder_or_file,)
 
 
-def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
-    """The built-in rules with the user's files laid over them. Static checks are in engine/rw/check.py."""
+def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool = False) -> RuleSet:
+    """The built-in rules with the user's files laid over them. Static checks are in engine/rw/check.py.
+
+    A built-in file that is given itself is read in its place; copies: so is a file that declares rules of one anew, as
+    an edited copy does. It is known by the names of its rules.
+    """
     files = list(built_in_files()) if built_in else []
     for given in paths:
         for path in rule_paths(Path(given)):
@@ -261,8 +265,20 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True) -> RuleSet:
                 text = path.read_text()
             except (OSError, UnicodeDecodeError) as error:
                 raise DplcError(f"cannot read {path}: {error}") from None
-            files.append(read_rules(Source(str(path), text)))
+            file = read_rules(Source(str(path), text))
+            place = place_of(file, files, copies)
+            files[place : place + 1] = [file]
     return RuleSet(files)
+
+
+def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
+    """Which of the built-in files a given one stands for: the number behind all of them if for none."""
+    path = Path(file.source.name).resolve()
+    declared = {rule.name for rule in file.rules if not rule.override} if copies else set()
+    for place, known in enumerate(files):
+        if BUILT_IN.parent / known.source.name == path or any(rule.name in declared for rule in known.rules):
+            return place
+    return len(files)
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.api import default_target_name
+from dplc.engine.api import target_for
 from dplc.engine.suite.bench import machine, versions
 from dplc.engine.suite.measuring import can_measure, device_name
 from dplc.engine.toolchain import toolchain
@@ -127,7 +127,7 @@ def main() -> int:
     if not given.dry_run and not can_measure():
         print("no GPU here, or no PyCUDA; `dplc doctor` says which, and --dry-run does all the rest", file=sys.stderr)
         return 1
-    arch = default_target_name("cuda") or target("h200").arch
+    arch = target("h200").arch if given.dry_run else target_for("cuda").arch
     folder = re.sub(r"[^a-z0-9]+", "-", device_name().lower()).strip("-")
     out = (given.out or ROOT / "examples" / "suites" / "results" / folder).resolve()
     out.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from command_line import Command
 
+from dplc.engine.rw.rule import BUILT_IN
+
 HALVES = "rule halves on tensor\nmatch\n    y = divide(x, 2.0)\nrewrite\n    y = multiply(x, 0.5)\n"
 
 
@@ -52,6 +54,35 @@ def test_test_runs_the_examples_of_a_file(dplc: Command, ok: Command, tmp_path: 
     assert done.code == 1
     assert "1 rules, 1 examples, 1 failed" in done.out
     assert "half" in done.err
+
+
+def test_test_takes_a_built_in_file_itself_and_an_edited_copy(dplc: Command, ok: Command, tmp_path: Path) -> None:
+    own = BUILT_IN / "tile" / "001_tileify.rw"
+    counted = ok("rules", "test", str(own)).out
+    assert counted.startswith("3 rules, 6 examples, 0 failed")
+    copy = tmp_path / "edited.rw"
+    copy.write_text(own.read_text())
+    done = dplc("rules", "test", str(copy))
+    assert (done.code, done.out) == (0, counted)
+    assert "tested in the place of rules/tile/001_tileify.rw" in done.err
+    copy.write_text(own.read_text().replace("rewrite", "rewrites", 1))
+    assert dplc("rules", "test", str(copy)).code == 1
+
+
+def test_test_reads_pipelines(dplc: Command, tmp_path: Path) -> None:
+    path = tmp_path / "order.rw"
+    path.write_text("pipeline tile\n    pass nonsense after tileify\n")
+    done = dplc("rules", "test", str(path))
+    assert done.code == 1
+    assert f"{path}:2:10: error: pipeline `tile`: there is no pass or rule `nonsense`" in done.err
+
+
+def test_a_copy_of_a_built_in_file_is_no_rule_file_of_a_compile(dplc: Command, tmp_path: Path) -> None:
+    """There its rules must say that they replace others."""
+    copy = tmp_path / "edited.rw"
+    copy.write_text((BUILT_IN / "tile" / "001_tileify.rw").read_text())
+    done = dplc("compile", "-c", "torch.sin(torch.randn(3))", "--rules", str(copy))
+    assert done.code == 1 and "rule `tileify` is declared twice" in done.err
 
 
 def test_doctor(ok: Command) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
+import dplc
+from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.emulator.kernels import KernelRun, check, run
 from dplc.codegen.emulator.runtime import EmulatorError
@@ -260,3 +264,36 @@ def test_a_program_in_checked_mode(rms_norm: CudaKernel) -> None:
     EmulatorExecutor(checked=True).run(Program((rms_norm,), (x,), (y,), (w,)), arrays)
     with pytest.raises(EmulatorError, match="kernel `rms_norm`"):
         EmulatorExecutor(checked=True).run(Program((racy,), (x,), (y,), (w,)), arrays)
+
+
+UNSTARTED = {
+    "a sum": "float v[4]; for (int q = 0; q < 4; ++q) v[q] = v[q] + q;\n stg32(y + t, v[0] + v[3]);",
+    "a maximum": "float v; for (int q = 0; q < 4; ++q) v = max_nan(v, q);\n stg32(y + t, v);",
+    "a minimum of two": "float v[2][2]; for (int q = 0; q < 4; ++q) v[q & 1][1] = min_nan(v[q & 1][1], q);\n stg32(y + t, v[1][1]);",
+    "a count": "int v; v = wrap_add(v, 1);\n stg32(y + t, (float)v);",
+    "a half": "f16 v[2]; v[0] = to_f16(1.0f); stg32(y + t, to_float(v[t & 1]));",
+    "a long sum": "long long v[3]; v[1] = wrap_add(v[1], 1LL);\n stg32(y + t, (float)v[1]);",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNSTARTED)
+def test_a_register_that_nothing_started(make_kernel: MakeKernel, what: str) -> None:
+    body = re.sub(r"^", "      ", HEAD + "\n" + UNSTARTED[what], flags=re.MULTILINE).replace("; ", ";\n      ")
+    kernel = make_kernel(body, X, Y, block=64, smem=256)
+    ((_, value),) = check(kernel, {"x": uniform(64)}).outputs.items()
+    wrong = ~np.isfinite(value) | (np.abs(value) > 1e6)
+    assert wrong[1::2].all(), value[:4]
+
+
+def test_a_sum_that_is_always_added_to() -> None:
+    """A GPU may start with what another kernel left there; a stack of zeros gives the right values."""
+    compiled = dplc.compile(torch.nn.RMSNorm(2048), (torch.randn(2, 2048),), target="h200")
+    (kernel,) = compiled.program.kernels
+    first = "total[v] = q == 0 ? product : total[v] + product;"
+    assert first in kernel.text
+    broken = replace(kernel, text=kernel.text.replace(first, "total[v] = total[v] + product;"))
+    arrays = {p.name: uniform(*p.shape) for p in kernel.params if p.role == "in"}
+    executor = CheckingExecutor()
+    program = Program((broken,), tuple(Buffer(n, "f32", a.shape) for n, a in arrays.items()), compiled.program.outputs)
+    executor.run(program, arrays)
+    assert any("gives other values" in finding.message for finding in executor.findings)

@@ -8,6 +8,7 @@ import torch
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.compiler import compile_captured
+from dplc.engine.front.capture import capture
 from dplc.engine.front.text import capture_text
 from dplc.engine.reference import accepted, errors, run_reference
 from dplc.engine.toolchain import toolchain
@@ -44,12 +45,23 @@ NETS = {
         "F.normalize(t[i], dim=-1) @ F.normalize(t[j], dim=-1).T"
     ),
     "tied head": BATCH.replace("torch.randn(10, 8)", "t") .replace("x =", "t = torch.randn(10, 8)\nx =") + "nn.Linear(8, 8)(x) @ t.T",
+    "ragged, 50 wide": "nn.Linear(64, 50)(nn.Embedding(9, 64)(torch.randint(0, 9, (7,))))",
+    "ragged, 72 wide": "nn.Linear(72, 72, bias=False)(nn.Embedding(9, 72)(torch.randint(0, 9, (13,))))",
+    "ragged, twice looked up": (
+        "i = torch.randint(0, 9, (4,))[torch.randint(0, 4, (50,))]\nnn.Linear(36, 100)(torch.randn(9, 36)[i])"
+    ),
     "bag": BATCH + "a = x.mean(1)\nnn.Linear(8, 8)(a) @ a.T",
     "graph": ROWS + "e = torch.randint(0, 5, (2, 7))\na = nn.Linear(8, 1)(torch.tanh(x[e[0]] * nn.Linear(8, 8)(x)[e[1]]))\na * x[e[0]]",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", NETS.values(), ids=NETS.keys())
+ALWAYS = (
+    "scores", "attention", "sdpa", "attention of a batch", "DLRM", "post-norm block", "ragged, 72 wide", "ragged, twice looked up",
+)  # fmt: skip
+CASES = [pytest.param(text, id=name, marks=() if name in ALWAYS else pytest.mark.slow) for name, text in NETS.items()]
+
+
+@pytest.mark.parametrize("text", CASES)
 def test_net(text: str) -> None:
     torch.set_num_threads(1)
     captured = capture_text(text)
@@ -58,3 +70,26 @@ def test_net(text: str) -> None:
     references = run_reference(compilation.captured, compilation.captured.tensors)
     assert captured.reference is not None
     assert accepted(results, references, captured.reference), f"{text}\noff by {errors(results, references)}"
+
+
+class Rows(torch.nn.Module):
+    def __init__(self, width: int, columns: int):
+        super().__init__()
+        self.table, self.linear = torch.nn.Embedding(9, width), torch.nn.Linear(width, columns)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.linear(self.table(ids))
+        return result
+
+
+WIDTHS = [(width, width) for width in range(24, 101, 4)] + [(64, 100), (96, 50)]
+FEW = [(1, 24, 24), (7, 64, 50), (13, 72, 72), (40, 36, 100)]
+MANY = [(rows, *widths) for rows in range(1, 41) for widths in WIDTHS]
+
+
+@pytest.mark.parametrize("shapes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
+def test_every_shape_compiles(shapes: list[tuple[int, int, int]]) -> None:
+    for rows, width, columns in shapes:
+        captured = capture(Rows(width, columns), [torch.zeros(rows, dtype=torch.long)])
+        for device in ("sm_80", "sm_90a", "sm_120"):
+            compile_captured(captured, toolchain(), target(device))

@@ -9,8 +9,7 @@ from families import CASES, check
 
 import dplc
 from dplc.codegen.launch import CudaExecutor
-from dplc.codegen.target import target
-from dplc.engine.api import default_target_name
+from dplc.engine.api import target_for
 from dplc.engine.suite.measuring import can_measure
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_measure(), reason="needs a GPU and PyCUDA")]
@@ -23,7 +22,7 @@ def split_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_family(name: str) -> None:
-    assert check(name, target(default_target_name("cuda") or "sm_80"), CudaExecutor(), "cuda") == ""
+    assert check(name, target_for("cuda"), CudaExecutor(), "cuda") == ""
 
 
 @pytest.fixture

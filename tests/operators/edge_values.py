@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from operator_samples import DTYPES, UNDEFINED, Sample
-from torch.testing._internal.common_methods_invocations import op_db
+from operator_samples import Sample, lot, operators
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 
+ENDS_PYTORCH = ("gcd", "lcm")  # the smallest integer divided by -1 ends the process
 INF, NAN = float("inf"), float("nan")
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.5, 3.0, 7.5, 0.1, -0.7, 1e-3, 1e-30, -1e-30, 4.5, 20.5, -21.0, 88.0,
           -104.0, 1e4, 3e20, -3e20, 3.4e38, -3.4e38, INF, -INF, NAN)  # fmt: skip
@@ -25,18 +25,15 @@ def values(dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(LONG if dtype is torch.int64 else INTEGERS, dtype=dtype)
 
 
-def edges() -> Iterator[Sample]:
-    """Every function of one element at the edges, every function of two at all pairs of them."""
-    for op in op_db:
-        name = op.formatted_name
-        if any(word in name for word in UNDEFINED):
+def edges(share: float = 1.0) -> Iterator[Sample]:
+    """Every function of one element at the edges, every function of two at all pairs of them; or a share of these."""
+    for op, dtype in operators():
+        name = f"{op.formatted_name} at edges"
+        if lot(f"{name} of {dtype}") >= share or op.formatted_name in ENDS_PYTORCH:
             continue
-        for dtype in DTYPES:
-            if dtype not in op.supported_dtypes("cpu"):
-                continue
-            ends = values(dtype)
-            if isinstance(op, UnaryUfuncInfo):
-                yield Sample(f"{name} at edges", dtype, 0, op.op, (ends,), {})
-            elif isinstance(op, BinaryUfuncInfo):
-                a, b = (side.reshape(-1).clone() for side in torch.meshgrid(ends, ends, indexing="ij"))
-                yield Sample(f"{name} at edges", dtype, 0, op.op, (a, b), {})
+        ends = values(dtype)
+        if isinstance(op, UnaryUfuncInfo):
+            yield Sample(name, dtype, 0, op.op, (ends,), {})
+        elif isinstance(op, BinaryUfuncInfo):
+            a, b = (side.reshape(-1).clone() for side in torch.meshgrid(ends, ends, indexing="ij"))
+            yield Sample(name, dtype, 0, op.op, (a, b), {})

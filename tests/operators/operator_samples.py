@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils import _pytree as pytree
 
 from dplc.codegen.target import target
@@ -42,9 +44,9 @@ class Sample:
         return f"{self.operator}-{str(self.dtype).removeprefix('torch.')}-{self.place}"
 
     @property
-    def lot(self) -> int:
-        """A number that only the name decides."""
-        return zlib.crc32(self.name.encode())
+    def lot(self) -> float:
+        """A number from 0 to 1 that only the name decides."""
+        return lot(self.name)
 
 
 @dataclass(frozen=True)
@@ -53,21 +55,41 @@ class Verdict:
     why: str = ""
 
 
-def samples(dtypes: tuple[torch.dtype, ...] = DTYPES, only: Callable[[str], bool] = lambda _: True) -> Iterator[Sample]:
-    """All of them in PyTorch's order, the same values in every process. only: which operators, by name."""
+def lot(name: str) -> float:
+    return zlib.crc32(name.encode()) / 2**32
+
+
+def operators(share: float = 1.0) -> Iterator[tuple[OpInfo, torch.dtype]]:
+    """The operators whose values are defined, in PyTorch's order, with their dtypes; a share of these pairs, by lot."""
     for op in op_db:
-        name = op.formatted_name
-        if any(word in name for word in UNDEFINED) or not only(name):
-            continue
-        for dtype in dtypes:
-            if dtype in op.supported_dtypes("cpu"):
-                torch.manual_seed(0)
-                for place, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
-                    yield Sample(name, dtype, place, op.op, (sample.input, *sample.args), dict(sample.kwargs))
+        for dtype in DTYPES:
+            undefined = any(word in op.formatted_name for word in UNDEFINED)
+            if dtype in op.supported_dtypes("cpu") and not undefined and lot(f"{op.formatted_name} of {dtype}") < share:
+                yield op, dtype
+
+
+def names() -> list[str]:
+    return list(dict.fromkeys(op.formatted_name for op, _ in operators()))
+
+
+def samples(only: str | None = None, share: float = 1.0) -> Iterator[Sample]:
+    """All of them in PyTorch's order, the same values in every process. only: one operator, by name."""
+    for op, dtype in operators(share):
+        if only in (None, op.formatted_name):
+            torch.manual_seed(0)
+            for place, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
+                arguments = (sample.input, *sample.args)
+                yield Sample(op.formatted_name, dtype, place, op.op, arguments, dict(sample.kwargs))
 
 
 def judge(sample: Sample) -> Verdict:
     """Captured, compiled, run on the emulator and compared with float64."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, of its own samples
+        return _judged(sample)
+
+
+def _judged(sample: Sample) -> Verdict:
     given = pytree.tree_map_only(torch.Tensor, torch.clone, (sample.arguments, sample.keywords))
     try:
         eager = _tensors(sample.function(*given[0], **given[1]))
@@ -81,14 +103,16 @@ def judge(sample: Sample) -> Verdict:
         return Verdict(CRASHED if error.exit_code == INTERNAL else REFUSED, _text(error))
     except Exception as error:
         return Verdict(CRASHED, f"{type(error).__name__}: {error}")
-    references = run_reference(compilation.captured, compilation.captured.tensors)
-    if len(results) != len(eager):
-        return Verdict(WRONG, f"{len(results)} results for {len(eager)}")
-    for got, want in zip(results, eager, strict=True):
+    returned = _tensors(captured.signature.pack(results))
+    if len(returned) != len(eager):
+        return Verdict(WRONG, f"{len(returned)} results for {len(eager)}")
+    for got, want in zip(returned, eager, strict=True):
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return Verdict(WRONG, f"{got.dtype} {tuple(got.shape)} for {want.dtype} {tuple(want.shape)}")
-    if not accepted(results, references, eager):
-        return Verdict(WRONG, f"off by {errors(results, references)}, eager by {errors(eager, references)}")
+    references = run_reference(compilation.captured, compilation.captured.tensors)
+    beside = [want for want in eager if want.numel()]  # what has no elements is no output of the program
+    if not accepted(results, references, beside):
+        return Verdict(WRONG, f"off by {errors(results, references)}, eager by {errors(beside, references)}")
     return Verdict(RIGHT)
 
 

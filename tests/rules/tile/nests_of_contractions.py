@@ -120,6 +120,22 @@ def gathered(ids: Any, table: Any, w: Any) -> Arrays:
     return {"y": table[ids] @ w}
 
 
+@nest("gather inside of a matmul, ragged", """
+kernel gathered(ids: i64[13], table: f32[5, 72], w: f32[72, 50]) -> y: f32[13, 50]:
+    for i in 0..13 free:
+        n = load ids[i]
+        for j in 0..50 free:
+            for k in 0..72 reduce:
+                a = load table[n, k]
+                b = load w[k, j]
+                p = multiply(a, b)
+                acc <- add(acc, p)
+            y[i, j] = acc
+""")  # fmt: skip
+def gathered_ragged(ids: Any, table: Any, w: Any) -> Arrays:
+    return {"y": table[ids] @ w}
+
+
 @nest("matmul of a padded operand", """
 kernel padded(x: f32[20, 30], w: f32[40, 24]) -> y: f32[20, 24]:
     for i in 0..20 free:

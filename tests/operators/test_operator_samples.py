@@ -1,0 +1,45 @@
+"""PyTorch's own samples of its operators in six dtypes, and functions at their edges: never wrong, never a crash."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from edge_values import edges
+from operator_samples import CRASHED, WRONG, Sample, judge, names, samples
+
+PAIRS = 1 / 26  # of all pairs of an operator and a dtype
+EACH = 2  # samples of a pair, the first by lot; the long run takes more
+EACH_IN_LONG = 24
+EDGES = 1 / 9
+
+
+def bad(chosen: Iterable[Sample]) -> list[str]:
+    verdicts = ((sample.name, judge(sample)) for sample in chosen)
+    return [f"{name}: {verdict.word}: {verdict.why}" for name, verdict in verdicts if verdict.word in (WRONG, CRASHED)]
+
+
+def by_lot(found: Iterable[Sample], each: int) -> list[Sample]:
+    """So many of every pair of operator and dtype, by a number that their names decide."""
+    groups = itertools.groupby(found, key=lambda sample: (sample.operator, sample.dtype))
+    return [sample for _, group in groups for sample in sorted(group, key=lambda sample: sample.lot)[:each]]
+
+
+def test_some_samples() -> None:
+    assert bad(by_lot(samples(share=PAIRS), EACH)) == []
+
+
+def test_some_edges() -> None:
+    assert bad(edges(share=EDGES)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", names())
+def test_samples(operator: str) -> None:
+    assert bad(by_lot(samples(only=operator), EACH_IN_LONG)) == []
+
+
+@pytest.mark.slow
+def test_edges() -> None:
+    assert bad(edges()) == []
