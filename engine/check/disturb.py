@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Call, Sum, Var, add, both, multiply, rebuild
+from ...ir.expr import Axis, Binary, Call, Sum, Var, add, binary, both, multiply
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
@@ -74,7 +74,7 @@ def renumbered(value: Any, change: Callable[[int], int]) -> Any:
             total = add(total, multiply(renumbered(atom, change), change(factor) if factor > 1 else factor))
         return total
     if isinstance(value, Binary):
-        return rebuild(Binary(value.op, renumbered(value.a, change), renumbered(value.b, change)), lambda part: part)
+        return binary(value.op, renumbered(value.a, change), renumbered(value.b, change))
     if isinstance(value, Axis):
         return replace(value, extent=renumbered(value.extent, change))
     if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait):

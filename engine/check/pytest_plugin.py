@@ -101,16 +101,16 @@ def _check(config: pytest.Config, rules: Any, chosen: list[Any], path: Path, exa
     from ...ir.diagnostic import DplcError
     from ..rw.check import require
     from .report import counterexample_text
-    from .run import Options, check_rules, failed
+    from .run import ALL, Options, check_rules, failed
 
     try:
         require(rules, {rule.span.source.name for rule in chosen})
     except DplcError as broken:
         raise RuleFailure(broken.render()) from None
-    allow_thin = bool(config.getoption("--dplc-allow-thin"))
+    thin = ALL if config.getoption("--dplc-allow-thin") else ()
     verdicts = check_rules(rules, chosen, Options(examples=examples, seed=seed))
     problems = []
-    for verdict in failed(verdicts, allow_thin):
+    for verdict in failed(verdicts, thin):
         if verdict.wrong is None:
             few = f"only {verdict.reached} distinct subjects reach" if verdict.reached else "no subject reaches"
             problems.append(f"{verdict.location}: {few} rule `{verdict.rule}`")

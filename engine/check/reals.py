@@ -72,6 +72,18 @@ def in_domain(graph: TensorGraph, data: Any) -> bool:
     return all(bool(((value == 0) | (value >= 1)).all()) for value in values)
 
 
+def whole_sums(graph: TensorGraph, data: Any) -> bool:
+    """Whether all that a program adds up is whole, so that the order of its sums changes nothing."""
+    terms = postorder(out.value for out in graph.outs)
+    summed = {x.x for x in terms if isinstance(x, Reduce)} | {y for x in terms if isinstance(x, Fold) for y in x.args}
+    shown = tuple(Output(f"summed{n}", axes(term), term) for n, term in enumerate(summed))
+    try:
+        values = meaning.run(TensorGraph(graph.name, graph.ins, shown), data) if shown else []
+    except DplcError:
+        return True
+    return all(bool((value == np.round(value)).all()) for value in values)
+
+
 def counted(part: str) -> bool:
     """Whether the first operand of a reduction over partial results is how many elements they are of."""
     return of_part(part)[0].operands[0] == COUNT

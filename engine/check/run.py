@@ -6,7 +6,7 @@ import dataclasses
 import random
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
     checker = checkers.of(rule.level)
     started = time.monotonic()
     seen: dict[str, Wrong | None] = {}
-    fired: list[Subject] = []
+    fired: set[str] = set()
 
     def attempt(subject: Subject) -> None:
         """Each subject once: what is the same says nothing new."""
@@ -101,7 +101,7 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
                 outcome = checker.check(rule, subject)
                 verdict.add(outcome)
                 if outcome.firings:
-                    fired.append(subject)
+                    fired.add(subject.key)
             except Wrong as wrong:
                 seen[subject.key] = wrong
         known = seen[subject.key]
@@ -123,8 +123,11 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
                 return lambda dice: checker.draw(rule, dice, known)  # type: ignore[no-any-return]
 
             verdict.wrong = search(near(own), attempt, options.examples, seed, named)
-            if verdict.wrong is None and verdict.drawn:  # near what it fired on, for little else may be in its reach
-                draw_until(lambda: verdict.reached >= ENOUGH, near(fired or own), attempt, options.more, seed, named)
+            if (
+                verdict.wrong is None and verdict.drawn
+            ):  # near the examples that it fires on: little else may be in reach
+                good = [subject for subject in own if subject.key in fired] or own
+                draw_until(lambda: verdict.reached >= ENOUGH, near(good), attempt, options.more, seed, named)
         if options.prove and proving():
             verdict.proof, shown = proved(rule, checker, own)
             verdict.wrong = verdict.wrong or shown
@@ -190,7 +193,15 @@ def check_subject(rules: RuleSet, rule: Rule, text: str, name: str, pinned: dict
     return outcome
 
 
-def failed(verdicts: Iterable[Verdict], allow_thin: bool = False) -> list[Verdict]:
-    """Those that are wrong, that no subject reached, or, unless that is allowed, too few."""
-    bad = ("wrong", "vacuous") if allow_thin else ("wrong", "vacuous", "thin")
-    return [verdict for verdict in verdicts if verdict.result in bad]
+class _All(frozenset[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+ALL = _All()  # the rules that may be thin: every one
+
+
+def failed(verdicts: Iterable[Verdict], thin: Collection[str] = ()) -> list[Verdict]:
+    """Those that are wrong, that no subject reached, or too few. thin: the rules that may be reached by few."""
+    found = [verdict for verdict in verdicts if verdict.result != "ok"]
+    return [verdict for verdict in found if verdict.result != "thin" or verdict.rule not in thin]

@@ -28,7 +28,7 @@ from ..rw.rule import Rule, RuleSet
 from ..toolchain import Toolchain
 from .meaning import array
 from .outcome import Dice, Outcome, Subject, Wrong
-from .reals import in_domain, real_places
+from .reals import in_domain, real_places, whole_sums
 from .term_neighbours import disturbed
 from .term_subjects import Instance
 
@@ -176,9 +176,8 @@ class TermChecker:
             except ERRORS as error:
                 said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
                 raise Wrong(subject, f"its result has no meaning: {said}", _becomes(made)) from error
-            problem = _difference(
-                made, wanted, got, 1e-9 if approx else 1e-12, flavour == "whole" and not approx, places
-            )
+            exact = flavour == "whole" and not approx and whole_sums(subject.value, data)
+            problem = _difference(made, wanted, got, 1e-9 if approx else 1e-12, exact, places)
             if problem:
                 raise Wrong(subject, f"{problem} ({flavour} inputs)", _becomes(made))
 

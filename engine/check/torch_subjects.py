@@ -44,16 +44,23 @@ def limit_of(graph: TorchGraph) -> int:
 
 def retyped(graph: TorchGraph) -> TorchGraph:
     """The graph with the types that torch gives. Raises NoSubject for what torch refuses."""
-    try:
-        return _typed(graph, False)
-    except NoSubject:
-        return _typed(graph, True)
+    for limit, unit in ways_to_fill(graph)[:-1]:
+        try:
+            return _typed(graph, limit, unit)
+        except NoSubject:
+            continue
+    return _typed(graph, *ways_to_fill(graph)[-1])
 
 
-def _typed(graph: TorchGraph, unit: bool) -> TorchGraph:
+def ways_to_fill(graph: TorchGraph) -> tuple[tuple[int, bool], ...]:
+    """(what indices are below, whether floats lie between 0 and 1), in the order in which they are tried."""
+    return (limit_of(graph), False), (limit_of(graph), True), (1, False)
+
+
+def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     import torch
 
-    values = {param.name: sample(param, limit=limit_of(graph), unit=unit) for param in graph.ins}
+    values = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
     body: list[TorchOp] = []
     try:
         for statement in graph.body:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
@@ -24,7 +24,7 @@ from .show import print_json, print_note, write
 
 def check(
     paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: Options,
-    subject: Path | None, out: Path, mutate: str | None, allow_thin: bool, as_json: bool, verbose: bool,
+    subject: Path | None, out: Path, mutate: str | None, thin: Collection[str], as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Check the rules of some files (by default the built-in ones), some of them by name."""
     rules = load([path for path in paths if not is_built_in(path)])
@@ -59,10 +59,10 @@ def check(
             write(detail(verdict, files[verdict.rule], paths) + "\n")
         write(summary(verdicts, seconds, verbose or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {part}: every run with these is the same\n")
-    if failed(verdicts, allow_thin):
-        vacuous, thin = (sum(v.result == result for v in verdicts) for result in ("vacuous", "thin"))
-        said = f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject, {thin} by fewer than {ENOUGH}"
-        hint = "an example that can vary gives more; `--allow-thin` accepts a few" if thin and not wrong else None
+    if bad := failed(verdicts, thin):
+        vacuous, few = (sum(v.result == result for v in bad) for result in ("vacuous", "thin"))
+        said = f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject, {few} by fewer than {ENOUGH}"
+        hint = "an example that can vary gives more; `--allow-thin` accepts a few" if few and not wrong else None
         raise DplcError(said, hint=hint)
 
 

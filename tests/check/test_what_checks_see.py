@@ -93,7 +93,8 @@ def test_few_firings_are_thin() -> None:
     found = Verdict("r", "tile", "here")
     for _ in range(outcome.ENOUGH - 1):
         found.add(Outcome(firings=40))
-    assert found.result == "thin" and run.failed([found]) and not run.failed([found], allow_thin=True)
+    assert found.result == "thin" and run.failed([found]) and not run.failed([found], run.ALL)
+    assert not run.failed([found], ["r"]) and run.failed([found], ["another"])
     found.add(Outcome(firings=1))
     assert found.result == "ok"
 
