@@ -54,8 +54,8 @@ NEAREST = {
     "engine/rw": "tests/engine/rw",
     "engine/suite": "tests/suite",
     "engine/tune": "tests/tune tests/store",
-    "engine/tune/mcts.py": "tests/tune/test_tree.py",
-    "engine/tune/chronicle.py": "tests/tune/test_tree.py tests/tune/test_tune_command.py",
+    "engine/tune/mcts.py": "tests/tune/test_tree_search.py",
+    "engine/tune/chronicle.py": "tests/tune/test_tree_search.py tests/tune/test_tune_command.py",
 }
 FLIPPED: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
