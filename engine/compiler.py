@@ -19,6 +19,7 @@ from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
 from .collector import collections_paused
 from .egraph.candidate import Candidate, Prepared
+from .front.bounds import Bound
 from .front.capture import Capture
 from .front.constants import fold
 from .front.lower import lower
@@ -58,6 +59,7 @@ class Compilation:
     trace: Trace | None = None
     origins: tuple[Origin, ...] = ()
     prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
+    bounds: tuple[Bound, ...] = ()  # of places, before a run on the emulator
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -131,8 +133,9 @@ def compile_captured(
     with watch.stage("cuda"):
         program, launched = launch_plan(plan, shared, kernels, cuda, folded.kinds)
     return Compilation(
-        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins, prepared
-    )
+        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins, prepared,
+        values.bounds,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,7 @@ class Values:
     graph: TensorGraph
     origins: dict[Any, str]
     results: tuple[TensorType, ...]
+    bounds: tuple[Bound, ...] = ()
 
     @property
     def known(self) -> frozenset[str]:
@@ -169,7 +173,7 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph)
     results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-    return Values(folded, settled, graph, lowered.origins, results)
+    return Values(folded, settled, graph, lowered.origins, results, lowered.bounds)
 
 
 def cut_into_kernels(
