@@ -2,7 +2,7 @@
 
 A file's name is the digest of everything that decided its content, so entries are never invalid and never overwritten
 with something else. Writers build beside the entry and rename it into place: readers see a whole file or none, and two
-processes that build the same entry at once both succeed.
+processes that build the same entry at once both succeed. Beyond a size what is not used goes (eviction.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 from .compiler import BuildError
+from .eviction import built, used
 
 
 def cache_directory() -> Path:
@@ -44,6 +45,7 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
     key = digest([kind, *parts])
     entry = cache_directory() / kind / key[:2] / f"{key[2:]}{suffix}"
     if entry.exists():
+        used(entry)
         return entry
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -54,4 +56,5 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
     except OSError as error:
         fix = "set DPLC_CACHE_DIR to a directory with space that you can write to"
         raise BuildError(f"could not write to the build cache {cache_directory()}", str(error), fix) from error
+    built(cache_directory())
     return entry

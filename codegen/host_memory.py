@@ -7,11 +7,16 @@ import os
 from ..ir.diagnostic import DplcError
 
 
+def memory_bytes() -> int:
+    """The memory of this machine; a lot where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 40
+
+
 def check_room(wanted: int, what: str) -> None:
     """Raises DplcError for more bytes than this machine has. what: "the weights"."""
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return  # the system does not tell
+    there = memory_bytes()
     if wanted > there:
         raise DplcError(f"{what} take {wanted / 1e9:.1f} GB; this machine has {there / 1e9:.1f} GB")

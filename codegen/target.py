@@ -48,6 +48,9 @@ class Target:
     launch_seconds: float
 
 
+LARGEST = 1e18  # more than any rate or size of a device
+
+
 @functools.cache
 def load_device(name: str) -> Target:
     """The device file `devices/NAME.toml`."""
@@ -60,13 +63,13 @@ def read_device(path: Path) -> Target:
         data = tomllib.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"cannot read the device file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits
         raise UsageError(f"the device file {path} is no TOML: {error}") from None
     values: dict[str, Any] = {}
     for field in fields(Target):
         value = data.get(field.name)
         kind = {"str": str, "int": int, "float": (int, float)}[str(field.type)]
-        if not isinstance(value, kind) or isinstance(value, bool) or (field.type != "str" and not value > 0):  # type: ignore[arg-type,operator]
+        if not isinstance(value, kind) or isinstance(value, bool) or (field.type != "str" and not 0 < value < LARGEST):  # type: ignore[arg-type,operator]
             found = "is not there" if value is None else f"is {value!r}"
             wanted = "a text" if field.type == "str" else "a number above 0"
             raise UsageError(f"the device file {path}: `{field.name}` {found}; it must be {wanted}")

@@ -17,21 +17,22 @@ from ..codegen.launch import CudaExecutor, Executor, executor
 from ..codegen.present import target_of
 from ..codegen.target import Target
 from ..codegen.target import target as find_target
-from ..ir.diagnostic import UsageError, did_you_mean
+from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
 from .compiler import Compilation, buffer, compile_captured
 from .exploring import chosen as best
 from .front.bounds import check_places
 from .front.capture import capture
-from .inputs import Parameters, Weights, check_arguments
+from .inputs import Frozen, Parameters, Weights, arguments, check_arguments
 from .match.trace import Trace
+from .pinned import tell_unheard
 from .placing import Placing, devices_of, gpu_of
 from .prepare import Preparation
 from .reference import run_reference
 from .rw.pipeline import describe
 from .rw.rule import RuleSet
-from .toolchain import Settings, Toolchain, toolchain
+from .toolchain import Settings, Toolchain, check_setting, toolchain
 from .tune.candidates import remembered
 from .tune.recorded import book_for
 
@@ -64,7 +65,14 @@ class Compiled:
     the rules did, `.timings` milliseconds per stage, `.notes` what the last run did besides launching.
     """
 
-    def __init__(self, compilation: Compilation, device: str, function: Callable[..., Any] | None = None):
+    def __init__(
+        self,
+        compilation: Compilation,
+        device: str,
+        function: Callable[..., Any] | None = None,
+        frozen: Frozen | None = None,
+    ):
+        self._frozen = frozen
         self.compilation, self.device = compilation, device
         self._weights = Weights(function, compilation.captured) if function is not None else None
         self._parameters = Parameters(function) if function is not None else None
@@ -76,6 +84,8 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value, computed by the kernels. Raises DplcError for arguments that do not fit."""
         captured = self.compilation.captured
+        if self._frozen is not None:
+            self._frozen.check()
         if self._parameters is not None:
             args, kwargs = self._parameters.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
@@ -85,6 +95,14 @@ class Compiled:
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
         return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
+
+    def refresh_weights(self) -> None:
+        """Compute prepared weights (`explore=True` may fold and pack some) again at the next call.
+
+        Changes are noticed by themselves, but for one: on a GPU, single elements of a weight above 64 KiB that `.data`
+        wrote.
+        """
+        self._preparation.forget()
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
@@ -156,6 +174,10 @@ class Compiled:
     def timings(self) -> dict[str, float]:
         return self.compilation.timings
 
+    def __reduce__(self) -> Any:
+        hint = "save a whole model with `dplc compile MODEL -o DIR`; compiling a function again gives the same kernels"
+        raise DplcError("a compiled function cannot be pickled: it holds the function and its modules", hint=hint)
+
     def __repr__(self) -> str:
         kernels = ", ".join(kernel.name for kernel in self.compilation.cuda_kernels)
         return f"<dplc.Compiled for {self.device}: {kernels}>"
@@ -165,6 +187,7 @@ def compile(
     function: Callable[..., Any],
     example_inputs: Sequence[Any],
     *,
+    kwargs: Mapping[str, Any] | None = None,
     device: str | None = None,
     rules: RuleSource = None,
     target: str | Target | None = None,
@@ -173,34 +196,63 @@ def compile(
     db: str | Path | bool | None = None,
     explore: bool = False,
 ) -> Compiled:
-    """Compile a function or a module for arguments of these shapes and dtypes.
+    """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
+
+    Tensors among the arguments, alone or in tuples, lists and dicts, are inputs: of these shapes and dtypes. All else
+    is fixed, and so is every tensor that is neither an argument nor a parameter or buffer of a module: an attribute, a
+    global, a variable around the function. (Called after one of these changed in place, it raises.) Parameters and
+    buffers are read at every call.
+
+    It is inference: results carry no gradients. Modules are compiled in the mode that they are in; what draws random
+    numbers or keeps statistics in training is refused (`.eval()` first), a BatchNorm without running statistics has
+    those of its batch.
 
     device: cuda, cuda:N, emulator or reference; by default where the inputs and the module are: their GPU, or the
     emulator for the CPU. On cuda what is on the CPU is moved, weights once (`Compiled.notes` says so). rules: a rule
     file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
     name. settings: {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are
     replayed (None: the user's own; False: none; `Compiled.compilation.origins` says what came of it). explore: search
-    spellings and cuts together, and take the best candidate. Raises DplcError for what cannot be compiled.
+    spellings and cuts together, and take the best candidate. Raises UsageError for options that mean nothing, DplcError
+    for what cannot be compiled. Any number of threads may compile; they take turns.
     """
-    found = gpu_of(devices_of(function, example_inputs))
-    chosen = choose_device(device) if device is not None else "emulator" if found is None else "cuda"
-    tools = tools_of(rules, settings)
-    machine = target_for(chosen, target, found)
+    args, named = arguments(function, example_inputs, kwargs)
+    found = gpu_of(devices_of(function, (args, named)))
+    chosen, tools, machine = choices(device, rules, target, settings, found)
     start = time.perf_counter()
-    captured = capture(function, example_inputs)
+    captured = capture(function, args, named)
     elapsed = (time.perf_counter() - start) * 1e3
     book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     choose = remembered(book, tools, machine, best(tools, machine, book=book) if explore else None)
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, book=book, explore=choose)
-    return Compiled(compilation, chosen, function)
+    tell_unheard(compilation.unheard)
+    return Compiled(compilation, chosen, function, Frozen(captured))
+
+
+def choices(
+    device: str | None,
+    rules: RuleSource,
+    target: str | Target | None,
+    settings: Settings | None,
+    ordinal: int | None = None,
+) -> tuple[str, Toolchain, Target]:
+    """What the options of `compile` say: (device, toolchain, target). ordinal: the GPU that the arguments are on.
+
+    Raises DplcError for options that mean nothing.
+    """
+    chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
+    return chosen, tools_of(rules, settings), target_for(chosen, target, ordinal)
 
 
 def tools_of(rules: RuleSource, settings: Settings | None) -> Toolchain:
-    """The toolchain of what a caller gave. Raises DplcError for rules that do not check."""
+    """The toolchain of what a caller gave. Raises DplcError for rules that do not check and settings of no rule."""
     if isinstance(rules, Rules):
-        return toolchain(rules.rules, settings)
-    return toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)
+        rules = rules.rules
+    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)
+    for name, values in (settings or {}).items():
+        for parameter in values:
+            check_setting("settings", name, parameter, tools.rules)
+    return tools
 
 
 def choose_device(device: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..codegen.cuda import print_cuda
@@ -17,6 +17,7 @@ from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
+from .alone import alone
 from .collector import collections_paused
 from .egraph.candidate import Candidate, Prepared
 from .front.bounds import Bound
@@ -29,6 +30,7 @@ from .fuse.renaming import settle_renamings
 from .match.passes import run_pipeline
 from .match.terms import Evidence, rewrite_graph
 from .match.trace import Trace
+from .pinned import Unheard, check_settings, unheard
 from .scheduling import Book, Origin, schedule_tiles
 from .sharing import Sharing, share, steps
 from .toolchain import Toolchain
@@ -43,12 +45,13 @@ class Compilation:
 
     tensor is the program after algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels
     hold every kernel once, however often the program launches it; launched says which, for every launch. origins: where
-    their schedules come from; empty if no store was asked.
+    their schedules come from; empty if no store was asked. since: the stage at which it began; what stands before is
+    not there.
     """
 
     captured: Capture
     target: Target
-    tensor: TensorGraph
+    tensor: TensorGraph | None
     plan: Plan
     tile: tuple[Kernel, ...]
     kernels: tuple[Kernel, ...]
@@ -59,6 +62,8 @@ class Compilation:
     trace: Trace | None = None
     origins: tuple[Origin, ...] = ()
     prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
+    unheard: tuple[Unheard, ...] = ()  # what was set of rules that do not fire
+    since: str = "torch"
     bounds: tuple[Bound, ...] = ()  # of places, before a run on the emulator
 
     def ir(self, stage: str) -> str:
@@ -78,6 +83,8 @@ class Compilation:
                 notes=(f"stages are {', '.join(STAGES)}",),
                 hint=did_you_mean(stage, STAGES),
             )
+        if STAGES.index(stage) < STAGES.index(self.since):
+            raise UsageError(f"the program is given in {self.since} IR: there is no {stage} IR of it")
         return print_program(units[stage], stage)
 
     @property
@@ -102,6 +109,7 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
+@alone()
 @collections_paused()
 def compile_captured(
     captured: Capture,
@@ -117,6 +125,7 @@ def compile_captured(
 
     Raises DplcError where a rule set or a target cannot.
     """
+    check_settings(tools.settings, tools.rules)
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     prepared: tuple[Prepared, ...] = ()
@@ -127,15 +136,43 @@ def compile_captured(
             graph, plan = fused(values, tools, target, trace)
         else:
             graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
-    folded = values.captured
+    made = compile_plan(values.captured, graph, plan, tools, target, trace, watch, book, prepared)
+    return replace(made, bounds=values.bounds)
+
+
+def compile_plan(
+    captured: Capture,
+    graph: TensorGraph | None,
+    plan: Plan,
+    tools: Toolchain,
+    target: Target,
+    trace: Trace | None,
+    watch: Stopwatch,
+    book: Book | None = None,
+    prepared: tuple[Prepared, ...] = (),
+) -> Compilation:
+    """The rest of the way for a program that is cut into kernels of Loop IR."""
     shared = share(plan.kernels)
-    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, trace, watch, book)
+    heard = trace if trace is not None or not tools.settings else Trace()
+    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, heard, watch, book)
     with watch.stage("cuda"):
-        program, launched = launch_plan(plan, shared, kernels, cuda, folded.kinds)
+        program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
     return Compilation(
-        folded, target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, trace, origins, prepared,
-        values.bounds,
-    )  # fmt: skip
+        captured,
+        target,
+        graph,
+        plan,
+        tile,
+        kernels,
+        cuda,
+        program,
+        launched,
+        watch.timings,
+        trace,
+        origins,
+        prepared,
+        unheard(heard, tools.settings, tools.rules) if heard is not None else (),
+    )
 
 
 @dataclass(frozen=True)
@@ -203,13 +240,22 @@ def schedule(
     shaped: dict[str, list[str]] = {}
     with watch.stage("tile"):
         tile, origins = schedule_tiles(loops, tools, target, trace, shaped, book)
+    kernels, cuda = lower_tiles(tile, tools, target, trace, watch, shaped)
+    return tile, kernels, cuda, origins
+
+
+def lower_tiles(
+    tile: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
+    shaped: dict[str, list[str]],
+) -> tuple[tuple[Kernel, ...], tuple[CudaKernel, ...]]:  # fmt: skip
+    """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}."""
     with watch.stage("kernel"):
         made = tuple(materialise(kernel, target) for kernel in tile)
         events = trace.at("kernel") if trace is not None else None
         kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
     with watch.stage("cuda"):
         cuda = tuple(print_cuda(kernel, tuple(dict.fromkeys(shaped.get(kernel.name, ())))) for kernel in kernels)
-    return tile, kernels, cuda, origins
+    return kernels, cuda
 
 
 def launch_plan(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..ir.diagnostic import DplcError
+from ..ir.diagnostic import DplcError, UsageError
 from .front.capture import Capture
 from .front.convert import dtype_name
 from .front.weights import modules_of
@@ -27,19 +27,51 @@ class Parameters:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """(args, kwargs) with everything by position that can be. Raises DplcError for missing or unknown arguments."""
         if self.signature is None:
-            return tuple(args), dict(kwargs)
+            return tuple(args), dict(sorted(kwargs.items()))
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise DplcError(f"the call does not fit: {error}", notes=(f"it takes {self.signature}",)) from None
-        return bound.args, bound.kwargs
+        return bound.args, dict(sorted(bound.kwargs.items()))  # in whatever order they are written
+
+
+def arguments(
+    function: Any, example_inputs: Any, kwargs: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(args, kwargs) of the example call, as `Parameters.bind` puts them. Raises DplcError where they do not fit."""
+    if isinstance(example_inputs, Mapping):
+        hint = "write `dplc.compile(f, (), kwargs=inputs)` for inputs by name, `(inputs,)` for one that is a dict"
+        raise UsageError("the example inputs are a dict, which is not taken apart", hint=hint)
+    args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    return Parameters(function).bind(args, kwargs or {}) if callable(function) else (args, dict(kwargs or {}))
+
+
+class Frozen:
+    """The tensors that were found where a function keeps them, and are part of what was compiled."""
+
+    def __init__(self, captured: Capture):
+        kept = ((name, t) for name, t in captured.tensors.items() if captured.kinds[name] == "constant")
+        self.versions = [(name, tensor, tensor._version) for name, tensor in kept if not tensor.is_inference()]
+
+    def check(self) -> None:
+        """Raises DplcError for one that has been changed in place since."""
+        if any(tensor._version != version for _, tensor, version in self.versions):
+            what = "a tensor that the function found outside of its arguments has changed since it was compiled"
+            raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
 
 
 def check_arguments(captured: Capture, inputs: Mapping[str, Any]) -> None:
     """Raises DplcError for an argument that is no tensor, or not of the dtype and shape that was compiled."""
     for param in captured.graph.ins:
         if param.name in inputs:
+            _refuse_gradients(param.name, inputs[param.name])
             check_tensor(f"argument `{param.name}`", inputs[param.name], param.dtype, param.shape)
+
+
+def _refuse_gradients(name: str, value: Any) -> None:
+    if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+        what = f"gradients are wanted of argument `{name}`; what dplc compiles is inference"
+        raise DplcError(what, hint="call it within torch.no_grad(), or pass a detached tensor")
 
 
 def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> None:

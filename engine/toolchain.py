@@ -136,19 +136,20 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
         name, dot, parameter = left.strip().partition(".")
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
-        if name not in rules.rules:
-            raise UsageError(f"--set {text}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
-        known = [p.name for p in rules.rules[name].parameters]
-        if parameter not in known:
-            notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
-            raise UsageError(
-                f"--set {text}: rule `{name}` has no parameter `{parameter}`",
-                None,
-                notes,
-                did_you_mean(parameter, known),
-            )
+        check_setting(f"--set {text}", name, parameter, rules)
         out.setdefault(name, {})[parameter] = _constant(text, value.strip())
     return out
+
+
+def check_setting(what: str, name: str, parameter: str, rules: RuleSet) -> None:
+    """Raises UsageError unless there is such a rule with such a parameter. what: how the message begins."""
+    if name not in rules.rules:
+        raise UsageError(f"{what}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
+    known = [p.name for p in rules.rules[name].parameters]
+    if parameter not in known:
+        notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
+        message = f"{what}: rule `{name}` has no parameter `{parameter}`"
+        raise UsageError(message, None, notes, did_you_mean(parameter, known))
 
 
 def _constant(setting: str, value: str) -> Any:

@@ -20,6 +20,7 @@ from .options import (
     ArtefactFolder,
     Cubins,
     DatabaseFile,
+    Device,
     Explored,
     Expression,
     FloatDtype,
@@ -96,10 +97,15 @@ def compile_command(
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
-    """Compile an expression and print it at a stage, or compile a model and write an artefact."""
+    """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     from .compiling import Database, Request
 
     database = Database(db, not no_db)
+    if model is not None and model.endswith(".ir"):
+        from .dump_command import Given, compile_file
+
+        compile_file(Given(Path(model), rules, settings, target, verbose, seed), ir, as_json)
+        return
     if model is not None:
         from . import model_commands
 
@@ -123,12 +129,7 @@ def compile_command(
 def run_command(
     artefact: Artefact = None,
     expression: Expression = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device", metavar="DEVICE", help="cuda, emulator or reference (default: cuda if there is a GPU)."
-        ),
-    ] = None,
+    device: Device = None,
     seed: Seed = 0,
     dtype: FloatDtype = None,
     out: Annotated[
@@ -153,7 +154,12 @@ def run_command(
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
-    """Compile an expression (or take a compiled model), run it, and compare the result with float64."""
+    """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
+    if artefact is not None and artefact.suffix == ".ir":
+        from .dump_command import Given, run_file
+
+        run_file(Given(artefact, rules, settings, target, verbose, seed), device, out, as_json)
+        return
     if artefact is not None:
         from . import model_commands
 
@@ -302,12 +308,29 @@ def _explain(error: Exception, traceback: bool) -> int:
         import traceback as printer
 
         printer.print_exception(error)
+    if not isinstance(error, DplcError):
+        error = _torch_problem() or error
     if isinstance(error, DplcError):
         print(error.render(), file=sys.stderr)
         return error.exit_code
     print(f"internal error: {kind}: {error}", file=sys.stderr)
     print("  help: this is a defect of dplc; run again with `dplc --traceback ...` and report it", file=sys.stderr)
     return INTERNAL
+
+
+def _torch_problem() -> DplcError | None:
+    """What is wrong with torch, without which no command but `doctor` and `rules` works; None if it can be imported."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            return DplcError("torch is not installed", hint="pip install 'torch>=2.11,<2.14'; `dplc doctor` says more")
+        why = str(error)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+    else:
+        return None
+    return DplcError("torch cannot be imported", notes=(why,), hint="install torch again; `dplc doctor` says more")
 
 
 def _wrong_usage(error: Any) -> UsageError:

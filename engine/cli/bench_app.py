@@ -16,7 +16,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE_OR_MODEL",
-            help="A suite (examples/suites/kernels_84.json), a model, or what `dplc compile MODEL -o DIR` wrote.",
+            help="A suite (JSON), a model, or what `dplc compile MODEL -o DIR` wrote.",
         ),
     ],
     only: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,7 @@ from .show import print_json, print_note, print_text, progress, write
 def compile_expression(request: Request, ir: str | None = None, as_json: bool = False) -> None:
     """`dplc compile`"""
     stage = stage_named(ir or "cuda")
-    compilation = compile_text(request)
-    if as_json:
-        print_json(_compile_record(compilation, None if ir is None else stage))
-        return
-    print_trace(compilation, request.verbose)
-    print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
+    print_compilation(compile_text(request), stage, request.verbose, as_json, None if ir is None else stage)
 
 
 def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
@@ -42,6 +38,15 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
     return record
 
 
+def print_compilation(compilation: Compilation, stage: str, verbose: int, as_json: bool, asked: str | None) -> None:
+    """A program at a stage. asked: the stage that `--json` is to hold beside the kernels."""
+    if as_json:
+        print_json(_compile_record(compilation, asked))
+        return
+    print_trace(compilation, verbose)
+    print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
+
+
 def run_expression(request: Request, device: str | None = None, out: Path | None = None, as_json: bool = False) -> None:
     """`dplc run`"""
     chosen = choose_device(device)
@@ -52,12 +57,18 @@ def run_expression(request: Request, device: str | None = None, out: Path | None
     report_run(compilation, chosen, out, as_json)
 
 
-def report_run(compilation: Compilation, device: str | None, out: Path | None, as_json: bool) -> None:
-    """Run what was compiled and print how far it is from float64. Raises DplcError where that is too far."""
+def report_run(
+    compilation: Compilation, device: str | None, out: Path | None, as_json: bool,
+    references: Sequence[Any] | None = None,
+) -> None:  # fmt: skip
+    """Run what was compiled and print how far it is from float64. Raises DplcError where that is too far.
+
+    references: the right outputs, else those of what was captured.
+    """
     chosen = choose_device(device)
     results, notes, elapsed = _execute(compilation, chosen)
     captured = compilation.captured
-    references = run_reference(captured, captured.tensors)
+    references = run_reference(captured, captured.tensors) if references is None else references
     found = judge(results, references, captured.reference)
     if out is not None:
         save_outputs(out, results)

@@ -15,6 +15,7 @@ from ..compiler import STAGES, Compilation, Explore, compile_captured
 from ..front.capture import Capture
 from ..front.text import capture_text
 from ..match.trace import Trace
+from ..pinned import tell_unheard
 from ..toolchain import Toolchain, read_settings, toolchain
 from ..tune.candidates import remembered
 from ..tune.recorded import Recorded, book_for
@@ -64,7 +65,9 @@ def compile_text(request: Request, device: str | None = None) -> Compilation:
         choose = best_candidate(tools, machine, book) if request.explore else None
         choose = remembered(book, tools, machine, choose, lambda line: print_note(f"note: {line}"))
         trace = Trace() if request.verbose else None
-        return compile_captured(captured, tools, machine, trace, elapsed, book=book, explore=choose)
+        compilation = compile_captured(captured, tools, machine, trace, elapsed, book=book, explore=choose)
+    tell_unheard(compilation.unheard, lambda line: print_note(f"warning: --set {line}"))
+    return compilation
 
 
 def best_candidate(tools: Toolchain, machine: Target, book: Recorded | None = None) -> Explore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -21,7 +21,10 @@ SHOWN = 12  # characters of a key in a list
 LONGEST = 60  # of a value: a candidate of fusion is many nodes
 
 
-def _refuse(line: str) -> NoReturn:
+def _refuse(line: str) -> None:
+    if line.startswith("note: "):
+        print_note(line)
+        return
     raise DplcError(line.removeprefix("warning: ").removesuffix("; going on without it"))
 
 

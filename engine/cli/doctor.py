@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import importlib.util
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from .show import print_json, write
+
+REINSTALL = "pip install --force-reinstall 'torch>=2.11,<2.14'"
 
 
 @dataclass(frozen=True)
@@ -31,19 +36,49 @@ def report(as_json: bool) -> None:
         raise SystemExit(1)
 
 
+# Packages that some commands need: the module, the extra that brings it, what for.
+OPTIONAL = (
+    ("transformers", "hub", "whole models"),
+    ("safetensors", "hub", "weights and artefacts of models"),
+    ("huggingface_hub", "hub", "models by their id"),
+    ("egglog", "explore", "--explore, and candidates in `dplc tune`"),
+    ("z3", "prove", "proofs in `dplc check`"),
+    ("hypothesis", "check", "the pytest plugin"),
+    ("ray", "ray", "`dplc tune --executor ray`"),
+    ("pycuda", "cuda", "launches on a GPU"),
+)
+
+
 def examine() -> list[Finding]:
-    """Look at everything dplc can use."""
-    return [
-        _python(),
-        _torch(),
-        _host_compiler(),
-        _emulator(),
-        _device_compiler(),
-        _gpu(),
-        _launcher(),
-        _rules(),
-        _cache(),
-    ]
+    """Look at everything dplc can use. What cannot even be looked at is a finding too."""
+    looks: tuple[tuple[str, Callable[[], Finding]], ...] = (
+        ("python", _python), ("torch", _torch), ("host compiler", _host_compiler), ("emulator", _emulator),
+        ("CUDA compiler", _device_compiler), ("GPU", _gpu), ("rules", _rules), ("cache", _cache),
+    )  # fmt: skip
+    return [_guarded(what, look) for what, look in looks] + [_optional(*each) for each in OPTIONAL]
+
+
+def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
+    """A finding; whatever goes wrong while looking is one."""
+    try:
+        return look()
+    except Exception as error:
+        return Finding(what, "broken", _first_line(error), "what is installed is damaged: install it again")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+
+
+def _optional(module: str, extra: str, purpose: str) -> Finding:
+    try:
+        if importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError
+        names = importlib.metadata.packages_distributions().get(module, [module])
+        return Finding(module, "ok", importlib.metadata.version(names[0]))
+    except (ImportError, ValueError, importlib.metadata.PackageNotFoundError):
+        return Finding(module, "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'")
 
 
 def _print(findings: list[Finding]) -> None:
@@ -66,6 +101,10 @@ def _torch() -> Finding:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         return Finding("torch", "broken", "not installed", "pip install 'torch>=2.11,<2.14'")
+    try:
+        importlib.import_module("torch")
+    except Exception as error:  # a part of it is not there, or is another build's
+        return Finding("torch", "broken", f"{version} cannot be imported: {_first_line(error)}", REINSTALL)
     tested = (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14)
     remedy = "" if tested else "dplc is tested with torch 2.11 to 2.13"
     return Finding("torch", "ok" if tested else "missing", version, remedy)
@@ -113,18 +152,11 @@ def _device_compiler() -> Finding:
 def _gpu() -> Finding:
     try:
         import torch
-    except ImportError:
-        return Finding("GPU", "missing", "torch is not installed")
+    except Exception:  # said above
+        return Finding("GPU", "missing", "not looked for: torch cannot be imported")
     if not torch.cuda.is_available():
         return Finding("GPU", "missing", "none: kernels run on the emulator")
     return Finding("GPU", "ok", f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}")
-
-
-def _launcher() -> Finding:
-    try:
-        return Finding("PyCUDA", "ok", importlib.metadata.version("pycuda"))
-    except importlib.metadata.PackageNotFoundError:
-        return Finding("PyCUDA", "missing", "not installed: no launches on a GPU", "pip install 'dplc[cuda]'")
 
 
 def _rules() -> Finding:

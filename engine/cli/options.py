@@ -27,6 +27,10 @@ TargetName = Annotated[
         help="Architecture or device to compile for (default: the GPU present, else sm_80).",
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="cuda, cuda:N, emulator or reference (default: a GPU if any)."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
@@ -54,9 +58,12 @@ DatabaseFile = Annotated[
 NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
 
 Model = Annotated[
-    str | None, typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub.")
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub; or FILE.ir."),
 ]
-Artefact = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote.")]
+Artefact = Annotated[
+    Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote; or FILE.ir.")
+]
 ArtefactFolder = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="DIR", help="Of a model: write an artefact for `dplc run DIR`.")
 ]

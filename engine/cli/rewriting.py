@@ -21,6 +21,7 @@ from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..compiler import Stopwatch, cut_into_kernels
 from ..front.lower import lower_graph
+from ..front.typed import check_types
 from ..fuse.renaming import settle_renamings
 from ..match.passes import names_of, run_pipeline
 from ..match.passes import only as only_steps
@@ -167,6 +168,9 @@ def read_dump(file: Path) -> Program:
         raise DplcError(f"{file} holds no kernel and no graph")
     if len({isinstance(unit, Kernel) for unit in units}) > 1:
         raise DplcError(f"{file} holds kernels and graphs: a program is one or the other")
+    for unit in units:
+        if isinstance(unit, TorchGraph):
+            check_types(unit, str(file))
     return level_of(units), units
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +82,28 @@ def tune_expression(asked: Asked) -> bool:
             chronicle.heard(run, tried)
             show(_line(run), run.tries, run.limit or 0)
 
-        found = tune_program(fusing, evaluator, wishes, store, heard)
+        with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            found = tune_program(fusing, evaluator, wishes, store, heard)
     _report(asked, found, chronicle)
     return found.run.interrupted
+
+
+@contextlib.contextmanager
+def ended_by(*numbers: signal.Signals) -> Iterator[None]:
+    """These signals end a search as Ctrl-C does: what was found is checked and kept."""
+
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only there does Python hear of them
+        yield
+        return
+    before = [(number, signal.signal(number, end)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in reversed(before):
+            signal.signal(number, handler)
 
 
 def fusing_of(asked: Asked) -> tuple[Toolchain, Fusing]:

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import free_names
 from ...ir.torch import TorchGraph, TorchOp
+from ..alone import alone
 from ..collector import collections_paused
 from .convert import SUPPORTED, Conversion, convert
 from .export import export
@@ -47,12 +47,14 @@ class Capture:
     reference: tuple[Any, ...] | None = None
 
 
+@alone()
 @collections_paused()
 def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None) -> Capture:
     """The program that `function(*example_args, **kwargs)` is, for arguments of these shapes and dtypes.
 
-    function: a function, or a module (traced as in evaluation mode). example_args: a tuple of arguments, nested as one
-    likes; tensors in it are inputs, everything else is fixed. Raises DplcError where it cannot be compiled.
+    function: a function, or a module, in the mode (training or evaluation) that it is in. example_args: a tuple of
+    arguments, nested as one likes; tensors in it are inputs, everything else is fixed. Raises DplcError where it cannot
+    be compiled.
     """
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")
@@ -78,8 +80,7 @@ def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str
     # detached: a capture holds values, not how they came about
     tensors = [leaves[index].detach() for index in positions]
     input_names = tuple(names[index] for index in positions)
-    with evaluating(weights.values()):
-        exported = export(call, tensors, input_names, weights, places)
+    exported = export(call, tensors, input_names, weights, places)
     conversion = convert(exported, input_names, places)
     given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
@@ -157,19 +158,6 @@ def _not_yet(dtype: str) -> str:
 
 def _hint(dtype: str) -> str:
     return "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
-
-
-@contextlib.contextmanager
-def evaluating(modules: Any) -> Iterator[None]:
-    """Modules in evaluation mode for a while, each as it was before afterwards."""
-    before = [(module, module.training) for root in modules for module in root.modules()]
-    try:
-        for module, _ in before:
-            module.training = False
-        yield
-    finally:
-        for module, training in before:
-            module.training = training
 
 
 def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

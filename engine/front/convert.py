@@ -21,7 +21,7 @@ from ...ir.node import REQUIRED, Value
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, op_name
 from ...ir.torch import TorchGraph, TorchOp
-from .export import HARMLESS, Exported, place
+from .export import HARMLESS, Exported, Root, place
 from .places import Places
 
 _NAMES = {getattr(torch, name): short for short, name in DTYPES.items() if hasattr(torch, name)}
@@ -170,8 +170,7 @@ class _Converter:
         namespace, name = schema.name.split("::")
         fields = self.fields(node, schema)
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _quenched(fields):
-            hint = "make random tensors outside and pass them in"
-            raise DplcError(f"torch op '{name}' draws random numbers", self.where(node), hint=hint)
+            raise self.random(name, fields, node)
         if schema.name in HARMLESS:
             name = name.rstrip("_")
         elif schema.is_mutable:
@@ -181,6 +180,16 @@ class _Converter:
             raise DplcError(f"torch op '{name}' is not supported", self.where(node))
         args = tuple((key, value) for key, (value, default) in fields.items() if not _same(value, default))
         self.emit(node, op, _bound(op, args, node))
+
+    def random(self, name: str, fields: dict[str, tuple[Value, Value]], node: Any) -> DplcError:
+        """The error for an op that draws: which module asks for it, where no line of the user's does."""
+        span = self.where(node)
+        notes = () if span is not None else (f"in {_module_path(node)}",)
+        if any(key in fields for key in (*_TRAINING, "dropout_p")):
+            hint = "call `.eval()` on the module, or pass training=False"
+            return DplcError(f"`{name}` in training mode draws random numbers", span, notes, hint)
+        hint = "make random tensors outside and pass them in"
+        return DplcError(f"torch op '{name}' draws random numbers", span, notes, hint)
 
     def fields(self, node: Any, schema: Any) -> dict[str, tuple[Value, Value]]:
         """{field: (value, default)} in schema order, without those that say where and how."""
@@ -270,9 +279,13 @@ def _same(value: Value, default: Value) -> bool:
     return value.__class__ is default.__class__ and bool(value == default)
 
 
+_TRAINING = ("train", "training")  # the fields that say whether a module trains
+
+
 def _quenched(fields: dict[str, tuple[Value, Value]]) -> bool:
-    """Whether a random op draws nothing: a dropout outside of training, attention without dropout."""
-    return any(name in fields and fields[name][0] == 0 for name in ("train", "training", "dropout_p"))
+    """Whether a random op draws nothing: a dropout outside of training or of nothing, attention without dropout."""
+    rates = ("dropout_p", "p") if any(name in fields for name in _TRAINING) else ("dropout_p",)
+    return any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, *rates))
 
 
 # Defaults that mean something of the input's dtype. They are bound to it here, since float64 would read them otherwise.
@@ -294,4 +307,6 @@ def _module_path(node: Any) -> str:
     path, kind = stack[-1] if stack else ("", "the function")
     kind = kind if isinstance(kind, str) else kind.__name__
     path = path.partition(".")[2]
+    if kind == f"{Root.__module__}.{Root.__qualname__}":
+        return "the function"
     return f"{path} ({kind.rpartition('.')[2]})" if path else kind.rpartition(".")[2]

@@ -140,6 +140,11 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
         return DplcError("the program exits", span)
     if type(error).__name__ == "UncapturedHigherOrderOpError":
         return DplcError("torch's control flow operators (cond, while_loop, ..) are not supported", span)
+    if "nbacked symbol" in text:
+        return DplcError("a shape depends on the values of a tensor", span, hint="compute sizes from shapes")
+    if text.startswith("aten.") and hasattr(error, "func"):  # torch cannot trace the op: its name is all it says
+        return DplcError(f"torch op '{_spoken(error.func)}' is not supported", span)
+    text = text.replace("'FakeTensor'", "'Tensor'")  # what stands for a tensor while it is traced
     hint = None
     if isinstance(error, NameError) and error.name:
         hint = did_you_mean(error.name, ("torch", "nn", "F", "math"))
@@ -147,6 +152,10 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
         hint = did_you_mean(error.name, dir(error.obj))
     named = isinstance(error, (NameError, AttributeError, RuntimeError)) and text
     return DplcError(text if named else f"{type(error).__name__}: {text}".rstrip(": "), span, hint=hint)
+
+
+def _spoken(op: Any) -> str:
+    return str(op._schema.name).rpartition("::")[2].strip("_")
 
 
 @contextlib.contextmanager
@@ -175,8 +184,10 @@ def _functional(program: Any, root: Root, places: Places, may_change: bool) -> A
         of_input = output.kind.name == "USER_INPUT_MUTATION"
         if output.kind.name != "USER_OUTPUT" and not (of_input and may_change):
             change = next((node for node in changes if _changed(program, node) == output.target), changes[0])
-            hint = "change a copy: `.clone()`" if of_input else "call `.eval()` on its module"
             name = root.label(output.target)
+            hint = "change a copy: `.clone()`"
+            if output.kind.name == "BUFFER_MUTATION":
+                hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
             raise DplcError(f"the function changes `{name}` in place", place(change, places), hint=hint)
     return functional
 

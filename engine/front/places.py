@@ -8,6 +8,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -16,7 +17,11 @@ import torch
 
 from ...ir.diagnostic import Source, Span
 
-_LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, __file__))
+_OURS = Path(__file__).parents[2]
+_FOLDERS = (Path(torch.__file__).parent, *(_OURS / name for name in ("engine", "codegen", "ir")))
+_LIBRARIES = tuple(str(folder) + os.sep for folder in _FOLDERS)
+_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")  # below Python's own, yet not of it
 
 
 class Places:
@@ -53,10 +58,10 @@ class Places:
         return self._span(*places[-1]) if places else None
 
     def _source(self, code: CodeType) -> Source | None:
-        """The text of a code object, None where it is torch's, ours or unknown."""
+        """The text of a code object, None where it is torch's, Python's, ours or unknown."""
         name = code.co_filename
         if name not in self._sources:
-            lines = [] if name.startswith(_LIBRARIES) else linecache.getlines(name)
+            lines = [] if is_library(name) else linecache.getlines(name)
             self._sources[name] = Source(_shown(name), "".join(lines)) if lines else None
         return self._sources[name]
 
@@ -72,6 +77,11 @@ class Places:
         start = _characters(source.line(line), column or 0)
         end = _characters(source.line(end_line), end_column) if end_column is not None else len(source.line(line))
         return Span(source, line, start, end_line, end)
+
+
+def is_library(name: str) -> bool:
+    """Whether a file is torch's, ours or Python's. What else is installed may be what the user compiles: a model."""
+    return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and not any(part in name for part in _INSTALLED))
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:

@@ -25,6 +25,7 @@ from ...ir import node
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Var
 from ...ir.schemas import DTYPES
+from ..alone import alone
 from .capture import Capture, finish
 from .convert import Conversion, convert
 from .export import explain, export
@@ -36,6 +37,7 @@ from .signature import Signature
 from .weights import unused
 
 
+@alone()
 def capture_text(text: str, seed: int = 0, dtype: str | None = None) -> Capture:
     """The program that the last expression of a text is. In scope: torch, nn, F, math.
 

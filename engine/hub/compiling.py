@@ -18,6 +18,7 @@ from ...codegen.target import Target
 from ..collector import collections_paused
 from ..compiler import Compilation, Stopwatch, compile_captured
 from ..match.trace import Trace
+from ..pinned import tell_unheard
 from ..scheduling import Book
 from ..toolchain import Toolchain
 from .capturing import CapturedModel, capture_logits
@@ -140,6 +141,7 @@ def compile_call(
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
             graph, tools = captured.captured, how.tools
             compilation = compile_captured(graph, tools, how.target, how.trace, watch=watch, book=how.book)
+    tell_unheard(compilation.unheard)
     told = figures(captured, compilation, timed)
     return CompiledModel(source, shape, compilation, _read(captured, compilation), told, tools.rules.digest)
 

@@ -12,14 +12,17 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
+from ...codegen.host_memory import memory_bytes
 from ...ir.diagnostic import DplcError
 
 MANIFEST = "dplc-artefact.json"
 FORMAT = 2
 CHUNK = 1 << 20
+TOO_LARGE = "too large"  # in the place of a digest
 LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is no text of ours
 OURS = re.compile(
     r"plan\.json|figures\.json|constants\.safetensors|ir/[a-z]+\.ir|cuda/\w+\.cu|cubin/\w+\.cubin", re.ASCII
@@ -88,7 +91,8 @@ def not_ours(folder: Path) -> str | None:
             continue
         if name not in files:
             return f"holds {name}, which dplc did not write"
-        if _record(folder / name) != files[name]:
+        found = _record(folder / name)
+        if found != files[name] or found.sha256 == TOO_LARGE:
             return f"holds {name}, which was changed since dplc wrote it"
     return None
 
@@ -136,17 +140,26 @@ def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
     Neither a link nor a pipe is opened: reading one might give another file, or never end.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        file = _plain(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise DplcError(f"the artefact is damaged: cannot read {path}: {why}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise DplcError(f"the artefact is damaged: {path} is no plain file")
-        if found.st_size > limit:
-            raise DplcError(f"the artefact is damaged: {path} has {found.st_size} bytes; {limit} are possible")
+    if file is None:
+        raise DplcError(f"the artefact is damaged: {path} is no plain file")
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise DplcError(f"the artefact is damaged: {path} has {size} bytes; {limit} are possible")
         return file.read(limit + 1)
+
+
+def _plain(path: Path) -> IO[bytes] | None:
+    """A plain file, opened; None for a folder, a pipe, a device. Raises OSError and ValueError, for a link too."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    return None
 
 
 def check_file(folder: Path, name: str, manifest: Manifest) -> None:
@@ -159,20 +172,23 @@ def check_file(folder: Path, name: str, manifest: Manifest) -> None:
         raise DplcError(f"the artefact is damaged: cannot read {path}: no such plain file")
     if found.size != written.size:
         raise DplcError(f"the artefact is damaged: {path} has {found.size} bytes; dplc wrote {written.size}")
-    if found != written:
+    if found != written or found.sha256 == TOO_LARGE:
         raise DplcError(f"the artefact is damaged: {path} is not what dplc wrote (sha256)")
 
 
 def _record(path: Path) -> FileRecord | None:
-    """What a file is like; None for what is no plain file."""
+    """What a file is like; None for what is no plain file. One that is too large to be ours is not read through."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        file = _plain(path)
     except (OSError, ValueError):
+        file = None
+    if file is None:
         return None
     state, size = hashlib.sha256(), 0
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return None
+    with file:
+        length = os.fstat(file.fileno()).st_size
+        if length > (memory_bytes() if path.suffix == ".safetensors" else LARGEST_TEXT):
+            return FileRecord(length, TOO_LARGE)
         while chunk := file.read(CHUNK):
             state.update(chunk)
             size += len(chunk)

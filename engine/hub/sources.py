@@ -16,6 +16,11 @@ from urllib.parse import urlsplit
 from ...ir.diagnostic import DplcError
 
 CONFIG = "config.json"
+# Beyond these a configuration is damaged, and building its modules would take for ever.
+LARGEST = {
+    "num_hidden_layers": 10_000, "hidden_size": 1 << 24, "intermediate_size": 1 << 24, "vocab_size": 1 << 28,
+    "num_attention_heads": 1 << 16, "num_key_value_heads": 1 << 16,
+}  # fmt: skip
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -48,7 +53,7 @@ def find(path_or_id: str) -> Source:
         return _read(_download(path_or_id), path_or_id.split("/")[1])
     raise DplcError(
         f"there is no model `{path_or_id}`: neither a file, nor a folder, nor an id of the hub (OWNER/NAME)",
-        hint="examples/models has configurations",
+        hint="a configuration is what `config.json` is in a folder of the hub",
     )
 
 
@@ -60,7 +65,7 @@ def is_model(path_or_id: str) -> bool:
     if path.is_file():
         try:
             found = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return False
         return isinstance(found, dict) and "model_type" in found
     return bool(_ID.fullmatch(path_or_id)) and path.suffix != ".json"
@@ -71,10 +76,14 @@ def _read(path: Path, name: str) -> Source:
         config = json.loads(path.read_bytes())
     except OSError as error:
         raise DplcError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DplcError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise DplcError(f"{path} is no configuration of a model: it has no `model_type`")
+    for field, most in LARGEST.items():
+        value = config.get(field)
+        if value is not None and not (isinstance(value, int) and 0 < value <= most):
+            raise DplcError(f"{path}: `{field}` is {str(value)[:40]}; 1 to {most} are possible")
     return Source(name, config)
 
 
@@ -93,7 +102,7 @@ def _download(name: str) -> Path:
             return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
     except Exception as error:  # no network, no such model, no permission: many classes, one sentence
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        hint = "give a configuration file or a folder; examples/models has some"
+        hint = "give a configuration file (`config.json`) or a folder that has one"
         raise DplcError(f"cannot get `{name}` from the hub", notes=(lines[0],), hint=hint) from None
 
 

@@ -76,5 +76,5 @@ def stops_of(model: str) -> frozenset[int] | None:
     try:
         found = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
         return frozenset(map(int, found if isinstance(found, list) else [found]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -18,6 +18,7 @@ from ...ir.schemas import DTYPES
 
 INDEX = "model.safetensors.index.json"
 SHOWN = 5  # mistakes told one by one
+LONGEST = 200  # characters of the name of a file
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,19 @@ def make(wanted: Mapping[str, Wanted], seed: int = 0, device: str = "cpu", scale
 def _index(path: Path) -> dict[str, Path]:
     try:
         shards = json.loads(path.read_bytes())["weight_map"]
-        files = {str(name): path.parent / str(file) for name, file in shards.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        files = {str(name): str(file) for name, file in shards.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DplcError(f"{path} is no index of weights", notes=(f"{type(error).__name__}: {error}",)) from None
-    missing = sorted({file.name for file in files.values() if not file.is_file()})
+    missing = sorted({name for name in files.values() if not _is_beside(path, name)})
     if missing:
-        raise DplcError(f"{path} names files that are not there: {', '.join(missing[:SHOWN])}")
-    return files
+        shown = ", ".join(name[:LONGEST] for name in missing[:SHOWN])
+        raise DplcError(f"{path} names files that are not there beside it: {shown}")
+    return {name: path.parent / file for name, file in files.items()}
+
+
+def _is_beside(index: Path, name: str) -> bool:
+    """Whether a file that an index names is there, in the folder of the index and in no other."""
+    return name == Path(name).name and len(name) <= LONGEST and "\0" not in name and (index.parent / name).is_file()
 
 
 def _names(path: Path) -> Iterable[str]:

@@ -134,7 +134,10 @@ def _spots_at(
 
 def _place(program: Program, where: str) -> tuple[Path, Any, int] | None:
     """(path, block, start) of `0/2/1#1`, if there is such a place."""
-    *path, start = map(int, where.split("#")[0].split("/"))
+    numbers = where.split("#")[0].split("/")
+    if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
+        return None
+    *path, start = map(int, numbers)
     block: Any = program
     for position in path:
         if not 0 <= position < len(block) or not hasattr(block[position], "body"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.text import syntax as s
-from ..rw.evaluate import Closure, Environment, Undecided, holds
+from ..rw.evaluate import MISTAKES, Closure, Environment, NotComputed, Undecided, holds
 from ..rw.rule import Rule
 from .affine import names_in
 from .expressions import RuleExpressions
@@ -27,7 +27,6 @@ class Every:
 
 
 EVERY = Every()
-MISTAKES = (IndexError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError)
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,7 @@ class Decision:
             return None
         try:
             return step.default(env)
-        except (Undecided, ValueError, IndexError, ZeroDivisionError):
+        except (Undecided, *MISTAKES):
             return None
 
     def passes(self, step: Guard, env: Environment) -> bool:
@@ -255,6 +254,8 @@ class Decision:
             raise self.mistake(error, getattr(place, "value", place)) from error
 
     def mistake(self, error: Exception, place: s.Syntax) -> DplcError:
+        if isinstance(error, NotComputed):
+            return DplcError(f"rule `{self.rule.name}`: {error.what}", error.span)
         return DplcError(
             f"rule `{self.rule.name}`: this cannot be evaluated: {error or type(error).__name__}", place.span
         )
@@ -273,8 +274,9 @@ class Decision:
                 default = step.default(env) if step.default else None
         except Undecided:
             return self.refuse(step, evidence, f"{step.name} compares what is not a number here")
-        except (ValueError, IndexError, ZeroDivisionError) as error:  # `max` of an empty list, say
-            return self.refuse(step, evidence, f"{step.name} has no default here: {error}")
+        except MISTAKES as error:  # `max` of an empty list, say
+            why = error.what if isinstance(error, NotComputed) else str(error)
+            return self.refuse(step, evidence, f"{step.name} has no default here: {why}")
         if pin is EVERY and domain is not None:
             return tuple(domain)
         if step.name in pinned and pin is not EVERY:

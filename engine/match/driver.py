@@ -15,6 +15,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.node import memoised, nodes
 from ...ir.program import Kernel, Stmt
+from ..rw.evaluate import MISTAKES, NotComputed
 from ..rw.pipeline import PassStep
 from ..rw.rule import Rule, RuleSet, pass_name
 from .compiled import CompiledRule, Match, Program
@@ -124,7 +125,14 @@ class Engine:
     ) -> tuple[Program, tuple[str, ...]]:
         """The program after one firing, canonical again, and the canonical rules that ran."""
         compiled = self.rule(rule)
-        made = compiled.rewrite(program, match)
+        try:
+            made = compiled.rewrite(program, match)
+        except NotComputed:
+            raise
+        except MISTAKES as error:  # the template asks something of what it got that this has not
+            why = str(error) or type(error).__name__
+            place = compiled.rule.rewrite[0].span if compiled.rule.rewrite else compiled.rule.span
+            raise DplcError(f"rule `{compiled.rule.name}`: its template cannot be built here: {why}", place) from error
         log: list[str] = []
         first = match.path[0] if match.path else match.start
         matched = 1 if match.path else match.end - match.start
@@ -303,4 +311,6 @@ class _Run:
             seen.best(rule.rule) for (rule, _), seen in zip(self.rules, evidence, strict=True) if seen is not None
         ]
         best = max(reasons, key=lambda refusal: refusal.depth)
-        self.trace.add(Skip(self.trace.prefix, self.marker(best.rule), best.rule.name, name, best))
+        for reason in reasons:  # of a rule whose parameters somebody chose, they want to know in any case
+            if reason is best or reason.rule.name in self.engine.pins:
+                self.trace.add(Skip(self.trace.prefix, self.marker(reason.rule), reason.rule.name, name, reason))

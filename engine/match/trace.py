@@ -131,9 +131,15 @@ class Remark:
 Event = Firing | Skip | Remark
 
 
-@dataclass
+SHOWN = 100  # lines of a trace that is printed
+
+
+@dataclass(repr=False)
 class Trace:
-    """Events in the order they happened. No trace at all (None) is what costs nothing."""
+    """Events in the order they happened. No trace at all (None) is what costs nothing.
+
+    Printed, it is a line for each of the first SHOWN firings; `render` gives all of it.
+    """
 
     prefix: str = "t"
     events: list[Event] = field(default_factory=list)
@@ -153,6 +159,14 @@ class Trace:
     @property
     def skips(self) -> tuple[Skip, ...]:
         return tuple(event for event in self.events if isinstance(event, Skip))
+
+    def __repr__(self) -> str:
+        return f"<dplc.Trace: {len(self.firings)} firings, {len(self.skips)} refusals>"
+
+    def __str__(self) -> str:
+        lines = list(lines_of(self.events, 1))
+        more = [f".. and {len(lines) - SHOWN} more: .render(1) is all of it"] if len(lines) > SHOWN else []
+        return "\n".join((*lines[:SHOWN], *more, "refusals and what every rule changed: .render(2)"))
 
     def render(self, verbosity: int = 2) -> str:
         """The text of `-v` (1) or `-vv` (2), ending in a newline if there is any."""

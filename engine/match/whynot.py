@@ -22,12 +22,16 @@ from .affine import names_in
 
 @dataclass(frozen=True)
 class Refusal:
-    """One reason. depth: how many clauses were passed; -1 where the pattern itself does not match."""
+    """One reason. depth: how many clauses were passed; -1 where the pattern itself does not match.
+
+    outside: a value that somebody chose is not in the domain of its parameter here.
+    """
 
     rule: Rule
     depth: int
     span: Span
     text: Callable[[], str]
+    outside: bool = False
 
     def render(self) -> str:
         """`file:line: rule: reason`"""
@@ -66,7 +70,7 @@ class Evidence:
         def text() -> str:
             return f"matched, but {which}{place.name}={show(value)} is not in its domain {_show_domain(domain)}"
 
-        self.refusals.append(Refusal(rule, depth, place.span, text))
+        self.refusals.append(Refusal(rule, depth, place.span, text, outside=not which))
 
     def refuse(self, rule: Rule, depth: int, span: Span, text: str) -> None:
         self.refusals.append(Refusal(rule, depth, span, lambda: f"matched, but {text}"))

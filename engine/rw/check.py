@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 
 from ...ir.diagnostic import Diagnostics, DplcError
-from . import axes, clauses, overlap, scope, vocabulary
+from . import axes, clauses, growth, overlap, scope, vocabulary
 from .finding import ERROR, WARNING, Finding
 from .rule import Rule, RuleSet
 from .subject import Subject
@@ -49,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     clauses.refusals_known,
     clauses.example_parameters,
     clauses.example_programs,
+    growth.grown_values,
     overlap.repeats_itself,
     overlap.shadowed,
 )

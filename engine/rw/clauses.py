@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.read import read_block, read_unit
-from .evaluate import Expressions
+from .domains import admits, constant, shown
 from .finding import WARNING, Finding
 from .sorts import NAMED, Inference
 from .subject import Subject
@@ -61,19 +61,11 @@ def defaults_in_domains(subject: Subject) -> Iterator[Finding]:
     for parameter in subject.rule.parameters:
         if parameter.domain is None or parameter.default is None:
             continue
-        domain, default = _constant(subject, parameter.domain), _constant(subject, parameter.default)
-        if isinstance(domain, tuple) and default is not None and default not in domain:
-            shown = ", ".join(map(str, domain[:12])) + (", ..." if len(domain) > 12 else "")
+        default = constant(subject.rule.level, parameter.default)
+        if default is not None and not admits(subject.rule, parameter.name, default):
             what = f"the default {default} of `{parameter.name}` is not in its domain"
-            yield subject.finding(what, parameter.default.span, (f"the domain is {{{shown}}}",))
-
-
-def _constant(subject: Subject, node: s.Syntax) -> Any:
-    """The value of an expression that needs no site and no variable, else None."""
-    try:
-        return Expressions(subject.rule.level).compile(node)({})
-    except Exception:  # unbound, or a fact that looks at the site: not constant
-        return None
+            domain = shown(subject.rule, parameter.name)
+            yield subject.finding(what, parameter.default.span, (f"the domain is {domain}",))
 
 
 def attributes(subject: Subject) -> Iterator[Finding]:

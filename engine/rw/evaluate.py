@@ -10,6 +10,7 @@ expression.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,16 @@ ROLES = frozenset(("BLOCK", "THREAD", "REG", "VEC", "serial", "reduce", "free"))
 VIAS = frozenset(("SYNC", "ASYNC", "TMA", "FETCH"))
 DTYPES = frozenset(("f32", "f16", "bf16", "i32", "i64", "b8", "f64"))
 RESERVED = ROLES | VIAS | DTYPES | frozenset(FUNCTIONS) | frozenset(MONOIDS)
+
+
+# What Python raises for arithmetic, or a question, that has no answer for these values.
+MISTAKES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+LARGEST = 2**127
+LONGEST = 1 << 20
+
+
+class NotComputed(DplcError, ValueError):
+    """A clause that has no value here, at its place. A domain or a default without one is a refusal, no error."""
 
 
 class Undecided(Exception):
@@ -113,10 +124,11 @@ class Expressions:
         def calculate(env: Environment) -> Any:
             left, right = a(env), b(env)
             if left.__class__ is tuple and right.__class__ is tuple and op == "+":
-                return left + right
+                return _bounded(node, left + right)
             if isinstance(left, (set, frozenset)):
                 return left - right if op == "-" else left | right
-            return combine(left, right)
+            found = _answer(node, combine, left, right)
+            return _bounded(node, found) if found.__class__ is int else found
 
         return calculate
 
@@ -181,7 +193,16 @@ class Expressions:
 
     def _between(self, node: s.Between) -> Closure:
         a, b = self.compile(node.a), self.compile(node.b)
-        return lambda env: tuple(range(a(env), b(env)))
+
+        def numbers(env: Environment) -> Any:
+            start, stop = a(env), b(env)
+            if not e.is_int(start) or not e.is_int(stop):
+                raise DplcError(f"a range is between whole numbers, not {start} and {stop}", node.span)
+            if stop - start > LONGEST:
+                raise DplcError(f"a range of {stop - start} numbers; {LONGEST} are possible", node.span)
+            return tuple(range(start, stop))
+
+        return numbers
 
     def _run(self, node: s.Run) -> Closure:
         return self.compile(node.base)
@@ -213,10 +234,10 @@ class Expressions:
             parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
             a, b = parts[0], parts[-1]
             if len(parts) == 1:
-                return lambda env: ask(env.get(SITE), a(env))
-            return lambda env: ask(env.get(SITE), a(env), b(env))
+                return lambda env: _answer(node, ask, env.get(SITE), a(env))
+            return lambda env: _answer(node, ask, env.get(SITE), a(env), b(env))
         arguments = self.compile_all(node.items)
-        return lambda env: ask(env.get(SITE), *arguments(env))
+        return lambda env: _answer(node, ask, env.get(SITE), *arguments(env))
 
     def apply(self, node: s.Apply) -> Closure:
         """A call that is no fact: a scalar function (or a variable bound to one) of expressions."""
@@ -240,7 +261,27 @@ class Expressions:
         if len(node.items) != 1:
             raise DplcError("one index expected", node.span)
         base, index = self.compile(node.base), self.compile(node.items[0])
-        return lambda env: base(env)[index(env)]
+        return lambda env: _answer(node, operator.getitem, base(env), index(env))
+
+
+def _answer(node: s.Syntax, ask: Callable[..., Any], *arguments: Any) -> Any:
+    """What a fact or an operator gives. Raises NotComputed at its place where that is nothing."""
+    try:
+        return ask(*arguments)
+    except NotComputed:
+        raise
+    except MISTAKES as error:
+        why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
+        raise NotComputed(f"this cannot be evaluated: {why}", node.span) from error
+
+
+def _bounded(node: s.Syntax, value: Any) -> Any:
+    """The value. Raises DplcError for a number or a list that only grows."""
+    if value.__class__ is int and not -LARGEST < value < LARGEST:
+        raise DplcError("this number is too large: more than 127 bits", node.span)
+    if value.__class__ is tuple and len(value) > LONGEST:
+        raise DplcError(f"this list is too long: more than {LONGEST}", node.span)
+    return value
 
 
 def _and(a: Any, b: Callable[[], Any]) -> Any:

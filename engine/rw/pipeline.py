@@ -19,6 +19,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
+from .domains import admits, shown
 from .evaluate import Expressions
 from .order import Place, arrange
 from .positions import walk
@@ -157,11 +158,16 @@ def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
         what = f"`{members[0].name}` has no parameter `{written.name}`"
         raise DplcError(what, written.span, (), did_you_mean(written.name, known))
     try:
-        return Expressions(members[0].level).compile(written.value)({})
+        value = Expressions(members[0].level).compile(written.value)({})
     except DplcError:
         raise
     except Exception:
         raise DplcError(f"the value of `{written.name}` is not a constant", written.value.span) from None
+    having = [rule for rule in members if any(parameter.name == written.name for parameter in rule.parameters)]
+    if not any(admits(rule, written.name, value) for rule in having):
+        what = f"{value} is not in the domain of `{written.name}`: no rule of `{members[0].name}` would ever fire"
+        raise DplcError(what, written.value.span, (f"the domain is {shown(having[0], written.name)}",))
+    return value
 
 
 def _place_the_rest(entries: dict[str, dict[str, _Entry]], rules: RuleSet) -> None:

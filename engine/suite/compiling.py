@@ -16,6 +16,7 @@ from ..compiler import Compilation, compile_captured
 from ..front.capture import capture
 from ..model.census import buffer_bytes, census
 from ..model.predict import predict
+from ..pinned import tell_unheard, unheard_by_all
 from ..toolchain import Toolchain
 from .records import CaseRecord, KernelRecord
 from .subject import Subject
@@ -58,6 +59,7 @@ def compile_all(
     for subject in subjects:
         say(f"compiling {subject.case.name}")
         compiled.append(_compile(subject, tools, target))
+    tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled if one.compilation is not None]))
     times = Times(time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3)
     for one in compiled:
         describe(one, target)

@@ -81,7 +81,7 @@ def read_suite(path: Path) -> Suite:
         suite = msgspec.json.decode(data, type=Suite)
     except msgspec.ValidationError as error:
         raise DplcError(f"{path}: {error}", hint="engine/suite/suite_file.py shows a suite") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DplcError(f"{path} is not JSON: {error}") from None
     wrong = list(_mistakes(suite))
     if wrong:

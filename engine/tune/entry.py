@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from .protocol import Attempt, Basis, Schedule, Score, Tuned, TuningKey
 from .tools import measured_with
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,8 +30,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     used_rules: dict[str, str]
     own_rules: tuple[str, ...]
     basis: Basis
-    seconds: float
-    default_seconds: float
+    seconds: Seconds
+    default_seconds: Seconds
     schedule: Schedule
     search: str
     seed: int
@@ -114,7 +116,7 @@ def to_row(entry: Entry, now: int) -> tuple[Any, ...]:
 
 
 def from_row(row: sqlite3.Row) -> Entry:
-    """The entry of a row. Raises msgspec.MsgspecError where somebody wrote something else into it."""
+    """The entry of a row. Raises msgspec.MsgspecError, RecursionError, UnicodeDecodeError for what is none."""
     values = {name: _get(name, row[name]) for name in COLUMNS if name not in ("used", "updated")}
     return msgspec.convert(values, Entry)
 
@@ -137,4 +139,8 @@ def _put(name: str, value: Any) -> Any:
 
 
 def _get(name: str, value: Any) -> Any:
-    return msgspec.json.decode(value) if name in _JSON else value
+    if name not in _JSON:
+        return value
+    if not isinstance(value, str | bytes):
+        raise msgspec.ValidationError(f"`{name}` is no text")
+    return msgspec.json.decode(value)

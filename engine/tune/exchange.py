@@ -43,7 +43,7 @@ def import_lines(path: Path) -> list[Entry]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     try:
         head = msgspec.json.decode(lines[0] if lines else b"", type=Head)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         raise DplcError(f"{path} is no export of schedules", hint="`dplc db export` writes one") from None
     if head.dplc_schedules > VERSION:
         raise DplcError(f"{path} was written by a later dplc: version {head.dplc_schedules}, this one knows {VERSION}")
@@ -51,6 +51,6 @@ def import_lines(path: Path) -> list[Entry]:
     for number, line in enumerate(lines[1:], 2):
         try:
             entries.append(msgspec.json.decode(line, type=Entry))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise DplcError(f"{path}:{number}: {error}", notes=("nothing was imported",)) from None
     return entries

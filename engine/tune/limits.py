@@ -49,7 +49,12 @@ def refusal(program: Program, target: Target, granted: int = 0) -> str | None:
     return next((why for why in found if why is not None), None)
 
 
-def _refusal(program: Program, number: int, target: Target, granted: int) -> str | None:
+def no_launch(program: Program, target: Target) -> str | None:
+    """Why no device launches a program, however many registers it takes; None if nothing is known against it."""
+    return next((why for number in range(len(program)) if (why := _no_launch(program, number, target))), None)
+
+
+def _no_launch(program: Program, number: int, target: Target) -> str | None:
     kernel, site = program[number], Site(program, (number,), target)
     tile = next(iter(nodes(kernel, Tile)), None)
     if tile is None:
@@ -60,6 +65,15 @@ def _refusal(program: Program, number: int, target: Target, granted: int) -> str
     left = smem_left(site)
     if left < 0:
         return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
+    return None
+
+
+def _refusal(program: Program, number: int, target: Target, granted: int) -> str | None:
+    why = _no_launch(program, number, target)
+    tile = next(iter(nodes(program[number], Tile)), None)
+    if why is not None or tile is None:
+        return why
+    site = Site(program, (number,), target)
     wanted, budget = registers(site, tile.axes, tile.body), register_budget(tile, target)
     if wanted > max(budget + SLACK, granted):
         return f"about {wanted} registers per thread; {budget} are possible"

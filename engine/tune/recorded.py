@@ -25,7 +25,7 @@ from ..toolchain import Toolchain
 from .adapt import adapt
 from .entry import Entry
 from .family import distance
-from .limits import predicted_registers, refusal
+from .limits import no_launch, predicted_registers, refusal
 from .protocol import TuningKey, key_of
 from .schedule import replay
 from .store import Store, default_path
@@ -73,9 +73,19 @@ class Recorded:
         refused = ""
         for entry in held:
             try:
-                return replay(tools, kernel, entry.schedule, target, trace, shaped), _exactly(kernel, entry, key)
+                own: Shaped = {}
+                mark = len(trace.events) if trace is not None else 0
+                program = replay(tools, kernel, entry.schedule, target, trace, own)
+                refused = no_launch(program, target) or ""
             except DplcError as error:
-                refused = f"default order: {error.what}"
+                refused = error.what
+            if not refused:
+                shaped.update(own)
+                return program, _exactly(kernel, entry, key)
+            if trace is not None:
+                del trace.events[mark:]
+            self.store.say_once(f"note: the remembered schedule of kernel `{kernel.name}` is not taken: {refused}")
+            refused = f"default order: {refused}"
         if entries and not held:
             refused = f"default order: the rules have changed since `{kernel.name}` was tuned"
         if entries:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .decisions import Decisions, Whole
 from .exhaustive import Exhaustive
@@ -101,6 +101,7 @@ class Runner:
     pool: Executor | None = None
     ahead: int = 1
     avoid: frozenset[str] = frozenset()
+    keeper: Any = None  # keeping.Keeper, where there is a store
 
     def __post_init__(self) -> None:
         self._scores: OrderedDict[str, Score] = OrderedDict()  # of kernels

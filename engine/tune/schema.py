@@ -8,6 +8,7 @@ attempts: everything that searches tried.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
 APPLICATION = 0x64706C63  # "dplc", in the header of the file
@@ -62,7 +63,8 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back itself where the disk is full
+            connection.execute("ROLLBACK")
         raise
 
 

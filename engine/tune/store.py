@@ -37,6 +37,7 @@ from .protocol import PROGRAM, Attempt, Tuned, TuningKey
 from .schema import NewerStoreError, migrate, version_of
 
 FILE = "tuning.sqlite"
+UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that has not ended
 PATIENCE = 30.0  # seconds that a tuner waits for another one
 T = TypeVar("T")
 Failure = (sqlite3.Error, NewerStoreError, OSError, msgspec.MsgspecError)
@@ -90,7 +91,7 @@ class Store:
         mine = [
             one for one in self.unsaved if (one.kernel, one.device, one.basis) == (key.kernel, key.device, tuned.basis)
         ]
-        if any(one.seconds <= entry.seconds for one in mine):
+        if any(_as_good(one, entry) for one in mine):
             return False
         kept = self._attempt(lambda db: self._replace(db, entry))
         if kept is None:
@@ -133,7 +134,7 @@ class Store:
         command = "SELECT DISTINCT extents FROM entries WHERE family = ? AND device = ? AND arch = ?"
         values = (key.family, key.device, key.arch)
         rows = self._attempt(lambda db: [row[0] for row in db.execute(command, values)])
-        return [msgspec.json.decode(row, type=tuple[int, ...]) for row in rows or ()]
+        return [found for row in rows or () if (found := _decoded(row, tuple[int, ...])) is not None]
 
     def has_family(self, family: str, device: str, arch: str) -> bool:
         """Whether there is any entry of a family for a device."""
@@ -161,8 +162,12 @@ class Store:
 
     def select(self, where: str = "1", values: Sequence[Any] = ()) -> list[Entry]:
         """Entries by a condition on their columns; none where the store cannot be read."""
-        found = self._attempt(lambda db: list(_rows(db, where, values)))
+        found = self._attempt(lambda db: list(_rows(db, where, values, self._skipped)))
         return [] if found is None else found
+
+    def _skipped(self, row: int, error: Exception) -> None:
+        """One row that somebody damaged is no reason to do without the others."""
+        self.say_once(f"note: entry {row} of the tuning store {self.path} is damaged and left out: {error}")
 
     def counts(self) -> dict[str, int]:
         """Rows: entries, attempts, and kernels that have an entry."""
@@ -179,10 +184,12 @@ class Store:
         rows = self._attempt(lambda db: list(db.execute(f"{command} AND status = 'ok' ORDER BY id")))
         out = []
         for row in rows or ():
-            launches = msgspec.json.decode(row["details"]).get("launches")
-            if launches:
+            details = _decoded(row["details"], dict[str, Any]) or {}
+            if details.get("launches"):
                 values = {name: row[name] for name in ("kernel", "program", "device", "seconds")}
-                out.append(Measurement(**values, launches=launches, about=row["tools"]))
+                with contextlib.suppress(msgspec.ValidationError):
+                    values |= {"launches": details["launches"], "about": row["tools"]}
+                    out.append(msgspec.convert(values, Measurement))
         return out
 
     def prune(self, attempts: bool, dry_run: bool = False) -> dict[str, int]:
@@ -210,7 +217,7 @@ class Store:
             where = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND tools = ?"
             values = (entry.kernel, entry.device, entry.arch, entry.basis, entry.tools)
             there = [one for one in _rows(db, where, values) if self.holds(one, entry.key)]
-            if any(one.seconds <= entry.seconds for one in there):
+            if any(_as_good(one, entry) for one in there):
                 return False
             for one in there:
                 db.execute(f"DELETE FROM entries WHERE {where} AND used = ?", (*values, one.used))
@@ -243,7 +250,10 @@ class Store:
         return self._connection
 
     def _complain(self, error: BaseException) -> None:
-        line = f"warning: the tuning store {self.path} cannot be used: {reason(error)}; going on without it"
+        self.say_once(f"warning: the tuning store {self.path} cannot be used: {reason(error)}; going on without it")
+
+    def say_once(self, line: str) -> None:
+        """Tell a line, unless it was told before."""
         if line not in self._said:
             self._said.add(line)
             self.say(line)
@@ -320,10 +330,30 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _rows(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> Iterator[Entry]:
-    """Entries by a condition; `where` is a text of ours."""
-    for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries WHERE {where} ORDER BY id", values):
-        yield from_row(row)
+def _rows(
+    connection: sqlite3.Connection, where: str, values: Sequence[Any],
+    skipped: Callable[[int, Exception], None] | None = None,
+) -> Iterator[Entry]:  # fmt: skip
+    """Entries by a condition; `where` is a text of ours. skipped: told of the rows that hold none."""
+    for row in connection.execute(f"SELECT id, {', '.join(COLUMNS)} FROM entries WHERE {where} ORDER BY id", values):
+        try:
+            yield from_row(row)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            if skipped is not None:
+                skipped(row["id"], error)
+
+
+def _decoded(text: Any, kind: Any) -> Any:
+    """The JSON in a column; None where somebody wrote something else into it."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
+        return None
+
+
+def _as_good(there: Entry, entry: Entry) -> bool:
+    """Whether an entry need not take the place of another one: its search has ended, and found nothing faster."""
+    return there.seconds < entry.seconds or (there.seconds == entry.seconds and UNFINISHED not in there.details)
 
 
 def _remove(connection: sqlite3.Connection, entries: Iterable[Entry], attempts: bool) -> None:

@@ -14,6 +14,7 @@ from ...ir.program import Kernel
 from ..toolchain import Toolchain
 from .decisions import Decisions
 from .evidence import evidence
+from .keeping import Keeper
 from .protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
 from .running import DEFAULT_SEARCH, Budget, Run, Runner
 from .search import Tried
@@ -111,6 +112,8 @@ def searched(
     runner = Runner(space, evaluator, wishes.search, wishes.seed, wishes.budget, heard, ahead=wishes.ahead)
     if store is not None:
         runner.record = lambda start, attempts: store.record(_key(start, space), attempts)
+    if store is not None and wishes.check:
+        runner.heard = runner.keeper = Keeper(runner, store, heard)
     with ThreadPoolExecutor(wishes.ahead) if wishes.ahead > 1 else nullcontext() as runner.pool:
         return runner, runner.run()
 
@@ -124,21 +127,25 @@ def settled(space: Space, runner: Runner, run: Run, wishes: Wishes, store: Tunin
     default = space.default()
     score = runner.score(default)
     outcome = Outcome(space.start.kernels[0].name, run, default, score, default, score.seconds)
-    _decide(outcome, run.fastest.get(space.start, []), wishes)
+    _decide(outcome, run.fastest.get(space.start, []), wishes, runner.keeper)
     outcome.details = dict(runner.score(outcome.winner).details)
     if store is not None:
         wanted = _key(space.start, space)
-        outcome.before = store.get(wanted)
+        earlier = runner.keeper.before if runner.keeper is not None else {}
+        outcome.before = earlier[space.start] if space.start in earlier else store.get(wanted)
         _remember(outcome, store, wanted, wishes)
     return outcome
 
 
-def _decide(outcome: Outcome, leaders: Sequence[tuple[float, Candidate]], wishes: Wishes) -> None:
+def _decide(
+    outcome: Outcome, leaders: Sequence[tuple[float, Candidate]], wishes: Wishes, keeper: Keeper | None
+) -> None:
     """The fastest of the leaders that is right; wrong ones are kept for the report."""
     for seconds, candidate in leaders:
         if candidate.key == outcome.default.key and not wishes.check:
             return
-        found = verdict(candidate) if wishes.check else None
+        judge = verdict if keeper is None else keeper.verdict
+        found = judge(candidate) if wishes.check else None
         if found is not None and not found.right:
             outcome.wrong.append((candidate, found.finding))
             continue

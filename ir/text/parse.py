@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from importlib.resources import files
 from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
+from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
 from lark.indenter import DedentError, Indenter
 
 from ..diagnostic import DplcError, Source, Span, did_you_mean
 from . import syntax as s
+
+LARGEST_INT = 2**63  # one more than the largest, whose negative is the smallest
+LONGEST_INT = 40  # digits that are looked at
 
 
 class _Blocks(Indenter):
@@ -290,9 +294,13 @@ class _Build(Transformer[Any, Any]):
         return s.NameOf(self.place(c[0]), str(c[0]))
 
     def int_(self, meta: Any, c: list[Any]) -> s.Number:
+        if len(c[0]) > LONGEST_INT or int(c[0]) > LARGEST_INT:
+            raise DplcError("this number is too large: an integer has 64 bits", self.place(c[0]))
         return s.Number(self.place(c[0]), int(c[0]))
 
     def float_(self, meta: Any, c: list[Any]) -> s.Number:
+        if math.isinf(float(c[0])):
+            raise DplcError("this number is too large; infinity is written `inf`", self.place(c[0]))
         return s.Number(self.place(c[0]), float(c[0]))
 
     def string(self, meta: Any, c: list[Any]) -> s.Text:
@@ -337,6 +345,12 @@ def parse(source: Source) -> tuple[s.Syntax, ...]:
             raise DplcError(f"{source.name}: the indentation fits no block around it") from None
         except UnexpectedInput as unexpected:
             raise _syntax_error(source, unexpected) from None
+        except VisitError as error:  # what a method of the builder raised
+            if isinstance(error.orig_exc, DplcError):
+                raise error.orig_exc from None
+            raise
+        except RecursionError:
+            raise DplcError(f"{source.name}: brackets or blocks nest too deep") from None
 
 
 _READABLE = {

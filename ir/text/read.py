@@ -14,6 +14,7 @@ from ..monoids import NAMES as MONOIDS
 from ..node import Field, Node, walk
 from ..program import Kernel, Param, Stmt
 from . import syntax as s
+from .arithmetic import calculated, extent
 from .parse import parse
 
 ROLES = ("BLOCK", "THREAD", "REG", "VEC", "serial", "reduce", "free")
@@ -79,8 +80,13 @@ def read_params(items: tuple[s.Syntax, ...]) -> tuple[Param, ...]:
         if not isinstance(item, s.ParamItem):
             raise DplcError("`..` stands in patterns only", item.span)
         _check_closed("Dtype", item.type.dtype, item.type)
-        out.append(Param(item.name, item.type.dtype, tuple(read_expr(d) for d in item.type.dims)))
+        out.append(Param(item.name, item.type.dtype, read_extents(item.type.dims)))
     return tuple(out)
+
+
+def read_extents(dims: tuple[s.Syntax, ...]) -> tuple[Any, ...]:
+    """The extents of a type. Raises DplcError for what is none."""
+    return tuple(extent(dim, read_expr(dim)) for dim in dims)
 
 
 def read_block(block: tuple[s.Syntax, ...]) -> tuple[Stmt, ...]:
@@ -228,8 +234,8 @@ def read_one(field: Field, value: s.Syntax) -> Any:
         return name
     if sort in ("Int", "Num"):
         number = read_expr(value)
-        if not e.is_number(number):
-            raise DplcError(f"`{field.name}` is a number", value.span)
+        if not (e.is_int(number) if sort == "Int" else e.is_number(number)):
+            raise DplcError(f"`{field.name}` is a {'whole ' if sort == 'Int' else ''}number", value.span)
         return number
     nested = value_classes().get(sort)
     if nested is not None and isinstance(value, s.Apply) and value.fn == sort:
@@ -245,9 +251,8 @@ def _read_axis(value: s.Syntax) -> e.Axis:
     if value.role is not None:
         _check_closed("Role", value.role, value)
     dim = None if value.dim is None else read_expr(value.dim)
-    return e.Axis(
-        value.name, read_expr(value.extent), value.role, dim, 1 if value.stride is None else read_expr(value.stride)
-    )
+    stride = 1 if value.stride is None else read_expr(value.stride)
+    return e.Axis(value.name, extent(value.extent, read_expr(value.extent)), value.role, dim, stride)
 
 
 def read_expr(value: s.Syntax) -> Any:
@@ -257,13 +262,9 @@ def read_expr(value: s.Syntax) -> Any:
     if isinstance(value, s.Number):
         return value.value
     if isinstance(value, s.Operation) and value.op in e.OPERATORS:
-        try:
-            return e.binary(value.op, read_expr(value.a), read_expr(value.b))
-        except (TypeError, ZeroDivisionError) as error:
-            raise DplcError(str(error), value.span) from None
+        return calculated(value, e.OPERATORS[value.op], read_expr(value.a), read_expr(value.b))
     if isinstance(value, s.Prefix):
-        operand = read_expr(value.a)
-        return e.negate(operand) if value.op == "-" else e.invert(operand)
+        return calculated(value, e.negate if value.op == "-" else e.invert, read_expr(value.a))
     if isinstance(value, s.Apply):
         if value.fn in value_classes():
             cls = value_classes()[value.fn]

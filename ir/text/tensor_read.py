@@ -29,6 +29,7 @@ from ..tensor import (
     dtype,
 )
 from . import syntax as s
+from .arithmetic import calculated, extent
 
 _NUMBERS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 _FORMS = ("Reduce", "Fold", "Index", "Case", "mat")
@@ -67,7 +68,7 @@ class _Reader:
             if isinstance(item, s.AxisItem):
                 if not isinstance(item.extent, s.Number) or item.role is not None or item.dim is not None:
                     raise DplcError("an axis of a graph is `name:extent`", item.span)
-                axis = Axis(item.name, int(item.extent.value))
+                axis = Axis(item.name, extent(item.extent, item.extent.value, 1))
                 if self.axes.setdefault(item.name, axis) is not axis:
                     raise DplcError(f"axis `{item.name}` has two extents", item.span)
 
@@ -252,9 +253,9 @@ class _Reader:
         if isinstance(node, s.Group) and len(node.items) == 1:
             return self._index(node.items[0])
         if isinstance(node, s.Operation):
-            return operate(node.op, self._index(node.a), self._index(node.b))
+            return calculated(node, operate, node.op, self._index(node.a), self._index(node.b))
         if isinstance(node, s.Prefix):
-            return negate(self._index(node.a)) if node.op == "-" else invert(self._index(node.a))
+            return calculated(node, negate if node.op == "-" else invert, self._index(node.a))
         if isinstance(node, s.NameOf) and node.text not in self.values:
             names = (*self.axes, *self.values)
             raise DplcError(f"there is no axis or value `{node.text}`", node.span, (), did_you_mean(node.text, names))
@@ -274,10 +275,10 @@ def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
 
 
 def _extent(node: s.Syntax) -> int:
-    extent = node.extent if isinstance(node, s.AxisItem) else node
-    if not isinstance(extent, s.Number):
+    found = node.extent if isinstance(node, s.AxisItem) else node
+    if not isinstance(found, s.Number):
         raise DplcError("an extent is a number", node.span)
-    return int(extent.value)
+    return extent(node, found.value, 1)  # type: ignore[no-any-return]
 
 
 def _as(value: Any, name: str) -> Any:

@@ -11,11 +11,11 @@ from typing import Any
 from ..diagnostic import DplcError, did_you_mean
 from ..expr import Var
 from ..program import TensorType
-from ..schemas import Overload, accepts, names, overloads, resolve
+from ..schemas import DTYPES, Overload, accepts, names, overloads, resolve
 from ..torch import TorchGraph, TorchOp
 from . import syntax as s
 from .print import print_number, print_value
-from .read import CONSTANTS, read_expr, read_params
+from .read import CONSTANTS, read_expr, read_extents, read_params
 
 
 def print_torch_graph(graph: TorchGraph) -> str:
@@ -133,8 +133,14 @@ def _read_op(stmt: s.Syntax) -> TorchOp:
         hint = did_you_mean(wrong, options) if wrong else None
         signatures = tuple(f"{o.name}({', '.join(a.name for a in o.arguments)})" for o in overloads(call.fn))
         raise DplcError(f"no overload of `{call.fn}` takes these fields", call.span, signatures, hint)
-    types = tuple(TensorType(t.dtype, tuple(map(read_expr, t.dims))) for t in stmt.types)  # type: ignore[attr-defined]
+    types = tuple(map(_read_type, stmt.types))  # type: ignore[attr-defined]
     return TorchOp(stmt.target.text, call.fn, tuple(given.items()), types)  # type: ignore[attr-defined]
+
+
+def _read_type(type_: s.TypeOf) -> TensorType:
+    if type_.dtype not in DTYPES:
+        raise DplcError(f"`{type_.dtype}` is not a dtype", type_.span, (), did_you_mean(type_.dtype, DTYPES))
+    return TensorType(type_.dtype, read_extents(type_.dims))
 
 
 def _read_value(value: s.Syntax) -> Any:

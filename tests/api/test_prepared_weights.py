@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.prepare import Preparation
+from dplc.engine.prepare import Preparation, contents
 
 pytest.importorskip("egglog.bindings")
 
@@ -32,6 +32,73 @@ def test_a_merged_adapter_follows_its_weights() -> None:
     with torch.no_grad():
         module.up.weight.mul_(3.0)
     assert torch.allclose(compiled(x), module(x), atol=1e-5)
+
+
+def in_place(weight: Any) -> None:
+    weight.mul_(3.0)
+
+
+def by_data(weight: Any) -> None:
+    weight.data[0, 0] = 100.0
+
+
+def by_a_loader(weight: Any) -> None:
+    weight.data.copy_(torch.ones_like(weight))
+
+
+def by_exchange(weight: Any) -> None:
+    weight.data = torch.full_like(weight, 0.5)
+
+
+def by_numpy(weight: Any) -> None:
+    weight.detach().numpy()[-1, -1] = -7.0
+
+
+def by_swapping(weight: Any) -> None:
+    """The same numbers at other places."""
+    weight.data[[0, 1]] = weight.data[[1, 0]]
+
+
+WAYS = (in_place, by_data, by_a_loader, by_exchange, by_numpy, by_swapping)
+
+
+@pytest.fixture(scope="module")
+def adapted() -> tuple[Any, Any, Any]:
+    torch.manual_seed(0)
+    module, x = Adapter(), torch.randn(8, 32)
+    compiled = dplc.compile(module, (x,), device="emulator", explore=True)
+    assert compiled.compilation.prepared
+    return module, x, compiled
+
+
+@pytest.mark.parametrize("write", WAYS)
+def test_a_weight_may_be_written_in_any_way(adapted: Any, write: Any) -> None:
+    module, x, compiled = adapted
+    compiled(x)
+    for weight in (module.up.weight, module.down.weight, module.base.weight):
+        with torch.no_grad():
+            write(weight)
+        assert torch.allclose(compiled(x), module(x), atol=1e-3, rtol=1e-4), write.__name__
+
+
+def test_what_is_looked_at_of_a_large_weight_on_a_device() -> None:
+    """All of a small one; of a large one so many elements that a loader or a moving average cannot be missed."""
+    weight = torch.randn(300, 1000)
+    small, first = contents(weight[:5], True), contents(weight, True)
+    weight[3, 3] += 1.0
+    assert contents(weight[:5], True) != small and contents(weight, True) == first
+    assert contents(weight, False) != contents(weight.clone().fill_diagonal_(0.0), False)
+    weight.mul_(1.0001)
+    assert contents(weight, True) != first
+
+
+def test_weights_may_be_asked_for_again(adapted: Any) -> None:
+    module, x, compiled = adapted
+    kept = compiled._preparation
+    compiled(x)
+    compiled.refresh_weights()
+    assert not kept._kept
+    assert torch.allclose(compiled(x), module(x), atol=1e-3, rtol=1e-4)
 
 
 def test_nothing_is_computed_twice() -> None:

@@ -166,3 +166,17 @@ def test_old_signatures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         x = torch.randn(length)
         assert close(part(x), torch.tanh(x))
     assert [signature[0][0] for signature in part.compiled] == [(5,), (3,)]  # type: ignore[index]
+
+
+def test_the_warning_says_how_much_why_where_and_what_to_do() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = F.conv1d(x, torch.ones(1, 1, 3))
+        return y * 2
+
+    with pytest.warns(EagerWarning) as caught:
+        torch.compile(function, backend="dplc")(torch.randn(1, 1, 8))
+    line = function.__code__.co_firstlineno + 1
+    text = str(next(w.message for w in caught if w.category is EagerWarning))
+    assert text.startswith("dplc: all 3 ops of a part of the program run in eager: torch op 'conv1d' is not supported")
+    assert f"test_torch_compile.py:{line}: y = F.conv1d(x, torch.ones(1, 1, 3))" in text
+    assert "help: keep it out of what is compiled, with torch.compiler.disable" in text

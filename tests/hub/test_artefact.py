@@ -115,6 +115,7 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda at: _bomb(at / "dplc-artefact.json"), "does not fit its schema"),
         (lambda at: _text_of(at).write_bytes(b"\xff\xfe"), "is no UTF-8: invalid start byte at byte 0"),
         (lambda at: _pipe(_text_of(at)), "is no plain file"),
+        (lambda at: _folder(_text_of(at)), "is no plain file"),
         (lambda at: _pipe(at / "plan.json"), "does not list plan.json"),
         (lambda at: _link(at / "plan.json"), "does not list plan.json"),
         (
@@ -210,6 +211,11 @@ def _bomb(path: Path) -> None:
 def _pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def _link(path: Path) -> None:

@@ -300,3 +300,22 @@ def test_origins_are_data(tools: Toolchain, path: Path) -> None:
         "kernel": "matmul_relu", "source": "store", "basis": "predicted", "microseconds": 10.0, "about": origin.text,
     }  # fmt: skip
     assert replace(origin, seconds=None).record()["microseconds"] is None
+
+
+@pytest.mark.parametrize("damage", [
+    lambda schedule: schedule[:1],
+    lambda schedule: (msgspec.structs.replace(schedule[0], site="x"), *schedule[1:]),
+    lambda schedule: (msgspec.structs.replace(schedule[0], site="9" * 5000), *schedule[1:]),
+    lambda schedule: (msgspec.structs.replace(schedule[-1], parameters={"T": [[]], "BM": None}), *schedule[1:]),
+])  # fmt: skip
+def test_a_schedule_that_somebody_cut_is_not_taken(tools: Toolchain, path: Path, capsys: Any, damage: Any) -> None:
+    """It is replayed, or what is replayed cannot be launched: the default order, and one note."""
+    big = (512, 512), (512, 512)
+    (kernel,) = loops(tools, product, *big)
+    schedule, _ = default_schedule(tools, kernel)
+    with open_store(path, tools.rules) as store:
+        assert store.put(key_of(kernel, H200, tools.rules), tuned(schedule=damage(schedule)))
+    found = compiled(tools, path, product, *big)
+    assert found.cuda == compiled(tools, None, product, *big).cuda
+    assert found.origins[0].source == "default" and found.origins[0].text.startswith("default order: ")
+    assert capsys.readouterr().err.count("is not taken") == 1

@@ -195,3 +195,59 @@ def test_no_place_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     store.put(key(), tuned())
     store.close()
     assert lines[-1] == "warning: 1 schedules could not be saved anywhere"
+
+
+def test_one_bad_row_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    with open_store(path) as store:
+        for number in range(3):
+            store.put(key(number), tuned())
+    for column, value in (
+        ("schedule", '[{"step": 3}]'), ("extents", "[" * 100_000), ("details", b"\xff"), ("default_seconds", -1.0), ("used_rules", 7),
+    ):  # fmt: skip
+        with sqlite3.connect(path) as other:
+            (before,) = other.execute(f"SELECT {column} FROM entries WHERE id = 2").fetchone()
+            other.execute(f"UPDATE entries SET {column} = ? WHERE id = 2", (value,))
+        store, lines = told(path)
+        assert store.get(key(0)) == tuned() and store.get(key(2)) == tuned() and store.get(key(1)) is None
+        assert len(store.select()) == 2 and len(store.shapes(key(0))) == 1
+        assert len(lines) == 1 and "entry 2" in lines[0] and "left out" in lines[0], lines
+        store.close()
+        with sqlite3.connect(path) as other:
+            other.execute(f"UPDATE entries SET {column} = ? WHERE id = 2", (before,))
+
+
+def test_a_name_that_can_be_guessed_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where temporary files go, anybody can put a link under a name that he foresees."""
+    import os
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tmp_path / "thesis.txt").write_text("years")
+    for name in (f"t.unsaved-{os.getpid()}.jsonl", "t.unsaved-.jsonl"):
+        (shared / name).symlink_to(tmp_path / "thesis.txt")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(shared))
+    store, lines = told(tmp_path / "file" / "t.sqlite")
+    store.put(key(), tuned())
+    store.close()
+    assert (tmp_path / "thesis.txt").read_text() == "years"
+    (made,) = (path for path in shared.iterdir() if not path.is_symlink())
+    assert str(made) in lines[-1] and [entry.kernel for entry in import_lines(made)] == ["kernel0"]
+    assert made.stat().st_mode & 0o077 == 0
+
+
+def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite rolls back by itself; what is told is the disk."""
+    made = sqlite3.connect
+
+    def small(*given: Any, **options: Any) -> sqlite3.Connection:
+        connection = made(*given, **options)
+        connection.execute("PRAGMA max_page_count = 2")
+        return connection
+
+    monkeypatch.setattr("dplc.engine.tune.store.sqlite3.connect", small)
+    store, lines = told(tmp_path / "t.sqlite")
+    assert len(lines) == 1 and "the disk is full" in lines[0], lines
+    store.put(key(), tuned())
+    store.close()

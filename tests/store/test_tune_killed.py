@@ -16,7 +16,7 @@ import pytest
 from dplc.engine.cli.app import main
 from dplc.engine.tune import schema
 from dplc.engine.tune.exchange import import_lines
-from dplc.engine.tune.store import Store, open_store
+from dplc.engine.tune.store import UNFINISHED, Store, open_store
 
 TEXT = "torch.relu(torch.randn(64, 32) @ torch.randn(32, 48))"
 LONG = 300.0  # seconds that a test waits at most
@@ -89,3 +89,49 @@ def test_a_store_of_a_later_version_stops_nobody(tmp_path: Path, capsys: pytest.
         main(["compile", "-c", TEXT, "--target", "sm_90a", "--db", str(path), "--ir", "loop"])
     assert stop.value.code in (0, None) and "kernel " in capsys.readouterr().out
     assert path.read_bytes() == before
+
+
+def entries(path: Path) -> int:
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db,
+    ):
+        return int(db.execute("SELECT COUNT(*) FROM entries").fetchone()[0])
+    return 0
+
+
+def test_a_killed_search_has_left_its_best(tmp_path: Path) -> None:
+    """kill -9 while it searches: the best so far that was checked is there, and a compile replays it."""
+    path = tmp_path / "t.sqlite"
+    one = tuner(path, 1)
+    try:
+        until = time.monotonic() + LONG
+        while not entries(path):
+            assert time.monotonic() < until and one.poll() is None
+            time.sleep(0.05)
+    finally:
+        one.kill()
+        one.communicate()
+    assert one.returncode == -signal.SIGKILL
+    said: list[str] = []
+    (entry,) = Store(path, None, said.append).select()
+    assert not said and entry.checked == "emulator, whole" and UNFINISHED in entry.details
+    assert entry.seconds <= entry.default_seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_search_that_is_asked_to_end_keeps_what_it_found(tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / "t.sqlite"
+    one = tuner(path, 1)
+    try:
+        wait_for(path, 1, one)
+        one.send_signal(number)
+        out, err = one.communicate(timeout=LONG)
+    finally:
+        one.kill()
+        one.communicate()
+    assert one.returncode == 130, err
+    assert "interrupted" in out and "checked: emulator, whole" in out
+    (entry,) = Store(path, None, lambda line: None).select()
+    assert UNFINISHED not in entry.details

@@ -1,0 +1,64 @@
+"""Options that mean nothing are errors, by name; what is not heeded is said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import dplc
+from dplc.engine.torch_backend import OptionWarning
+
+X = torch.ones(3, 4)
+WRONG = {
+    "target": ({"target": "h20"}, "did you mean `h200`"),
+    "device": ({"device": "cuba"}, "did you mean `cuda`"),
+    "rule": ({"settings": {"residensy": {"B": 1}}}, "did you mean `residency`"),
+    "parameter": ({"settings": {"residency": {"C": 1}}}, "its parameters are B"),
+    "value": ({"settings": {"chunk_matmul_k": {"BK": 3}}}, "not in the domain"),
+    "file": ({"rules": "nowhere/none.rw"}, "no such rule file: nowhere/none.rw"),
+}
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_value_is_an_error_and_never_eager(name: str) -> None:
+    options, message = WRONG[name]
+    with pytest.raises(dplc.DplcError, match=message):
+        dplc.compile(double, (X,), **options)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(dplc.DplcError, match=message):
+            torch.compile(double, backend="dplc", options=options)(X)
+
+
+def test_an_unknown_option() -> None:
+    with pytest.raises(dplc.DplcError, match="there is no option `devise`") as caught:
+        torch.compile(double, backend="dplc", options={"devise": "cpu"})(X)
+    assert "did you mean `device`?" in str(caught.value)
+
+
+@pytest.mark.parametrize("asked", [{"mode": "max-autotune"}, {"dynamic": True}], ids=["mode", "dynamic"])
+def test_what_is_not_heeded_is_said_by_name(asked: dict[str, Any]) -> None:
+    with pytest.warns(OptionWarning, match=next(iter(asked))):
+        assert torch.equal(torch.compile(double, backend="dplc", **asked)(X), X * 2)
+
+
+@pytest.mark.parametrize("asked", [{}, {"dynamic": False}, {"mode": "default"}, {"options": {"db": False}}])
+def test_what_is_heeded_is_not_warned_of(asked: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(torch.compile(double, backend="dplc", **asked)(X), X * 2)

@@ -1,0 +1,32 @@
+"""Threads may compile at once, and torch is itself afterwards. In a process of its own: what breaks, breaks for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+from concurrent.futures import ThreadPoolExecutor
+import torch, dplc
+
+def compiled(width):
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, width), torch.nn.ReLU()), torch.randn(3, 8)
+    made = dplc.compile(model, (x,), device="emulator", db=False)
+    torch.testing.assert_close(made(x), model(x).detach())
+    return width
+
+with ThreadPoolExecutor(4) as pool:
+    assert list(pool.map(compiled, range(4, 10))) == list(range(4, 10))
+seen = []
+def backend(graph, inputs):
+    seen.append(graph)
+    return graph.forward
+assert torch.equal(torch.compile(lambda x: x * 2, backend=backend)(torch.ones(3)), torch.full((3,), 2.0))
+assert torch.equal(torch.compile(lambda x: x * 2, backend="dplc")(torch.ones(3)), torch.full((3,), 2.0))
+print(len(seen))
+"""
+
+
+def test_compiling_in_threads() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

@@ -1,0 +1,82 @@
+"""A parameter that somebody sets is heard, or they are told why it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import dplc as package
+from dplc.engine.pinned import SettingWarning
+from dplc.ir.diagnostic import DplcError, UsageError
+
+ROWS = "torch.randn(64, 512).sum(1)"
+MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
+OUTSIDE = (
+    (ROWS, "cooperative_reduce.T=100", "the domain is {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}"),
+    (MATMUL, "chunk_matmul_k.BK=33", "the domain is {2, 4, 8, 16, 32, 64}"),
+    (MATMUL, "residency.B=9999", "the rule is at rules/tile/033_residency.rw"),
+    (ROWS, "residency.B=0", "residency.B=0: the value is not in the domain of `B`"),
+    (MATMUL, "register_tile.FM=7", "FM=7 is not in its domain {1, 2, 4, 8, 16, 32, 64}"),
+)
+FOR_NOTHING = (
+    (ROWS, "chunk_matmul_k.BK=32", "not matmul-shaped"),
+    (MATMUL, "chunk_matmul_k.BK=64", '"a single chunk" [BK < K; BK=64, K=64]'),
+    (MATMUL, "split_matmul_k.S=2", "rule `split_matmul_k` fires nowhere in this program: rules/tile/003"),
+)
+
+
+@pytest.mark.parametrize(("text", "setting", "message"), OUTSIDE)
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_outside_of_the_domain(dplc, command: str, text: str, setting: str, message: str) -> None:  # type: ignore[no-untyped-def]
+    done = dplc(command, "-c", text, "--set", setting)
+    assert done.code == 2
+    assert message in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(("text", "setting", "message"), FOR_NOTHING)
+def test_without_effect(dplc, text: str, setting: str, message: str) -> None:  # type: ignore[no-untyped-def]
+    done = dplc("compile", "-c", text, "--set", setting)
+    assert done.code == 0
+    assert f"warning: --set {setting}: " in done.err
+    assert message in done.err
+
+
+def test_what_is_heard_is_not_mentioned(dplc) -> None:  # type: ignore[no-untyped-def]
+    done = dplc("compile", "-c", MATMUL, "--set", "chunk_matmul_k.BK=32", "--set", "fuse_epilogue.TILE=1")
+    assert (done.code, done.err) == (0, "")
+    assert done.out != dplc("compile", "-c", MATMUL).out
+
+
+def test_from_python() -> None:
+    x = torch.randn(16, 64)
+    with pytest.raises(UsageError, match="not in the domain"):
+        package.compile(torch.relu, (x,), device="emulator", settings={"residency": {"B": 9}})
+    with pytest.warns(SettingWarning, match="`chunk_matmul_k` fires nowhere"):
+        package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": 32}})
+
+
+def test_in_a_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "mine.rw"
+    file.write_text("pipeline tile\n    pass residency(B=9)\n")
+    with pytest.raises(DplcError, match="9 is not in the domain of `B`") as caught:
+        package.compile(torch.relu, (torch.randn(16),), device="emulator", rules=file)
+    assert "mine.rw:2:22" in caught.value.render()
+
+
+def test_a_suite_is_told_once(dplc, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Many rules fire in some cases of a suite only: what no case heard is mentioned."""
+    file = tmp_path / "suite.json"
+    operations = {
+        "relu": {"expression": "torch.relu(x)", "inputs": {"x": "n"}},
+        "matmul": {"expression": "x @ w", "inputs": {"x": "n n", "w": "n n"}},
+    }
+    cases = [{"name": name, "operation": name, "sizes": {"n": 64}} for name in operations]
+    file.write_text(json.dumps({"about": "two", "operations": operations, "cases": cases}))
+    options = ("bench", str(file), "--no-run", "--no-assemble", "--set")
+    assert dplc(*options, "chunk_matmul_k.BK=32").code == 0
+    with pytest.warns(SettingWarning, match="fires nowhere"):
+        assert dplc(*options, "chunk_matmul_k.BK=64").code == 0

@@ -1,0 +1,102 @@
+"""Texts that people made up to break us: each is one error with its place, at once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.cli.rewriting import rewrite_file
+from dplc.engine.match.driver import Engine
+from dplc.engine.match.examples import read_subject
+from dplc.engine.rw.check import require
+from dplc.engine.rw.rule import RuleSet, read_rules
+from dplc.engine.toolchain import toolchain
+from dplc.ir.diagnostic import DplcError, Source
+from dplc.ir.text.parse import parse
+
+RULE = """## A wait.
+rule r{parameters} on tile
+match
+    Wait(keep=n)
+{clauses}where n > 0    because "nothing waits"
+rewrite
+    Sync()
+"""
+PROGRAM = "kernel k(x: f32[4]) -> y: f32[4]:\n    Tile(i:4=THREAD):\n        Wait(keep=3)\n        y[i] = 1.0\n"
+DOUBLED = "".join(f"let a{n + 1} = a{n} + a{n}\n" for n in range(60))
+SQUARED = "".join(f"let a{n + 1} = a{n} * a{n}\n" for n in range(40))
+
+RULES = {
+    "a number of 5,000 digits": ("", f'where n < {"9" * 5000}   because "large"\n'),
+    "infinity by exponent": ("", 'where n < 1e400   because "large"\n'),
+    "a lot of squarings": ("", f'let a0 = n\n{SQUARED}where a40 > 0   because "large"\n'),
+    "a lot of doublings": ("", f'let a0 = [n, n]\n{DOUBLED}where size(a60) > 0   because "large"\n'),
+    "a division by zero": ("", 'where 1 // 0 > 0   because "zero"\n'),
+    "a remainder by zero": ("", 'let z = n % 0\nwhere z > 0   because "zero"\n'),
+    "a long range": ("(N: int in 0..999999999999999 = 1)", 'where N > 0   because "positive"\n'),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules(name: str) -> None:
+    parameters, clauses = RULES[name]
+    start = time.process_time()
+    with pytest.raises(DplcError) as told:
+        rules = RuleSet([read_rules(Source("rules/tile/mine.rw", RULE.format(parameters=parameters, clauses=clauses)))])
+        require(rules)
+        Engine(rules, check=True).fire("r", read_subject(parse(Source("p", PROGRAM))), target("sm_80"))
+    assert told.value.exit_code == 1
+    assert told.value.render().startswith("rules/tile/mine.rw:") and "^" in told.value.render()
+    assert time.process_time() - start < 10
+
+
+def test_subsets_of_a_long_list_end() -> None:
+    items = ", ".join(map(str, range(1, 31)))
+    text = RULE.format(
+        parameters=f"(N: any in subsets([{items}]) = [1])", clauses='where size(N) > 0   because "none"\n'
+    )
+    rules = RuleSet([read_rules(Source("rules/tile/mine.rw", text))])
+    try:
+        require(rules)
+        Engine(rules, check=True).fire("r", read_subject(parse(Source("p", PROGRAM))), target("sm_80"))
+    except DplcError as error:
+        assert "mine.rw:" in error.render()
+
+
+KERNEL = (
+    "kernel k(x: f32[{extent}]) -> y: f32[4]:\n    for i in 0..4 free:\n        v = load x[{index}]\n        y[i] = v\n"
+)
+GRAPH = "graph g(x: f32[{extent}]) -> y: f32[4]:\n    y[i:4] = {value}\n"
+TORCH = "graph g(x: f32[4, 8]) -> y: {type}:\n    y: {type} = {op}\n"
+TEXTS = {
+    "a huge extent": KERNEL.format(extent="1e400", index="i"),
+    "an extent that is no whole number": KERNEL.format(extent="1.5", index="i"),
+    "a negative extent": KERNEL.format(extent="-1", index="i"),
+    "an index of a remainder by zero": KERNEL.format(extent="4", index="1 % 0"),
+    "an index by zero": KERNEL.format(extent="4", index="i // 0"),
+    "a float in index arithmetic": KERNEL.format(extent="4", index="i + 1.5"),
+    "a graph's huge extent": GRAPH.format(extent="1e400", value="exp(x[i])"),
+    "a graph's negative extent": GRAPH.format(extent="-1", value="exp(x[i])"),
+    "a graph's remainder by zero": GRAPH.format(extent="4", value="exp(x[1 % 0])"),
+    "a graph's float index": GRAPH.format(extent="4", value="exp(x[i + 1.5])"),
+    "an unknown dtype": TORCH.format(type="f0[4, 8]", op="Exp(x)"),
+    "a long unknown dtype": TORCH.format(type="f999999999999[4, 8]", op="Exp(x)"),
+    "a dim that is not there": TORCH.format(type="f32[4, 8]", op="Softmax(x, dim=7)"),
+    "a fraction of a dim": TORCH.format(type="f32[4, 8]", op="Softmax(x, dim=1.5)"),
+    "another shape than torch's": TORCH.format(type="f32[4, 9]", op="Exp(x)"),
+    "brackets in brackets": KERNEL.format(extent="4", index="(" * 5000 + "i" + ")" * 5000),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_programs(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.ir"
+    path.write_text(TEXTS[name])
+    start = time.process_time()
+    with pytest.raises(DplcError, match="no dimension" if "dim that" in name else r"mine.ir") as told:
+        rewrite_file(path, toolchain(), target("sm_80"), [], None)
+    assert told.value.exit_code == 1
+    assert time.process_time() - start < 10

@@ -1,0 +1,60 @@
+"""Whatever stands in a file that somebody else wrote, the answer is a result or a `DplcError`: no traceback, no signal, no long
+wait, and nothing that is in it runs. The long version, 30,000 mutants, is `-m slow`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SAMPLE = {"rules": 100, "programs": 100, "artefacts": 80, "stores": 40, "files": 150}
+MANY = {"rules": 8_000, "programs": 7_000, "artefacts": 10_000, "stores": 2_000, "files": 3_000}
+SLICE = 500  # mutants of a process
+LIMIT = 1800.0
+
+
+def told(victim: str, first: int, count: int) -> str:
+    """What is wrong with some mutants, "" for nothing. They have a process of their own, which may die of them."""
+    command = [sys.executable, str(HERE / "harness.py"), victim, str(first), str(count)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    return "" if ended.returncode == 0 else f"exit {ended.returncode}\n{ended.stdout}\n{ended.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("victim", SAMPLE)
+def test_a_sample(victim: str) -> None:
+    assert told(victim, 0, SAMPLE[victim]) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", MANY)
+def test_many(victim: str) -> None:
+    first = int(os.environ.get("DPLC_FUZZ_FIRST", "1000"))
+    wrong = [told(victim, first + start, SLICE) for start in range(0, MANY[victim], SLICE)]
+    assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+def test_the_canary_is_found(tmp_path: Path) -> None:
+    """A victim that runs what it is given, one that waits and one that crashes are noticed."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(HERE)!r})
+import harness, os, random
+harness.SECONDS = 0.5
+class Bad:
+    name = "bad"
+    def __init__(self, folder, evil): self.evil, self.number = evil, -1
+    def attack(self, dice):
+        self.number += 1
+        if self.number == 0: eval(self.evil[0])
+        if self.number == 1:
+            while True: pass
+        if self.number == 2: {{}}["x"]
+tally = harness.run(Bad, 0, 4)
+print([failure.what.split()[0] for failure in tally.failures])
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout.strip() == "['code', 'no', 'KeyError:']", ended

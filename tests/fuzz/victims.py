@@ -1,0 +1,326 @@
+"""What is fuzzed: every kind of file that a user may be given by somebody else."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import mutators as m
+import torch
+
+from dplc.codegen.cuda import print_cuda
+from dplc.codegen.target import DEVICES, target
+from dplc.engine.cli import rewriting
+from dplc.engine.compiler import Stopwatch, compile_captured, schedule
+from dplc.engine.front.capture import capture
+from dplc.engine.hub import artefact, kernel_texts, sources, weights
+from dplc.engine.hub.benching import of_artefact
+from dplc.engine.hub.compiling import Shape, compile_model
+from dplc.engine.hub.kernel_texts import read_kernels
+from dplc.engine.hub.manifest import read_file, seal
+from dplc.engine.hub.plan_file import kernel_record
+from dplc.engine.hub.sources import Source
+from dplc.engine.match.examples import run_examples
+from dplc.engine.match.trace import Trace
+from dplc.engine.rw.check import check, load_facts
+from dplc.engine.rw.format import format_file
+from dplc.engine.rw.pipeline import pipelines
+from dplc.engine.rw.rule import BUILT_IN, RuleSet, read_rules
+from dplc.engine.suite.suite_file import read_suite
+from dplc.engine.toolchain import toolchain
+from dplc.engine.tune.exchange import export_lines, import_lines
+from dplc.engine.tune.protocol import Tuned, key_of
+from dplc.engine.tune.recorded import Recorded
+from dplc.engine.tune.space import Space, Start
+from dplc.engine.tune.store import Store, open_store
+from dplc.ir.diagnostic import DplcError
+from dplc.ir.diagnostic import Source as Text
+from dplc.ir.text.parse import parse
+from dplc.ir.text.read import read_program
+from dplc.ir.verify.kernel import problems
+from dplc.ir.verify.sorts import sort_problems
+
+TINY: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "vocab_size": 10, "max_position_embeddings": 8,
+}  # fmt: skip
+SMALL = 6000  # characters of a rule file that is worth reading again and again
+
+
+def _softmax(x: Any, w: Any) -> Any:
+    return torch.softmax(x @ w, -1)
+
+
+def _pieces(x: Any, w: Any) -> Any:
+    return torch.cat([x[1:], torch.relu(x)], 0).sum(1), w.argmax(0)
+
+
+class Rules:
+    """Rule files, as `dplc rules test` reads them: static checks, format, pipelines, and their own examples."""
+
+    name = "rules"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        load_facts()
+        self.evil = evil
+        texts = sorted((path.read_text() for path in BUILT_IN.rglob("*.rw")), key=len)
+        self.texts = tuple(text for text in texts if len(text) < SMALL)
+
+    def attack(self, dice: random.Random) -> None:
+        text = m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
+        rules = RuleSet([read_rules(Text("rules/tile/mutant.rw", text))])
+        found = check(rules)
+        for finding in found:
+            assert finding.span is not None and finding.render()
+        format_file(parse(Text("m", text)))
+        pipelines(rules)
+        if not any(getattr(finding, "severity", "error") == "error" for finding in found):
+            for failure in run_examples(_engine(rules))[1]:
+                failure.render()
+
+
+def _engine(rules: RuleSet) -> Any:
+    from dplc.engine.match.driver import Engine
+
+    return Engine(rules, check=True)
+
+
+class Programs:
+    """Dumps of every level, as `dplc rewrite FILE.ir` reads and rewrites them."""
+
+    name = "programs"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        folder.mkdir()
+        self.evil, self.path = evil, folder / "mutant.ir"
+        self.tools, self.machine = toolchain(), target("sm_80")
+        made = []
+        for function in (_softmax, _pieces):
+            captured = capture(function, [torch.randn(6, 12), torch.randn(12, 5)])
+            compilation = compile_captured(captured, self.tools, self.machine)
+            made += [compilation.ir(stage) for stage in ("torch", "tensor", "loop", "tile", "kernel")]
+        self.texts = tuple(made)
+
+    def attack(self, dice: random.Random) -> None:
+        text = m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
+        self.path.write_text(text)
+        level, units = rewriting.rewrite_file(
+            self.path, self.tools, self.machine, [], Trace() if dice.random() < 0.1 else None
+        )
+        rewriting.print_program(units, level)
+
+
+PRECIOUS = "a file that no artefact may touch"
+
+
+class Artefacts:
+    """Folders of `dplc compile MODEL -o`, damaged as they are and by one who makes digests and CUDA fit."""
+
+    name = "artefacts"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        self.evil, self.whole, self.made = evil, folder / "whole", folder / "made"
+        self.elsewhere = folder / "elsewhere"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.elsewhere.write_text(PRECIOUS)
+        compiled = compile_model(Source("tiny", TINY), Shape(length=3), toolchain(), target("sm_80"))
+        artefact.save(compiled, self.whole, cubins=False)
+        (self.whole / "cubin").mkdir()
+        for kernel in compiled.program.distinct_kernels()[:2]:
+            (self.whole / "cubin" / f"{kernel.name}.cubin").write_bytes(b"\x7fELF" + os.urandom(64))
+        seal(self.whole, "0")
+        self.names = sorted(str(path.relative_to(self.whole)) for path in self.whole.rglob("*") if path.is_file())
+        self.texts = tuple((self.whole / name).read_text() for name in self.names if name.endswith((".ir", ".cu")))
+        shutil.copytree(self.whole, self.made)
+        # what is not changed is read and printed once: these are functions of their arguments
+        kernel_texts.read_program = functools.lru_cache(64)(read_program)  # type: ignore[assignment]
+        kernel_texts.print_cuda = functools.lru_cache(256)(print_cuda)
+        kernel_texts.problems = functools.lru_cache(256)(problems)
+        kernel_texts.sort_problems = functools.lru_cache(256)(sort_problems)
+
+    def attack(self, dice: random.Random) -> None:
+        name = dice.choice((*self.names, *["plan.json"] * 8, *["ir/kernel.ir"] * 4, *["dplc-artefact.json"] * 3))
+        try:
+            self._damage(dice, self.made / name)
+            if dice.random() < 0.75:
+                if dice.random() < 0.3:
+                    self._fit()
+                if name != "dplc-artefact.json":
+                    seal(self.made, "0")
+            found = artefact.load(self.made)
+            for stage in ("torch", "kernel", "cuda"):
+                found.ir(stage)
+            assert of_artefact(found).kernels
+            found.torch_graph()
+            weights.make(found.weights)
+        finally:
+            self._restore(name)
+            assert self.elsewhere.read_text() == PRECIOUS, "something wrote through a link"
+
+    def _damage(self, dice: random.Random, path: Path) -> None:
+        if dice.random() < 0.05:
+            m.odd_file(dice, path, self.elsewhere)
+        elif path.suffix == ".json":
+            path.write_bytes(m.json_bytes(dice, m.changed_json(dice, json.loads(path.read_bytes()), self.evil)))
+        elif path.suffix in (".ir", ".cu") and dice.random() < 0.9:
+            path.write_text(m.changed_text(dice, path.read_text(), self.texts, self.evil))
+        else:
+            path.write_bytes(m.flipped(dice, path.read_bytes()))
+
+    def _fit(self) -> None:
+        """CUDA and plan as the changed Kernel IR would have them, where it can be printed."""
+        try:
+            plan = json.loads(read_file(self.made / "plan.json"))
+            for kernel in read_kernels(self.made / "ir" / "kernel.ir").values():
+                printed = kernel_texts.print_cuda(kernel)
+                m.replaced(self.made / "cuda" / f"{printed.name}.cu", printed.text.encode())
+                record = msgspec.to_builtins(kernel_record(printed))
+                plan["kernels"] = [record if k["name"] == printed.name else k for k in plan["kernels"]]
+            m.replaced(self.made / "plan.json", json.dumps(plan).encode())
+        except Exception:
+            return  # it will be refused as it is
+
+    def _restore(self, name: str) -> None:
+        for one in {name, "plan.json", "dplc-artefact.json"} | {n for n in self.names if n.startswith("cuda/")}:
+            path = self.made / one
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif os.path.lexists(path):
+                path.unlink()
+            shutil.copyfile(self.whole / one, path)
+
+
+class Stores:
+    """Tuning stores, as a compile asks them; a damaged one is worth the default order, never an error."""
+
+    name = "stores"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        folder.mkdir()
+        self.evil, self.whole, self.path = evil, folder / "whole.sqlite", folder / "made.sqlite"
+        self.tools, self.machine = toolchain(), target("h200")
+        captured = capture(_softmax, [torch.randn(6, 12), torch.randn(12, 5)])
+        self.loops = compile_captured(captured, self.tools, self.machine).plan.kernels
+        with open_store(self.whole, self.tools.rules) as store:
+            for kernel in self.loops:
+                candidate = Space(self.tools, Start((kernel,)), self.machine).default()
+                key = key_of(kernel, self.machine, self.tools.rules)
+                store.put(key, Tuned(candidate.schedule, 1e-5, "predicted", 2e-5, "hill", 0, 9, "emulator, whole"))
+        with sqlite3.connect(self.whole) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            db.execute("PRAGMA journal_mode = DELETE")
+            self.columns = [row[1] for row in db.execute("PRAGMA table_info(entries)")]
+
+    def attack(self, dice: random.Random) -> None:
+        for path in self.path.parent.glob("made.sqlite*"):
+            path.unlink()
+        shutil.copyfile(self.whole, self.path)
+        if dice.random() < 0.15:
+            self.path.write_bytes(m.flipped(dice, self.path.read_bytes()))
+        elif dice.random() < 0.1:
+            self.path.write_bytes(self.path.read_bytes()[: dice.randrange(self.path.stat().st_size)])
+        else:
+            self._row(dice)
+        store = Store(self.path, self.tools.rules, lambda line: None, patience=0.1)
+        try:
+            book = Recorded(store)
+            schedule(self.loops, self.tools, self.machine, None, Stopwatch(), book)
+        finally:
+            store.close()
+
+    def _row(self, dice: random.Random) -> None:
+        with sqlite3.connect(self.path) as db:
+            number = dice.choice([row[0] for row in db.execute("SELECT id FROM entries")])
+            name = dice.choice((*self.columns[1:], *["schedule"] * 12))
+            (value,) = db.execute(f"SELECT {name} FROM entries WHERE id = ?", (number,)).fetchone()
+            if isinstance(value, str) and value[:1] in "[{":
+                decoded = json.loads(value)
+                if name == "schedule" and dice.random() < 0.2:
+                    changed: Any = m.json_bytes(dice, decoded[: dice.randrange(len(decoded) + 1)])
+                else:
+                    changed = m.json_bytes(dice, m.changed_json(dice, decoded, self.evil))
+                value = changed.decode(errors="replace") if dice.random() < 0.9 else changed
+            else:
+                value = dice.choice((None, 0, -1, 1.5, 2**62, "x", "", b"\xff", float("inf"), *self.evil))
+            with contextlib.suppress(sqlite3.Error):  # the table's own conditions
+                db.execute(f"UPDATE entries SET {name} = ? WHERE id = ?", (value, number))
+
+
+class Files:
+    """The small ones: configurations of models, suites, exports of schedules, device files, indices of weights."""
+
+    name = "files"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        folder.mkdir()
+        self.evil, self.folder = evil, folder
+        suite = json.loads((Path(__file__).parents[2] / "examples/suites/kernels_84.json").read_text())
+        suite["cases"] = suite["cases"][:5]
+        exported = Stores(folder / "stores", evil)
+        with open_store(exported.whole, exported.tools.rules) as store:
+            self.export = export_lines(store.select())
+        self.suite, self.index = suite, {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
+        self.devices = tuple(path.read_text() for path in sorted(DEVICES.glob("*.toml")))
+        from safetensors.torch import save_file
+
+        for name in ("one", "two"):
+            save_file({name[0]: torch.zeros(2, 3), "b": torch.zeros(4)}, folder / f"{name}.safetensors")
+        self.tensors = (folder / "one.safetensors").read_bytes()
+
+    def attack(self, dice: random.Random) -> None:
+        dice.choice((self._config, self._suite, self._export, self._device, self._index, self._tensors))(dice)
+
+    def _config(self, dice: random.Random) -> None:
+        path = self.folder / "config.json"
+        path.write_bytes(m.json_bytes(dice, m.changed_json(dice, TINY, self.evil)))
+        sources.is_model(str(path))
+        sources.find(str(path))
+
+    def _suite(self, dice: random.Random) -> None:
+        path = self.folder / "suite.json"
+        path.write_bytes(m.json_bytes(dice, m.changed_json(dice, self.suite, self.evil)))
+        read_suite(path)
+
+    def _export(self, dice: random.Random) -> None:
+        path = self.folder / "export.jsonl"
+        if dice.random() < 0.5:
+            path.write_text(m.changed_text(dice, self.export, (self.export,), self.evil), errors="replace")
+        else:
+            lines = self.export.splitlines()
+            place = dice.randrange(len(lines))
+            lines[place] = m.json_bytes(dice, m.changed_json(dice, json.loads(lines[place]), self.evil)).decode(
+                errors="replace"
+            )
+            path.write_text("\n".join(lines))
+        import_lines(path)
+
+    def _device(self, dice: random.Random) -> None:
+        path = self.folder / "device.toml"
+        path.write_text(m.changed_text(dice, dice.choice(self.devices), self.devices, self.evil), errors="replace")
+        target(str(path))
+
+    def _index(self, dice: random.Random) -> None:
+        path = self.folder / "model.safetensors.index.json"
+        path.write_bytes(m.json_bytes(dice, m.changed_json(dice, self.index, self.evil)))
+        self._weights(self.folder)
+
+    def _tensors(self, dice: random.Random) -> None:
+        path = self.folder / "damaged" / "m.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(m.flipped(dice, self.tensors))
+        self._weights(path.parent)
+
+    def _weights(self, folder: Path) -> None:
+        weights.load(folder, {"x": weights.Wanted(("o", "a"), "f32", (2, 3)), "y": weights.Wanted(("b",), "f16", (4,))})
+
+
+VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Programs, Artefacts, Stores, Files)}
+__all__ = ["VICTIMS", "DplcError"]
