@@ -1,5 +1,6 @@
-"""Places in range: what torch raises an error for, looked at before a program runs where that costs little.
+"""Places that ops write to: what torch raises an error for, looked at before a program runs where that costs little.
 
+Such an op compares places, and one that is not there would be left out in silence (what reads at a place checks it).
 A torch rule says which values are places, `place(ids[k], 0, n)`. That changes no value and no kernel. On the emulator
 the places that are computed from integer inputs alone are calculated beforehand; on a GPU that would mean to wait for
 it, so nothing is looked at there.
