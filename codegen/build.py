@@ -15,7 +15,15 @@ from pathlib import Path
 
 from ..ir.diagnostic import INTERNAL
 from .cache import cached
-from .compiler import BuildError, CompilerFailure, diagnose, find_program, program_identity, run_compiler
+from .compiler import (
+    BuildError,
+    CompilerFailure,
+    diagnose,
+    find_program,
+    program_identity,
+    run_compiler,
+    system_reason,
+)
 from .kernel import CudaKernel
 from .nvrtc import Nvrtc, find_nvrtc
 
@@ -49,6 +57,7 @@ GCC_KERNEL_FLAGS = ("--param=max-completely-peeled-insns=500", "--param=max-comp
 RUNTIME_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-U_FORTIFY_SOURCE")
 
 FIX_KERNEL = "the code generator wrote invalid CUDA C++: this is a bug in dplc, or in a rule that wrote the text"
+FIX_SYSTEM = "make room or give way there; TMPDIR moves the compiler's own files, DPLC_CACHE_DIR what is built"
 FIX_NO_HOST = "install g++ (Debian: apt install g++), or set $CXX to a C++17 compiler"
 FIX_NO_DEVICE = "install NVRTC (pip install nvidia-cuda-nvrtc) or the CUDA toolkit, or run with --device emulator"
 FIX_OLD_DEVICE = "install a newer one: pip install -U nvidia-cuda-nvrtc"
@@ -130,6 +139,8 @@ def build_runtime(extra_flags: Sequence[str] = ()) -> Path:
             run_compiler([compiler, *flags, "-o", str(product), *map(str, sources), "-lm"])
         except CompilerFailure as failure:
             what = "could not compile the emulator's runtime"
+            if reason := system_reason(str(failure)):
+                raise BuildError(what, reason, FIX_SYSTEM) from failure
             raise BuildError(
                 what, diagnose(str(failure), {}), f"{compiler} must know C++17; {FIX_NO_HOST}"
             ) from failure
@@ -222,6 +233,8 @@ def _compile_with_nvcc(text: str, target: str, verbose: bool) -> tuple[bytes, st
 
 
 def _rejected(text: str, target: str, failure: CompilerFailure) -> BuildError:
+    if reason := system_reason(str(failure)):
+        return BuildError(f"could not compile {_names(text)} for {target}", reason, FIX_SYSTEM)
     why = diagnose(str(failure), _sources(text))
     return BuildError(f"could not compile {_names(text)} for {target}", why, FIX_KERNEL, exit_code=INTERNAL)
 

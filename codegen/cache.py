@@ -3,12 +3,16 @@
 A file's name is the digest of everything that decided its content, so entries are never invalid and never overwritten
 with something else. Writers build beside the entry and rename it into place: readers see a whole file or none, and two
 processes that build the same entry at once both succeed. Beyond a size what is not used goes (eviction.py).
+
+Names can be computed by anyone, and some entries are code that is loaded. So folders here are their owner's alone to
+change, and a file counts only if it is ours (or root's) and nobody else can write to it; others are built again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +21,8 @@ import platformdirs
 
 from .compiler import BuildError
 from .eviction import built, used
+
+BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_directory() -> Path:
@@ -43,18 +49,55 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
     Raises BuildError if the store cannot be written.
     """
     key = digest([kind, *parts])
-    entry = cache_directory() / kind / key[:2] / f"{key[2:]}{suffix}"
-    if entry.exists():
-        used(entry)
-        return entry
+    root = cache_directory()
+    entry = root / kind / key[:2] / f"{key[2:]}{suffix}"
     try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (root, root / kind, entry.parent):
+            own(folder, shared=folder == root)
+        if is_ours(entry):
+            used(entry)
+            return entry
         with tempfile.TemporaryDirectory(prefix="building-", dir=entry.parent) as workshop:
             product = Path(workshop) / f"product{suffix}"
             build(product)
+            product.chmod(product.stat().st_mode & ~BY_OTHERS)
             product.replace(entry)
     except OSError as error:
         fix = "set DPLC_CACHE_DIR to a directory with space that you can write to"
-        raise BuildError(f"could not write to the build cache {cache_directory()}", str(error), fix) from error
-    built(cache_directory())
+        raise BuildError(f"could not write to the build cache {root}", str(error), fix) from error
+    built(root)
     return entry
+
+
+def own(folder: Path, shared: bool) -> None:
+    """Makes a folder that nobody else can change, or sees to it that a folder is one. Raises BuildError for others'.
+
+    shared: others may make files in it besides, as in the temporary folder, if it keeps them from removing ours.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat() if shared else folder.lstat()
+    if not owned(status):
+        raise _unsafe(folder, f"it belongs to user {status.st_uid}, who could put code there that dplc would run")
+    if shared:
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            raise _unsafe(folder, "everybody can write to it, and could put code there that dplc would run")
+    elif status.st_mode & BY_OTHERS:
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~BY_OTHERS)
+
+
+def is_ours(entry: Path) -> bool:
+    """Whether a file is there that nobody but its owner, who is this user or root, can have written."""
+    try:
+        status = entry.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and owned(status) and not status.st_mode & BY_OTHERS
+
+
+def owned(status: os.stat_result) -> bool:
+    """Whether something is this user's, or root's, whom everybody has to trust."""
+    return not hasattr(os, "getuid") or status.st_uid in (os.getuid(), 0)
+
+
+def _unsafe(folder: Path, why: str) -> BuildError:
+    return BuildError(f"{folder} is no place for the build cache", why, "set DPLC_CACHE_DIR to a directory of your own")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 import subprocess
@@ -58,6 +60,15 @@ def run_compiler(command: Sequence[str]) -> str:
     if done.returncode != 0:
         raise CompilerFailure(printed.strip() or f"{command[0]} ended with {done.returncode}")
     return printed
+
+
+def system_reason(printed: str) -> str | None:
+    """What the system, not the text, is to blame for: lines of a compiler's output that say so, as of a full disk."""
+    causes = [
+        os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOMEM, errno.EIO)
+    ]
+    lines = [line for line in printed.splitlines() if any(cause in line for cause in causes)]
+    return "\n".join(lines[:MAX_DIAGNOSTIC_LINES]) or None
 
 
 def diagnose(printed: str, sources: Mapping[str, str]) -> str:

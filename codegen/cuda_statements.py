@@ -17,6 +17,7 @@ from ..ir.kernel import (
     Base,
     Branch,
     Butterfly,
+    CheckPlace,
     Commit,
     CopyAsync,
     CopyBox,
@@ -299,6 +300,10 @@ class Printer:
         places = " = ".join(f"{into}[{lane}]" for lane in range(stmt.width))
         return [f"if ({self.text(stmt.when)}) {{", INDENT + read, "} else {", f"{INDENT}{places} = {other};", "}"]
 
+    def check_place(self, stmt: CheckPlace) -> str:
+        check = f"check_place({self.text(stmt.place)}, {scalar.integer(stmt.extent)[0]});"
+        return check if stmt.when is True else f"if ({self.text(stmt.when)}) {check}"
+
     def store(self, stmt: StoreTo) -> str | list[str]:
         shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
         letters, width = "sts" if shared else "stg", len(stmt.values)
@@ -374,6 +379,7 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     Butterfly: Printer.butterfly,
     Shuffle: Printer.shuffle,
     LoadFrom: Printer.load,
+    CheckPlace: Printer.check_place,
     StoreTo: Printer.store,
     CopyAsync: Printer.copy,
     Commit: lambda printer, stmt: "cp_async_commit();",

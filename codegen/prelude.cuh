@@ -135,6 +135,11 @@ template <class T> DPLC_FN void ldg128_early(T* d, const T* p) {
   memcpy(d, w, 16);
 }
 
+// A place that data says: outside of its axis the kernel stops, as PyTorch's do, and never reads another tensor's memory.
+DPLC_FN void check_place(long long place, long long extent) {
+  if (static_cast<unsigned long long>(place) >= static_cast<unsigned long long>(extent)) __trap();
+}
+
 DPLC_FN void stg32(float* p, float v) { *p = v; }
 DPLC_FN void stg32(int* p, int v) { *p = v; }
 DPLC_FN void stg64(float* p, float2 v) {

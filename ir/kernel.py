@@ -132,6 +132,15 @@ class LoadFrom(Stmt):
     early: Int = 0
 
 
+class CheckPlace(Stmt):
+    """Where `when` holds, `place` is 0 or more and less than `extent`; else the kernel stops: data is no index here."""
+
+    positional: ClassVar[tuple[str, ...]] = ("place", "extent")
+    place: Expr
+    extent: Int
+    when: Expr = True
+
+
 class StoreTo(Stmt):
     """As many neighbours as there are values, in one instruction; f32 is rounded on its way to f16 and bf16."""
 
@@ -247,8 +256,8 @@ class Shuffle(Stmt):
 
 
 STATEMENTS: tuple[type[Stmt], ...] = (
-    Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, StoreTo, CopyAsync, Commit, WaitGroup,
-    TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
+    Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
+    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
     Shuffle,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element)

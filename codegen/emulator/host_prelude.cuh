@@ -107,6 +107,11 @@ template <unsigned bytes> DPLC_FN void dplc_read(void* d, const void* p) {
   }
 }
 
+DPLC_FN void check_place(long long place, long long extent, int line = __builtin_LINE()) {
+  if (__builtin_expect(static_cast<uint64_t>(place) >= static_cast<uint64_t>(extent), 0))
+    dplc_no_place(place, extent, line);
+}
+
 // One element.
 template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) {
   DPLC_ACCESS(p, sizeof(T), global_load);

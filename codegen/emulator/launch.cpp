@@ -67,7 +67,8 @@ class Grid {
     positions_ = request.blocks ? request.block_count : all;
   }
 
-  bool run(std::string& message) {
+  // What dplc_launch gives.
+  int run(std::string& message) {
     const unsigned workers =
         static_cast<unsigned>(std::max<uint64_t>(1, std::min<uint64_t>(request_.workers, positions_)));
     std::vector<std::thread> helpers;
@@ -75,7 +76,7 @@ class Grid {
     work(0, workers);
     for (std::thread& helper : helpers) helper.join();
     message = message_;
-    return failed_at_ == no_failure;
+    return failed_at_ == no_failure ? 0 : by_data_ ? 2 : 1;
   }
 
  private:
@@ -92,7 +93,7 @@ class Grid {
       machine->checker = checker.get();
       for (uint64_t position = worker; position < positions_ && position < failed_at_; position += workers)
         if (!machine->run_block(request_.blocks ? request_.blocks[position] : position))
-          report(position, machine->failure);
+          report(position, machine->failure, machine->by_data);
       if (checker) checker->write_sites();
       machine->checker = nullptr;
     }
@@ -100,11 +101,12 @@ class Grid {
     give_back(std::move(machine));
   }
 
-  void report(uint64_t position, const char* message) {
+  void report(uint64_t position, const char* message, bool by_data = false) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (position >= failed_at_) return;
     failed_at_ = position;
     message_ = message;
+    by_data_ = by_data;
   }
 
   const LaunchRequest& request_;
@@ -112,6 +114,7 @@ class Grid {
   std::mutex mutex_;
   std::atomic<uint64_t> failed_at_{no_failure};
   std::string message_;
+  bool by_data_ = false;
 };
 
 }  // namespace
@@ -128,7 +131,7 @@ extern "C" {
 
 char* dplc_shared_window(void) { return dplc::shared_window(); }
 
-// 0: every block ran. 1: the message says which block failed, and why.
+// 0: every block ran. 1: the message says which block failed, and why. 2: so it does, and it is the data's fault.
 int dplc_launch(const dplc::LaunchRequest* request, char* message, uint64_t message_bytes) {
   if (request->threads == 0 || request->threads > dplc::max_threads || request->shared_bytes > dplc::shared_capacity ||
       request->shared_span > dplc::shared_region) {
@@ -139,8 +142,8 @@ int dplc_launch(const dplc::LaunchRequest* request, char* message, uint64_t mess
   }
   dplc::FaultGuard guard;
   std::string text;
-  if (dplc::Grid(*request).run(text)) return 0;
-  snprintf(message, message_bytes, "%s", text.c_str());
-  return 1;
+  const int how = dplc::Grid(*request).run(text);
+  if (how != 0) snprintf(message, message_bytes, "%s", text.c_str());
+  return how;
 }
 }

@@ -107,6 +107,7 @@ bool Machine::run_block(uint64_t linear_index) {
                       static_cast<unsigned>(linear_index / grid[0] / grid[1])};
   memset(view.shared, poison, static_cast<size_t>(shared_end_ - view.shared));
   ready_.clear();
+  by_data = false;
   started_ = 0;
   block_ = {request_->threads, 0, {}, 0};
   for (size_t i = 0; i < warps_.size(); ++i) {
@@ -266,6 +267,10 @@ void dplc_copy_commit(void) { dplc::machine().copies().commit(); }
 void dplc_copy_wait(unsigned groups_left) {
   dplc::Machine& machine = dplc::machine();
   machine.copies().land_all_but(groups_left, machine.checker);
+}
+void dplc_no_place(long long place, long long extent, int line) {
+  dplc::machine().by_data = true;
+  dplc::machine().fail("place %lld on an axis that has %lld, at line %d", place, extent, line);
 }
 void dplc_misaligned(const void* address, unsigned bytes) { dplc::machine().fail_misaligned(address, bytes); }
 }

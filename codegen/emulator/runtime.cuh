@@ -113,6 +113,7 @@ class Machine {
 
   Checker* checker = nullptr;  // null: fast mode
   bool running = false;
+  bool by_data = false;  // the failure: an input holds what it must not, and the kernel is right
   char failure[512];
   char* signal_stack;
 

@@ -22,6 +22,8 @@ MESSAGE_BYTES = 1024
 MAX_SITES = 4096
 # Starting an OS thread takes about as long as running this many CUDA threads.
 THREADS_WORTH_A_WORKER = 1024
+BY_DATA = 2  # what dplc_launch says of a failure that the data is to blame for
+PLACE_HINT = "an index among the inputs is out of range; PyTorch raises an error for it too"
 
 AccessName = Literal["global load", "global store", "shared load", "shared store", "async store", "box copy"]
 ACCESSES: tuple[AccessName, ...] = (
@@ -33,6 +35,10 @@ class EmulatorError(DplcError):
     """A kernel did what it must not do on a GPU; the message says which kernel, block and thread, and what."""
 
     exit_code = INTERNAL
+
+
+class PlaceError(DplcError):
+    """An input holds a place that the tensor it picks from does not have, as in `table[ids]`; the kernel is right."""
 
 
 class BufferInfo(ctypes.Structure):
@@ -283,8 +289,9 @@ def launch(
         shared_span=apart.span,
     )
     message = ctypes.create_string_buffer(MESSAGE_BYTES)
-    if runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES) != 0:
-        raise _failure(kernel, message.value.decode(errors="replace"))
+    how = runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES)
+    if how != 0:
+        raise _failure(kernel, message.value.decode(errors="replace"), how == BY_DATA)
     for param in kernel.params:
         spoiled = buffers[param.name].spoiled_bytes() if param.role == "out" else 0
         if spoiled:
@@ -308,9 +315,10 @@ def available_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _failure(kernel: CudaKernel, message: str) -> EmulatorError:
+def _failure(kernel: CudaKernel, message: str, by_data: bool) -> DplcError:
     """The error, with every line of kernel text it mentions."""
     text = kernel.text.splitlines()
     numbers = [int(number) for number in re.findall(r"\bline (\d+)", message)]
     notes = [f"line {number}: {text[number - 1].strip()}" for number in dict.fromkeys(numbers) if number <= len(text)]
-    return EmulatorError(f"kernel `{kernel.name}`, {message}", notes=notes)
+    what = f"kernel `{kernel.name}`, {message}"
+    return PlaceError(what, notes=notes, hint=PLACE_HINT) if by_data else EmulatorError(what, notes=notes)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Call
+from ...ir.expr import Call, free_names
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, is_vector
 from ...ir.functions import opmath
-from ...ir.kernel import LoadFrom, Registers, StoreTo
+from ...ir.kernel import CheckPlace, LoadFrom, Registers, StoreTo
 from ...ir.loop import Load, Store
 from ...ir.node import Expr, Node
-from ...ir.program import Block
+from ...ir.program import Block, Stmt
+from ...ir.ranges import interval
 from ...ir.substitute import substitute
 from .addresses import flat, global_address
 from .guards import settle, weaken
@@ -39,8 +40,24 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     value = Held(low.fresh(stmt.dst), (*axes, *inner), opmath(dtype))
     into = low.register(value, skip=inner)
     load = LoadFrom(into, dtype, address, width, low.value(settle(low, when)), stmt.other)
+    checks = () if stage else place_checks(low, stmt, when, vector, at)
     low.env[stmt.dst] = value
-    return (Registers(value.name, value.dtype, low.extents(value.axes)), *low.nest(axes, (load,)))
+    return (*checks, Registers(value.name, value.dtype, low.extents(value.axes)), *low.nest(axes, (load,)))
+
+
+def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
+    """What stops the kernel before a load whose place the data says, where the ranges do not prove that it exists."""
+    checks: list[Stmt] = []
+    for position, extent in zip(stmt.idx, low.params[stmt.buf].shape, strict=True):
+        lowest, highest = interval(low.tidy(position), low.ranges)
+        if not free_names(position) & low.env.keys() or (lowest >= 0 and highest < extent):
+            continue
+        lanes = (0, low.replicated[vector] - 1) if vector is not None and vector in free_names(position) else (0,)
+        for lane in lanes:
+            place = substitute(position, {vector: lane}) if vector is not None else position
+            check = CheckPlace(low.value(low.tidy(place)), extent, low.value(settle(low, when)))
+            checks += low.nest(low.axes_of((place, when), at.bound), (check,))
+    return tuple(checks)
 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:

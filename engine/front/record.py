@@ -88,6 +88,8 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = self._places.here(caller(), self._outermost)
+        if function is torch.Tensor.__getitem__ and args[0].is_meta:
+            args = (args[0], _with_values(args[1]))
         if self.last is None:
             return function(*args, **(kwargs or {}))
         with annotate({KEY: self.last}):
@@ -126,3 +128,10 @@ def _makes(function: Any) -> bool:
 
 def _tensors(value: Any) -> list[Any]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _with_values(index: Any) -> Any:
+    """An index whose lists are tensors on the CPU: torch would make them on meta, where their values are lost."""
+    if isinstance(index, tuple):
+        return tuple(map(_with_values, index))
+    return torch.tensor(index) if isinstance(index, list) and all(isinstance(n, int) for n in index) else index

@@ -39,7 +39,14 @@ def capture_call(model: Any, arguments: Mapping[str, Any], function: Any = None)
     Tensors among the arguments are inputs. What the model's weight files hold are parameters; its other buffers follow
     from the configuration: they are constants, and fold.
     """
-    captured = capture(function or model, (), arguments)
+    try:
+        captured = capture(function or model, (), arguments)
+    except DplcError as error:
+        if "cpu and meta" not in error.what:
+            raise
+        what = "this model computes with a buffer that its configuration gives beside weights that are not loaded yet"
+        hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
+        raise DplcError(what, error.span, (error.what,), hint) from None
     files = names_of(model)
     kinds = dict(captured.kinds)
     weights = {}

@@ -6,6 +6,7 @@ values at once, and folds when the model is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from ...ir.schemas import DTYPES
 from .sources import Source, quiet
 
 FLOATS = ("f32", "f16", "bf16")
+# Fields that are no part of the model: transformers takes scaled_dot_product_attention wherever an architecture has it.
+_SAID_ELSEWHERE = frozenset(("model_type", "auto_map", "_attn_implementation", "attn_implementation"))
 
 
 def build(source: Source, dtype: str = "f32", layers: int | None = None) -> Any:
@@ -38,11 +41,30 @@ def build(source: Source, dtype: str = "f32", layers: int | None = None) -> Any:
 
 
 def names_of(model: Any) -> dict[int, tuple[str, ...]]:
-    """{id of a parameter or persistent buffer: its names in weight files}. Tied ones have several."""
+    """{id of a parameter or persistent buffer: its names in weight files}. Tied ones have several, and so have those
+    that transformers renames when it loads a file."""
     found: dict[int, tuple[str, ...]] = {}
+    older = _older_names(model)
     for name, tensor in model.state_dict(keep_vars=True).items():
-        found[id(tensor)] = (*found.get(id(tensor), ()), name)
+        found[id(tensor)] = (*found.get(id(tensor), ()), name, *older(name))
     return found
+
+
+def _older_names(model: Any) -> Callable[[str], Iterator[str]]:
+    """What files may call a weight instead, by transformers' own table of renamings."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightRenaming
+
+        steps = get_model_conversion_mapping(model, add_legacy=False)
+        back = [step.reverse_transform() for step in steps if isinstance(step, WeightRenaming)]
+    except (ImportError, AttributeError, TypeError, ValueError):  # another version of transformers
+        back = []
+
+    def older(name: str) -> Iterator[str]:
+        yield from (before for step in back if (before := step.rename_source_key(name)[0]) != name)
+
+    return older
 
 
 def _configuration(source: Source, layers: int | None) -> Any:
@@ -58,7 +80,7 @@ def _configuration(source: Source, layers: int | None) -> Any:
         raise DplcError(f"{source.name}: `{kind}` is no architecture that transformers knows", hint=hint)
     if kind not in CAUSAL:
         raise DplcError(f"{source.name}: `{kind}` is no causal language model")
-    given = {key: value for key, value in source.config.items() if key not in ("model_type", "auto_map")}
+    given = {key: value for key, value in source.config.items() if key not in _SAID_ELSEWHERE}
     if layers is not None:
         given.update(_fewer(source, layers))
     try:
@@ -67,7 +89,6 @@ def _configuration(source: Source, layers: int | None) -> Any:
     except Exception as error:
         text = " ".join(str(error).split())
         raise DplcError(f"the configuration of {source.name} is wrong", notes=(text,)) from None
-    config._attn_implementation = "sdpa"
     return config
 
 
@@ -90,9 +111,20 @@ def _derive_buffers(model: Any) -> None:
         if not any(f"{path}.{name}" not in kept for name in own):
             continue
         for name, buffer in own.items():
-            module._buffers[name] = torch.full_like(buffer, float("nan"), device="cpu")
+            module._buffers[name] = torch.full_like(buffer, _unset(buffer.dtype), device="cpu")
         model._init_weights(module)
         made = module._buffers
-        lost = [name for name in own if made[name].is_floating_point() and made[name].isnan().any()]
+        lost = [name for name in own if made[name].dtype is not torch.bool and _is_unset(made[name]).any()]
         if lost:
             raise DplcError(f"the values of the buffer `{path}.{lost[0]}` are not known from the configuration")
+
+
+def _unset(dtype: torch.dtype) -> float | int | bool:
+    """What stands where nothing has been written: no value that a configuration gives."""
+    if dtype is torch.bool:
+        return False
+    return float("nan") if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype).min
+
+
+def _is_unset(values: Any) -> Any:
+    return values.isnan() if values.is_floating_point() else values == _unset(values.dtype)

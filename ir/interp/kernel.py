@@ -28,6 +28,7 @@ from ..kernel import (
     Base,
     Branch,
     Butterfly,
+    CheckPlace,
     Commit,
     CopyAsync,
     CopyBox,
@@ -272,6 +273,13 @@ class _Blocks:
             whole[lanes.flat] = found[:, lane]
             self.registers.put(place, whole.reshape(self.shape), mask)
 
+    def check_place(self, stmt: CheckPlace, mask: Any) -> None:
+        asked = mask if stmt.when is True else both(mask, np.asarray(self.value(stmt.when, mask), bool))
+        place = np.asarray(self.value(stmt.place, asked))
+        wrong = (place < 0) | (place >= stmt.extent)
+        if np.any(wrong if asked is None else wrong & asked):
+            raise ScheduleError(f"a place outside of an axis of {stmt.extent}")
+
     def store(self, stmt: StoreTo, mask: Any) -> None:
         root, lanes = self.lanes(stmt.address, mask)
         columns = [as_kind(self.value(value, mask), stmt.dtype) for value in stmt.values]
@@ -357,6 +365,7 @@ _MEANING: dict[type[Stmt], Callable[[_Blocks, Any, Any], None]] = {
     Loop: _Blocks.loop,
     Branch: _Blocks.branch,
     LoadFrom: _Blocks.load,
+    CheckPlace: _Blocks.check_place,
     StoreTo: _Blocks.store,
     CopyAsync: _Blocks.copy,
     Commit: _Blocks.commit,

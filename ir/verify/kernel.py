@@ -21,6 +21,7 @@ from ..kernel import (
     Base,
     Branch,
     Butterfly,
+    CheckPlace,
     Commit,
     CopyAsync,
     CopyBox,
@@ -240,6 +241,11 @@ class _Check:
             self.places(stmt, stmt.into)
         self.elements(stmt, stmt.when)
 
+    def check_place(self, stmt: CheckPlace) -> None:
+        if stmt.extent < 1:
+            self.say(stmt, "an axis has at least one place")
+        self.elements(stmt, (stmt.place, stmt.when))
+
     def room(self, into: Expr) -> int:
         """How many neighbours a load may put at a place."""
         shape = self.names[into.name].shape if isinstance(into, Var | Element) else ()
@@ -364,6 +370,7 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     Butterfly: _Check.butterfly,
     Shuffle: _Check.shuffle,
     LoadFrom: _Check.load,
+    CheckPlace: _Check.check_place,
     StoreTo: _Check.store,
     CopyAsync: _Check.copy,
     TensorMap: _Check.tensor_map,

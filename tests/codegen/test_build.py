@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +83,95 @@ print("ready", flush=True)
 sys.stdin.readline()
 assert (run(kernel, {})["y"] == 7).all()
 """
+
+
+def write(text: str) -> Callable[[Path], None]:
+    def build(product: Path) -> None:
+        product.write_text(text)
+
+    return build
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
+def test_a_file_that_others_can_write_to_is_built_again(cache: Path, mode: int) -> None:
+    entry = cached("test", ["a"], ".txt", write("right"))
+    entry.write_text("planted")
+    entry.chmod(mode)
+    assert cached("test", ["a"], ".txt", write("right")) == entry
+    assert entry.read_text() == "right" and not entry.stat().st_mode & 0o022
+
+
+def test_a_link_to_somewhere_else_is_built_again(cache: Path, tmp_path: Path) -> None:
+    entry = cached("test", ["a"], ".txt", write("right"))
+    (tmp_path / "planted").write_text("planted")
+    entry.unlink()
+    entry.symlink_to(tmp_path / "planted")
+    assert cached("test", ["a"], ".txt", write("right")).read_text() == "right"
+    assert (tmp_path / "planted").read_text() == "planted"
+
+
+def test_folders_are_their_owners_alone(cache: Path) -> None:
+    before = os.umask(0o000)
+    try:
+        entry = cached("test", ["a"], ".txt", write("right"))
+    finally:
+        os.umask(before)
+    for path in (entry, entry.parent, entry.parent.parent, cache):
+        assert not path.stat().st_mode & 0o022, path
+    entry.parent.chmod(0o777)
+    assert cached("test", ["a"], ".txt", write("right")) == entry
+    assert not entry.parent.stat().st_mode & 0o022
+
+
+def test_a_cache_of_somebody_else_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = cached("test", ["a"], ".txt", write("right"))
+    real, others = os.getuid(), 12345
+    foreign = {str(entry): others}
+    lstat, plain = Path.lstat, Path.stat
+
+    def as_if(original: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def status(path: Path, **options: bool) -> os.stat_result:
+            found = original(path, **options)
+            return os.stat_result((*found[:4], foreign.get(str(path), found.st_uid or 1000), *found[5:]))
+
+        return status
+
+    monkeypatch.setattr(Path, "lstat", as_if(lstat))
+    monkeypatch.setattr(Path, "stat", as_if(plain))
+    monkeypatch.setattr(os, "getuid", lambda: real or 1000)
+    assert cached("test", ["a"], ".txt", write("again")).read_text() == "again"  # the file: built again
+    for folder in (entry.parent, entry.parent.parent, cache):
+        foreign.clear()
+        foreign[str(folder)] = others
+        with pytest.raises(BuildError, match="no place for the build cache") as caught:
+            cached("test", ["a"], ".txt", write("never"))
+        assert "belongs to user 12345" in caught.value.notes[0] and caught.value.exit_code == 1
+
+
+def test_a_folder_that_everybody_can_write_to_is_refused(cache: Path) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    with pytest.raises(BuildError, match="no place for the build cache"):
+        cached("test", ["a"], ".txt", write("never"))
+    cache.chmod(0o1777)  # as the temporary folder: nobody can take away what is ours
+    assert cached("test", ["a"], ".txt", write("right")).read_text() == "right"
+
+
+@pytest.mark.parametrize("stage", ["runtime", "kernel"])
+def test_a_full_disk_is_called_one(
+    cache: Path, tmp_path: Path, rms_norm: CudaKernel, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    reason = "/usr/bin/ld: final link failed: No space left on device"
+    script = tmp_path / "full-g++"
+    script.write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && exit 0\necho '{reason}' >&2\necho 'collect2: error: ld returned 1' >&2\nexit 1\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    with pytest.raises(BuildError) as caught:
+        build.build_runtime() if stage == "runtime" else build_host(host_text([rms_norm]))
+    assert caught.value.notes[0] == reason and caught.value.exit_code == 1
+    assert "TMPDIR" in str(caught.value.hint) and "install" not in str(caught.value.hint)
 
 
 def test_processes_that_build_the_same_thing_at_once(cache: Path) -> None:

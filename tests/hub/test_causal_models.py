@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import causal_configs
 import pytest
 import torch
 
 import dplc
+from dplc.codegen.launch import executor
+from dplc.codegen.target import target
+from dplc.engine.front.constants import fold
+from dplc.engine.hub import weights
+from dplc.engine.hub.capturing import capture_logits
+from dplc.engine.hub.compiling import Shape, compile_model
+from dplc.engine.hub.module import build
+from dplc.engine.hub.running import ModelRunner
+from dplc.engine.hub.sources import Source
+from dplc.engine.toolchain import toolchain
 
 FEW = ("llama", "gpt2", "phi3", "mistral")
 REFUSED = {
@@ -43,3 +55,46 @@ def test_logits_and_cache_of_all(name: str) -> None:
 def test_refused_by_name(name: str) -> None:
     with pytest.raises(dplc.DplcError, match=REFUSED[name]):
         dplc.compile(causal_configs.model(name), (causal_configs.tokens(),), device="emulator")
+
+
+# ---- from a configuration and files of weights, without the model in memory
+
+# An architecture without scaled_dot_product_attention; one that indexes with lists; integers in buffers; weights that
+# transformers renames when it loads them.
+MET = ("gemma2", "falcon", "bert", "gpt_neox")
+BUFFERED = {"gpt_neo": "a buffer that its configuration gives"}
+
+
+def source(name: str) -> Source:
+    return Source(name, causal_configs.config(name))
+
+
+@pytest.mark.parametrize("name", MET)
+def test_a_configuration_is_captured_and_finds_its_weights(name: str, tmp_path: Path) -> None:
+    model = causal_configs.model(name)
+    model.save_pretrained(tmp_path)
+    found = capture_logits(build(source(name)), 7)
+    folded = fold(found.captured)
+    assert all(not t.is_meta for n, t in folded.tensors.items() if folded.kinds[n] == "constant")
+    loaded = weights.load(tmp_path, found.weights)
+    assert loaded.keys() == found.weights.keys()
+    for key, want in found.weights.items():
+        assert torch.equal(loaded[key], model.state_dict()[want.names[0]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in causal_configs.CONFIGS if name not in {*REFUSED, *BUFFERED}])
+def test_a_configuration_with_weights_gives_the_logits(name: str, tmp_path: Path) -> None:
+    model, ids = causal_configs.model(name), causal_configs.tokens(1)
+    model.save_pretrained(tmp_path)
+    made = compile_model(source(name), Shape(length=7), toolchain(), target("sm_80"))
+    values = {**made.constants(), **weights.load(tmp_path, made.weights)}
+    (logits,) = ModelRunner(made.program, made.outputs, executor("emulator"), values).run({"input_ids": ids})
+    torch.testing.assert_close(logits, model(ids).logits.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*REFUSED, *BUFFERED])
+def test_a_configuration_refused_by_name(name: str) -> None:
+    with pytest.raises(dplc.DplcError, match={**REFUSED, **BUFFERED}[name]):
+        compile_model(source(name), Shape(length=7), toolchain(), target("sm_80"))

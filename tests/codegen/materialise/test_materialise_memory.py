@@ -265,7 +265,7 @@ kernel huge(x: b8[3000000000]) -> y: b8[3000000000]:
             y[i*1024 + t*4 + v] = a
 """)
     text = lower(kernel).text
-    assert "if ((long long)i * 1024 + (long long)t * 4 + (long long)v < 2999999998LL) {" in text
+    assert "if ((long long)i * 1024 + t * 4 + v < 2999999998LL) {" in text
     assert "x + (long long)i * 1024 + t * 4;" in text
 
 

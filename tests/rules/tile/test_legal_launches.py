@@ -14,7 +14,7 @@ from dplc.ir.node import nodes
 from dplc.ir.tile import Tile
 from dplc.ir.verify import tile as verify_tile
 
-FEW = ("gather inside of a matmul, ragged", "relu(matmul(x + bias, w)) 17x33x65", "softmax 300x64")
+FEW = ("gather inside of a matmul, ragged", "softmax 300x64")
 DEFINING = ("tileify", "fit_block")  # without the first there is no launch; the second one is what is tested
 
 
