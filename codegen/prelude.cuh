@@ -358,6 +358,7 @@ template <class T> DPLC_FN T shfl(T v, int lane) { return __shfl_sync(0xffffffff
 // Approximations are one MUFU each, good to about 2 ulp. Everything else keeps CUDA's own name: expf, logf, tanhf,
 // erff, ...
 
+DPLC_FN void divided_by_zero() {}
 DPLC_FN float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -478,13 +479,18 @@ DPLC_WRAPPING(long long, unsigned long long)
 #undef DPLC_WRAPPING
 
 // Integer division and remainder rounding down, as in Python and torch.floor_divide / torch.remainder. The least number
-// by -1 wraps around too: x86 faults there, and CUDA leaves it undefined.
+// by -1 wraps around too: x86 faults there, and CUDA leaves it undefined. By 0 a GPU goes on with a quotient of -1 and a
+// remainder of the dividend; the emulator stops, as PyTorch does on the CPU.
 template <class T> DPLC_FN T floor_div(T a, T b) {
+  if (b == 0) return divided_by_zero(), -1;
   if (b == -1) return wrap_neg(a);
   const T q = a / b;
   return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
-template <class T> DPLC_FN T trunc_mod(T a, T b) { return b == -1 ? 0 : a % b; }
+template <class T> DPLC_FN T trunc_mod(T a, T b) {
+  if (b == 0) return divided_by_zero(), a;
+  return b == -1 ? 0 : a % b;
+}
 template <class T> DPLC_FN T floor_mod(T a, T b) {
   const T r = trunc_mod(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;

@@ -289,6 +289,7 @@ DPLC_FN bool isfinite(float x) { return __builtin_isfinite(x); }
 template <class T> DPLC_FN T min(T a, T b) { return b < a ? b : a; }
 template <class T> DPLC_FN T max(T a, T b) { return a < b ? b : a; }
 
+DPLC_FN void divided_by_zero() { dplc_divided_by_zero(); }
 DPLC_FN float exp2_approx(float x) { return exp2f(x); }
 DPLC_FN float rcp_approx(float x) { return 1.0f / x; }
 DPLC_FN float rsqrt_approx(float x) { return 1.0f / sqrtf(x); }

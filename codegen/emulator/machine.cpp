@@ -268,6 +268,10 @@ void dplc_copy_wait(unsigned groups_left) {
   dplc::Machine& machine = dplc::machine();
   machine.copies().land_all_but(groups_left, machine.checker);
 }
+void dplc_divided_by_zero(void) {
+  dplc::machine().by_data = true;
+  dplc::machine().fail("integer division by zero");
+}
 void dplc_no_place(long long place, long long extent, int line) {
   dplc::machine().by_data = true;
   dplc::machine().fail("place %lld on an axis that has %lld, at line %d", place, extent, line);

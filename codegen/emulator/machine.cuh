@@ -76,6 +76,7 @@ void dplc_mbarrier_wait(char* barrier, int parity, int line);
 void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, int line);
 
 [[noreturn]] void dplc_misaligned(const void* address, unsigned bytes);
+[[noreturn]] void dplc_divided_by_zero(void);
 [[noreturn]] void dplc_no_place(long long place, long long extent, int line);
 
 uint16_t dplc_float_to_f16(float value);

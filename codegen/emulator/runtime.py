@@ -23,7 +23,7 @@ MAX_SITES = 4096
 # Starting an OS thread takes about as long as running this many CUDA threads.
 THREADS_WORTH_A_WORKER = 1024
 BY_DATA = 2  # what dplc_launch says of a failure that the data is to blame for
-PLACE_HINT = "an index among the inputs is out of range; PyTorch raises an error for it too"
+DATA_HINT = "the inputs hold what this program has no value for; PyTorch raises an error for it on the CPU"
 
 AccessName = Literal["global load", "global store", "shared load", "shared store", "async store", "box copy"]
 ACCESSES: tuple[AccessName, ...] = (
@@ -37,8 +37,8 @@ class EmulatorError(DplcError):
     exit_code = INTERNAL
 
 
-class PlaceError(DplcError):
-    """An input holds a place that the tensor it picks from does not have, as in `table[ids]`; the kernel is right."""
+class DataError(DplcError):
+    """The kernel is right, its inputs are not: a place in `table[ids]` that is not there, an integer divided by 0."""
 
 
 class BufferInfo(ctypes.Structure):
@@ -321,4 +321,4 @@ def _failure(kernel: CudaKernel, message: str, by_data: bool) -> DplcError:
     numbers = [int(number) for number in re.findall(r"\bline (\d+)", message)]
     notes = [f"line {number}: {text[number - 1].strip()}" for number in dict.fromkeys(numbers) if number <= len(text)]
     what = f"kernel `{kernel.name}`, {message}"
-    return PlaceError(what, notes=notes, hint=PLACE_HINT) if by_data else EmulatorError(what, notes=notes)
+    return DataError(what, notes=notes, hint=DATA_HINT) if by_data else EmulatorError(what, notes=notes)

@@ -279,6 +279,7 @@ class Kernels:
         if parts is not None:
             return self._side_by_side(group, parts)
         inside = {entry.value for entry in group}
+        resolver = self.resolver
         if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
             # what one of them computes, another one reads: in their kernel that is no load
             resolver = Resolver(self.flow, self.decisions.stored - inside, self.names.values)
@@ -291,7 +292,7 @@ class Kernels:
                 for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True)
                 if own is not shared
             }
-            root = self.resolver.rename(entry.root, renaming) if renaming else entry.root
+            root = resolver.rename(entry.root, renaming) if renaming else entry.root
             buffer = entry.buffer
             writes.append(
                 Write(

@@ -25,6 +25,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+_I32 = np.dtype(np.int32)
+
+
 class ScheduleError(InternalError):
     """A program that means nothing, or not always the same: a race, an access out of bounds, a missing barrier."""
 
@@ -53,7 +56,7 @@ def evaluate(e: Any, env: Mapping[str, Any]) -> Any:
 
 def as_index(value: Any) -> Any:
     """A value as index arithmetic takes it: integers are i64 there."""
-    return value.astype(np.int64) if getattr(value, "dtype", None) == np.int32 else value
+    return value.astype(np.int64) if getattr(value, "dtype", None) is _I32 else value
 
 
 def apply(fn: str, args: Sequence[Any]) -> Any:

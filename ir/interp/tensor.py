@@ -59,11 +59,11 @@ def numpy_dtype(name: str) -> Any:
     return KINDS[name]
 
 
-def run(graph: TensorGraph, data: Mapping[str, Any]) -> list[Array]:
+def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> list[Array]:
     """The outputs, each with one dimension per axis (dimensions of size 1 are no axes).
 
     data: {input name: array of the declared extents; dimensions of size 1 may stand in it}. Raises DplcError where an
-    index leaves its operand.
+    index leaves its operand; where a result is `partial` nobody reads it there, and it holds anything.
     """
     meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins})
     # constants such as -inf and rows that are wholly masked make inf and nan on purpose
@@ -74,7 +74,7 @@ def run(graph: TensorGraph, data: Mapping[str, Any]) -> list[Array]:
     results = []
     for out in graph.outs:
         value = meaning.values[out.value]
-        if value.bad is not None and value.bad.any():
+        if value.bad is not None and value.bad.any() and not partial:
             raise DplcError(f"`{out.name}` reads out of bounds")
         shape = tuple(a.extent for a in out.axes)
         results.append(np.broadcast_to(_spread(value.data, axes(out.value), out.axes), shape))

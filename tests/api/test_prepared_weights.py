@@ -109,3 +109,15 @@ def test_nothing_is_computed_twice() -> None:
     tensors = compilation.captured.tensors
     first, again = preparation.now(tensors), preparation.now(tensors)
     assert all(first[name] is again[name] for name in first)
+
+
+def test_a_weight_is_prepared_beyond_the_places_where_it_is_read() -> None:
+    """A piece of a join reads its weight under an index map that is right within its own range alone."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x[[12, 3, 8, 7, 10]]
+        return torch.cat([y, y[:1], y[:1], y], 0)
+
+    x = torch.randn(16)
+    compiled = dplc.compile(program, (x,), explore=True, target="h100", device="emulator", db=False)
+    assert compiled.compilation.prepared and torch.equal(compiled(x), program(x))

@@ -13,6 +13,7 @@ from torch import nn
 import dplc
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
+from dplc.codegen.emulator.runtime import DataError
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.ir.interp import kernel, loop, tensor, tile
@@ -155,3 +156,35 @@ def test_machine_code_does_not_assume_that_nothing_overflows() -> None:
     listings = disassemble(assemble(device_text([kernel for _, kernel in kernels.values()]), "sm_90a").cubin)
     for name, (text, _) in kernels.items():
         assert any(op.startswith("LDG") for op in listings[name].opcodes), (text, listings[name].opcodes)
+
+
+DIVISIONS = (
+    "a // b",
+    "a % b",
+    "torch.fmod(a, b)",
+    "(a // b).sum()",
+    "(a % b).sum(0)",
+    "torch.fmod(a, b).amax(1)",
+    "(a // b).cumsum(1)",
+)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (7, 129), (2, 4099)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_that_divide_nothing_divide_by_nothing(dtype: str, shape: tuple[int, int]) -> None:
+    """Beyond a ragged edge there are zeros: no thread divides by them."""
+    a = torch.arange(shape[0] * shape[1], dtype=DTYPES[dtype]).reshape(shape)
+    table = Table(DIVISIONS)
+    b = a % 11 + 1
+    for got, want in zip(dplc.compile(table, (a, b, b))(a, b, b), table(a, b, b), strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("text", DIVISIONS[:3])
+def test_a_division_by_zero_is_the_users_error(text: str, dtype: str) -> None:
+    a, b = torch.tensor([5, 7], dtype=DTYPES[dtype]), torch.tensor([2, 3], dtype=DTYPES[dtype])
+    compiled = dplc.compile(Table((text,)), (a, b, b))
+    with pytest.raises(DataError, match="integer division by zero") as caught:
+        compiled(a, torch.tensor([2, 0], dtype=DTYPES[dtype]), b)
+    assert caught.value.exit_code == 1

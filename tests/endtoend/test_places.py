@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import dplc
 from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.emulator.executor import EmulatorExecutor
-from dplc.codegen.emulator.runtime import PlaceError
+from dplc.codegen.emulator.runtime import DataError
 
 TABLE = torch.arange(72.0).reshape(9, 8)
 PICKS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -42,21 +42,19 @@ def test_a_place_that_is_not_there(name: str, checked: bool) -> None:
             continue
         places = good.clone()
         places[3] = bad
-        with pytest.raises(
-            PlaceError, match=r"kernel `\w+`, block .* thread \d+: place -?\d+ on an axis that has [89]"
-        ):
+        with pytest.raises(DataError, match=r"kernel `\w+`, block .* thread \d+: place -?\d+ on an axis that has [89]"):
             compiled(TABLE, places)
     assert torch.allclose(compiled(TABLE, good), PICKS[name](TABLE, good))
 
 
 def test_it_is_the_users_error_and_says_where() -> None:
     compiled = dplc.compile(PICKS["embedding"], (TABLE, torch.tensor([0, 1])))
-    with pytest.raises(PlaceError) as caught:
+    with pytest.raises(DataError) as caught:
         compiled(TABLE, torch.tensor([0, 9]))
     assert caught.value.exit_code == 1
     assert any("check_place(" in note for note in caught.value.notes)
     compiled.executor = CheckingExecutor()
-    with pytest.raises(PlaceError):
+    with pytest.raises(DataError):
         compiled(TABLE, torch.tensor([-1, 0]))
 
 

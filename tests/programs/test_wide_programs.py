@@ -1,0 +1,80 @@
+"""Torch programs drawn from what PyTorch allows around kernels: whatever is drawn compiles, soon, and is right.
+
+Half of them are explored, half are as the rules decide; half are captured as texts, half as functions with their inputs
+as they are (strided, spread, twice the same). Most are judged by the meaning of their Loop IR and Kernel IR, some are
+built and run on the emulator. What fails is printed as a command. All five thousand: `make test-slow`, or
+
+    python -m pytest -m slow tests/programs
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from wide_checks import Hang, at_most, failure, report, smaller
+from wide_programs import STEADY, Program, program
+
+ALWAYS, TOGETHER = 144, 500
+BUILT = 25  # one program of so many is built and run
+
+
+def check_seeds(first: int, count: int) -> None:
+    found = []
+    for seed in range(first, first + count):
+        explored, emulator = seed // 4 % 2 == 1, seed % BUILT == 0
+        if failure(program(seed), explored, emulator):
+            found.append(f"seed {seed}: {report(program(seed), explored, emulator)}")
+    assert not found, "\n".join((f"{len(found)} of {count} programs fail", *found))
+
+
+@pytest.mark.parametrize("first", range(0, ALWAYS, 36))
+def test_drawn_programs_are_right(first: int) -> None:
+    check_seeds(first, 36)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 5000, TOGETHER))
+def test_five_thousand_programs(first: int) -> None:
+    check_seeds(first, TOGETHER)
+
+
+def test_programs_are_many_and_mixed() -> None:
+    drawn = [program(seed) for seed in range(100)]
+    text = "\n".join(each.text for each in drawn)
+    assert len({each.text for each in drawn}) > 95
+    for word in ("index_select", "torch.cat", "cumsum", ".bool()", "bfloat16", "int32", "expand", "::2", "argmax", "@"):
+        assert word in text, word
+    assert any(len(set(each.results)) < len(each.results) for each in drawn), "a result twice"
+    assert any(set(each.results) & {name for name, _ in each.inputs} for each in drawn), "a result that is an input"
+    assert any(made.startswith("x") for each in drawn for _, made in each.inputs), "an input twice"
+
+
+def test_text_and_function_are_one_program() -> None:
+    for seed in range(20):
+        drawn = program(seed)
+        function, args = drawn.function()
+        *statements, last = drawn.text.splitlines()
+        scope = {"torch": torch, "F": torch.nn.functional}
+        torch.manual_seed(seed)
+        exec("\n".join(statements), scope)
+        for one, other in zip(function(*args), eval(last, scope), strict=True):
+            assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+def test_a_failing_program_becomes_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(drawn: Program, explored: bool = False, emulator: bool = False) -> None:
+        assert not any(".exp()" in made for _, made in drawn.lines), "no exponentials"
+
+    monkeypatch.setattr("wide_checks.check", broken)
+    lines = (("v0", "x0 * 2"), ("v1", "v0.exp()"), ("v2", "v1 + v0"), ("v3", "x0.sum()"))
+    drawn = Program((("x0", "torch.randn(4)"), ("x1", "torch.randn(4)")), lines, ("v2", "v3"))
+    small = smaller(drawn, False, False)
+    assert small.lines == lines[:2] and small.results == ("v1",)
+    assert "no exponentials" in report(drawn, True, False) and "--explore" in report(drawn, True, False)
+
+
+def test_what_takes_too_long_is_a_failure() -> None:
+    with pytest.raises(Hang), at_most(0.05):
+        while True:
+            pass
+    assert max(STEADY.values()) < 0.1

@@ -1,0 +1,170 @@
+"""A random program compiled and held against float64: by the meaning of its kernels, or run on the emulator."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from wide_programs import Program
+
+from dplc.codegen.materialise import materialise
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled
+from dplc.engine.compiler import Stopwatch, compile_captured, fused, values_of
+from dplc.engine.egraph.explore import Options
+from dplc.engine.egraph.search import Effort
+from dplc.engine.exploring import chosen
+from dplc.engine.front.capture import Capture, capture
+from dplc.engine.front.text import capture_text
+from dplc.engine.judge import GATES, judge
+from dplc.engine.match.passes import run_pipeline
+from dplc.engine.reference import run_reference
+from dplc.engine.scheduling import schedule_tiles
+from dplc.engine.toolchain import toolchain
+from dplc.ir.interp import kernel as kernel_meaning
+from dplc.ir.interp import loop as loop_meaning
+from dplc.ir.schemas import DTYPES
+
+TARGETS = ("sm_80", "h100")
+SECONDS = 10  # of CPU that a compile may take
+SMALL = Options(top=1, effort=Effort(kernels=200, lowerings=4))
+WORK = 40_000  # threads of a program whose Kernel IR is interpreted
+
+
+class Hang(Exception):
+    """A compile that takes too long."""
+
+
+@contextlib.contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises Hang in what takes more CPU."""
+
+    def stop(*_: Any) -> None:
+        raise Hang(f"more than {seconds} s of CPU")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def captured_program(program: Program) -> tuple[Capture, list[Any]]:
+    """A program captured, as a text or as a function, and what eager makes of it."""
+    if program.seed % 2:
+        found = capture_text(program.text, program.seed)
+        assert found.reference is not None
+        return found, list(found.reference)
+    function, args = program.function()
+    return capture(function, args), list(function(*args))
+
+
+def check(program: Program, explored: bool = False, emulator: bool = False) -> None:
+    """Raises whatever is wrong: AssertionError for values, Hang, and what compile raises."""
+    tools, machine = toolchain(), target(TARGETS[program.seed // 2 % 2])
+    with at_most(SECONDS):
+        captured, eager = captured_program(program)
+        choose = chosen(tools, machine, SMALL) if explored else None
+        if emulator:
+            compiled = Compiled(compile_captured(captured, tools, machine, explore=choose), "emulator")
+    if emulator:
+        assert_right("the emulator", compiled.run(captured.tensors), captured, eager)
+        return
+    with at_most(SECONDS):
+        values = values_of(captured, tools, machine, None, Stopwatch())
+        found = choose(values) if choose is not None else None
+        plan = found.plan(values.results) if found is not None else fused(values, tools, machine, None)[1]
+        tiled, _ = schedule_tiles(plan.kernels, tools, machine, None, {}, None)
+        made = tuple(materialise(kernel, machine) for kernel in tiled)
+        kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], made, machine, None, {})
+    folded = values.captured
+    data = {name: flat(tensor) for name, tensor in folded.tensors.items()}
+    if found is not None:
+        data |= {name: flat(tensor) for name, tensor in prepared(found, folded).items()}
+    for level, meaning, units in (("Loop IR", loop_meaning, plan.kernels), ("Kernel IR", kernel_meaning, kernels)):
+        if level == "Kernel IR" and sum(map(threads, kernels)) > WORK:
+            continue
+        memory = meaning.run(units, data)
+        results = [
+            torch.from_numpy(memory[param.name].reshape(kind.shape).copy()).to(getattr(torch, DTYPES[kind.dtype]))
+            for param, kind in zip(plan.outputs, plan.results, strict=True)
+        ]
+        assert_right(level, results, captured, eager)
+
+
+def threads(kernel: Any) -> int:
+    """The threads that a kernel of Kernel IR launches."""
+    return sum(math.prod(each.grid) * each.block for each in kernel.body)
+
+
+def prepared(found: Any, captured: Capture) -> dict[str, Any]:
+    from dplc.engine.prepare import Preparation
+
+    return Preparation(found.prepared).now(captured.tensors)
+
+
+def flat(tensor: Any) -> Any:
+    """A tensor as kernels know it, floats in float64."""
+    wide = tensor.detach().double() if tensor.is_floating_point() else tensor.detach()
+    return wide.reshape([n for n in tensor.shape if n != 1] or [1]).numpy()
+
+
+def assert_right(level: str, results: list[Any], captured: Capture, eager: list[Any]) -> None:
+    references = run_reference(captured, captured.tensors)
+    for place, (result, kind) in enumerate(zip(results, eager, strict=True)):
+        assert result.shape == kind.shape and result.dtype == kind.dtype, (
+            f"{level}: result {place} is {result.dtype}{list(result.shape)}, torch's {kind.dtype}{list(kind.shape)}"
+        )
+    found = judge(results, references, eager, GATES)
+    assert found.ok, f"{level}: {found.verdict}, {found.relative:.1e} of the largest value"
+
+
+def failure(program: Program, explored: bool = False, emulator: bool = False) -> str:
+    """What is wrong with a program: its kind, where it was raised and its message; "" for nothing."""
+    try:
+        check(program, explored, emulator)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = (
+            ""
+            if isinstance(error, (AssertionError, Hang))
+            else f" at {place.filename.rsplit('/', 2)[-1]}:{place.lineno}"
+        )
+        return f"{type(error).__name__}{where}: {str(error).splitlines()[0] if str(error) else ''}"
+    return ""
+
+
+def smaller(program: Program, explored: bool, emulator: bool) -> Program:
+    """A part of a failing program that fails the same way."""
+
+    def alike(other: Program) -> bool:
+        return failure(other, explored, emulator)[:40] == kind
+
+    kind = failure(program, explored, emulator)[:40]
+    best = program
+    for name in (*(name for name, _ in program.lines), *program.results):
+        part = program.needed((name,))
+        if len(part.lines) < len(best.lines) and alike(part):
+            best = part
+            break
+    for place in range(len(best.results)):
+        part = best.needed(best.results[:place] + best.results[place + 1 :]) if len(best.results) > 1 else best
+        if len(part.lines) < len(best.lines) and alike(part):
+            return part
+    return best
+
+
+def report(program: Program, explored: bool, emulator: bool) -> str:
+    """Of a failing program: what is wrong, and the smallest part that shows it, to be pasted into a shell."""
+    part = smaller(program, explored, emulator)
+    options = f"--seed {part.seed} --target {TARGETS[part.seed // 2 % 2]}{' --explore' * explored}"
+    return (
+        f"{failure(part, explored, emulator)}\n$ dplc run {options} -c $'{part.text.replace(chr(10), chr(92) + 'n')}'"
+    )
