@@ -80,7 +80,7 @@ class Kernels:
     def sketched(self) -> Iterator[tuple[Callable[[], Sketch], Callable[[], Kernel]]]:
         """The kernels in the order of their launches: what sketches and what lifts each, before the next is asked."""
         for group in self.arrange():
-            writes = [self._copied(write) for write in self._writes(group)]
+            writes = [replace(w, value=in_memory(w.value, self.filled)) for w in self._writes(group)]
             # not all buffers: pushing index maps can spell a value that is only stored later
             yield functools.partial(sketch, writes, self.filled), functools.partial(self._lift, group, writes)
             self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
@@ -108,7 +108,7 @@ class Kernels:
 
     # ---- layouts
     def _enter(self, term: Any, out: Any) -> None:
-        root = self.resolver.kernel(term)
+        root = in_memory(self.resolver.kernel(term), self.buffers)
         if out is not None:
             buffer = result_buffer(out.name, term, out.axes)
         else:
@@ -267,19 +267,13 @@ class Kernels:
         name = self.names.kernel([entry.value for entry in group])
         return Lift(name, writes, self.filled, self.names.values).kernel()
 
-    def _copied(self, write: Write) -> Write:
-        """A value that turns out to be one in memory, as the first row of two that are stacked, is read from there."""
-        value = write.value
-        return replace(write, value=Remap(value, ())) if value.__class__ is Input or value in self.filled else write
-
     def _writes(self, group: list[Entry]) -> list[Write]:
         """What a kernel stores, over the loops of its first value."""
         first = group[0]
         parts = self._parts(group)
         if parts is not None:
             return self._side_by_side(group, parts)
-        inside = {entry.value for entry in group}
-        resolver = self.resolver
+        inside, resolver = {entry.value for entry in group}, self.resolver
         if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
             # what one of them computes, another one reads: in their kernel that is no load
             resolver = Resolver(self.flow, self.decisions.stored - inside, self.names.values)
@@ -319,6 +313,11 @@ class Kernels:
 
 
 REACH = 8  # how many launches further a sibling is looked for; rules say how far is too far
+
+
+def in_memory(value: Any, buffers: Mapping[Any, Buffer]) -> Any:
+    """What a kernel stores: a value that turns out to be one in memory, as the first row of two, is read from there."""
+    return Remap(value, ()) if value.__class__ is Input or value in buffers else value
 
 
 def _merges(mapping: Mapping[Axis, Any], high: Axis, low: Axis) -> bool:

@@ -22,10 +22,10 @@ from dplc.engine.match.terms import rewrite_graph
 from dplc.engine.sharing import share
 from dplc.engine.toolchain import toolchain
 from dplc.ir import compose
-from dplc.ir.expr import add
+from dplc.ir.expr import Axis, add, binary
 from dplc.ir.interp import loop, tensor
 from dplc.ir.program import Kernel
-from dplc.ir.tensor import Input, Output, TensorGraph
+from dplc.ir.tensor import Input, Output, Remap, TensorGraph
 from dplc.ir.text.tensor import print_graph
 
 DEVICE = target("h200")
@@ -131,6 +131,34 @@ def test_meanings_stay(check: Callable[..., None], first: int) -> None:
     for seed in range(first, first + 150):
         graph = program(random.Random(seed), GATHERING)
         check(graph, data_for(graph, seed), random.Random(seed))
+
+
+# ---- results that are values in memory
+def test_a_row_of_a_stack_is_what_was_stacked() -> None:
+    """The second row of two equal ones, over a sum that is stored: that sum, and no sibling of it."""
+    i, k, row = Axis("i", 9), Axis("k", 4), Axis("r", 2)
+    x = Input("x", (i, k))
+    total = compose.reduce("add", (k,), compose.remap(compose.elementwise("exp", x), {i: binary("-", 8, i)}))
+    second = Remap(compose.case(binary("<", row, 1), total, total), ((row, 1),))
+    graph = TensorGraph("main", (x,), (Output("out", (i,), second),))
+    data = {"x": np.arange(36.0).reshape(9, 4) / 9}
+    made = plan(graph, Decisions(Dataflow([second]), {total, second}), toolchain().fusion, DEVICE)
+    same(graph, results(graph, loop.run(made.kernels, memory_for(data))), data)
+
+
+def test_a_group_computes_what_its_members_read_of_each_other_under_the_names_of_its_loops() -> None:
+    """The loops are those of the first member; another one reads the second, under an axis that is renamed with it."""
+    i, j, m, k = Axis("i", 3), Axis("j", 5), Axis("m", 5), Axis("k", 4)
+    x, y, z = Input("x", (i, k)), Input("y", (j, k)), Input("z", (m, k))
+    first = compose.reduce("add", (k,), compose.elementwise("multiply", x, y))
+    second = compose.reduce("add", (k,), compose.elementwise("multiply", x, z))
+    third = compose.elementwise("add", second, compose.reduce("maximum", (m,), second))
+    outs = tuple(Output(f"out{n}", (i, axis), v) for n, (axis, v) in enumerate(((j, first), (m, second), (m, third))))
+    graph = TensorGraph("main", (x, y, z), outs)
+    values = [first, second, third]
+    made = plan(graph, Decisions(Dataflow(values), set(values), [values]), toolchain().fusion, DEVICE)
+    data = data_for(graph, 0)
+    same(graph, results(graph, loop.run(made.kernels, memory_for(data))), data)
 
 
 # ---- ranges of one value, each stored where it is
