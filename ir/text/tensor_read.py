@@ -101,14 +101,14 @@ class _Reader:
         if all(isinstance(d, s.AxisItem) for d in dims):
             own = tuple(self._axis(d) for d in dims)
         else:
-            own = self._first_read(param) or default_axes(param.name, tuple(_extent(d, 0) for d in dims))
+            own = self._first_read(param) or default_axes(param.name, tuple(map(_extent, dims)))
         term = Input(param.name, own, param.type.dtype)
         self._define(param.name, term, own, param)
         return term
 
     def _first_read(self, param: s.ParamItem) -> tuple[Axis, ...] | None:
         """The axes of the first read of an input at distinct axes as long as its dimensions."""
-        extents = [_extent(d, 0) for d in param.type.dims]  # an input that nobody reads may be empty
+        extents = [_extent(d) for d in param.type.dims]
         for node in _walk(self.unit.body):
             if not isinstance(node, s.Subscript) or not isinstance(node.base, s.NameOf) or node.base.text != param.name:
                 continue
@@ -274,11 +274,11 @@ def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
     return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
 
 
-def _extent(node: s.Syntax, least: int = 1) -> int:
+def _extent(node: s.Syntax) -> int:
     found = node.extent if isinstance(node, s.AxisItem) else node
     if not isinstance(found, s.Number):
         raise DplcError("an extent is a number", node.span)
-    return extent(node, found.value, least)  # type: ignore[no-any-return]
+    return extent(node, found.value)  # type: ignore[no-any-return]
 
 
 def _as(value: Any, name: str) -> Any:

@@ -20,6 +20,7 @@ from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import DEVICES, target
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import Stopwatch, compile_captured, schedule
+from dplc.engine.front import examples as torch_examples
 from dplc.engine.front.capture import capture
 from dplc.engine.hub import artefact, kernel_texts, sources, weights
 from dplc.engine.hub.benching import of_artefact
@@ -28,7 +29,8 @@ from dplc.engine.hub.kernel_texts import read_kernels
 from dplc.engine.hub.manifest import read_file, seal
 from dplc.engine.hub.plan_file import kernel_record
 from dplc.engine.hub.sources import Source
-from dplc.engine.match.examples import run_examples
+from dplc.engine.match import term_examples
+from dplc.engine.match.examples import RUNNERS, run_examples
 from dplc.engine.match.trace import Trace
 from dplc.engine.rw.check import check, load_facts
 from dplc.engine.rw.format import format_file
@@ -70,6 +72,7 @@ class Rules:
 
     def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
         load_facts()
+        assert {"torch", "tensor", "tile"} <= RUNNERS.keys(), (torch_examples, term_examples)  # known once imported
         self.evil = evil
         texts = sorted((path.read_text() for path in BUILT_IN.rglob("*.rw")), key=len)
         self.texts = tuple(text for text in texts if len(text) < SMALL)

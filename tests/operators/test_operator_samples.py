@@ -9,10 +9,10 @@ import pytest
 from edge_values import edges
 from operator_samples import CRASHED, WRONG, Sample, judge, names, samples
 
-PAIRS = 1 / 26  # of all pairs of an operator and a dtype
+PAIRS = 1 / 36  # of all pairs of an operator and a dtype
 EACH = 2  # samples of a pair, the first by lot; the long run takes more
 EACH_IN_LONG = 24
-EDGES = 1 / 9
+EDGES = 1 / 12
 
 
 def bad(chosen: Iterable[Sample]) -> list[str]:
