@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -88,6 +89,30 @@ class Rules:
         if not any(getattr(finding, "severity", "error") == "error" for finding in found):
             for failure in run_examples(_engine(rules))[1]:
                 failure.render()
+
+
+class Compiles:
+    """Rule files laid over the library, and programs compiled with them: `dplc compile --rules FILE`."""
+
+    name = "compiles"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        folder.mkdir()
+        self.evil, self.path = evil, folder / "mine.rw"
+        texts = [path.read_text() for level in ("tile", "tensor", "torch") for path in (BUILT_IN / level).glob("*.rw")]
+        overriding = (
+            re.sub(r"^rule ", "override rule ", text, flags=re.MULTILINE) for text in texts if len(text) < SMALL
+        )
+        self.texts = tuple(sorted(overriding))
+        self.captures = [
+            capture(function, [torch.randn(6, 12), torch.randn(12, 5)]) for function in (_softmax, _pieces)
+        ]
+
+    def attack(self, dice: random.Random) -> None:
+        self.path.write_text(m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil))
+        tools = toolchain([str(self.path)])
+        for captured in self.captures:
+            compile_captured(captured, tools, target("h200"))
 
 
 def _engine(rules: RuleSet) -> Any:
@@ -325,5 +350,5 @@ class Files:
         weights.load(folder, {"x": weights.Wanted(("o", "a"), "f32", (2, 3)), "y": weights.Wanted(("b",), "f16", (4,))})
 
 
-VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Programs, Artefacts, Stores, Files)}
+VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Compiles, Programs, Artefacts, Stores, Files)}
 __all__ = ["VICTIMS", "DplcError"]
