@@ -8,10 +8,12 @@ TORCH  ?= torch>=2.11,<2.14
 WORKERS ?= auto
 # What `make check-rules` draws, and which rules it looks at: the day decides. SEED=7 PART=1/1 checks every rule with seed 7.
 SEED    ?= $(shell date -u +%Y%m%d)
+# Rules of which there are fewer than 20 programs: a place in a tensor without dimensions is one of few.
+FEW     := pick_number_index_select
 PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules manifest bench gpu goldens dist clean
+.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules mutants manifest bench gpu goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,13 +52,16 @@ types: $(READY) ## mypy, strict
 
 check-rules: $(READY) ## static checks and examples of every rule; a quarter of them, another one each day, on drawn programs
 	@$(BIN)/dplc rules test
-	@$(BIN)/dplc check --seed $(SEED) --part $(PART)
+	@$(BIN)/dplc check --seed $(SEED) --part $(PART) $(foreach rule,$(FEW),--few $(rule))
 
 check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (a quarter of an hour)
 	@$(BIN)/python examples/benches/check_schedules.py
 
 manifest: $(READY) ## which kernels a change of the tree has changed, over suites, pages and models, and their predicted times
 	@$(BIN)/python tests/manifest/manifest.py
+
+mutants: $(READY) ## faults put into engine, codegen and ir, and whether the nearest tests see them (COUNT=200 SEED=0: hours)
+	@$(BIN)/python examples/benches/mutants.py --count $(or $(COUNT),200) --seed $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
 bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py

@@ -56,36 +56,36 @@ class Steps:
 
 def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | Sequence[str]) -> Steps:
     """The launches of a program whose kernels became `scheduled`. taken: names of buffers that are in use."""
-    chains = _chains(sharing.kernels, scheduled)
+    chain = chains(sharing.kernels, scheduled)
     used, between = set(taken), dict[str, Param]()
     made = []
     for index, launch in zip(sharing.place, sharing.launches, strict=True):
         shared = sharing.kernels[index]
         own = _params(shared)
         names = {a.name: b.name for a, b in zip(own, _params(launch), strict=True)}
-        for position in chains[index]:
+        for position in chain[index]:
             for param in _params(scheduled[position]):
                 if param.name not in names:
                     names[param.name] = name = _unused(param.name, used)
                     between[name] = Param(name, param.dtype, param.shape)
         made += [
-            Step(position, {p.name: names[p.name] for p in _params(scheduled[position])}) for position in chains[index]
+            Step(position, {p.name: names[p.name] for p in _params(scheduled[position])}) for position in chain[index]
         ]
     return Steps(tuple(made), tuple(between.values()))
 
 
-def _chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range]:
+def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range]:
     """For every kernel the positions of what it became: they stand together, and the last completes its outputs."""
-    chains, start, place = [], 0, 0
+    made, start, place = [], 0, 0
     for kernel in kernels:
         missing = {param.name for param in kernel.outs}
         while missing:
             missing -= {param.name for param in scheduled[place].outs}
             place += 1
-        chains.append(range(start, place))
+        made.append(range(start, place))
         start = place
     assert place == len(scheduled), "a kernel that belongs to no launch"
-    return chains
+    return made
 
 
 def _params(kernel: Kernel) -> tuple[Param, ...]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Call, Sum, Var, add, both, multiply, rebuild
+from ...ir.expr import Axis, Binary, Call, Sum, Var, add, binary, both, multiply
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.tile import Combine, CombineTuple, Put, Stage, Sync, Tile, Wait
 from .closing import closed, sized
 from .extents import needs
-from .outcome import Dice
+from .outcome import Dice, numeral
 
 Program = tuple[Kernel, ...]
 SIZES = (4, 8, 2, 3, 5, 1, 16, 7, 6, 32, 12, 13)
+LONGEST = 64  # of the extents that a rule names
 FUNCTIONS = ("multiply", "add", "exp", "maximum", "subtract", "copy", "relu", "minimum", "abs")
 FOLDS = ("add", "maximum", "minimum", "multiply")
 COPIES = (Stage, Put, Sync, Wait, Combine, CombineTuple, Tile)
@@ -23,8 +24,9 @@ COPIES = (Stage, Put, Sync, Wait, Combine, CombineTuple, Tile)
 
 def disturbed(program: Program, dice: Dice) -> Program:
     """The program after one to three changes, whole again. Raises what closing raises for what has no meaning."""
+    resized = dice.often(30)
     for _ in range(dice.number(1, 3)):
-        change = dice.pick(CHANGES)
+        change = other_extent if resized else dice.pick(CHANGES)
         at = dice.number(0, len(program) - 1)
         kernel = change(program[at], dice)
         program = (*program[:at], kernel, *program[at + 1 :])
@@ -39,7 +41,7 @@ def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
     found = sorted(_extents(kernel.body))
     if not found:
         return kernel
-    old, new, multiples = dice.pick(found), dice.pick(SIZES), dice.often(60)
+    old, new, multiples = dice.pick(found), numeral(dice, SIZES, 1, LONGEST), dice.often(60)
 
     def change(number: int) -> int:
         if multiples and old > 2 and number and number % old == 0 and number // old <= 512:
@@ -72,7 +74,7 @@ def renumbered(value: Any, change: Callable[[int], int]) -> Any:
             total = add(total, multiply(renumbered(atom, change), change(factor) if factor > 1 else factor))
         return total
     if isinstance(value, Binary):
-        return rebuild(Binary(value.op, renumbered(value.a, change), renumbered(value.b, change)), lambda part: part)
+        return binary(value.op, renumbered(value.a, change), renumbered(value.b, change))
     if isinstance(value, Axis):
         return replace(value, extent=renumbered(value.extent, change))
     if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait):

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Var
 from ...ir.interp import tile
-from ...ir.loop import For
+from ...ir.loop import For, Load, Merge
+from ...ir.monoids import monoid
 from ...ir.node import nodes
 from ...ir.program import Kernel, Param
 from ...ir.tile import Tile
 from .extents import TooLarge
+from .reals import COUNT
 
 Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
@@ -27,7 +30,23 @@ def inputs_of(program: Program, seed: int) -> Arrays:
     """Small whole numbers, so that sums are exact in any order; truth values; indices that stay in small tables."""
     made = {param.name for kernel in program for param in kernel.outs}
     params = {p.name: p for kernel in program for p in kernel.ins if p.name not in made}
-    return {name: array(param, seed) for name, param in params.items()}
+    counts = counted(program)
+    return {name: count(param, seed) if name in counts else array(param, seed) for name, param in params.items()}
+
+
+def counted(program: Program) -> set[str]:
+    """The buffers that hold how many elements partial results are of."""
+    first = {
+        merge.vals[0].name
+        for merge in nodes(program, Merge)
+        if monoid(merge.fn).operands[0] == COUNT and isinstance(merge.vals[0], Var)
+    }
+    return {load.buf for load in nodes(program, Load) if load.dst in first}
+
+
+def count(param: Param, seed: int) -> Any:
+    """Numbers of elements: 1 or more."""
+    return np.abs(array(param, seed))
 
 
 def array(param: Param, seed: int) -> Any:

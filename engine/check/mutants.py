@@ -62,7 +62,7 @@ def survey(
 ) -> Survey:
     """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
     results: list[Result] = []
-    quick = dataclasses.replace(options, shrink=False)
+    quick = dataclasses.replace(options, shrink=False, more=0)
     known = Checkers(rules)
     list(known.borrowed(rule, 0))
     whole: list[Verdict] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from ..prove.outcome import Proof
 
 T = TypeVar("T")
+ENOUGH = 20  # distinct subjects on which a rule fired, for its verdict to mean something
 
 
 class Dice(Protocol):
@@ -28,6 +30,25 @@ class Dice(Protocol):
         """True in so many cases of a hundred; False is the simplest."""
         ...
 
+    @property
+    def named(self) -> Sequence[int | float]:
+        """The numbers that the text of the rule names, and their neighbours."""
+        ...
+
+
+NAMED = 30  # of a hundred numbers, how many are those that the rule names
+
+
+def numeral(dice: Dice, options: Sequence[int], low: int, high: int) -> int:
+    """A whole number: one of the options, or one from `low` to `high` that the rule names."""
+    named = [n for n in dice.named if type(n) is int and low <= n <= high]
+    return dice.pick(named) if named and dice.often(NAMED) else dice.pick(options)
+
+
+def constant(dice: Dice, options: Sequence[Any]) -> Any:
+    """A number that a program may hold: one of the options, or one that the rule names."""
+    return dice.pick(dice.named) if dice.named and dice.often(NAMED) else dice.pick(options)
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -38,6 +59,11 @@ class Subject:
     value: Any = field(compare=False, repr=False)
     origin: str = ""
     pinned: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def key(self) -> str:
+        """The text without the name of its program: what two subjects that are the same share."""
+        return re.sub(r"^graph \w+\(", "graph (", self.text, flags=re.MULTILINE)
 
     @property
     def seed(self) -> int:
@@ -55,7 +81,7 @@ class Wrong(Exception):
 
 @dataclass
 class Outcome:
-    """One subject. valid: it has a meaning to compare with; firings: ways to fire that were compared."""
+    """What came of one subject. valid: it has a meaning to compare with; firings: ways to fire that were compared."""
 
     valid: bool = True
     firings: int = 0
@@ -74,7 +100,8 @@ class Verdict:
     location: str
     subjects: int = 0
     discarded: int = 0
-    reached: int = 0
+    reached: int = 0  # distinct ones: what differs in the name of its program alone is one
+    drawn: bool = True  # whether subjects were drawn at all
     firings: int = 0
     seconds: float = 0.0
     parameters: set[str] = field(default_factory=set)
@@ -87,7 +114,7 @@ class Verdict:
     through: str | None = None  # for a @local rule: the rule that it fired through
 
     def add(self, outcome: Outcome) -> None:
-        """Count one subject."""
+        """Count one subject, which is none that was counted before."""
         self.subjects += 1
         self.discarded += not outcome.valid
         self.reached += outcome.firings > 0
@@ -99,10 +126,14 @@ class Verdict:
 
     @property
     def result(self) -> str:
-        """ok, wrong, or vacuous."""
+        """ok, wrong, vacuous, or thin: too few programs to say much."""
         if self.wrong is not None:
             return "wrong"
-        return "ok" if self.firings or self.through else "vacuous"
+        if self.through:
+            return "ok"
+        if not self.firings:
+            return "vacuous"
+        return "thin" if self.drawn and self.reached < ENOUGH else "ok"
 
     @property
     def untested(self) -> tuple[str, ...]:

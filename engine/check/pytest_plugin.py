@@ -26,11 +26,12 @@ class RuleFailure(AssertionError):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--dplc-check`, `--dplc-examples N`, `--dplc-seed N`"""
+    """`--dplc-check`, `--dplc-examples N`, `--dplc-seed N`, `--dplc-allow-thin`"""
     group = parser.getgroup("dplc")
     group.addoption("--dplc-check", action="store_true", help="Collect .rw files: check every rule in them by meaning.")
     group.addoption("--dplc-examples", type=int, default=40, help="Subjects drawn for each rule.")
     group.addoption("--dplc-seed", type=int, default=0, help="Decides what is drawn.")
+    group.addoption("--dplc-allow-thin", action="store_true", help="Accept rules that few programs reach.")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -64,7 +65,7 @@ class RuleItem(pytest.Item):
     def runtest(self) -> None:
         """Raises RuleFailure."""
         options = self.config.getoption("--dplc-examples"), self.config.getoption("--dplc-seed")
-        _check(self.rules, [self.rules.rule(self.name)], self.path, *options)
+        _check(self.config, self.rules, [self.rules.rule(self.name)], self.path, *options)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """The counterexample alone, without a traceback."""
@@ -90,20 +91,29 @@ def check_rules(request: pytest.FixtureRequest) -> Callable[..., list[Verdict]]:
         if not chosen:
             raise RuleFailure(f"{file} has no rule to check")
         drawn = config.getoption("--dplc-examples") if examples is None else examples
-        return _check(rules, chosen, Path(file), drawn, config.getoption("--dplc-seed") if seed is None else seed)
+        seeded = config.getoption("--dplc-seed") if seed is None else seed
+        return _check(config, rules, chosen, Path(file), drawn, seeded)
 
     return check
 
 
-def _check(rules: Any, chosen: list[Any], path: Path, examples: int, seed: int) -> list[Verdict]:
+def _check(config: pytest.Config, rules: Any, chosen: list[Any], path: Path, examples: int, seed: int) -> list[Verdict]:
+    from ...ir.diagnostic import DplcError
+    from ..rw.check import require
     from .report import counterexample_text
-    from .run import Options, check_rules, failed
+    from .run import ALL, Options, check_rules, failed
 
+    try:
+        require(rules, {rule.span.source.name for rule in chosen})
+    except DplcError as broken:
+        raise RuleFailure(broken.render()) from None
+    thin = ALL if config.getoption("--dplc-allow-thin") else ()
     verdicts = check_rules(rules, chosen, Options(examples=examples, seed=seed))
     problems = []
-    for verdict in failed(verdicts):
+    for verdict in failed(verdicts, thin):
         if verdict.wrong is None:
-            problems.append(f"{verdict.location}: no subject reaches rule `{verdict.rule}`")
+            few = f"only {verdict.reached} distinct subjects reach" if verdict.reached else "no subject reaches"
+            problems.append(f"{verdict.location}: {few} rule `{verdict.rule}`")
             continue
         lines = counterexample_text(verdict).splitlines()
         shown = "\n".join(f"    {line}" for line in (*lines, *verdict.wrong.details))

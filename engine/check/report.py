@@ -11,7 +11,7 @@ from typing import Any
 
 from ..prove.outcome import told
 from ..prove.rules import available as proving
-from .outcome import Verdict
+from .outcome import ENOUGH, Verdict
 
 PINNED = "# parameters: "
 
@@ -111,9 +111,10 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _total(verdicts: Sequence[Verdict], seconds: float) -> str:
-    counts = {result: sum(v.result == result for v in verdicts) for result in ("ok", "wrong", "vacuous")}
+    counts = {result: sum(v.result == result for v in verdicts) for result in ("ok", "wrong", "vacuous", "thin")}
     firings, subjects = sum(v.firings for v in verdicts), sum(v.subjects - v.discarded for v in verdicts)
     results = f"{counts['ok']} ok, {counts['wrong']} wrong, {counts['vacuous']} reached by no subject"
+    results += f", {counts['thin']} thin: fewer than {ENOUGH} distinct subjects" if counts["thin"] else ""
     return f"{len(verdicts)} rules: {results}; {subjects} subjects, {firings} firings compared, {seconds:.1f} s"
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import random
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from ...ir.text import syntax as s
 from ..prove.rules import available as proving
 from ..rw.check import load_facts
 from ..rw.rule import Rule, RuleSet
-from .outcome import Outcome, Subject, Verdict, Wrong
-from .search import available, search, smaller
+from .named_numbers import named_numbers
+from .outcome import ENOUGH, Dice, Outcome, Subject, Verdict, Wrong
+from .search import available, draw_until, search, smaller
 from .statements import LEVELS as STATEMENTS
 from .statements import StatementChecker
 from .terms import TermChecker
@@ -28,13 +29,15 @@ BORROWED = 24  # examples of other rules that a statement rule is tried on
 @dataclass(frozen=True)
 class Options:
     """examples: drawn subjects per rule; borrow: also try the examples of other rules; shrink: make findings small;
-    prove: also prove its arithmetic of indices, where Z3 is installed."""
+    prove: also prove its arithmetic of indices, where Z3 is installed; more: subjects that are drawn beyond `examples`
+    while too few were reached."""
 
     examples: int = 40
     seed: int = 0
     borrow: bool = True
     shrink: bool = True
     prove: bool = True
+    more: int = 400
 
 
 class Checkers:
@@ -84,11 +87,26 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
     """One rule on its own examples, borrowed ones, and drawn programs; a counterexample is made small."""
     guards = tuple(guard.reason for guard in rule.guards if guard.kind == "where")
     verdict = Verdict(rule.name, rule.level, rule.location, guards=guards)
+    verdict.drawn = options.examples > 0
     checker = checkers.of(rule.level)
     started = time.monotonic()
+    seen: dict[str, Wrong | None] = {}
+    fired: set[str] = set()
 
     def attempt(subject: Subject) -> None:
-        verdict.add(checker.check(rule, subject))
+        """Each subject once: what is the same says nothing new."""
+        if subject.key not in seen:
+            seen[subject.key] = None
+            try:
+                outcome = checker.check(rule, subject)
+                verdict.add(outcome)
+                if outcome.firings:
+                    fired.add(subject.key)
+            except Wrong as wrong:
+                seen[subject.key] = wrong
+        known = seen[subject.key]
+        if known is not None:
+            raise known
 
     try:
         used = users_of(rule)
@@ -99,8 +117,17 @@ def check_rule(rule: Rule, checkers: Checkers, options: Options) -> Verdict:
             for subject in checkers.borrowed(rule, options.seed):
                 attempt(subject)
         if "local" not in rule.attributes:
-            seed = options.seed + zlib.crc32(rule.name.encode())
-            verdict.wrong = search(lambda dice: checker.draw(rule, dice, own), attempt, options.examples, seed)
+            seed, named = options.seed + zlib.crc32(rule.name.encode()), named_numbers(rule)
+
+            def near(known: list[Subject]) -> Callable[[Dice], Subject | None]:
+                return lambda dice: checker.draw(rule, dice, known)  # type: ignore[no-any-return]
+
+            verdict.wrong = search(near(own), attempt, options.examples, seed, named)
+            if (
+                verdict.wrong is None and verdict.drawn
+            ):  # near the examples that it fires on: little else may be in reach
+                good = [subject for subject in own if subject.key in fired] or own
+                draw_until(lambda: verdict.reached >= ENOUGH, near(good), attempt, options.more, seed, named)
         if options.prove and proving():
             verdict.proof, shown = proved(rule, checker, own)
             verdict.wrong = verdict.wrong or shown
@@ -166,6 +193,15 @@ def check_subject(rules: RuleSet, rule: Rule, text: str, name: str, pinned: dict
     return outcome
 
 
-def failed(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Those that are wrong or that no subject reached."""
-    return [verdict for verdict in verdicts if verdict.result in ("wrong", "vacuous")]
+class _All(frozenset[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+ALL = _All()  # the rules that may be thin: every one
+
+
+def failed(verdicts: Iterable[Verdict], thin: Collection[str] = ()) -> list[Verdict]:
+    """Those that are wrong, that no subject reached, or too few. thin: the rules that may be reached by few."""
+    found = [verdict for verdict in verdicts if verdict.result != "ok"]
+    return [verdict for verdict in found if verdict.result != "thin" or verdict.rule not in thin]

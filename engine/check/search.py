@@ -6,6 +6,7 @@ piece (a statement less, a smaller extent) for as long as the rule is still wron
 
 from __future__ import annotations
 
+import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -22,10 +23,10 @@ TRIES = 600
 class HypothesisDice:
     """Choices that Hypothesis draws and shrinks."""
 
-    def __init__(self, data: Any):
+    def __init__(self, data: Any, named: Sequence[int | float] = ()):
         from hypothesis import strategies
 
-        self.data, self.integers = data, strategies.integers
+        self.data, self.integers, self.named = data, strategies.integers, named
 
     def number(self, low: int, high: int) -> int:
         return int(self.data.draw(self.integers(low, high)))
@@ -37,6 +38,22 @@ class HypothesisDice:
         return self.number(0, 99) >= 100 - percent
 
 
+class PlainDice:
+    """Choices of a plain generator."""
+
+    def __init__(self, seed: object, named: Sequence[int | float] = ()):
+        self.random, self.named = random.Random(repr(seed)), named
+
+    def number(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return self.random.choice(options)
+
+    def often(self, percent: int) -> bool:
+        return self.random.randrange(100) < percent
+
+
 def available() -> None:
     """Raises DplcError where Hypothesis is missing."""
     try:
@@ -46,9 +63,13 @@ def available() -> None:
 
 
 def search(
-    draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], examples: int, seed: int
-) -> Wrong | None:
-    """Draw subjects and check them; the simplest counterexample that was found, or None. The seed decides."""
+    draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], examples: int, seed: int,
+    named: Sequence[int | float] = (),
+) -> Wrong | None:  # fmt: skip
+    """Draw subjects and check them; the simplest counterexample that was found, or None. The seed decides.
+
+    named: numbers to draw beside others.
+    """
     if examples == 0:
         return None
     import hypothesis
@@ -60,7 +81,7 @@ def search(
     def attempt(data: Any) -> None:
         if started and time.monotonic() - started[0] > SHRINKING:
             return  # simple enough: Hypothesis sees that nothing fails any more and stops
-        subject = draw(HypothesisDice(data))
+        subject = draw(HypothesisDice(data, named))
         if subject is None:
             return
         try:
@@ -85,6 +106,19 @@ def search(
             if not found:
                 raise
     return min(found, key=lambda wrong: len(wrong.subject.text)) if found else None
+
+
+def draw_until(
+    enough: Callable[[], bool], draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], most: int,
+    seed: int, named: Sequence[int | float] = (),
+) -> None:  # fmt: skip
+    """Draw more subjects and check them until there are enough, `most` at most. Raises Wrong."""
+    for turn in range(most):
+        if enough():
+            return
+        subject = draw(PlainDice((seed, turn), named))
+        if subject is not None:
+            check(subject)
 
 
 def smaller(

@@ -17,9 +17,10 @@ from ...ir.text.parse import parse
 from ...ir.text.read import CLOSED, read_unit
 from ..match.term_pattern import constant_of
 from ..rw.rule import Rule
-from .outcome import Dice
+from .outcome import Dice, numeral
 
 EXTENTS = (4, 8, 2, 16, 3, 5, 1, 32, 7, 12)
+LONGEST = 64  # of the extents that a rule names
 ROLES = ("THREAD", "BLOCK", "REG")
 
 
@@ -159,9 +160,9 @@ class Instance:
             return int(number)
         name = node.text if isinstance(node, s.NameOf) else f"@{self.count}"
         if name == "_" or not isinstance(node, s.NameOf):
-            return self.dice.pick(EXTENTS)
+            return numeral(self.dice, EXTENTS, 1, LONGEST)
         if not isinstance(self.values.get(name), int):
-            self.values[name] = self.dice.pick(EXTENTS)
+            self.values[name] = numeral(self.dice, EXTENTS, 1, LONGEST)
         return int(self.values[name])
 
     def condition(self, node: s.Syntax, scope: Scope) -> str:

@@ -18,7 +18,7 @@ from ..match.driver import Engine
 from ..match.examples import arguments, read_subject
 from ..match.wellformed import wellformed
 from ..match.whynot import Evidence, show
-from ..rw.rule import Rule, RuleSet
+from ..rw.rule import Rule, RuleSet, pass_name
 from .closing import closed, runnable, scoped
 from .disturb import disturbed
 from .extents import TooLarge
@@ -231,6 +231,13 @@ class StatementChecker:
             raise Wrong(subject, f"{_said(error)} (as a pass)", getattr(error, "notes", ())) from error
         if "repeat" in rule.attributes or "canonical" in rule.attributes:
             self._same(subject, made, inputs, wanted, "after the whole pass", program)
+        if "canonical" not in rule.attributes and self._beside(rule):
+            try:
+                self.engine.fire(self.engine.step(pass_name(rule.file)), program, machine)
+            except ERRORS as error:
+                said = (_said(error), *getattr(error, "notes", ()))
+                if any(f"`{rule.name}`" in line for line in said):
+                    raise Wrong(subject, f"{said[0]} (beside the others of its pass)", said[1:]) from error
 
     def _overlaps(self, rule: Rule, program: Program, machine: Target, found: list[Match], outcome: Outcome) -> None:
         """Other rules of the same pass that match at the same place."""

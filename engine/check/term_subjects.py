@@ -12,13 +12,15 @@ from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Re
 from ...ir.text import syntax as s
 from ..match.term_pattern import constant_of, definitions, fold_part
 from ..rw.rule import Rule
-from .outcome import Dice
+from .outcome import Dice, constant, numeral
+from .reals import COUNT
 
 NUMBERS = (2.0, 0.5, 3.0, 1.0, 0.0, -1.0, 8.0, 0.25, 6.0, -2.0)
 UNARY = ("exp", "abs", "negative", "relu", "sqrt", "tanh", "copy", "logical_not", "sigmoid", "log")
 BINARY = ("multiply", "add", "subtract", "maximum", "divide", "minimum", "less", "logical_and", "equal")
 FOLDS = ("add", "maximum", "minimum", "multiply")
 EXTENTS = (3, 4, 2, 5, 7)
+LONGEST, SHORT = 64, 12  # of the extents that a rule names: one long axis is enough
 
 
 class Instance:
@@ -27,10 +29,11 @@ class Instance:
     def __init__(self, rule: Rule, dice: Dice, fusion: bool = False):
         self.rule, self.dice, self.fusion = rule, dice, fusion
         self.defined = definitions(rule, rule.match[-1:] if _grouped(rule) else rule.match)
-        self.axes = tuple(Axis(name, dice.pick(EXTENTS)) for name in "ijkl")
+        self.axes = tuple(Axis(name, numeral(dice, EXTENTS, 1, LONGEST if name == "i" else SHORT)) for name in "ijkl")
         self.ins: list[Input] = []
         self.values: dict[str, Term] = {}
         self.names: dict[str, Any] = {}
+        self.counting = False
 
     def graph(self) -> TensorGraph:
         """A program around the pattern's root: stored, read by something, or read twice."""
@@ -151,8 +154,11 @@ class Instance:
             part = self.names.setdefault(str(part), self.dice.pick(tuple(PARTS)))
         monoid, _ = of_part(part)
         items = [item for item in given.items if not isinstance(item, s.Run)]  # type: ignore[attr-defined]
-        args = [self.value(item, "f32") for item in items[: len(monoid.operands)]]
-        args += [self.leaf("f32") for _ in range(len(monoid.operands) - len(args))]
+        args: list[Term] = []
+        for place, operand in enumerate(monoid.operands):
+            self.counting = operand == COUNT
+            args.append(self.value(items[place], "f32") if place < len(items) else self.leaf("f32"))
+            self.counting = False
         over: list[Axis] = []
         for item in node.items[1:-1]:
             name = item.base.text if isinstance(item, s.Run) else getattr(item, "text", "_")  # type: ignore[attr-defined]
@@ -176,9 +182,11 @@ class Instance:
     # ---- leaves
     def leaf(self, kind: str) -> Term:
         """An input over some axes; a number, a computed value, or an input of another dtype now and then."""
+        if self.counting:  # of elements: 1 or more
+            return Elementwise("add", (Elementwise("abs", (self.input("f32"),)), compose.const(1.0)))
         choice = self.dice.number(0, 9)
         if choice > 7 and not self.fusion and kind != "b8":
-            return compose.const(self.dice.pick(NUMBERS), kind)
+            return compose.const(constant(self.dice, NUMBERS), kind)
         if choice == 7 and kind == "f32" and not self.fusion:
             return self.input(self.dice.pick(("f16", "i64")))
         if (choice >= 6 or self.fusion) and kind == "f32":

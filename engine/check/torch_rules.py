@@ -25,7 +25,7 @@ from ..front.torch_rules.values import Refusal
 from ..match.term_pattern import constant_of
 from ..rw.rule import Rule, RuleSet
 from .outcome import Dice, Outcome, Subject, Wrong
-from .torch_subjects import NoSubject, disturbed, from_schema, limit_of, retyped, sample, with_op
+from .torch_subjects import NoSubject, disturbed, from_schema, retyped, sample, ways_to_fill, with_op
 
 LEVELS = ("torch",)
 HEADER = "## level: torch\n"
@@ -119,7 +119,8 @@ class TorchChecker:
         """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
         graph = subject.value
         if graph not in self._wanted:
-            self._wanted[graph] = _run(graph, subject.seed, False) or _run(graph, subject.seed, True)
+            found = (_run(graph, subject.seed, limit, unit) for limit, unit in ways_to_fill(graph))
+            self._wanted[graph] = next((one for one in found if one is not None), None)
         return self._wanted[graph]
 
     def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
@@ -177,8 +178,8 @@ class TorchChecker:
                         continue
 
 
-def _run(graph: TorchGraph, seed: int, unit: bool) -> Any:
-    tensors = {param.name: sample(param, seed, limit_of(graph), unit) for param in graph.ins}
+def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:
+    tensors = {param.name: sample(param, seed, limit, unit) for param in graph.ins}
     try:
         first, second = torch_meaning.run(graph, tensors), torch_meaning.run(graph, tensors)
     except Exception:  # torch raises whatever it likes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...ir.expr import Var
@@ -10,9 +11,10 @@ from ...ir.node import replace
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads, resolve
 from ...ir.torch import TorchGraph, TorchOp
-from .outcome import Dice
+from .outcome import Dice, constant, numeral
 
-SIZES = (3, 2, 5, 1, 4, 7)
+SIZES = (3, 2, 5, 1, 4, 7, 6, 8, 12, 9)
+LONGEST = 16  # of the extents that a rule names
 DTYPE_OF = {f"torch.{name}": short for short, name in DTYPES.items()}
 WEAK = ("f32", "i64", "b8", "i32", "f16")
 
@@ -42,16 +44,23 @@ def limit_of(graph: TorchGraph) -> int:
 
 def retyped(graph: TorchGraph) -> TorchGraph:
     """The graph with the types that torch gives. Raises NoSubject for what torch refuses."""
-    try:
-        return _typed(graph, False)
-    except NoSubject:
-        return _typed(graph, True)
+    for limit, unit in ways_to_fill(graph)[:-1]:
+        try:
+            return _typed(graph, limit, unit)
+        except NoSubject:
+            continue
+    return _typed(graph, *ways_to_fill(graph)[-1])
 
 
-def _typed(graph: TorchGraph, unit: bool) -> TorchGraph:
+def ways_to_fill(graph: TorchGraph) -> tuple[tuple[int, bool], ...]:
+    """(what indices are below, whether floats lie between 0 and 1), in the order in which they are tried."""
+    return (limit_of(graph), False), (limit_of(graph), True), (1, False)
+
+
+def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     import torch
 
-    values = {param.name: sample(param, limit=limit_of(graph), unit=unit) for param in graph.ins}
+    values = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
     body: list[TorchOp] = []
     try:
         for statement in graph.body:
@@ -106,7 +115,7 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     found = sorted({n for param in graph.ins for n in param.shape})
     if not found:
         return graph
-    old, new = dice.pick(found), dice.pick(SIZES)
+    old, new = dice.pick(found), numeral(dice, SIZES, 1, LONGEST)
     ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
     if not dice.often(70):
         return TorchGraph(graph.name, ins, graph.outs, graph.body)
@@ -120,21 +129,41 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     return TorchGraph(graph.name, ins, graph.outs, body)
 
 
+def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
+    """One extent becomes a multiple, and with it a number of every list whose product it is."""
+    found = sorted({n for param in graph.ins for n in param.shape})
+    if not found:
+        return graph
+    old, by = dice.pick(found), dice.number(2, 4)
+    ins = tuple(replace(p, shape=tuple(n * by if n == old else n for n in p.shape)) for p in graph.ins)
+
+    def other(value: Any) -> Any:
+        if not isinstance(value, tuple) or not value or any(type(item) is not int for item in value):
+            return value
+        if math.prod(value) != old or len(value) == 1:
+            return tuple(item * by if item == old else item for item in value)
+        at = dice.number(0, len(value) - 1)
+        return (*value[:at], value[at] * by, *value[at + 1 :])
+
+    body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
+    return TorchGraph(graph.name, ins, graph.outs, body)
+
+
 def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One extent of one input becomes another: broadcasting."""
-    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], dice.pick(SIZES), *shape[at + 1 :]))
+    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at + 1 :]))
 
 
 def one_rank(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One dimension of an input more."""
-    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], dice.pick(SIZES), *shape[at:]))
+    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at:]))
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One dimension of all inputs more, in front, or one less."""
     if dice.often(30):
         return TorchGraph(graph.name, tuple(replace(p, shape=p.shape[1:]) for p in graph.ins), graph.outs, graph.body)
-    n = dice.pick(SIZES)
+    n = numeral(dice, SIZES, 1, LONGEST)
     return TorchGraph(graph.name, tuple(replace(p, shape=(n, *p.shape)) for p in graph.ins), graph.outs, graph.body)
 
 
@@ -203,12 +232,12 @@ def other_value(field: Argument, old: Any, dice: Dice) -> Any:
     if kind == "bool":
         return not old if isinstance(old, bool) else dice.often(50)
     if kind == "int":
-        return dice.pick((1, 0, -1, 2, -2, 3, 5))
+        return numeral(dice, (1, 0, -1, 2, -2, 3, 5), -LONGEST, 64)
     if kind == "str":
         return dice.pick(TEXTS.get(field.name, ("none", "mean", "sum")))
     if kind == "dtype":
         return Var(dice.pick(("f32", "i64", "i32", "b8", "f16")))
-    return dice.pick((0.5, 2, 1, 0, -1.5, 3, 0.1, 1.0, -2))
+    return constant(dice, (0.5, 2, 1, 0, -1.5, 3, 0.1, 1.0, -2))
 
 
 TEXTS = {
@@ -221,7 +250,7 @@ TEXTS = {
 }
 
 CHANGES = (
-    other_extent, other_extent, one_extent, one_rank, all_ranks, other_field, other_field, other_dtype,
+    other_extent, other_extent, scaled, one_extent, one_rank, all_ranks, other_field, other_field, other_dtype,
 )  # fmt: skip
 
 
@@ -234,7 +263,7 @@ def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
     if not options or op == "Getitem":
         raise NoSubject("no schema")
     overload = dice.pick(options)
-    shape = tuple(dice.pick(SIZES) for _ in range(dice.number(0, 3)))
+    shape = tuple(numeral(dice, SIZES, 1, LONGEST) for _ in range(dice.number(0, 3)))
     ins: list[Param] = []
     given: dict[str, Any] = {}
     for field in overload.arguments:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
@@ -18,29 +17,13 @@ from .closing import closed, runnable
 from .disturb import renumbered
 from .extents import TooLarge
 from .outcome import Subject, Wrong
+from .search import PlainDice
 from .statement_subjects import Instance
 from .term_subjects import Instance as TermInstance
 
-T = TypeVar("T")
 TRIES = 60  # programs drawn from the pattern with the extents of the proof
 ERRORS = (DplcError, TooLarge, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 ANYWHERE = "h200"
-
-
-class Plain:
-    """Choices of a plain generator."""
-
-    def __init__(self, seed: object):
-        self.random = random.Random(repr(seed))
-
-    def number(self, low: int, high: int) -> int:
-        return self.random.randint(low, high)
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self.random.choice(options)
-
-    def often(self, percent: int) -> bool:
-        return self.random.randrange(100) < percent
 
 
 def proved(rule: Rule, checker: Any, own: Sequence[Subject]) -> tuple[Proof, Wrong | None]:
@@ -70,7 +53,7 @@ def subjects(rule: Rule, refuted: Refuted, checker: Any, own: Sequence[Subject])
         yield from _renumbered(rule, numbers, checker, subject, pinned)
     for n in range(TRIES):
         try:
-            instance = Instance(rule, Plain((rule.name, n)))
+            instance = Instance(rule, PlainDice((rule.name, n)))
             instance.values.update({name: value for name, value in numbers.items() if name not in pinned})
             program = closed(instance.program(), rule.level == "tile")
             if runnable(program):
@@ -110,7 +93,7 @@ def _terms(rule: Rule, refuted: Refuted, checker: Any) -> Iterator[Subject]:
     """The pattern of numbers."""
     for n in range(TRIES // 10):
         try:
-            instance = TermInstance(rule, Plain((rule.name, n)))
+            instance = TermInstance(rule, PlainDice((rule.name, n)))
             instance.values.update({name: Const(value, "i64") for name, value in refuted.numbers.items()})
             yield checker.subject(instance.graph(), f"the pattern of `{rule.name}`, refuted")
         except ERRORS:

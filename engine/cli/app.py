@@ -47,7 +47,6 @@ app = typer.Typer(
     name="dplc",
     help="PyTorch to CUDA, every optimisation a rule in a text file.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -98,6 +97,9 @@ def compile_command(
     explore: Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
+    text = _text(expression) if model is None else ""
+    if model is None and (layers is not None or weights is not None or out is not None):
+        raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from .compiling import Database, Request
 
     database = Database(db, not no_db)
@@ -115,13 +117,9 @@ def compile_command(
         how = model_commands.How(shape, target, tuple(rules or ()), tuple(settings or ()), database)
         model_commands.compile_command(model, how, weights, out, cubins, ir, verbose, as_json)
         return
-    if layers is not None or weights is not None or out is not None:
-        raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from . import commands
 
-    request = Request(
-        _text(expression), seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose, database, explore
-    )
+    request = Request(text, seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose, database, explore)
     commands.compile_expression(request, ir, as_json)
 
 
@@ -169,18 +167,19 @@ def run_command(
         return
     if weights is not None or ids is not None or trust_edited_cuda:
         raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
+    text = _text(expression)
+    if blocks is not None and not check:
+        raise UsageError("--blocks goes with --check")
     from . import checking, commands
     from .compiling import Database, Request
 
     request = Request(
-        _text(expression), seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose,
+        text, seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose,
         Database(db, not no_db), explore,
     )  # fmt: skip
     if check:
         checking.check_expression(request, blocks, device, as_json)
         return
-    if blocks is not None:
-        raise UsageError("--blocks goes with --check")
     commands.run_expression(request, device, out, as_json)
 
 
@@ -212,10 +211,11 @@ def fuse_command(
     seed: Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
+    text = _text(expression)
     from . import fuse_command as command
 
     wanted = command.Wanted(explore, top, exact, candidate, ir, run, device, as_json, html)
-    command.fuse_expression(_text(expression), wanted, target, rules or [], settings or [], seed)
+    command.fuse_expression(text, wanted, target, rules or [], settings or [], seed)
 
 
 @app.command("rewrite")
@@ -235,14 +235,14 @@ def rewrite_command(
     dtype: FloatDtype = None,
 ) -> None:
     """Apply rules to a program and print what comes out."""
-    from . import rewriting
-
     if (file is None) == (expression is None):
         raise UsageError(
             "rewrite needs a program: either -c EXPR or a file",
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = None if expression is None else _text(expression)
+    from . import rewriting
+
     rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed, dtype)
 
 

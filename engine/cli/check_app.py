@@ -41,11 +41,18 @@ def check(
     guards: Annotated[
         bool, typer.Option("--guards", help="The same, but only leave out one `where` after the other.")
     ] = False,
+    allow_thin: Annotated[
+        bool, typer.Option("--allow-thin", help="A rule that fired on fewer than 20 distinct programs is no failure.")
+    ] = False,
+    few: Annotated[
+        list[str] | None,
+        typer.Option("--few", metavar="NAME", help="The same for one rule: there are few such programs."),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = 0,
 ) -> None:
     """Check rules by meaning, on programs made from their own patterns."""
-    from ..check.run import Options
+    from ..check.run import ALL, Options
     from . import check_command as command
 
     command.check(
@@ -57,6 +64,7 @@ def check(
         subject,
         out,
         "guards" if guards else "all" if mutate else None,
+        ALL if allow_thin else frozenset(few or ()),
         as_json,
         verbose > 0,
     )

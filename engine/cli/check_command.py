@@ -6,29 +6,30 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..check.mutants import Survey, survey
-from ..check.outcome import Verdict, Wrong
+from ..check.outcome import ENOUGH, Verdict, Wrong
 from ..check.report import counterexample_text, detail, pinned_in, summary, survey_text
 from ..check.run import Options, check_rules, check_subject, failed
 from ..output_file import COUNTEREXAMPLE, write_file
-from ..rw.check import load_facts
+from ..rw.check import require
 from ..rw.rule import BUILT_IN, Rule, RuleSet, load
 from .show import print_json, print_note, write
 
 
 def check(
     paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: Options,
-    subject: Path | None, out: Path, mutate: str | None, as_json: bool, verbose: bool,
+    subject: Path | None, out: Path, mutate: str | None, thin: Collection[str], as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Check the rules of some files (by default the built-in ones), some of them by name."""
     rules = load([path for path in paths if not is_built_in(path)])
-    load_facts()
+    for warning in require(rules, {rule.span.source.name for rule in rules.rules.values()} - built_in_files()):
+        print_note(warning.render())
     chosen = part_of(choose(rules, paths, names, levels), part)
     if subject is not None:
         check_file(rules, chosen, subject)
@@ -58,10 +59,11 @@ def check(
             write(detail(verdict, files[verdict.rule], paths) + "\n")
         write(summary(verdicts, seconds, verbose or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {part}: every run with these is the same\n")
-    bad = failed(verdicts)
-    if bad:
-        vacuous = len(bad) - len(wrong)
-        raise DplcError(f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject")
+    if bad := failed(verdicts, thin):
+        vacuous, few = (sum(v.result == result for v in bad) for result in ("vacuous", "thin"))
+        said = f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject, {few} by fewer than {ENOUGH}"
+        hint = "an example that can vary gives more; `--allow-thin` accepts a few" if few and not wrong else None
+        raise DplcError(said, hint=hint)
 
 
 def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: Sequence[str]) -> list[Rule]:
@@ -91,6 +93,11 @@ def part_of(chosen: list[Rule], part: str) -> list[Rule]:
 def is_built_in(path: Path) -> bool:
     """Whether a file or folder is one of ours: its rules are there already."""
     return path.resolve().is_relative_to(BUILT_IN.resolve())
+
+
+def built_in_files() -> set[str]:
+    """What our rules say of where they stand."""
+    return {_source(path) for path in BUILT_IN.rglob("*.rw")}
 
 
 def _source(path: Path) -> str:

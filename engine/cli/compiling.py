@@ -120,9 +120,9 @@ def stage_named(name: str) -> str:
 
 
 def print_trace(compilation: Compilation, verbose: int) -> None:
-    """What `-v` and `-vv` print; and, on standard error, which schedules are not those of the default order."""
+    """On standard error, since the result has the other: the trace of `-v` and `-vv`, and where schedules come from."""
     if verbose and compilation.trace is not None:
-        print_text(compilation.trace.render(verbose), "diff")
+        print_text(compilation.trace.render(verbose), "diff", error=True)
     told = [origin for origin in compilation.origins if origin.source != "default"]
     for origin in told[:TOLD]:
         print_note(f"note: schedule of `{origin.kernel}`: {origin.text}")

@@ -47,6 +47,7 @@ OPTIONAL = (
     ("ray", "ray", "`dplc tune --executor ray`"),
     ("pycuda", "cuda", "launches on a GPU"),
 )
+TITLES = {"pycuda": "PyCUDA"}
 
 
 def examine() -> list[Finding]:
@@ -72,13 +73,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _optional(module: str, extra: str, purpose: str) -> Finding:
+    what = TITLES.get(module, module)
     try:
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError
         names = importlib.metadata.packages_distributions().get(module, [module])
-        return Finding(module, "ok", importlib.metadata.version(names[0]))
+        return Finding(what, "ok", importlib.metadata.version(names[0]))
     except (ImportError, ValueError, importlib.metadata.PackageNotFoundError):
-        return Finding(module, "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'")
+        return Finding(what, "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'")
 
 
 def _print(findings: list[Finding]) -> None:

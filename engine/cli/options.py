@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ...codegen.target import target
+
 Expression = Annotated[
     str | None,
     typer.Option(
@@ -19,11 +21,21 @@ RuleFiles = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones."),
 ]
+
+
+def _known_target(name: str | None) -> str | None:
+    """Refuses what is no target before anything heavy is imported."""
+    if name is not None:
+        target(name)
+    return name
+
+
 TargetName = Annotated[
     str | None,
     typer.Option(
         "--target",
         metavar="sm_NN",
+        callback=_known_target,
         help="Architecture or device to compile for (default: the GPU present, else sm_80).",
     ),
 ]

@@ -8,38 +8,42 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ... import __version__
 from ...ir.diagnostic import DplcError
 
 _LEXERS = {"cuda": "cuda", "diff": "diff", "ir": "python", "rw": "python"}
 
 
-def write(text: str) -> None:
-    """Text on standard output, now: whoever reads it may have enough (`| head`), which `main` takes for no error."""
+def write(text: str, error: bool = False) -> None:
+    """Text on standard output (or error), now: who reads it may have enough (`| head`), for `main` no error."""
+    stream = sys.stderr if error else sys.stdout
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        stream.write(text)
+        stream.flush()
     except BrokenPipeError:
         raise
-    except OSError as error:
-        raise DplcError(f"cannot write the output: {error.strerror}") from None
+    except OSError as failed:
+        raise DplcError(f"cannot write the output: {failed.strerror}") from None
 
 
-def print_text(text: str, kind: str) -> None:
-    """IR, CUDA, rule or diff text on standard output; exactly as it is when standard output is no terminal."""
+def print_text(text: str, kind: str, error: bool = False) -> None:
+    """IR, CUDA, rule or diff text on standard output (or error); exactly as it is where that is no terminal."""
     if text and not text.endswith("\n"):
         text += "\n"
-    if text and sys.stdout.isatty():
+    if text and (sys.stderr if error else sys.stdout).isatty():
         from rich.console import Console
         from rich.syntax import Syntax
 
         code = Syntax(text.rstrip("\n"), _LEXERS[kind], theme="ansi_dark", background_color="default")
-        Console(highlight=False, soft_wrap=True).print(code, soft_wrap=True)
+        Console(highlight=False, soft_wrap=True, stderr=error).print(code, soft_wrap=True)
     else:
-        write(text)
+        write(text, error)
 
 
 def print_json(record: Any) -> None:
-    """A record on standard output. Infinities and NaNs, which JSON has no words for, as null."""
+    """A record on standard output, with our version. Infinities and NaNs, which JSON has no words for, as null."""
+    if isinstance(record, dict):
+        record = {"dplc": __version__, **record}
     write(json.dumps(_finite(record), indent=2, allow_nan=False) + "\n")
 
 

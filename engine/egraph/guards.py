@@ -164,7 +164,7 @@ class Guards:
         if isinstance(node, s.Operation) and node.op == "or":
             return self.rule.refuse("`or`", node)
         asked = next((n for n in _calls(node) if n in facts_of("tensor")), None)
-        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith("fuse.facts"):
+        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith(("fuse.facts", "fuse.products")):
             what = f"rule `{self.rule.rule.name}`: `{asked}` is a property of one kernel, not of a value"
             return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",),
                              "the rule still works where it is run as a rewrite")  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Binary, free_names, linear, subtract
 from ...ir.ranges import interval
-from ...ir.tensor import Const, Elementwise, Index, Reduce, Term, axes, postorder
+from ...ir.tensor import Const, Elementwise, Index, Reduce, Term, axes, operands
 from ..model.accesses import LANES
 from ..model.latency import BARRIER_CYCLES, L2_SHARE, SHARED_CYCLES
 from ..rw.facts import fact
@@ -49,8 +49,18 @@ def _extent(found: Any) -> int:
 
 
 def _products(x: Term) -> int:
-    """Products that make one element of x."""
-    return sum(_extent(below.over) for below in postorder((x,)) if isinstance(below, Reduce))
+    """Products that make one element of x of what is stored: what they multiply is computed before, however it is."""
+    count, pending, seen = 0, [x], set()
+    while pending:
+        term = pending.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        if isinstance(term, Reduce):
+            count += _extent(term.over)
+        else:
+            pending.extend(operands(term))
+    return count
 
 
 def _shape(x: Term, v: Term, n: Axis) -> Shape:

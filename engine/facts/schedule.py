@@ -186,15 +186,15 @@ def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
             return False
         if any(known & free_names(atom) for atom in terms if atom is not i and atom is not j):
             return False
-    return known.isdisjoint(free_names(tuple(_values(body))))
+    return known.isdisjoint(free_names(tuple(values_of(body))))
 
 
-def _values(body: Block) -> Iterator[Any]:
+def values_of(body: Block) -> Iterator[Any]:
     """What a run computes and tests, but for the places of its accesses."""
     for stmt in body:
         skipped = ("idx",) if isinstance(stmt, Load | Store) else ()
         yield from (getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr" and f.name not in skipped)
-        yield from _values(getattr(stmt, "body", ()))
+        yield from values_of(getattr(stmt, "body", ()))
 
 
 @fact("strided(run, name, name, int) -> bool", TILE)

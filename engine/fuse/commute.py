@@ -10,7 +10,8 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.tensor import TensorGraph, dtype, postorder
-from ..match.terms import Evidence, Firing, TermRules, TermSite, rewrite_graph
+from ..match.loops import Step
+from ..match.terms import Evidence, TermRules, TermSite, rewrite_graph
 
 
 def commute(
@@ -33,7 +34,7 @@ def commute(
             if result is not None and dtype(result) == dtype(term):
                 replaced[term] = result
                 if evidence is not None:
-                    evidence.firings.append(Firing(attempt.rule, term, result))
+                    evidence.firings.append(Step(attempt.rule, term, result))
                 break
     return rewrite_graph(graph, NOTHING, target, None, origins, replaced=replaced) if replaced else graph
 

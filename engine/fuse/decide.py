@@ -328,8 +328,11 @@ class Fusion:
 
     def _widened(self, term: Any) -> bool:
         """Whether a reader runs over more axes, so that several blocks may compute what it reads."""
-        mask = self.flow.mask
-        return any(mask[term] & ~mask[reader] == 0 != mask[reader] & ~mask[term] for reader in self.flow.readers[term])
+        mask, readers = self.flow.mask, self.flow.readers
+        for seen in (term, *(view for view in readers[term] if view.__class__ is Remap and view.x is term)):
+            if any(mask[seen] & ~mask[reader] == 0 != mask[reader] & ~mask[seen] for reader in readers[seen]):
+                return True
+        return False
 
     def _owners(self) -> dict[Any, int]:
         """For every value the kernels that compute it, a bit each."""

@@ -14,6 +14,7 @@ from ..rw.facts import fact
 from . import cost
 from .dataflow import Dataflow
 from .lift import common_key
+from .products import uses_of
 
 SHARED_ACCESSES = 3  # of an element of an operand that is computed in shared memory: for its sum, from there, back
 REACH = 6  # operations looked through for what an elementwise value reads from memory
@@ -246,14 +247,9 @@ def _in_block(site: Any, v: Any, walked: Any) -> float:
 @fact("product_blocks(term, int) -> int", levels="tensor")
 def product_blocks(site: Any, v: Any, tile: int) -> int:
     """How many blocks of a product compute its operand v: one for every tile of the columns that v lacks."""
-    flow, most = site.flow, 1
-    for product in flow.readers[v]:
-        if product.__class__ is not Elementwise or product in site.fusion.kept:
-            continue
-        for total in flow.readers[product]:
-            if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[v]:
-                most = max(most, cost.blocks(flow, flow.mask[total], flow.mask[v], tile, site.target))
-    return most
+    flow = site.flow
+    found = (cost.blocks(flow, flow.mask[use.total], use.seen, tile, site.target) for use in uses_of(site, v))
+    return max(found, default=1)
 
 
 @fact("again_in(int, term) -> num", levels="tensor")

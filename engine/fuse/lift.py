@@ -269,10 +269,9 @@ class Lift:
     ) -> Any:
         """Reads an element. other: what to take where the guard fails, if the selection is this load alone."""
         buffer, term = self.buffers[source], term or source
-        places = self._places(buffer, mapping)
+        # an output that repeats its value along an axis: any element of it will do
         missing = {axis: 0 for axis in buffer.loops if axis not in axes(source)}
-        if missing:  # an output that repeats its value along an axis: any element of it will do
-            places = tuple(substitute(e, missing) for e in places)
+        places = self._places(buffer, {**mapping, **missing})
         gathered = any(map(holds_terms, places))
         present = self._present(buffer, places)
         if (

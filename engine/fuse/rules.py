@@ -21,6 +21,7 @@ from ..match.terms import Table, mentions_mat
 from ..rw.evaluate import Closure, Expressions, holds
 from ..rw.rule import Rule, RuleSet
 from . import facts as facts  # registers the facts that fusion rules ask
+from . import products as products
 
 Spelling = Any
 

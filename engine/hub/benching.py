@@ -18,6 +18,7 @@ from ..model.census import census
 from ..model.predict import predict
 from ..suite.assembling import Assembled, assembled, assembler
 from ..suite.bench import machine, versions
+from ..suite.limits import limits
 from ..suite.records import BenchRecord, CaseRecord, KernelRecord, Totals
 from ..suite.tables import Column, Layout, bound, ffma_share, median, number
 from ..toolchain import Toolchain
@@ -38,6 +39,7 @@ class Subject:
     plan: PlanFile
     program: Program
     outputs: tuple[Output, ...]
+    loops: tuple[Kernel, ...]
     kernels: Mapping[str, Kernel]
     constants: Mapping[str, Any]
     weights: Mapping[str, Wanted]
@@ -61,6 +63,7 @@ def of_compiled(compiled: CompiledModel) -> Subject:
         plan_of(compiled),
         compiled.program,
         compiled.outputs,
+        compiled.compilation.plan.kernels,
         kernels,
         compiled.constants(),
         compiled.weights,
@@ -71,7 +74,7 @@ def of_compiled(compiled: CompiledModel) -> Subject:
 def of_artefact(found: Artefact) -> Subject:
     """The subject of an artefact: its `ir/kernel.ir` is what predictions look at."""
     kernels = read_kernels(found.folder / KERNEL_IR)
-    return Subject(found.plan, found.program, found.outputs, kernels, found.constants, found.weights, found.figures)
+    return Subject(found.plan, found.program, found.outputs, (), kernels, found.constants, found.weights, found.figures)
 
 
 def bench(
@@ -122,12 +125,21 @@ def predicted(subject: Subject, target: Target, assemble: bool, tell: Tell) -> l
         )
         _predict(case, text, subject.kernels[text.name], target, assemble)
         cases.append(case)
+    _limit(cases, subject, target)
     whole = CaseRecord(
         name=WHOLE, operation="model", sizes={"launches": len(program.kernels)}, dtype=subject.plan.dtype
     )
     whole.compulsory_bytes = sum(case.compulsory_bytes for case in cases)
     whole.predicted_us = sum(case.predicted_us or 0.0 for case in cases)
     return [*cases, whole]
+
+
+def _limit(cases: list[CaseRecord], subject: Subject, target: Target) -> None:
+    """Say how far each kernel is from its limit; where a schedule made several of it, the last one says it."""
+    by_name = {case.name: case for case in cases}
+    seconds = [by_name[name].kernels[0].predicted_us * 1e-6 for name in subject.kernels]
+    for limit in limits(subject.loops, tuple(subject.kernels.values()), seconds, target) if subject.loops else ():
+        by_name[safe_kernel_name(limit.name)].times_limit = limit.times
 
 
 def _predict(case: CaseRecord, text: CudaKernel, kernel: Kernel, target: Target, assemble: bool) -> None:
@@ -164,6 +176,7 @@ COLUMNS: tuple[Column, ...] = (
     ("MB", lambda c: c.compulsory_bytes / 1e6, number("{:.1f}")),
     ("predicted us", lambda c: c.predicted_us, number("{:.1f}")),
     ("bound", bound, str),
+    ("x limit", lambda c: c.times_limit, number("{:.1f}")),
 )
 MEASURED: tuple[Column, ...] = tuple(
     (title, median(field), number("{:.1f}"))
@@ -193,7 +206,9 @@ def _summary(record: ModelBench) -> str:
 LEGEND = (
     "launches: of one run. MB: what the kernel takes from its buffers, each once, over all its launches. "
     "predicted us: over all its launches, by the analytic model for the target, from published peaks, not calibrated, "
-    "never measured. FFMA: share of the hot loop, in SASS. Columns of measured times are there only where a GPU was: "
-    "medians, a kernel alone times its launches, the whole beside eager and torch.compile on the same weights."
+    "never measured. x limit: the same over what no schedule goes below (every byte and every operation once, at "
+    "published peaks, and a launch). FFMA: share of the hot loop, in SASS. Columns of measured times are there only "
+    "where a GPU was: medians, a kernel alone times its launches, the whole beside eager and torch.compile on the "
+    "same weights."
 )
 LAYOUT = Layout(_columns, LEGEND, _summary)

@@ -80,8 +80,8 @@ def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:
     """The kernel as dplc prints it; the record's comment names the rules that shaped it, which no IR does."""
     try:
         return print_cuda(kernel, _rules(record.comment))
-    except (InternalError, ValueError) as error:
-        what = getattr(error, "what", str(error))
+    except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+        what = getattr(error, "what", "") or str(error) or type(error).__name__
         raise DplcError(f"the artefact is damaged: {path}: kernel `{kernel.name}`: {what}") from None
 
 

@@ -6,7 +6,7 @@ sums do not depend on the order of their terms. This is the slow and general way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from ...ir import expr as e
@@ -31,20 +31,20 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b) and (a.__class__ is not float or repr(a) == repr(b))
 
 
-def names_in(node: Any) -> frozenset[str]:
-    """The variables that an expression mentions (reserved words and constants are not variables)."""
+def names_in(node: Any, facts: Container[str] = ()) -> frozenset[str]:
+    """The variables that an expression mentions. Reserved words and constants are none, and facts that it calls."""
     if isinstance(node, s.NameOf):
         plain = node.text not in RESERVED and node.text not in CONSTANTS and node.text != "_"
         return frozenset((node.text,)) if plain else frozenset()
     if isinstance(node, tuple):
-        return frozenset().union(*map(names_in, node))
+        return frozenset().union(*(names_in(item, facts) for item in node))
     if not isinstance(node, s.Syntax):
         return frozenset()
     own: frozenset[str] = frozenset()
-    if isinstance(node, s.Apply):
+    if isinstance(node, s.Apply) and node.fn not in facts:
         own = names_in(s.NameOf(node.span, node.fn))
     parts = (getattr(node, name) for name in type(node).__slots__)
-    inner = frozenset().union(*(names_in(part) for part in parts if isinstance(part, s.Syntax | tuple)))
+    inner = frozenset().union(*(names_in(part, facts) for part in parts if isinstance(part, s.Syntax | tuple)))
     if isinstance(node, s.Comprehension):
         inner -= {node.variable}
     return own | inner

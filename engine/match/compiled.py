@@ -18,7 +18,7 @@ from ..rw.rule import Rule
 from .clauses import EVERY, Decision, plans
 from .context import places, splice
 from .expressions import RuleExpressions
-from .hygiene import families
+from .hygiene import apart, families
 from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
 from .site import Path, Site
@@ -167,7 +167,11 @@ class CompiledRule:
 
     def rewrite(self, program: Program, match: Match) -> Program:
         """The program after one firing."""
-        return splice(program, match.path, match.start, match.end, self.build(match.env))  # type: ignore[no-any-return]
+        block: Any = program
+        for position in match.path:
+            block = block[position].body
+        made = apart(self.build(match.env), (*block[: match.start], *block[match.end :]), match.env["@site"])
+        return splice(program, match.path, match.start, match.end, made)  # type: ignore[no-any-return]
 
     def everywhere(self, block: Block, arguments: tuple[Any, ...], outer: Environment) -> Block:
         """A local rule on a captured run: bottom-up, one pass, results are not looked at again."""

@@ -19,6 +19,7 @@ from ..rw.evaluate import MISTAKES, NotComputed
 from ..rw.pipeline import PassStep
 from ..rw.rule import Rule, RuleSet, pass_name
 from .compiled import CompiledRule, Match, Program
+from .loops import Step, endless
 from .trace import Firing, Skip, Text, Trace
 from .wellformed import wellformed
 from .whynot import Evidence, Refusal
@@ -171,15 +172,14 @@ class Engine:
         """Remembered per kernel: a canonical rule may ask about its kernel and the target only."""
         key = (self._own, target, level == "kernel")
         rules = self.canonical(level == "kernel")
-        first = len(log)
+        first, steps = len(log), list[Step]()
         while key not in _canonical_for(program[number]):
             if len(log) - first >= CANONICAL_FUEL:
-                looping = ", ".join(dict.fromkeys(log[-8:]))
-                what = f"canonical form is not reached after {CANONICAL_FUEL} firings"
-                raise DplcError(f"{what}: these rules undo each other: {looping}", self.rules.rules[log[-1]].span)
+                raise endless(f"canonical form is not reached after {CANONICAL_FUEL} firings", steps)
             for rule in rules:
                 changed = self._once(rule, program, number, target) if rule.possible(program[number]) else None
                 if changed is not None:
+                    steps.append(Step(rule.rule, program[number : number + 1], changed[number : number + 1]))
                     program = changed
                     log.append(rule.rule.name)
                     break
@@ -242,25 +242,24 @@ class _Run:
 
     def kernel(self, program: Program, number: int) -> tuple[Program, int]:
         """The first rule that fires at a kernel (with @repeat again and again), and how many kernels that makes."""
-        made, firings = 1, 0
+        made, steps = 1, list[Step]()
         name, first = program[number].name, program[number]
         while number < len(program):
             evidence = [Evidence() if self.trace is not None else None for _ in self.rules]
             fired = self.once(program, number, evidence)
             if fired is None:
-                if self.trace is not None and firings == 0:
+                if self.trace is not None and not steps:
                     self.refused(name, evidence)
                 return program, made
             made = len(fired[0]) - len(program) + fired[1]
+            before, after = program[number : number + fired[1]], fired[0][number : number + made]
+            steps.append(Step(fired[2], before, after))
             program = fired[0]
             self.done.update(kernel.name for kernel in program[number : number + made])
             if not self.repeat:
                 return program, made
-            firings += 1
-            if firings >= REPEAT_FUEL and firings >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
-                rule = fired[2]
-                what = f"pass `{self.label}` does not stop: {firings} firings in kernel `{name}`"
-                raise DplcError(f"{what}, last `{rule.name}`", rule.span)
+            if len(steps) >= REPEAT_FUEL and len(steps) >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
+                raise endless(f"pass `{self.label}` does not stop after {len(steps)} firings in kernel `{name}`", steps)
             made = 1
         return program, made
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError
+from ...ir.kernel import Element
 from ...ir.node import Node, replace
 from ...ir.substitute import substitute, substitute_affine
 from ...ir.text import syntax as s
@@ -31,10 +32,14 @@ class RuleExpressions(Expressions):
         base = self.compile(node.base)
         if len(node.items) == 1 and not isinstance(node.items[0], s.Substitution):
             return self._element_or_map(base, self.compile(node.items[0]))
+        plain = not any(isinstance(item, s.Substitution | s.Run) for item in node.items)
+        places = [self.compile(item) for item in node.items] if plain else []
         changes = [self._change(item) for item in node.items]
 
         def apply(env: Environment) -> Any:
             value, simple = base(env), {}
+            if plain and value.__class__ is e.Var:  # an array of registers
+                return Element(value.name, tuple(place(env) for place in places))
             forms = []
             for change in changes:
                 for left, right in change(env):
@@ -53,6 +58,8 @@ class RuleExpressions(Expressions):
             owner, key = base(env), index(env)
             if key.__class__ is dict:
                 return substitute(owner, key)
+            if owner.__class__ is e.Var:  # an array of registers
+                return Element(owner.name, (key,))
             item = owner[key]
             return e.Var(item) if item.__class__ is str else item
 

@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ...ir.expr import Var
 from ...ir.loop import Let, Load
-from ...ir.node import Node
+from ...ir.node import Node, names_in
 from ...ir.substitute import substitute
 from ...ir.text import syntax as s
 from ..rw.evaluate import Closure, Environment
-from .names import NAMES
+from .names import NAMES, names_at, unused
+from .site import Site
 
 Families = Mapping[str, frozenset[str]]
 Part = tuple[Closure, frozenset[str]]  # a piece of a block, and the variables that are renamed with it
@@ -78,6 +80,20 @@ def distinct(parts: list[Part]) -> Closure:
         return tuple(out)
 
     return build
+
+
+def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
+    """What a rule made, its values renamed that have the name of one beside it: what was inside of a block, and hid the
+    other, may stand in its block now."""
+    again = sorted(defined_in(made) & defined_in(beside))
+    if not again:
+        return made
+    used = {*names_at(site), *(name for statement in made for name in names_in(statement))}
+    new = {}
+    for name in again:
+        new[name] = Var(unused(name, used))
+        used.add(new[name].name)
+    return substitute(made, new)
 
 
 def defined_in(block: Iterable[Any]) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ from ...ir.tensor import (
 )
 from ...ir.text import syntax as s
 from ..rw.rule import Rule, RuleSet
+from .loops import RECENT, Step, endless
 from .packs import Packs, find_packs
 from .term_code import Attempt, Writer
 
@@ -62,15 +64,6 @@ CHANGES_DTYPE = "the result would have another dtype"
 
 
 @dataclass(frozen=True)
-class Firing:
-    """A rule replaced a term."""
-
-    rule: Rule
-    before: Term
-    after: Term
-
-
-@dataclass(frozen=True)
 class Refusal:
     """A rule matched a term, but a guard did not hold. `values`: what the guard saw, as text."""
 
@@ -90,7 +83,7 @@ class Refusal:
 class Evidence:
     """What a traced rewrite did and did not do, in order."""
 
-    firings: list[Firing] = field(default_factory=list)
+    firings: list[Step] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
 
@@ -208,6 +201,7 @@ class Rewriter:
         self.replaced: dict[Any, Any] = {}  # what is replaced from the start, whatever the rules say
         self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
         self.firings = 0
+        self.recent: deque[Step] = deque(maxlen=RECENT)
         self.limit = 10_000
 
     def rewrite(self, root: Term) -> Term:
@@ -228,7 +222,7 @@ class Rewriter:
                 if waiting and following is None:
                     # what has a replacement but no normal form is on the stack: it would wait for itself
                     if any(operand in becomes for operand in waiting):
-                        raise self._endless(next(operand for operand in waiting if operand in becomes))
+                        raise self._endless()
                     stack.extend(waiting)
                     continue
                 if following is None:
@@ -244,7 +238,7 @@ class Rewriter:
                 normal[term] = done
                 stack.pop()
             elif following in becomes:
-                raise self._endless(following)
+                raise self._endless()
             else:
                 stack.append(following)
         return normal[root]  # type: ignore[no-any-return]
@@ -280,14 +274,15 @@ class Rewriter:
 
     def _fired(self, rule: Rule, before: Any, after: Any) -> None:
         self.firings += 1
+        step = Step(rule, before, after)
+        self.recent.append(step)
         if self.firings > self.limit:
-            raise self._endless(before, rule)
+            raise self._endless()
         if self.evidence is not None:
-            self.evidence.firings.append(Firing(rule, before, after))
+            self.evidence.firings.append(step)
 
-    def _endless(self, term: Any, rule: Rule | None = None) -> DplcError:
-        names = [rule.name] if rule else sorted(a.rule.name for a, _ in self.table.at(term))
-        return DplcError(f"the rules on tensor do not come to an end: {', '.join(names)}", rule.span if rule else None)
+    def _endless(self) -> DplcError:
+        return endless("the rules on tensor do not come to an end", tuple(self.recent))
 
     def _rebuilt(self, term: Any) -> Any:
         """The term over the normal forms of its operands."""
@@ -353,4 +348,4 @@ def rewrite_graph(
     return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
 
 
-__all__ = ["Evidence", "Firing", "Refusal", "Rewriter", "TermRules", "mentions_mat", "rewrite_graph"]
+__all__ = ["Evidence", "Refusal", "Rewriter", "TermRules", "mentions_mat", "rewrite_graph"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError
+from ...ir.kernel import Element
 from ...ir.node import Node
 from ...ir.text import syntax as s
 from ...ir.text.read import value_classes
@@ -55,10 +56,11 @@ class ValueWriter(Writer, abc.ABC):
 
     def __init__(self, expressions: RuleExpressions, evidence: bool):
         super().__init__({
-            "Var": e.Var, "Call": e.Call, "Binary": e.Binary, "same": same, "holes": holes, "Context": Context,
-            "role_end": _role_end, "named": _named, "UNBOUND": UNBOUND,
+            "Var": e.Var, "Call": e.Call, "Binary": e.Binary, "Element": Element, "same": same, "holes": holes,
+            "Context": Context, "role_end": _role_end, "named": _named, "UNBOUND": UNBOUND,
         })  # fmt: skip
         self.expressions, self.evidence = expressions, evidence
+        self.symbolic = RuleExpressions(expressions.level, symbolic=True)  # `if t < 1:` has a condition, not an answer
         self.symbols: dict[str, Symbol] = {}
         self.matched = 0  # statements of the pattern that have matched so far
         self.here: tuple[s.Syntax, str] | None = None  # the statement being matched, and what it is compared with
@@ -174,8 +176,10 @@ class ValueWriter(Writer, abc.ABC):
     def expression(self, sort: str, node: Any, x: str) -> None:
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
             return self.value(sort, node.items[0], x)
-        names = names_in(node) - self.expressions.facts.keys()
+        names = names_in(node, self.expressions.facts)
         known = {name for name, symbol in self.symbols.items() if not symbol.maybe}
+        if isinstance(node, s.Subscript) and self.register(node):
+            return self.element(node, x)
         if names <= known | {"target"} or isinstance(node, s.Member | s.Subscript | s.Comprehension):
             return self.closed(sort, node, x, sorted(names & known))
         if isinstance(node, s.Apply) and node.fn not in self.expressions.facts and node.fn not in value_classes():
@@ -188,9 +192,23 @@ class ValueWriter(Writer, abc.ABC):
 
     def closed(self, sort: str, node: s.Syntax, x: str, names: list[str]) -> None:
         """An expression of bound variables is a value."""
-        compute, value = self.constant(self.expressions.compile(node)), self.local("v")
+        compute, value = self.constant(self.symbolic.compile(node)), self.local("v")
         self.put(f"{value} = {compute}({self.environment(names)})")
         self.reject(_differs(Symbol(value, "value"), x, "name" if sort in NAMES else "value"))
+
+    def register(self, node: s.Subscript) -> bool:
+        """Whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
+        base = node.base
+        if self.expressions.level != "kernel" or not isinstance(base, s.NameOf):
+            return False
+        return base.text not in self.symbols or self.symbols[base.text].kind == "name"
+
+    def element(self, node: s.Subscript, x: str) -> None:
+        self.reject(f"{x}.__class__ is not Element")
+        self.value("Name", node.base, f"{x}.name")
+        whole = self.local("t")
+        self.put(f"{whole} = {x}.index")
+        self.items(whole, "0", node.items, True, lambda item, text: self.value("Expr", item, text))
 
     def call(self, node: s.Apply, x: str) -> None:
         self.reject(f"{x}.__class__ is not Call")

@@ -115,7 +115,7 @@ class Pricing:
             x, v = (self.steps[m].axes for m in step.reads)
             return n if step.axes & ~x and step.axes & ~v else None
         product = self.steps[step.reads[0]]
-        if step.fn != "add" or product.fn != "multiply" or step.reads[0] in self.outline.stores:
+        if step.fn != "add" or product.fn != "multiply" or product.over or step.reads[0] in self.outline.stores:
             return None
         a, b = (self.steps[m].axes for m in product.reads)
         return step.reads[0] if step.axes & ~a and step.axes & ~b else None

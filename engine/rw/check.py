@@ -62,6 +62,7 @@ FACT_MODULES = (
     "engine.front.axis_facts",
     "engine.front.einsum_facts",
     "engine.fuse.facts",
+    "engine.fuse.products",
 )
 
 

@@ -10,7 +10,6 @@ expression.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -127,7 +126,10 @@ class Expressions:
                 return _bounded(node, left + right)
             if isinstance(left, (set, frozenset)):
                 return left - right if op == "-" else left | right
-            found = _answer(node, combine, left, right)
+            try:
+                found = combine(left, right)
+            except MISTAKES as error:
+                raise mistaken(node, error) from error
             return _bounded(node, found) if found.__class__ is int else found
 
         return calculate
@@ -233,11 +235,17 @@ class Expressions:
         if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
             parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
             a, b = parts[0], parts[-1]
-            if len(parts) == 1:
-                return lambda env: _answer(node, ask, env.get(SITE), a(env))
-            return lambda env: _answer(node, ask, env.get(SITE), a(env), b(env))
+            return _ask_one(node, ask, a) if len(parts) == 1 else _ask_two(node, ask, a, b)
         arguments = self.compile_all(node.items)
-        return lambda env: _answer(node, ask, env.get(SITE), *arguments(env))
+
+        def question(env: Environment) -> Any:
+            given = arguments(env)
+            try:
+                return ask(env.get(SITE), *given)
+            except MISTAKES as error:
+                raise mistaken(node, error) from error
+
+        return question
 
     def apply(self, node: s.Apply) -> Closure:
         """A call that is no fact: a scalar function (or a variable bound to one) of expressions."""
@@ -261,18 +269,47 @@ class Expressions:
         if len(node.items) != 1:
             raise DplcError("one index expected", node.span)
         base, index = self.compile(node.base), self.compile(node.items[0])
-        return lambda env: _answer(node, operator.getitem, base(env), index(env))
+
+        def element(env: Environment) -> Any:
+            found, place = base(env), index(env)
+            try:
+                return found[place]
+            except MISTAKES as error:
+                raise mistaken(node, error) from error
+
+        return element
 
 
-def _answer(node: s.Syntax, ask: Callable[..., Any], *arguments: Any) -> Any:
-    """What a fact or an operator gives. Raises NotComputed at its place where that is nothing."""
-    try:
-        return ask(*arguments)
-    except NotComputed:
-        raise
-    except MISTAKES as error:
-        why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
-        raise NotComputed(f"this cannot be evaluated: {why}", node.span) from error
+def mistaken(node: s.Syntax, error: Exception) -> NotComputed:
+    """The error of a fact or an operator that gives nothing here, at its place."""
+    if isinstance(error, NotComputed):
+        return error
+    why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
+    return NotComputed(f"this cannot be evaluated: {why}", node.span)
+
+
+def _ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure) -> Closure:
+    """A fact of one argument, as most are: no tuple is built for it."""
+
+    def question(env: Environment) -> Any:
+        given = a(env)
+        try:
+            return ask(env.get(SITE), given)
+        except MISTAKES as error:
+            raise mistaken(node, error) from error
+
+    return question
+
+
+def _ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) -> Closure:
+    def question(env: Environment) -> Any:
+        first, second = a(env), b(env)
+        try:
+            return ask(env.get(SITE), first, second)
+        except MISTAKES as error:
+            raise mistaken(node, error) from error
+
+    return question
 
 
 def _bounded(node: s.Syntax, value: Any) -> Any:

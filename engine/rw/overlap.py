@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ...ir.diagnostic import DplcError
 from ...ir.text import syntax as s
 from ...ir.text.read import statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
-from .finding import NOTE, WARNING, Finding
+from .finding import ERROR, NOTE, WARNING, Finding
+from .pipeline import pipelines
 from .positions import is_variable, names, parts, walk
-from .rule import Rule, RuleSet
+from .rule import Rule, RuleSet, pass_name
 from .subject import Subject
 
 _OPEN = s.Run | s.RunStatement | s.InsideBlock
@@ -172,28 +174,51 @@ def _is_variable(node: Any) -> bool:
 
 
 def shadowed(subject: Subject) -> Iterator[Finding]:
-    """A rule that an earlier rule of its pass leaves nothing: that one has no guard and matches all that it matches."""
+    """A rule that an earlier rule leaves nothing: that one has no guard and matches all that it matches.
+
+    Earlier in its pass; on torch and tensor, where all rules are tried at every place, in any file (a warning).
+    """
     rule = subject.rule
     candidates, position = _unguarded(subject.rules)
     heads = dict.fromkeys((_head(rule), None))
-    for earlier in (other for head in heads for other in candidates.get((rule.file, rule.level, head), ())):
-        if position[earlier.name] >= position[rule.name] or not _same_reach(earlier, rule):
+    for earlier in (other for head in heads for other in candidates.get((_reach(rule), rule.level, head), ())):
+        if position.get(earlier.name, 0) >= position.get(rule.name, 0) or not _same_reach(earlier, rule):
             continue
         if _Cover(rule.level).pattern(earlier.match, rule.match):
             what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
             notes = (f"`{earlier.name}` is at {earlier.location}",)
-            yield subject.finding(what, rule.span, notes, "put the special rule first")
+            hint = "put the special rule first"
+            severity = ERROR if earlier.file == rule.file else WARNING
+            if earlier.file != rule.file:
+                hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
+            place = rule.span if severity == ERROR else rule.match[-1].span
+            yield subject.finding(what, place, notes, hint, severity)
             return
+
+
+def _reach(rule: Rule) -> str:
+    """What rules share whose order decides between them: a file, or all of a level."""
+    return rule.level if rule.level in ("torch", "tensor") else rule.file
 
 
 @functools.lru_cache(maxsize=4)
 def _unguarded(rules: RuleSet) -> tuple[dict[tuple[str, str, str | None], list[Rule]], dict[str, int]]:
-    """The rules that fire wherever they match, by file, level and first op (others cannot meet); and all positions."""
+    """The rules that fire wherever they match, by reach, level and first op (others cannot meet); and all positions."""
     found: dict[tuple[str, str, str | None], list[Rule]] = {}
     for rule in rules.rules.values():
         if _always_fires(rule) and not isinstance(rule.match[0], s.CaptureStatement | s.InsideBlock):
-            found.setdefault((rule.file, rule.level, _head(rule)), []).append(rule)
-    return found, {name: n for n, name in enumerate(rules.rules)}
+            found.setdefault((_reach(rule), rule.level, _head(rule)), []).append(rule)
+    return found, _positions(rules)
+
+
+def _positions(rules: RuleSet) -> dict[str, int]:
+    """In which order rules are tried: that of the pipelines, and of declaration where these are not sound."""
+    try:
+        steps = [step for steps in pipelines(rules).values() for step in steps]
+    except DplcError:
+        steps = []
+    named = [rule.name for step in steps for rule in step.rules] or list(rules.rules)
+    return {name: n for n, name in enumerate(dict.fromkeys((*named, *rules.rules)))}
 
 
 def _head(rule: Rule) -> str | None:

@@ -18,6 +18,7 @@ from ..model.census import buffer_bytes, census
 from ..model.predict import predict
 from ..pinned import tell_unheard, unheard_by_all
 from ..toolchain import Toolchain
+from .limits import limits
 from .records import CaseRecord, KernelRecord
 from .subject import Subject
 
@@ -105,3 +106,6 @@ def describe(compiled: Compiled, target: Target, registers: dict[str, int] | Non
     record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
     record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
     record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
+    seconds = [kernel.predicted_us * 1e-6 for kernel in once]
+    found = limits(compilation.plan.kernels, compilation.kernels, seconds, target)
+    record.times_limit = max((limit.times for limit in found), default=None)

@@ -77,7 +77,10 @@ class MeasuredRecord(msgspec.Struct, kw_only=True):
 
 
 class CaseRecord(msgspec.Struct, kw_only=True):
-    """One case. stages: milliseconds of each stage of its compile. error: why it could not be compiled."""
+    """One case. stages: milliseconds of each stage of its compile. error: why it could not be compiled.
+
+    times_limit: of the kernel that is furthest from it, what is predicted over what no schedule goes below.
+    """
 
     name: str
     operation: str
@@ -89,6 +92,7 @@ class CaseRecord(msgspec.Struct, kw_only=True):
     compulsory_bytes: int = 0
     hbm_ratio: float | None = None
     predicted_us: float | None = None
+    times_limit: float | None = None
     run: RunRecord | None = None
     measured: MeasuredRecord | None = None
     published: dict[str, float] = {}

@@ -53,6 +53,7 @@ COLUMNS: tuple[Column, ...] = (
     ("FFMA", ffma_share, number("{:.3f}")),
     ("predicted us", lambda c: c.predicted_us, number("{:.1f}")),
     ("bound", bound, str),
+    ("x limit", lambda c: c.times_limit, number("{:.1f}")),
     ("error", _result, str),
 )
 MEASURED: tuple[Column, ...] = tuple(
@@ -67,6 +68,8 @@ LEGEND = (
     "both counted by the emulator in the first and the last block of every kernel, the worst kernel shown. "
     "FFMA: share of the hot loop of the longest kernel, in SASS. "
     "predicted us: by the analytic model for the target, from published peaks, not calibrated, never measured. "
+    "x limit: the same over what no schedule goes below (every byte and every operation once, at published peaks, and "
+    "a launch), of the kernel where it is most. "
     "error: of a run on the emulator against float64, over the largest value; * of some blocks."
 )
 

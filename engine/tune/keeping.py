@@ -1,7 +1,7 @@
 """The best schedules of a search are remembered while it runs: whatever ends the process, they are in the store.
 
-Only what was checked is remembered, and checking takes time: it is done at improvements, the first at once, later ones
-as long as a tenth of the search has been spent on it. An entry of a search that has not ended says so in its details.
+Only what was checked is remembered, and checking takes time: it is done at improvements, as long as no more than a
+tenth of the search goes into it. An entry of a search that has not ended says so in its details.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .store import UNFINISHED
 from .verify import Verdict, verdict
 
 SHARE = 0.1  # of the time of a search
+FIRST = 0.3  # seconds that the first check is expected to take: a short search checks at its end only
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Keeper:
     before: dict[Start, Tuned | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._began, self._spent = time.monotonic(), 0.0
+        self._began, self._spent, self._expected = time.monotonic(), 0.0, FIRST
         self._waiting: dict[Start, None] = {}
         self._best: dict[Start, float] = {}
         self._verdicts: dict[str, Verdict] = {}
@@ -46,12 +47,13 @@ class Keeper:
             if score.seconds is not None and score.seconds < self._best.get(start, float("inf")):
                 self._best[start] = score.seconds
                 self._waiting[start] = None
-        if self._waiting and self._spent <= SHARE * (time.monotonic() - self._began):
+        if self._waiting and self._spent + self._expected <= SHARE * (time.monotonic() - self._began):
             began = time.monotonic()
             for start in list(self._waiting):
                 self._write(run, start)
             self._waiting = {}
-            self._spent += time.monotonic() - began
+            self._expected = time.monotonic() - began
+            self._spent += self._expected
         self.heard(run, tried)
 
     def verdict(self, candidate: Candidate) -> Verdict:

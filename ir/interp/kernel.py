@@ -54,7 +54,7 @@ from . import kernel_values
 from .kernel_boxes import BARRIER_BYTES, Barriers, Map
 from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned, elements
 from .kernel_values import both
-from .scalar import KINDS, ScheduleError, as_kind, check_stores, empty, memory_of
+from .scalar import KINDS, ScheduleError, as_kind, check_stores, empty, memory_of, seen_by
 
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
@@ -76,7 +76,7 @@ def run(
             counts = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
-            _launch(kernel, memory, counts, dice, only)
+            _launch(kernel, seen_by(kernel, memory), counts, dice, only)
             check_stores(counts if only is None else {n: np.maximum(c, 1) for n, c in counts.items()}, kernel)
     return memory
 

@@ -29,6 +29,7 @@ from .scalar import (
     folded,
     in_bounds,
     memory_of,
+    seen_by,
     start_value,
 )
 from .tuples import combined, lifted, reduced
@@ -53,7 +54,7 @@ def run(
             counts: dict[str, np.ndarray] = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
-            _Nest(kernel, memory, counts, only or {}).block(kernel.body, (), None)
+            _Nest(kernel, seen_by(kernel, memory), counts, only or {}).block(kernel.body, (), None)
             if stores is None:
                 check_stores(counts, kernel)
             else:

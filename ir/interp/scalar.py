@@ -98,6 +98,13 @@ def _as_declared(value: np.ndarray, param: Param) -> np.ndarray:
     return as_kind(value, param.dtype).reshape(param.shape)
 
 
+def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The buffers as a kernel declares them: it may see one that others know under other dimensions, element by element
+    in the same order."""
+    shapes = {param.name: param.shape for param in (*kernel.ins, *kernel.outs)}
+    return {name: array.reshape(shapes.get(name, array.shape)) for name, array in memory.items()}
+
+
 def empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
     """An output before its kernel runs, and the count of stores to each element."""
     poison = np.nan if KINDS[param.dtype] is np.float64 else 0

@@ -27,7 +27,18 @@ from ..text.print import print_statement
 from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, Group, both, nothing
-from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, start_value
+from .scalar import (
+    KINDS,
+    ScheduleError,
+    check_stores,
+    empty,
+    evaluate,
+    fold,
+    folded,
+    memory_of,
+    seen_by,
+    start_value,
+)
 from .tuples import combined, folded_tuples, lifted
 
 BATCH = 1 << 18  # lanes that run at once
@@ -53,7 +64,7 @@ def run(
             counts: dict[str, np.ndarray] = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
-            _launch(kernel, tile, memory, counts, dice)
+            _launch(kernel, tile, seen_by(kernel, memory), counts, dice)
             if stores is None:
                 check_stores(counts, kernel)
             else:

@@ -278,7 +278,7 @@ def _extent(node: s.Syntax) -> int:
     found = node.extent if isinstance(node, s.AxisItem) else node
     if not isinstance(found, s.Number):
         raise DplcError("an extent is a number", node.span)
-    return extent(node, found.value, 1)  # type: ignore[no-any-return]
+    return extent(node, found.value)  # type: ignore[no-any-return]
 
 
 def _as(value: Any, name: str) -> Any:

@@ -48,7 +48,7 @@ def _of_node(node: Any, depth: int) -> Iterator[str]:
     for field in kind.fields:
         value = getattr(node, field.name)
         where = f"`{field.name}` of {kind.__name__}"
-        if not field.many and value.__class__ is not tuple:
+        if not field.many:
             yield from _of_field(field, value, where, depth)
         elif value.__class__ is not tuple:
             yield f"{where} is no list"
@@ -82,6 +82,8 @@ def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]
         good = _is_int(value)
     elif sort in ("Expr", "Num", "Over"):
         good = value.__class__ in EXPRESSIONS if value.__class__ in CLASSES else _is_number(value)
+        if sort == "Over" and value.__class__ is tuple:
+            good = all(item.__class__ in EXPRESSIONS for item in value)
     else:
         good = value.__class__ in CLASSES
     if not good:

@@ -11,12 +11,13 @@ import pytest
 import torch
 from command_line import MATMUL, SOFTMAX, Command
 
+import dplc
 from dplc.engine.api import Compiled
 
 
 def test_the_record_has_exactly_these_keys(ok: Command) -> None:
     record = json.loads(ok("run", "-c", SOFTMAX, "--device", "emulator", "--json").out)
-    assert list(record) == ["ok", "device", "kernels", "max_abs_err", "max_rel_err"]
+    assert list(record) == ["dplc", "ok", "device", "kernels", "max_abs_err", "max_rel_err"]
     assert record["ok"] is True
     assert record["device"] == "emulator"
     assert [list(kernel) for kernel in record["kernels"]] == [["name", "grid", "block", "smem"]]
@@ -67,6 +68,7 @@ def test_for_people(ok: Command) -> None:
 
 def test_the_reference_runs_no_kernel(ok: Command) -> None:
     record = json.loads(ok("run", "-c", SOFTMAX, "--device", "reference", "--json").out)
+    assert record.pop("dplc") == dplc.__version__
     assert record == {"ok": True, "device": "reference", "kernels": [], "max_abs_err": 0.0, "max_rel_err": 0.0}
 
 

@@ -140,3 +140,32 @@ def test_an_artefact_has_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> N
         files = sorted(path for path in (tmp_path / seed).rglob("*") if path.is_file() and path.name != "figures.json")
         found.append({str(path.relative_to(tmp_path / seed)): path.read_bytes() for path in files})
     assert len(found[0]) > 15 and found[0] == found[1]
+
+
+LIGHT = """
+import sys
+from dplc.engine.cli.app import main
+try:
+    main(sys.argv[1:])
+except SystemExit as stop:
+    print(stop.code, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("compile",), ("run",), ("fuse",), ("rewrite",), ("compile", "-c", "x", "--target", "h20"),
+        ("run", "-c", "x", "--blocks", "all"), ("compile", "-c", "x", "-o", "there"), ("frobnicate",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_wrong_command_line_is_told_at_once(wrong: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT, *wrong], capture_output=True, text=True, check=False)
+    assert done.stdout == "2 False\n", done.stderr
+
+
+def test_shells_can_complete() -> None:
+    asked = {**os.environ, "_DPLC_COMPLETE": "complete_bash", "COMP_WORDS": "dplc comp", "COMP_CWORD": "1"}
+    done = subprocess.run([DPLC], capture_output=True, text=True, env=asked, check=False)
+    assert done.stdout.split() == ["compile"], done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -188,3 +189,26 @@ def test_a_division_by_zero_is_the_users_error(text: str, dtype: str) -> None:
     with pytest.raises(DataError, match="integer division by zero") as caught:
         compiled(a, torch.tensor([2, 0], dtype=DTYPES[dtype]), b)
     assert caught.value.exit_code == 1
+
+
+def drawn(dice: random.Random, depth: int) -> str:
+    """A random integer expression of a and b."""
+    if depth == 0:
+        return dice.choice("ab")
+    x, y = drawn(dice, depth - 1), drawn(dice, dice.randrange(depth))
+    c = dice.choice((1, 2, 3, -1, -2, 7, 1000, 46341, 2**31 - 1))
+    forms = (
+        "({x} + {y})", "({x} - {y})", "({x} * {y})", "(-{x})", "({x}).abs()", "torch.sign({x})", "({x}).relu()",
+        "({x} + {c})", "({c} - {x})", "({x} * {c})", "({x} // {c})", "({x} % {c})", "torch.fmod({x}, {c})",
+        "({x} ** 2)", "({x}).clamp(-{k}, {k})", "torch.maximum({x}, {y})", "torch.minimum({x}, {y})",
+        "torch.where({x} > {y}, {x}, {y})", "torch.where({x} + {c} <= {x}, {y}, {x})", "({x} % n)", "({x} // n)",
+    )  # fmt: skip
+    return dice.choice(forms).format(x=x, y=y, c=c, k=abs(c))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 25))])
+def test_random_expressions(seed: int) -> None:
+    dice = random.Random(seed)
+    dtype = ("i32", "i64")[seed % 2]
+    a, b = pairs(dtype)
+    compare(tuple(drawn(dice, dice.randint(2, 4)) for _ in range(20)), (a, b, torch.where(b == 0, 5, b)))

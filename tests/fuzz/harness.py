@@ -130,13 +130,17 @@ def limited() -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> int:
+    """`VICTIM FIRST COUNT`, as often as one likes; whether any mutant failed."""
     from victims import VICTIMS
 
-    tally = run(VICTIMS[arguments[0]], int(arguments[1]), int(arguments[2]))
-    for failure in tally.failures:
-        print(failure, flush=True)
-    print(arguments[0], tally, flush=True)
-    return bool(tally.failures)
+    failed = False
+    for name, first, count in zip(arguments[::3], arguments[1::3], arguments[2::3], strict=True):
+        tally = run(VICTIMS[name], int(first), int(count))
+        for failure in tally.failures:
+            print(failure, flush=True)
+        print(name, tally, flush=True)
+        failed |= bool(tally.failures)
+    return failed
 
 
 if __name__ == "__main__":

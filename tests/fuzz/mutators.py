@@ -161,7 +161,7 @@ def _odd(dice: random.Random, value: Any, evil: tuple[str, ...]) -> Any:
     near = (value + 1, value - 1, -value, value * 2**40, value / 3) if type(value) in (int, float) else ()
     text = (value[:-1], value + "x", value.upper(), "../" + value, value + "\n") if isinstance(value, str) else ()
     return dice.choice((
-        None, True, 0, -1, 1.5, 10**30, 2**63, 2**31, 1e300, "", "zz", "f32", "../../etc/passwd", "/dev/zero", "\x00",
+        None, True, 0, -1, 1.5, 10**30, 2**63, 2**31, 1e300, "", "zz", "f32", "../../decoy", "/dev/zero", "\x00",
         "x" * 5000, [], {}, [[]], {"a": 1}, [value], *near, *near, *text, *text, *evil,
     ))  # fmt: skip
 

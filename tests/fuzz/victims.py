@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -20,6 +21,7 @@ from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import DEVICES, target
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import Stopwatch, compile_captured, schedule
+from dplc.engine.front import examples as torch_examples
 from dplc.engine.front.capture import capture
 from dplc.engine.hub import artefact, kernel_texts, sources, weights
 from dplc.engine.hub.benching import of_artefact
@@ -28,7 +30,8 @@ from dplc.engine.hub.kernel_texts import read_kernels
 from dplc.engine.hub.manifest import read_file, seal
 from dplc.engine.hub.plan_file import kernel_record
 from dplc.engine.hub.sources import Source
-from dplc.engine.match.examples import run_examples
+from dplc.engine.match import term_examples
+from dplc.engine.match.examples import RUNNERS, run_examples
 from dplc.engine.match.trace import Trace
 from dplc.engine.rw.check import check, load_facts
 from dplc.engine.rw.format import format_file
@@ -70,6 +73,7 @@ class Rules:
 
     def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
         load_facts()
+        assert {"torch", "tensor", "tile"} <= RUNNERS.keys(), (torch_examples, term_examples)  # known once imported
         self.evil = evil
         texts = sorted((path.read_text() for path in BUILT_IN.rglob("*.rw")), key=len)
         self.texts = tuple(text for text in texts if len(text) < SMALL)
@@ -85,6 +89,30 @@ class Rules:
         if not any(getattr(finding, "severity", "error") == "error" for finding in found):
             for failure in run_examples(_engine(rules))[1]:
                 failure.render()
+
+
+class Compiles:
+    """Rule files laid over the library, and programs compiled with them: `dplc compile --rules FILE`."""
+
+    name = "compiles"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        folder.mkdir()
+        self.evil, self.path = evil, folder / "mine.rw"
+        texts = [path.read_text() for level in ("tile", "tensor", "torch") for path in (BUILT_IN / level).glob("*.rw")]
+        overriding = (
+            re.sub(r"^rule ", "override rule ", text, flags=re.MULTILINE) for text in texts if len(text) < SMALL
+        )
+        self.texts = tuple(sorted(overriding))
+        self.captures = [
+            capture(function, [torch.randn(6, 12), torch.randn(12, 5)]) for function in (_softmax, _pieces)
+        ]
+
+    def attack(self, dice: random.Random) -> None:
+        self.path.write_text(m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil))
+        tools = toolchain([str(self.path)])
+        for captured in self.captures:
+            compile_captured(captured, tools, target("h200"))
 
 
 def _engine(rules: RuleSet) -> Any:
@@ -322,5 +350,5 @@ class Files:
         weights.load(folder, {"x": weights.Wanted(("o", "a"), "f32", (2, 3)), "y": weights.Wanted(("b",), "f16", (4,))})
 
 
-VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Programs, Artefacts, Stores, Files)}
+VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Compiles, Programs, Artefacts, Stores, Files)}
 __all__ = ["VICTIMS", "DplcError"]

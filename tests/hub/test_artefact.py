@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from tiny_models import compiled
 
 import dplc
 from dplc.codegen.nvrtc import find_nvrtc
-from dplc.engine.hub import artefact
+from dplc.engine.hub import artefact, kernel_texts
 from dplc.engine.hub.compiling import CompiledModel
 from dplc.engine.hub.manifest import seal
 from dplc.ir.diagnostic import DplcError
@@ -24,6 +25,15 @@ from dplc.ir.diagnostic import DplcError
 @pytest.fixture(scope="module")
 def model() -> CompiledModel:
     return compiled("llama")
+
+
+@pytest.fixture(autouse=True)
+def _parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same text is the same program: only what a test changes is parsed anew."""
+    monkeypatch.setattr(kernel_texts, "read_program", PARSED)
+
+
+PARSED = functools.lru_cache(64)(kernel_texts.read_program)
 
 
 def test_what_is_written_is_read(model: CompiledModel, tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ def qwen() -> CompiledModel:
 
 
 def test_few_kernels(qwen: CompiledModel) -> None:
-    assert qwen.figures.kernels <= 15
-    assert len(qwen.compilation.plan.kernels) <= 2 + 9 * 28
-    assert qwen.figures.per_block <= 10  # of nine kernels one is split in two
+    assert qwen.figures.kernels <= 17
+    assert len(qwen.compilation.plan.kernels) <= 2 + 11 * 28
+    assert qwen.figures.per_block <= 14  # of ten kernels, two of them rotations, four are split in two
     assert qwen.figures.launches == len(qwen.program.kernels)
 
 
@@ -77,4 +77,4 @@ def test_a_block_compiles_in_a_third_of_a_second() -> None:
         made = compile_captured(captured, toolchain(), target("sm_90a"))
         times.append(time.process_time() - start)
     assert min(times) < 0.3
-    assert len(made.plan.kernels) <= 9
+    assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored

@@ -9,6 +9,8 @@ built and run on the emulator. What fails is printed as a command. All five thou
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from wide_checks import Hang, at_most, failure, report, smaller
@@ -36,6 +38,39 @@ def test_drawn_programs_are_right(first: int) -> None:
 @pytest.mark.parametrize("first", range(0, 5000, TOGETHER))
 def test_five_thousand_programs(first: int) -> None:
     check_seeds(first, TOGETHER)
+
+
+FOUND = {
+    "a row that is repeated is read under an axis of its repetition": """
+        x0 = torch.randint(-9, 9, (2, 3))
+        x1 = torch.randn(1, 3)
+        v0 = x0 + x1
+        v1 = (x1 * 4).round().long()
+        v2 = torch.cat([v1[v0.argmax(0) % 1], v1])
+        v2, v1[v2.argmax(-2) % 1]""",
+    "the mean of products": "x0 = torch.randn(4, 4)\nx0.prod(-1).mean(0)",
+    "a weight that is read within a piece of a join": """
+        x0 = torch.randn(16)
+        v0 = x0[[12, 3, 8, 7, 10]]
+        torch.cat([v0, v0[:1], v0[:1], v0], 0)""",
+    "siblings that read each other": """
+        x0 = torch.randn(100).bfloat16()
+        x1 = torch.randn(100, dtype=torch.bfloat16)
+        v0 = x0 + x1
+        v1 = torch.where(v0 > 0, v0, v0 * 2)
+        F.normalize(x0, dim=0), v1, torch.rsqrt(v1.abs() + 1)""",
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_drawn_programs_found(name: str) -> None:
+    """As the rules decide, and explored, for both targets."""
+    *lines, last = (line.strip() for line in FOUND[name].strip().splitlines())
+    made = [tuple(line.split(" = ", 1)) for line in lines]
+    inputs = tuple(each for each in made if each[0].startswith("x"))
+    drawn = Program(inputs, tuple(each for each in made if each not in inputs), (last,))  # type: ignore[arg-type]
+    for seed in range(4):
+        assert not failure(replace(drawn, seed=seed), explored=seed % 2 == 0)
 
 
 def test_programs_are_many_and_mixed() -> None:

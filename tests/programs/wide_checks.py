@@ -32,7 +32,7 @@ from dplc.ir.schemas import DTYPES
 
 TARGETS = ("sm_80", "h100")
 SECONDS = 10  # of CPU that a compile may take
-SMALL = Options(top=1, effort=Effort(kernels=200, lowerings=4))
+SMALL = Options(top=1, effort=Effort(kernels=100, lowerings=2))
 WORK = 40_000  # threads of a program whose Kernel IR is interpreted
 
 

@@ -43,7 +43,7 @@ def test_from_end_to_end(capsys: pytest.CaptureFixture[str], tiny: Path, tmp_pat
     ]  # fmt: skip
     assert list(record["cases"][0]) == [
         "name", "operation", "sizes", "dtype", "compile_ms", "stages", "kernels", "compulsory_bytes", "hbm_ratio",
-        "predicted_us", "run", "measured", "published", "error",
+        "predicted_us", "times_limit", "run", "measured", "published", "error",
     ]  # fmt: skip
     assert list(record["cases"][0]["kernels"][0]) == [
         "name", "grid", "block", "smem", "hbm_bytes", "predicted_us", "predicted_bound", "waves", "resident", "registers",
@@ -55,6 +55,7 @@ def test_from_end_to_end(capsys: pytest.CaptureFixture[str], tiny: Path, tmp_pat
         assert case["run"]["ok"] and case["run"]["extent"] == "whole", case
         assert case["measured"] is None
         assert case["predicted_us"] > 2
+        assert case["times_limit"] >= 1
         assert 0 < case["kernels"][0]["sector_efficiency"] <= 1
     assert record["cases"][2]["hbm_ratio"] == 1.0
     assert record["cases"][2]["compulsory_bytes"] == (2 * 16 * 256 + 256) * 4

@@ -99,6 +99,8 @@ def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
 class _Scored:
     """A runner that has run."""
 
+    keeper = None
+
     def __init__(self, run: Run):
         self.run = run
 

@@ -52,13 +52,14 @@ def test_other_cuts_mean_the_same(name: str, tile: int) -> None:
     assert error(graph, plan) < 1e-11
 
 
-def test_a_layer_of_tinyllama_is_nine_kernels(fusion: FusionRules) -> None:
-    assert len(compile_graph(blocks.llama(1), fusion).kernels) == 9
+def test_a_layer_of_tinyllama_is_eleven_kernels(fusion: FusionRules) -> None:
+    """Two of them rotate queries and keys: no slab holds what a rotation reads, so each warp would do it again."""
+    assert len(compile_graph(blocks.llama(1), fusion).kernels) == 11
 
 
 def test_layers_share_their_kernels(fusion: FusionRules) -> None:
     three = [key(kernel) for kernel in compile_graph(blocks.llama(3), fusion).kernels]
-    assert len(three) == 27
+    assert len(three) == 33
     assert len(set(three)) == len({key(kernel) for kernel in compile_graph(blocks.llama(2), fusion).kernels})
 
 

@@ -45,7 +45,7 @@ def launched(unit: Kernel, kernel: CudaKernel, memory: dict[str, Any], order: in
     for param, name in zip(pointers, names, strict=True):
         if param.role == "in":
             kind = np.dtype({"f32": "float32", "b8": "bool", "i32": "int32", "i64": "int64"}[param.dtype])
-            given[param.name] = as_numpy(param, np.asarray(memory[name]).astype(kind))
+            given[param.name] = as_numpy(param, np.asarray(memory[name]).astype(kind).reshape(param.shape))
     made = check(kernel, given, order=order, counted=False).outputs
     return {name: made[p.name] for p, name in zip(pointers, names, strict=True) if p.role == "out"}
 

@@ -1,0 +1,102 @@
+"""Facts about which axes of a Tile make tiles: what a product loads again for every element of an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any
+
+from ...ir.expr import Axis, Binary, Var, binary, free_names, linear
+from ...ir.facts.layout import address
+from ...ir.facts.structure import dependencies, matmul_loops, summary
+from ...ir.program import Block
+from ..rw.facts import fact
+from .schedule import LONG, TILE, values_of
+
+SIDE = 128  # a tile is no longer along an axis
+
+
+@fact("reuse(run, name) -> int", TILE)
+def reuse(site: Any, body: Block, axis: Var) -> int:
+    """Elements that the loops of a run load, and load again for every element of an axis: of loads without it."""
+    extents = {loop.var: loop.stop if loop.stop.__class__ is int else LONG for loop in summary(body).loops}
+    count = 0
+    for load in summary(body).loads:
+        varying = dependencies(load.idx, body)
+        if axis.name not in varying and not varying.isdisjoint(extents):
+            count += math.prod(extents[name] for name in varying & extents.keys())
+    return count
+
+
+@fact("walked_as_one(run, name, name, int) -> bool", TILE)
+def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+    """Whether i and j stand in addresses only, and in those of loads as `c*(i*extent + j)`."""
+    known = {i.name, j.name}
+    for load in summary(body).loads:
+        terms, _ = linear(address(site.kernel, load.buf, load.idx))
+        if terms.get(i, 0) != extent * terms.get(j, 0):
+            return False
+        if any(known & free_names(atom) for atom in terms if atom is not i and atom is not j):
+            return False
+    return known.isdisjoint(free_names(tuple(values_of(body))))
+
+
+@fact("widest_pair(name, name, run) -> bool", TILE)
+def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
+    """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile."""
+    axes = {axis.name: axis for axis in site.tile.axes}
+    mine = _outputs((axes[i.name], axes[j.name]))
+    return all(
+        _outputs(pair) <= mine
+        for pair in combinations(site.tile.axes, 2)
+        if matmul_loops(body, frozenset(axis.name for axis in pair))
+    )
+
+
+@fact("tiles_kept(name, name, run) -> int", TILE)
+def tiles_kept(site: Any, i: Var, j: Var, body: Block) -> int:
+    """How many sums a thread keeps for each place along two axes: those that vary with both."""
+    sums = {stmt.acc for stmt in summary(body).sums}
+    return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
+
+
+def _outputs(pair: Iterable[Axis]) -> int:
+    return math.prod(min(axis.extent, SIDE) for axis in pair)
+
+
+# ---- dimensions of a buffer that are walked as one
+
+
+@fact("joined_dim(name, [any], run) -> int", TILE)
+def joined_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
+    """The first dimension of a buffer that every load of a run walks together with the next as one run; -1 for none."""
+    places = [load.idx for load in summary(body).loads if load.buf == buf.name]
+    for dim in range(len(shape) - 1) if places else ():
+        if all(_joined(idx[dim], idx[dim + 1], shape[dim + 1]) is not None for idx in places):
+            return dim
+    return -1
+
+
+@fact("join_dims([any], int) -> [any]", TILE)
+def join_dims(site: Any, dims: Any, dim: int) -> tuple[Any, ...]:
+    """The dimensions of a buffer with one of them and the next made one."""
+    return (*dims[:dim], dims[dim] * dims[dim + 1], *dims[dim + 2 :])
+
+
+@fact("join_places([expr], int, int) -> [expr]", TILE)
+def join_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
+    """An index of a buffer whose dimension `dim`, and the next of some extent, were made one."""
+    return (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
+
+
+def _joined(outer: Any, inner: Any, extent: int) -> Any:
+    """`outer*extent + inner` as the quotient and the remainder of one number, or of a remainder of it; else None."""
+    if inner.__class__ is not Binary or inner.op != "%" or inner.b != extent:
+        return None
+    whole = inner.a
+    if outer is binary("//", whole, extent):
+        return whole
+    if outer.__class__ is Binary and outer.op == "%" and outer.a is binary("//", whole, extent):
+        return binary("%", whole, outer.b * extent)
+    return None
