@@ -22,6 +22,7 @@ from ..ir.program import Param
 from ..ir.schemas import DTYPES
 from .compiler import Compilation, buffer, compile_captured
 from .exploring import chosen as best
+from .front.bounds import check_places
 from .front.capture import capture
 from .inputs import Frozen, Parameters, Weights, arguments, check_arguments
 from .match.trace import Trace
@@ -120,6 +121,8 @@ class Compiled:
         notes: tuple[str, ...] = ()
         if isinstance(runner, CudaExecutor):
             arrays, notes = self._placing.place(arrays, runner.memory)
+        else:
+            check_places(self.compilation.bounds, tensors)
         results = runner.run(self.program, arrays)
         self.notes = (*notes, *runner.notes)
         pairs = zip(plan.outputs, plan.results, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..codegen.cuda import print_cuda
@@ -20,6 +20,7 @@ from ..ir.text.print import print_program
 from .alone import alone
 from .collector import collections_paused
 from .egraph.candidate import Candidate, Prepared
+from .front.bounds import Bound
 from .front.capture import Capture
 from .front.constants import fold
 from .front.lower import lower
@@ -63,6 +64,7 @@ class Compilation:
     prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
     unheard: tuple[Unheard, ...] = ()  # what was set of rules that do not fire
     since: str = "torch"
+    bounds: tuple[Bound, ...] = ()  # of places, before a run on the emulator
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -134,7 +136,8 @@ def compile_captured(
             graph, plan = fused(values, tools, target, trace)
         else:
             graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
-    return compile_plan(values.captured, graph, plan, tools, target, trace, watch, book, prepared)
+    made = compile_plan(values.captured, graph, plan, tools, target, trace, watch, book, prepared)
+    return replace(made, bounds=values.bounds)
 
 
 def compile_plan(
@@ -184,6 +187,7 @@ class Values:
     graph: TensorGraph
     origins: dict[Any, str]
     results: tuple[TensorType, ...]
+    bounds: tuple[Bound, ...] = ()
 
     @property
     def known(self) -> frozenset[str]:
@@ -206,7 +210,7 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph)
     results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-    return Values(folded, settled, graph, lowered.origins, results)
+    return Values(folded, settled, graph, lowered.origins, results, lowered.bounds)
 
 
 def cut_into_kernels(

@@ -75,7 +75,7 @@ def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:
     if not found:
         return graph
     chosen = dice.pick(found)
-    shown = Elementwise(dice.pick(("copy", "sqrt", "relu", "exp")), (chosen,))
+    shown = Elementwise(dice.pick(("copy", "negative", "relu", "exp")), (chosen,))
     taken = {out.name for out in graph.outs}
     name = next(f"more{n}" for n in range(len(taken) + 1) if f"more{n}" not in taken)
     return TensorGraph(graph.name, graph.ins, (*graph.outs, Output(name, axes(shown), shown)))
@@ -83,7 +83,7 @@ def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 CHANGES = (other_extent, other_extent, other_function, computed_input, read_again, other_number)
 _ALIKE = (
-    ("exp", "sqrt", "tanh", "abs", "negative", "sigmoid", "relu", "log", "sin"),
+    ("exp", "tanh", "abs", "negative", "sigmoid", "relu", "sin"),
     ("add", "multiply", "subtract", "maximum", "minimum", "divide"),
 )
 OTHERS = {fn: tuple(other for other in group if other != fn) for group in _ALIKE for fn in group if fn in FUNCTIONS}

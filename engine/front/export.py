@@ -178,6 +178,9 @@ def _functional(program: Any, root: Root, places: Places, may_change: bool) -> A
         return program
     try:
         functional = program.run_decompositions({})
+    except AssertionError:  # torch's own, of what it cannot make functional
+        what = f"torch op '{_spoken(changes[0].target)}' works in place, which is not supported here"
+        raise DplcError(what, place(changes[0], places), hint="change a copy: `.clone()`") from None
     except Exception as error:
         raise explain(error, places.of_error(error) or place(changes[0], places)) from None
     for output in functional.graph_signature.output_specs:

@@ -27,6 +27,7 @@ from ..rw.evaluate import CONSTANTS, RESERVED
 from ..rw.pipeline import pipelines
 from ..rw.rule import Rule, RuleSet
 from . import axis_facts, einsum_facts, shape_facts  # noqa: F401
+from .bounds import Bound
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .torch_rules.rule import TorchRule
@@ -64,11 +65,14 @@ class Fired:
 
 @dataclass(frozen=True)
 class Lowered:
-    """graph: the program. firings: in order, empty unless asked for. origins: the torch op that each term came from."""
+    """graph: the program. firings: in order, empty unless asked for. origins: the torch op that each term came from.
+    bounds: the places that are looked at before it runs.
+    """
 
     graph: TensorGraph
     firings: tuple[Fired, ...] = ()
     origins: dict[Term, str] = field(default_factory=dict)
+    bounds: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def lower_graph(
     lowering = Lowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {})
     lowering.run()
-    return Lowered(lowering.finish(), tuple(lowering.fired), lowering.origins)
+    return Lowered(lowering.finish(), tuple(lowering.fired), lowering.origins, tuple(dict.fromkeys(lowering.bounds)))
 
 
 class Lowering:
@@ -148,6 +152,8 @@ class Lowering:
         self.age: dict[Axis, int] = {}
         self.fired: list[Fired] = []
         self.origins: dict[Term, str] = {}
+        self.bounds: list[Bound] = []
+        self.origin: TorchOp | None = None  # the user's op that is being lowered
         self.depth = 0
 
     # ---- axes and names
@@ -186,6 +192,14 @@ class Lowering:
         """The name a term would like to be printed under; the first one wins."""
         if isinstance(value, Term):
             self.hints.setdefault(value, name)
+
+    def bound(self, x: Any, low: int, end: int) -> None:
+        """Note that the values of x are places of low..end-1."""
+        assert self.origin is not None
+        if isinstance(x, Term):
+            found = Bound(x, low, end, aten_name(self.origin.op), self._place(self.origin))
+            if found.knowable:
+                self.bounds.append(found)
 
     # ---- ops
     def run(self) -> None:
@@ -234,6 +248,7 @@ class Lowering:
     def lower(self, call: Call) -> View:
         """The value of an op by the first rule that fires."""
         statement = call.statement
+        self.origin = call.origin
         start = self._starting_op(call)
         refusals = []
         for rule in self.rules.get(start, ()):

@@ -15,7 +15,7 @@ from .sorts import ANY, AXES, AXIS, BOOL, EXPR, INDEX, LIST, NAME, TERM, Sort
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 VALUE = "a value"  # what a function of values is given
-PRIMITIVES = ("Reduce", "Fold", "Index", "Case", "cast", "mat")
+PRIMITIVES = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat")
 # Kinds of ATen arguments that have a sort of their own; everything else may be several things.
 _KINDS = {
     "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "dtype": Sort("dtype"),
@@ -91,11 +91,15 @@ class DataflowPositions(Positions):
         elif node.fn == "cast" and len(node.items) == 2:
             self._term(node.items[0])
             self.add(node.items[1], Sort("dtype"), "a dtype")
+        elif node.fn == "place" and len(node.items) == 3 and self.level == "torch" and not self.pattern:
+            self._term(node.items[0])
+            for bound in node.items[1:]:
+                self.add(bound, Sort("int"), "a bound of `place`")
         elif node.fn == "mat" and node.items:
             for item in node.items:
                 self._term(item)
         elif node.fn in PRIMITIVES and not (self.level == "torch" and schemas.overloads(node.fn)):
-            forms = "`Index(e)`, `Case(condition, a, b)`, `cast(x, dtype)`, `mat(x)`"
+            forms = "`Index(e)`, `Case(condition, a, b)`, `cast(x, dtype)`, `place(x, low, end)`, `mat(x)`"
             self.report(f"`{node.fn}` is not written like this", node.span, (f"the forms are {forms}",))
         elif self.level == "torch" and not self.pattern and (node.fn[:1].isupper() or schemas.overloads(node.fn)):
             self._aten(node)
@@ -147,7 +151,9 @@ class DataflowPositions(Positions):
             elif isinstance(item, s.AxisItem):
                 self.axes[item.name] = AXIS
                 self.add(item.extent, EXPR, "an extent")
-            elif isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and item.fn in FUNCTIONS):
+            elif isinstance(item, s.Subscript) or (
+                isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
+            ):
                 self._term(item)  # a gather
             elif isinstance(item, s.NameOf):
                 self._born(item, AXIS)

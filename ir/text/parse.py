@@ -157,8 +157,8 @@ class _Build(Transformer[Any, Any]):
     # ---- statements
     def unit(self, meta: Any, c: list[Any]) -> s.Unit:
         arrow = next(i for i, x in enumerate(c) if isinstance(x, Token) and x.type == "ARROW")
-        ins = tuple(x for x in c[2:arrow] if x is not None)
-        return s.Unit(self.place(c[1]), str(c[0]), str(c[1]), ins, tuple(c[arrow + 1 : -1]), c[-1])
+        ins, outs = (tuple(x for x in part if x is not None) for part in (c[2:arrow], c[arrow + 1 : -1]))
+        return s.Unit(self.place(c[1]), str(c[0]), str(c[1]), ins, outs, c[-1])
 
     def param(self, meta: Any, c: list[Any]) -> s.ParamItem:
         return s.ParamItem(self.span(meta), str(c[0]), c[1])

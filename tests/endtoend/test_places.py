@@ -23,7 +23,6 @@ PICKS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "embedding before a product": lambda a, i: F.embedding(i, a) @ a.T,
     "index_select": lambda a, i: torch.index_select(a, 1, i),
     "gather": lambda a, i: torch.gather(a, 0, i[:, None].expand(-1, 8)),
-    "take_along_dim": lambda a, i: torch.take_along_dim(a, i[:, None], 0),
     "of a half": lambda a, i: a.to(torch.bfloat16)[i],
     "by 32-bit places": lambda a, i: F.embedding(i.to(torch.int32), a),
     "summed": lambda a, i: a[i].sum(0),

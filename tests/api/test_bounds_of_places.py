@@ -1,0 +1,55 @@
+"""Writing to a place out of range: an error that names it, before a run on the emulator. PyTorch raises one, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+import dplc
+from dplc.engine.front.lower import lower
+from dplc.engine.front.text import capture_text
+from dplc.engine.toolchain import toolchain
+
+Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+ROWS = torch.arange(16.0).reshape(4, 4)
+
+# {op: (a function of rows and places, places that are right, places that are not, the one that is named)}
+CASES: dict[str, tuple[Function, list[int], list[int], int]] = {
+    "scatter_add": (lambda x, i: x.scatter_add(1, i[:, None], torch.ones(4, 1)), [0, 1, 2, 3], [0, 1, 2, 4], 4),
+    "index_add": (lambda x, i: x.index_add(0, i + 1, torch.ones(4, 4)), [-1, 0, 2, 0], [-2, 0, 0, 0], -1),
+    "one_hot": (lambda x, i: one_hot(i, 4) * x, [0, 1, 2, 3], [0, 1, 2, 4], 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_places(name: str) -> None:
+    function, right, wrong, worst = CASES[name]
+    compiled = dplc.compile(function, (ROWS, torch.zeros(4, dtype=torch.int64)), device="emulator")
+    torch.testing.assert_close(compiled(ROWS, torch.tensor(right)), function(ROWS, torch.tensor(right)))
+    with pytest.raises((IndexError, RuntimeError)):
+        function(ROWS, torch.tensor(wrong))
+    with pytest.raises(dplc.DplcError, match=f"place {worst} is out of range") as error:
+        compiled(ROWS, torch.tensor(wrong))
+    assert f"`{name.split(',')[0]}` takes" in str(error.value)
+    assert (error.value.exit_code, error.value.notes) == (1, ("it is computed from `i`",))
+
+
+def test_places_that_wrap_around() -> None:
+    places = torch.tensor([[-5], [7], [-1], [3]])
+    function = lambda x, i: torch.take_along_dim(x, i, 1)  # noqa: E731
+    compiled = dplc.compile(function, (ROWS, places), device="emulator")
+    assert torch.equal(compiled(ROWS, places), function(ROWS, places))
+
+
+def bounds(text: str) -> Any:
+    return lower(capture_text(text), toolchain().rules).bounds
+
+
+def test_only_places_that_cost_little_are_looked_at_beforehand() -> None:
+    assert [b.end for b in bounds("F.one_hot(torch.randint(0, 4, (3,)) // 2 + 1, 4)")] == [4]
+    assert bounds("F.one_hot(torch.randn(3, 4).argmax(1), 4)") == ()  # a reduction would be calculated twice
+    assert bounds("F.one_hot((torch.rand(3) * 4).long(), 4)") == ()  # so would floats, and not as the kernel does
