@@ -102,6 +102,7 @@ class Fusion:
         self.climbed: dict[tuple[Any, Any], Rule] = {}
         self.site = Site(self)
         self.owners: dict[Any, int] = {}
+        self.evaluations: dict[Any, int] = {}
 
     def decide(self) -> Decisions:
         start: int | None = 0
@@ -133,10 +134,16 @@ class Fusion:
             if refused is not None:
                 value, refusal = refused
                 return self._store(value, term, refusal)
+        self.evaluations[term] = self._evaluations(term)
         if not isinstance(term, NEVER_STORED) and term not in self.kept and not self._inlined(term):
             seen = {**seen, term: self.flow.mask[term]}
         self.open[term] = seen
         return None
+
+    def _evaluations(self, term: Any) -> int:
+        """How often a value below a term is computed for an element of it: for what a map reads, and for its places."""
+        counts = [1 if operand in self.kept else self.evaluations[operand] for operand in operands(term)]
+        return sum(counts) if term.__class__ is Remap else max(counts, default=1)
 
     def _seen(self, term: Any) -> dict[Any, int]:
         """The open values below a term, with the axes that it would see them under."""

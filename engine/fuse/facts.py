@@ -26,6 +26,12 @@ def reduction(site: Any, v: Term) -> bool:
     return v.__class__ in (Reduce, Fold)
 
 
+@fact("evaluations(term) -> int", levels="tensor")
+def evaluations(site: Any, v: Term) -> int:
+    """How many elements of a value, at most, are computed for an element of v: where places are looked up, too."""
+    return site.fusion.evaluations[v]  # type: ignore[no-any-return]
+
+
 @fact("elements(term) -> int", levels="tensor")
 def elements(site: Any, v: Term) -> int:
     """How many elements a value has."""

@@ -17,7 +17,7 @@ from ...ir.expr import Axis, Binary, Call, Not, Sum, Var, both, invert, rebuild
 from ...ir.facts.index import interval, operate, substitute
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
-from ...ir.node import Node, nodes
+from ...ir.node import Node, contents, marks_of
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.tensor import Case, Const, Elementwise, Fold, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
 from .dataflow import topological
@@ -179,7 +179,7 @@ class Lift:
 
     def _condition(self, guard: Any, stack: list[Block]) -> Any:
         """A guard over the loop variables in scope. What a later part reads is read where the earlier ones hold."""
-        if guard.__class__ is Binary and guard.op == "and" and next(nodes(guard, Term), None) is not None:
+        if guard.__class__ is Binary and guard.op == "and" and holds_terms(guard):
             return both(self._condition(guard.a, stack), self.index(guard.b, stack, guard.a))
         return self.index(guard, stack)
 
@@ -272,7 +272,7 @@ class Lift:
         # an output that repeats its value along an axis: any element of it will do
         missing = {axis: 0 for axis in buffer.loops if axis not in axes(source)}
         places = self._places(buffer, {**mapping, **missing})
-        gathered = next(nodes(places, Term), None) is not None
+        gathered = any(map(holds_terms, places))
         present = self._present(buffer, places)
         if (
             guard is not True and other is None and present is True and not gathered
@@ -298,7 +298,7 @@ class Lift:
         """The condition under which an element is there at all. An index from memory is taken at its word."""
         condition: Any = True
         for axis, e in zip(buffer.dims, places, strict=True):
-            if e is axis or e.__class__ is int or next(nodes(e, Term), None) is not None:
+            if e is axis or e.__class__ is int or holds_terms(e):
                 continue
             low, high = interval(e)
             condition = condition if low >= 0 else both(condition, operate(">=", e, 0))
@@ -363,8 +363,10 @@ class Lift:
                 name = self._load(source, mapping, stack, when, side, literal(rest))
                 here.memo[term] = name
                 return name
+        # what the condition reads is there for both sides, if it is read first
+        asked = self.index(term.cond, stack, guard)
         chosen = [self.value(side, stack, when) for when, side, _ in sides]
-        condition = self._let(None, self.index(term.cond, stack, guard), "cond", here)
+        condition = self._let(None, asked, "cond", here)
         name = self._let(term, Call("where", (condition, *chosen)), "chosen", here)
         here.memo[term if guard is True else (term, guard)] = name
         return name
@@ -395,6 +397,11 @@ def literal(term: Const) -> Any:
     if term.dtype == "b8":
         return bool(term.value)
     return int(term.value) if term.dtype.startswith("i") and math.isfinite(term.value) else float(term.value)
+
+
+def holds_terms(e: Any) -> bool:
+    """Whether an index expression reads values. Remembered by its nodes: places that are looked up are deep."""
+    return isinstance(e, Node) and contents(e) & marks_of(Term) != 0
 
 
 def zero_of(kind: str) -> Any:
