@@ -50,6 +50,7 @@ match
         Sync()
         rest..
 let n = size(stages)
+where copied_once(stages)                        because "another copy fills the slab"
 where N >= 2                                     because "single-buffered"
 where K >= N                                     because "fewer chunks than buffers"
 rewrite

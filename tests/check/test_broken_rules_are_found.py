@@ -27,7 +27,7 @@ def loaded(folder: Path, text: str) -> RuleSet:
     return load([path])
 
 
-def verdict_of(folder: Path, text: str, name: str, examples: int = 60) -> tuple[RuleSet, Verdict]:
+def verdict_of(folder: Path, text: str, name: str, examples: int = 120) -> tuple[RuleSet, Verdict]:
     rules = loaded(folder, text)
     return rules, check_rule(rules.rule(name), Checkers(rules, checkers()), Options(examples=examples, borrow=False))
 

@@ -31,7 +31,7 @@ rewrite
 
 def test_the_record(ok: Command) -> None:
     record = json.loads(ok("run", "--check", "-c", MATMUL, "--json").out)
-    assert list(record) == ["ok", "findings", "kernels", "orders", "max_abs_err", "max_rel_err"]
+    assert list(record) == ["dplc", "ok", "findings", "kernels", "orders", "max_abs_err", "max_rel_err"]
     assert (record["ok"], record["findings"], record["orders"]) == (True, [], [0, 1, 2])
     (kernel,) = record["kernels"]
     assert kernel["whole"] and kernel["blocks"] == list(range(len(kernel["blocks"])))

@@ -46,7 +46,7 @@ def test_shards_with_an_index(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     assert torch.equal(load(tmp_path, WANTED)["tied"], given["head.weight"])
     (tmp_path / "two.safetensors").unlink()
-    with pytest.raises(DplcError, match=r"names files that are not there: two\.safetensors"):
+    with pytest.raises(DplcError, match=r"names files that are not there beside it: two\.safetensors"):
         check(tmp_path, WANTED)
 
 

@@ -115,20 +115,20 @@ def test_what_cannot_be_launched_is_never_built(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_limits_name_what_is_too_much() -> None:
-    found = space(MATMUL, "blockify_launch", "register_tile")
-    wide = found.walk(_forced({"blockify_launch": (("BM", 64), ("BN", 64))}, skip="register_tile"))
+    found = space(MATMUL, "blockify_launch", "register_tile", "fit_block")
+    wide = found.walk(_forced({"blockify_launch": (("BM", 64), ("BN", 64))}, skip=("register_tile", "fit_block")))
     assert "4096 threads" in (refusal(wide.tile, MACHINE) or "")
     fat = found.walk(_forced({"blockify_launch": (("BM", 64), ("BN", 64)), "register_tile": (("FM", 32), ("FN", 32))}))
     assert "registers" in (refusal(fat.tile, MACHINE) or "")
     assert refusal(found.default().tile, MACHINE) is None
 
 
-def _forced(values: dict[str, tuple[tuple[str, int], ...]], skip: str = "") -> Callable[..., object]:
+def _forced(values: dict[str, tuple[tuple[str, int], ...]], skip: tuple[str, ...] = ()) -> Callable[..., object]:
     from dplc.engine.tune.space import DEFAULT, SKIP, Fire
 
     def policy(space: object, state: object, slot: object) -> object:
         step = slot.step  # type: ignore[attr-defined]
-        return Fire(step, "0/0", values[step]) if step in values else SKIP if step == skip else DEFAULT
+        return Fire(step, "0/0", values[step]) if step in values else SKIP if step in skip else DEFAULT
 
     return policy
 

@@ -74,7 +74,7 @@ def same(a: Any, b: Any, computed: dict[Any, Any]) -> bool:
         shape = [axis.extent if axis in own else 1 for axis in every]
         return np.transpose(computed[value], order).reshape(shape)
 
-    left, right = np.broadcast_arrays(spread(a), spread(b))
+    left, right = np.broadcast_arrays(spread(a).astype(float), spread(b).astype(float))
     return bool(np.max(np.abs(left - right), initial=0) <= 1e-9 * max(1.0, float(np.max(np.abs(left), initial=0))))
 
 
