@@ -133,6 +133,23 @@ def varying(site: Any, acc: Var, body: Block, axes: Any) -> tuple[Axis, ...]:
     return tuple(axis for axis in axes if axis.name in names)
 
 
+@fact("follows(name, run, name) -> bool", TILE)
+def follows(site: Any, value: Var, body: Block, name: Var) -> bool:
+    """Whether what a run computes varies with a loop's variable, or with another value."""
+    return name.name in dependencies(value, body)
+
+
+@fact("added_elsewhere(run) -> bool", TILE)
+def added_elsewhere(site: Any, body: Block) -> bool:
+    """Whether something outside of a run adds to what the run accumulates."""
+    names = {each.acc.name for each in accumulators(body)}
+
+    def additions(block: Block) -> int:
+        return sum(stmt.acc in names for stmt in summary(block).sums)
+
+    return additions(site.kernel.body) > additions(body)
+
+
 @fact("matmul_shaped(run) -> bool", TILE)
 def matmul_shaped(site: Any, body: Block) -> bool:
     """Whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
@@ -325,6 +342,12 @@ def changes(site: Any, body: Block, e: Any) -> bool:
 def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
     """Whether what threads read of a slab is safe only behind a barrier or a wait that stands in a run."""
     return buf.name in stages(site.kernel) and summary(body).barriers > 0
+
+
+@fact("has_barrier() -> bool", TILE)
+def has_barrier(site: Any) -> bool:
+    """Whether a kernel has a barrier at all: without one a thread reads only what it has copied itself."""
+    return next(nodes(site.kernel.body, Sync), None) is not None
 
 
 @fact("depth(expr) -> int", TILE)
