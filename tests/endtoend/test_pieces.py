@@ -35,7 +35,7 @@ TEXTS = {
         "a = torch.randn(3, 4)\nb = a.softmax(-1)\nc = torch.stack([b, a])\nb, c[0], c[1], c[0] + c[1], c.sum()"
     ),
     "both of a stack of sums": "a = torch.randn(3, 4)\nc = torch.stack([a.sum(1), a.sum(0)[:3]])\nc[0], c[1], a.sum(1)",
-    "looked up in itself, six times": "y = torch.randint(0, 9, (5,))\n" + "y = y[y % 5 - 5]\n" * 6 + "y",
+    "looked up in itself, nine times": "y = torch.randint(0, 9, (5,))\n" + "y = y[y % 5 - 5]\n" * 9 + "y",
     "read at its own place": "x = torch.randn(100)\ns = x.argmax(0, keepdim=True)\nv = x + s\nv[1:], v[s]",
 }
 
