@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ...ir import compose
 from ...ir.expr import Axis, add, binary, floordiv, multiply, subtract
+from ...ir.facts.index import operate
 from ...ir.functions import CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT, promote
 from ...ir.monoids import PARTS, of_part
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
 from ...ir.text import syntax as s
 from ..match.term_pattern import constant_of, definitions, fold_part
+from ..rw.positions import walk
 from ..rw.rule import Rule
 from .outcome import Dice, constant, numeral
 from .reals import COUNT
@@ -34,6 +37,7 @@ class Instance:
         self.values: dict[str, Term] = {}
         self.names: dict[str, Any] = {}
         self.counting = False
+        self.said = dict(extents_said(rule))  # axis -> extent
 
     def graph(self) -> TensorGraph:
         """A program around the pattern's root: stored, read by something, or read twice."""
@@ -141,7 +145,7 @@ class Instance:
             name = (
                 item.base.text
                 if isinstance(item, s.Run) and isinstance(item.base, s.NameOf)
-                else getattr(item, "text", "_")
+                else getattr(item, "name", getattr(item, "text", "_"))
             )
             options = [axis for axis in axes(x) if axis not in over] or [a for a in self.axes if a not in over]
             axis = self.names.setdefault(name, self.dice.pick(options))
@@ -167,7 +171,46 @@ class Instance:
             over += [axis] if axis not in over else []
         return compose.fold(part, over, args)
 
+    def axis(self, name: str) -> Axis:
+        """An axis that the pattern names, as long as the pattern says."""
+        extent = self.said.get(name) or self.dice.pick(EXTENTS)
+        made: Axis = self.names.setdefault(name, Axis(f"{name}_", extent))
+        return made
+
+    def read(self, node: s.Subscript) -> Term:
+        """`x[i, k]`: an input over these axes, the same when it is read again; at places that are sums it is longer."""
+        assert isinstance(node.base, s.NameOf)
+        name = node.base.text
+        if name not in self.values:
+            reads = [items for items in self.reads(name) if len(items) == len(node.items)]
+            own = [
+                self.axis(at[0].text) if all(isinstance(i, s.NameOf) for i in at) else Axis(f"{name}_{n}", LONGEST)  # type: ignore[attr-defined]
+                for n, at in enumerate(zip(*reads, strict=True))
+            ]
+            if len(set(own)) < len(own):
+                own = [Axis(f"{name}_{n}", axis.extent) for n, axis in enumerate(own)]
+            self.values[name] = Input(name, tuple(own), "f32")
+            self.ins.append(self.values[name])  # type: ignore[arg-type]
+        x = self.variable(name, "f32")
+        return compose.remap(x, dict(zip(axes(x), map(self.place_of, node.items), strict=False)))
+
+    def reads(self, name: str) -> list[tuple[s.Syntax, ...]]:
+        """The brackets in which the pattern reads a value."""
+        every = (one for one in walk(self.rule.match) if isinstance(one, s.Subscript))
+        return [one.items for one in every if isinstance(one.base, s.NameOf) and one.base.text == name]
+
+    def place_of(self, node: s.Syntax) -> Any:
+        """An index expression over the axes that it names."""
+        if isinstance(node, s.Operation) and node.op in ("+", "-", "*", "//", "%"):
+            return operate(node.op, self.place_of(node.a), self.place_of(node.b))
+        if isinstance(node, s.Group) and len(node.items) == 1:
+            return self.place_of(node.items[0])
+        return self.axis(node.text) if isinstance(node, s.NameOf) else getattr(node, "value", 0)
+
     def remapped(self, node: s.Subscript) -> Term:
+        runs = any(isinstance(item, s.Run) for item in node.items)
+        if isinstance(node.base, s.NameOf) and node.base.text not in self.defined and not runs:
+            return self.read(node)
         x = self.value(node.base, "f32")
         own = axes(x)
         if not own:
@@ -213,6 +256,13 @@ class Instance:
             product = Elementwise("multiply", (x, self.input(dtype(x))))
             return Reduce("add", (self.dice.pick(axes(product)),), product)
         return Elementwise(self.dice.pick(("exp", "negative", "copy")), (x,))
+
+
+def extents_said(rule: Rule) -> Iterator[tuple[str, int]]:
+    """The axes of a pattern that it gives an extent."""
+    for item in walk(rule.match):
+        if isinstance(item, s.AxisItem) and isinstance(item.extent, s.Number):
+            yield item.name, int(item.extent.value)
 
 
 def places(axis: Axis, other: Axis) -> list[Any]:

@@ -245,6 +245,13 @@ class Lowering:
             return self.env[value.name]
         return Producer(self.producers[value.name]) if value.name in self.producers else value
 
+    def made_by(self, value: Any) -> TorchOp | None:
+        """The user's op whose result a value is."""
+        if isinstance(value, Producer):
+            return value.statement
+        known = isinstance(value, View) and self.env.get(value.name) is value
+        return self.producers.get(value.name) if known else None
+
     def lower(self, call: Call) -> View:
         """The value of an op by the first rule that fires."""
         statement = call.statement

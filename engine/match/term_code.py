@@ -53,6 +53,7 @@ class Writer(Patterns):
         name, pattern = list(self.defined.items())[-1]
         self.bound[name], self.kinds[name] = "t", "term"
         root, fn = self.pattern(pattern, "t", True)
+        self.left(name, "t", True)
         self.clauses()
         if not self.bind:
             result = self.template()
@@ -60,9 +61,7 @@ class Writer(Patterns):
             self.line(f"return {result}")
         else:
             self.line("return env")
-        if self.depth > 1:
-            self.depth = 1
-            self.line("return None")
+        self.close()
         source = "def attempt(t, site):\n" + "\n".join(self.lines) + "\n"
         exec(compile(source, f"<{self.rule.name}>", "exec"), self.scope)  # our text; the rule's names are in its scope
         return Attempt(self.rule, self.scope["attempt"], root, fn, source, self.collapses(pattern))

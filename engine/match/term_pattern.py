@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.diagnostic import DplcError, did_you_mean
-from ...ir.functions import FUNCTIONS
+from ...ir.functions import CAST, FUNCTIONS
 from ...ir.monoids import PARTS
 from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap
 from ...ir.text import syntax as s
 from ...ir.text.tensor_read import part_name
 from ..rw.evaluate import CONSTANTS
 from ..rw.rule import Rule
+from .term_places import Places
 
 OPERATIONS = ("Reduce", "Fold", "Case", "Index", "mat")
 
@@ -27,7 +28,7 @@ def definitions(rule: Rule, block: tuple[s.Syntax, ...]) -> dict[str, s.Syntax]:
     for statement in block:
         target = statement.target if isinstance(statement, s.Assign) else None
         if isinstance(target, s.Subscript):
-            target = target.base  # left axes are derived; a text copied from a dump may have them
+            target = target.base
         if not isinstance(statement, s.Assign) or not isinstance(target, s.NameOf):
             raise DplcError(f"rule `{rule.name}`: a rule on tensor has statements `name = value`", statement.span)
         found[target.text] = statement.value
@@ -51,59 +52,33 @@ def constant_of(node: s.Syntax) -> Any:
         return node.value
     if isinstance(node, s.NameOf) and CONSTANTS.get(node.text) is not None:
         return CONSTANTS[node.text]
+    if isinstance(node, s.NameOf) and node.text == "nan":
+        return float("nan")
     if isinstance(node, s.Prefix) and node.op == "-":
         inner = constant_of(node.a)
         return None if inner is None else -inner
     return None
 
 
-class Patterns:
+class Patterns(Places):
     """Writes the tests of one rule's pattern. `bind`: a `mat` is a decision of fusion still open, not a node."""
 
     def __init__(self, rule: Rule, bind: bool = False):
-        self.rule, self.bind = rule, bind
-        self.lines: list[str] = []
-        self.depth = 1
-        self.scope: dict[str, Any] = {
+        super().__init__(rule)
+        self.bind = bind
+        self.scope |= {
             "Const": Const, "Elementwise": Elementwise, "Reduce": Reduce, "Fold": Fold, "Remap": Remap, "Case": Case,
             "Index": Index, "Mat": Mat,
         }  # fmt: skip
-        self.bound: dict[str, str] = {}
-        self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, terms, map, expr
-        self.count = 0
         self.defined = definitions(rule, rule.match)
-
-    # ---- text
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-    def keep(self, value: Any) -> str:
-        """An object of the rule, by a name of ours."""
-        self.count += 1
-        name = f"k{self.count}"
-        self.scope[name] = value
-        return name
-
-    @property
-    def fail(self) -> str:
-        return "continue" if self.depth > 1 else "return None"
-
-    def test(self, condition: str) -> None:
-        """Skip to the next choice if the condition holds."""
-        self.line(f"if {condition}: {self.fail}")
-
-    def loop(self, header: str) -> None:
-        self.line(header)
-        self.depth += 1
 
     # ---- patterns
     def pattern(self, node: s.Syntax, at: str, root: bool = False) -> tuple[type | None, str | None]:
         """Tests that the term in local `at` is of this form. Gives the class and function it must have."""
         value = constant_of(node)
+        if value is not None and value != value:
+            self.test(f"{at}.__class__ is not Const or {at}.value == {at}.value")
+            return Const, None
         if value is not None:
             truth = "is not" if isinstance(value, bool) else "is"
             self.test(
@@ -127,25 +102,21 @@ class Patterns:
             self.test(f"{at} is not {self.bound[name]}")
             return None, None
         self.bound[name], self.kinds[name] = at, "term"
-        return self.pattern(self.defined[name], at) if name in self.defined else (None, None)
-
-    def capture(self, name: str, value: str, kind: str) -> None:
-        """Binds a variable that is no term: equal if it was bound before."""
-        if name == "_":
-            return
-        if name in self.bound:
-            self.test(f"{value} != {self.bound[name]}")
-            return
-        local = self.fresh()
-        self.line(f"{local} = {value}")
-        self.bound[name], self.kinds[name] = local, kind
+        if name not in self.defined:
+            return None, None
+        found = self.pattern(self.defined[name], at)
+        self.left(name, at)
+        return found
 
     def reading(self, node: s.Subscript, at: str) -> tuple[type | None, str | None]:
-        """`x[is..]`: x under any index map."""
-        if len(node.items) != 1 or not isinstance(node.items[0], s.Run) or not isinstance(node.items[0].base, s.NameOf):
+        """`x[is..]`: x under any index map. `x[i, k + 1]`: x at these places."""
+        if not any(isinstance(item, s.Run) for item in node.items):
+            self.places(node, at)
+            return None, None
+        if len(node.items) != 1 or not isinstance(node.items[0].base, s.NameOf):  # type: ignore[attr-defined]
             raise DplcError(f"rule `{self.rule.name}`: write `x[is..]` for a value read under an index map", node.span)
         self.test(f"{at}.__class__ is not Remap")
-        self.capture(node.items[0].base.text, f"{at}.map", "map")
+        self.capture(node.items[0].base.text, f"{at}.map", "map")  # type: ignore[attr-defined]
         inner = self.fresh()
         self.line(f"{inner} = {at}.x")
         self.pattern(node.base, inner)
@@ -170,10 +141,7 @@ class Patterns:
             return self.cases(node, at, root)
         if node.fn == "Index":
             self.test(f"{at}.__class__ is not Index")
-            variable = self.single(node)
-            if not isinstance(variable, s.NameOf):
-                raise DplcError(f"rule `{self.rule.name}`: write `Index(e)`", node.span)
-            self.capture(variable.text, f"{at}.expr", "expr")
+            self.arithmetic(self.single(node), f"{at}.expr")
             return Index, None
         if node.fn[:1].isupper():
             raise DplcError(
@@ -221,13 +189,11 @@ class Patterns:
         return Fold, None
 
     def cases(self, node: s.Apply, at: str, root: bool) -> tuple[type | None, str | None]:
-        if len(node.items) != 3 or not isinstance(node.items[0], s.NameOf):
-            raise DplcError(
-                f"rule `{self.rule.name}`: write `Case(condition, a, b)` with a variable for the condition", node.span
-            )
+        if len(node.items) != 3:
+            raise DplcError(f"rule `{self.rule.name}`: write `Case(condition, a, b)`", node.span)
         if not root:
             self.test(f"{at}.__class__ is not Case")
-        self.capture(node.items[0].text, f"{at}.cond", "expr")
+        self.arithmetic(node.items[0], f"{at}.cond")
         a, b = self.fresh(), self.fresh()
         self.line(f"{a} = {at}.a; {b} = {at}.b")
         self.several(((node.items[1], a), (node.items[2], b)))
@@ -235,6 +201,11 @@ class Patterns:
 
     def function(self, node: s.Apply, at: str, root: bool) -> tuple[type | None, str | None]:
         known = node.fn in FUNCTIONS
+        number = constant_of(node.items[0]) if known and FUNCTIONS[node.fn].kind == CAST and node.items else None
+        if number is not None:  # `f32(2.0)` is a number with its dtype, not a cast of one
+            self.pattern(node.items[0], at)
+            self.test(f"{at}.dtype != {self.keep(node.fn)}")
+            return Const, None
         if not root:
             self.test(f"{at}.__class__ is not Elementwise" + (f" or {at}.fn != {self.keep(node.fn)}" if known else ""))
         if not known:
@@ -311,6 +282,4 @@ class Patterns:
             self.several(tuple(waiting))
             return
         for item, local in waiting:
-            if not isinstance(item, s.NameOf):
-                raise DplcError(f"rule `{self.rule.name}`: an axis is a variable", item.span)
-            self.capture(item.text, local, "axis")
+            self.axis(item, local)

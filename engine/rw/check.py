@@ -32,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     scope.unbound,
     scope.wildcards,
     scope.root_defined,
+    scope.unreached,
     scope.unused_variables,
     scope.unused_clauses,
     scope.unused_parameters,

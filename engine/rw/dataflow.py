@@ -150,6 +150,8 @@ class DataflowPositions(Positions):
                 self.add(item.base, AXES, "a run of axes")
             elif isinstance(item, s.AxisItem):
                 self.axes[item.name] = AXIS
+                if self.pattern:
+                    self.add(named(item.name, item), AXIS, "an axis")
                 self.add(item.extent, EXPR, "an extent")
             elif isinstance(item, s.Subscript) or (
                 isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
@@ -202,6 +204,8 @@ class DataflowPositions(Positions):
             self.report(f"no form of `{call.fn}` has {number} fields", call.span)
 
     def _attribute(self, node: s.Syntax, sort: Sort, what: str) -> None:
+        if isinstance(node, s.Prefix) and isinstance(node.a, s.NameOf) and node.a.text == "inf":
+            node = node.a
         if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
             self.report("a field of a pattern on torch is a variable, a constant or a list of them", node.span)
         if isinstance(node, s.Group):

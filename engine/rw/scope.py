@@ -144,19 +144,42 @@ def _kept(subject: Subject) -> set[str]:
 def root_defined(subject: Subject) -> Iterator[Finding]:
     """On torch and tensor the template defines the value that the pattern ends with."""
     root = subject.rule.match[-1]
-    if not subject.dataflow or not isinstance(root, s.Assign) or not isinstance(root.target, s.NameOf):
+    name = next(iter(targets(root)), None) if isinstance(root, s.Assign) else None
+    if not subject.dataflow or not isinstance(name, s.NameOf):
         return
     if all(isinstance(node, s.PassStatement | s.DropStatement) for node in subject.rule.rewrite):
         return
     assigned = (node for node in walk(subject.rule.rewrite) if isinstance(node, s.Assign))
     made = {target.text for node in assigned for target in targets(node) if isinstance(target, s.NameOf)}
-    if root.target.text not in made:
-        yield subject.finding(
-            f"the template does not define `{root.target.text}`, the root of the pattern",
-            root.target.span,
-            (),
-            did_you_mean(root.target.text, made),
-        )
+    if name.text not in made:
+        what = f"the template does not define `{name.text}`, the root of the pattern"
+        yield subject.finding(what, name.span, (), did_you_mean(name.text, made))
+
+
+def unreached(subject: Subject) -> Iterator[Finding]:
+    """On torch and tensor a pattern is one value and what it is computed from: nothing else that stands there."""
+    if not subject.dataflow:
+        return
+    root = subject.rule.match[-1]
+    lines = {
+        getattr(t, "text", ""): one for one in subject.rule.match if isinstance(one, s.Assign) for t in targets(one)
+    }
+    joined = [one for one in subject.rule.rewrite if isinstance(one, s.Assign) and isinstance(one.target, s.Group)]
+    roots = {getattr(target, "text", "") for one in joined for target in targets(one)}  # `(a, b) = mat(v, w)`
+    reached, waiting = set(), [root, *(line for name, line in lines.items() if name in roots)]
+    while waiting:
+        line = waiting.pop()
+        if id(line) not in reached:
+            reached.add(id(line))
+            read = names(line.value) if isinstance(line, s.Assign) else ()
+            waiting += [lines[name.text] for name in read if name.text in lines]
+    last = getattr(next(iter(targets(root)), None), "text", "") if isinstance(root, s.Assign) else ""
+    lost = [(name, line) for name, line in lines.items() if id(line) not in reached]
+    if lost:
+        name, line = lost[0]
+        notes = (f"a pattern on {subject.rule.level} is its last value, and those that it is computed from",)
+        hint = f"leave {', '.join(f'`{name}`' for name, _ in lost)} out, or write another rule"
+        yield subject.finding(f"`{last}` is not computed from `{name}`", line.span, notes, hint)
 
 
 def reads_itself(subject: Subject) -> Iterator[Finding]:

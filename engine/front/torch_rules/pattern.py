@@ -7,6 +7,8 @@ from typing import Any
 
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Var
+from ....ir.functions import DTYPES
+from ....ir.program import TensorType
 from ....ir.schemas import Overload
 from ....ir.text import syntax as s
 from ....ir.text.print import print_value
@@ -26,7 +28,9 @@ def show(value: Any) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality that tells numbers and truth values apart."""
+    """Equality that tells numbers and truth values apart; nan is nan."""
+    if a.__class__ is float and a != a:
+        return b.__class__ is float and b != b
     return a is b or (isinstance(a, bool) is isinstance(b, bool) and type(a) is not View and a == b)
 
 
@@ -70,7 +74,11 @@ def compile_value(node: s.Syntax) -> Bind:
             return lambda found, env: None
         if node.text in CONSTANTS:
             return _constant(CONSTANTS[node.text])
+        if node.text == "nan":
+            return _constant(float("nan"))
         return _constant(Var(node.text)) if node.text in RESERVED else _variable(node.text)
+    if isinstance(node, s.Prefix) and node.op == "-" and isinstance(node.a, s.NameOf) and node.a.text == "inf":
+        return _constant(-CONSTANTS["inf"])
     if isinstance(node, (s.Number, s.Text)):
         return _constant(node.value)
     if isinstance(node, s.Group):
@@ -78,8 +86,20 @@ def compile_value(node: s.Syntax) -> Bind:
     raise DplcError("a pattern on torch holds variables, constants and lists", node.span)
 
 
+class TypePattern:
+    """`f32[4, n, rest..]`, of one result."""
+
+    def __init__(self, node: s.TypeOf):
+        dtype = _constant(Var(node.dtype)) if node.dtype in DTYPES else compile_value(s.NameOf(node.span, node.dtype))
+        self.dtype, self.dims = dtype, _list(node.dims)
+
+    def match(self, found: TensorType, env: Environment) -> str | None:
+        """Bind the variables of the type; or say why it does not fit."""
+        return self.dtype(Var(found.dtype), env) or self.dims(tuple(found.shape), env)
+
+
 class StatementPattern:
-    """`dst = Op(positional.., field=pattern, rest..)`"""
+    """`dst = Op(positional.., field=pattern, rest..)`, with types or without: `dst: f32[4, n] = ..`"""
 
     def __init__(self, statement: s.Syntax):
         if (
@@ -89,11 +109,23 @@ class StatementPattern:
         ):
             raise DplcError("a pattern on torch is `y = Op(field, ..)`", statement.span)
         items = statement.value.items
+        self.types = tuple(map(TypePattern, statement.types))
         self.dst, self.op = statement.target.text, statement.value.fn
+        given = (item.value if isinstance(item, s.Keyword) else item for item in items)
+        self.reads = {value.text for value in given if isinstance(value, s.NameOf)}
         self.open = any(isinstance(item, s.Run) for item in items)
         self.keywords = {item.name: compile_value(item.value) for item in items if isinstance(item, s.Keyword)}
         self.positional = tuple(compile_value(item) for item in items if not isinstance(item, (s.Keyword, s.Run)))
         self._plans: dict[str, str | tuple[tuple[tuple[str, Any, Bind], ...], frozenset[str]]] = {}
+
+    def typed(self, types: tuple[TensorType, ...], env: Environment) -> str | None:
+        """Why the types of the results do not fit, if the pattern says any."""
+        if not self.types:
+            return None
+        if len(types) != len(self.types):
+            return f"{len(types)} results, not {len(self.types)}"
+        reasons = (pattern.match(found, env) for pattern, found in zip(self.types, types, strict=True))
+        return next((f"type of the result: {reason}" for reason in reasons if reason is not None), None)
 
     def match(self, overload: Overload, given: dict[str, Any], env: Environment) -> str | None:
         """Bind the pattern's variables to the fields; or say why the op does not fit."""

@@ -15,7 +15,7 @@ from .compiler import Numbers, TemplateCompiler
 from .firing import Firing
 from .pattern import StatementPattern
 from .template import Bracket, Part
-from .values import Producer, Refusal, View
+from .values import Refusal, View
 
 if TYPE_CHECKING:
     from ..lower import Call, Lowering
@@ -54,7 +54,9 @@ class TorchRule:
     @property
     def key(self) -> str:
         """The op to look it up by: the one that the pattern starts from."""
-        return self.patterns[0].op
+        root = self.root
+        source = next((p for p in self.patterns[:-1] if root.op == "Getitem" and p.dst in root.reads), root)
+        return source.op
 
     def _clause(self, clause: Any) -> tuple[str | None, Closure, str]:
         numbers = Numbers()
@@ -102,12 +104,14 @@ class TorchRule:
             raise Refusal(f"it reads {self.root.op}, not {call.statement.op}")
         for pattern in reversed(self.patterns):
             if pattern is not self.root:
-                producer = firing.env.get(pattern.dst)
-                if not isinstance(producer, Producer):
-                    raise Refusal(f"`{pattern.dst}` is no op with several results")
-                call = lowering.call(producer.statement)
+                statement = lowering.made_by(firing.env.get(pattern.dst))
+                if statement is None:
+                    raise Refusal(f"`{pattern.dst}` is no op's result")
+                call = lowering.call(statement)
             if pattern.op != call.statement.op:
                 raise Refusal(f"expected {pattern.op}, found {call.statement.op}")
+            if (reason := pattern.typed(call.statement.types, firing.env)) is not None:
+                raise Refusal(reason)
             if (reason := pattern.match(call.overload, call.given, firing.env)) is not None:
                 raise Refusal(reason)
 

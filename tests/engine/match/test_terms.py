@@ -240,9 +240,9 @@ def test_names_and_origins_follow_their_values() -> None:
         ("y = Redcue(add, k, x)", "y = x", "no operation `Redcue`"),
         ("y = exp(x)", "y = expp(x)", "unknown function `expp`"),
         ("y = exp(x)", "y = exp(z)", "unbound variable `z`"),
-        ("y = x[i, j]", "y = x", "under an index map"),
+        ("y = x[i, js..]", "y = x", "under an index map"),
         ("exp(x)", "y = x", "statements `name = value`"),
-        ("y = Case(i < 3, a, b)", "y = a", "with a variable for the condition"),
+        ("y = Case(i < 3, a)", "y = a", "write `Case(condition, a, b)`"),
     ],
 )
 def test_what_is_no_rule_says_so_with_its_place(match: str, rewrite: str, message: str) -> None:
