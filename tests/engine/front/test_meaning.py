@@ -10,7 +10,7 @@ import torch
 
 from dplc.engine.front.text import capture_text
 from dplc.ir.expr import Var
-from dplc.ir.interp.torch import run
+from dplc.ir.interp.torch import call, run
 from dplc.ir.program import Param, TensorType
 from dplc.ir.torch import TorchGraph, TorchOp
 
@@ -72,3 +72,10 @@ def test_a_missing_input_is_named() -> None:
 def test_torch_is_imported_when_a_program_runs() -> None:
     code = "import sys, dplc.ir.interp.torch; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_value_has_no_strides_that_a_view_could_miss() -> None:
+    """A program without aliases may view what eager has laid out otherwise (drawn program 4740)."""
+    turned = torch.arange(6).reshape(2, 3).T
+    for op in ("View", "UnsafeView"):
+        assert torch.equal(call(op, {"self": turned, "size": [6]}), turned.reshape(6))
