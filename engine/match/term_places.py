@@ -104,6 +104,7 @@ class Places:
         self.bound[name], self.kinds[name] = local, kind
 
     def pattern(self, node: s.Syntax, at: str, root: bool = False) -> tuple[type | None, str | None]:
+        """The compiler of patterns that this is a part of says how a term inside of a place is matched."""
         raise NotImplementedError
 
     # ---- axes
