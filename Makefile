@@ -43,7 +43,7 @@ test-ray: $(READY) ## tuning jobs on a local Ray cluster; installs Ray
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[ray]'
 	@$(BIN)/python -m pytest -m ray
 
-lint: $(READY) ## ruff, import floors
+lint: $(READY) ## ruff, import layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
 
 types: $(READY) ## mypy, strict

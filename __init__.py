@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .engine.api import Compiled, Rules, compile
-    from .engine.hub.face import Model, compile_model, load_model
+    from .engine.models.python_api import Model, compile_model, load_model
     from .ir.diagnostic import DplcError
 
-__version__ = "0.1.0"
 __all__ = ["Compiled", "DplcError", "Model", "Rules", "__version__", "compile", "compile_model", "load_model"]
 
 _HOME = {
     **dict.fromkeys(("compile", "Rules", "Compiled"), "engine.api"),
-    **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.hub.face"),
+    **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.models.python_api"),
     "DplcError": "ir.diagnostic",
 }
 

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.diagnostic import DplcError
-from .kernel import DTYPES, POINTER_ALIGNMENT, Buffer, Program
+from ..ir.dtypes import DTYPES
+from .kernel import POINTER_ALIGNMENT, Buffer, Program
 
 if TYPE_CHECKING:
     import torch
 
 Array = Any  # numpy.ndarray or torch.Tensor; torch is not always installed
-
-TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "i64": "int64", "b8": "bool"}
 
 
 class LaunchError(DplcError):
@@ -78,7 +77,7 @@ def torch_dtype_name(tensor: torch.Tensor) -> str:
 
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of one of dplc's dtype names."""
-    return getattr(_torch(), TORCH_DTYPES[name])
+    return getattr(_torch(), DTYPES[name].torch)
 
 
 def is_written(tensor: torch.Tensor) -> torch.Tensor:

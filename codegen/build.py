@@ -15,15 +15,7 @@ from pathlib import Path
 
 from ..ir.diagnostic import INTERNAL
 from .cache import cached
-from .compiler import (
-    BuildError,
-    CompilerFailure,
-    diagnose,
-    find_program,
-    program_identity,
-    run_compiler,
-    system_reason,
-)
+from .compiler import BuildError, CompilerFailure, diagnose, find_program, program_identity, run_compiler, system_reason
 from .kernel import CudaKernel
 from .nvrtc import Nvrtc, find_nvrtc
 
@@ -128,15 +120,14 @@ def _kernel_flags(compiler: str, checked: bool) -> tuple[str, ...]:
     return (*KERNEL_FLAGS, *own, "-DDPLC_CHECKED") if checked else (*KERNEL_FLAGS, *own)
 
 
-def build_runtime(extra_flags: Sequence[str] = ()) -> Path:
+def build_runtime() -> Path:
     """The emulator's runtime as a shared library. Raises BuildError."""
     compiler = _host_compiler()
-    flags = (*RUNTIME_FLAGS, *extra_flags)
     sources = sorted(EMULATOR.glob("*.cpp"))
 
     def build(product: Path) -> None:
         try:
-            run_compiler([compiler, *flags, "-o", str(product), *map(str, sources), "-lm"])
+            run_compiler([compiler, *RUNTIME_FLAGS, "-o", str(product), *map(str, sources), "-lm"])
         except CompilerFailure as failure:
             what = "could not compile the emulator's runtime"
             if reason := system_reason(str(failure)):
@@ -145,7 +136,7 @@ def build_runtime(extra_flags: Sequence[str] = ()) -> Path:
                 what, diagnose(str(failure), {}), f"{compiler} must know C++17; {FIX_NO_HOST}"
             ) from failure
 
-    return cached("runtime", [*emulator_sources(), program_identity(compiler), *flags], ".so", build)
+    return cached("runtime", [*emulator_sources(), program_identity(compiler), *RUNTIME_FLAGS], ".so", build)
 
 
 def _host_compiler() -> str:

@@ -2,10 +2,10 @@
 
 A file's name is the digest of everything that decided its content, so entries are never invalid and never overwritten
 with something else. Writers build beside the entry and rename it into place: readers see a whole file or none, and two
-processes that build the same entry at once both succeed. Beyond a size what is not used goes (eviction.py).
+processes that build the same entry at once both succeed. Beyond a size, entries not used are removed (eviction.py).
 
 Names can be computed by anyone, and some entries are code that is loaded. So folders here are their owner's alone to
-change, and a file counts only if it is ours (or root's) and nobody else can write to it; others are built again.
+change, and a file counts only if it is ours (or root's) and no other user can write to it; others are built again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
 
 
 def own(folder: Path, shared: bool) -> None:
-    """Makes a folder that nobody else can change, or sees to it that a folder is one. Raises BuildError for others'.
+    """Makes a folder that no other user can change, or checks that a folder is one. Raises BuildError for others'.
 
     shared: others may make files in it besides, as in the temporary folder, if it keeps them from removing ours.
     """
@@ -80,13 +80,13 @@ def own(folder: Path, shared: bool) -> None:
         raise _unsafe(folder, f"it belongs to user {status.st_uid}, who could put code there that dplc would run")
     if shared:
         if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-            raise _unsafe(folder, "everybody can write to it, and could put code there that dplc would run")
+            raise _unsafe(folder, "every user can write to it, and could put code there that dplc would run")
     elif status.st_mode & BY_OTHERS:
         folder.chmod(stat.S_IMODE(status.st_mode) & ~BY_OTHERS)
 
 
 def is_ours(entry: Path) -> bool:
-    """Whether a file is there that nobody but its owner, who is this user or root, can have written."""
+    """Whether a file is there that only its owner, this user or root, can have written."""
     try:
         status = entry.lstat()
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def is_ours(entry: Path) -> bool:
 
 
 def owned(status: os.stat_result) -> bool:
-    """Whether something is this user's, or root's, whom everybody has to trust."""
+    """Whether something is this user's, or root's, which must be trusted."""
     return not hasattr(os, "getuid") or status.st_uid in (os.getuid(), 0)
 
 

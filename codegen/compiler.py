@@ -42,7 +42,7 @@ def program_identity(path: str) -> str:
     try:
         version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
-        version = "unknown"  # whoever runs it for real will say what is wrong with it
+        version = "unknown"  # a real run will report what is wrong with it
     return f"{path}\n{version}"
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir.diagnostic import InternalError
+from ..ir.dtypes import DTYPES, HALVES
 from ..ir.expr import COMPARISONS, Binary, Call, Not, Sum, Var, is_int
-from ..ir.functions import CAST, FUNCTIONS
-from ..ir.kernel import (
+from ..ir.functions import CAST, FUNCTIONS, HELD
+from ..ir.kernel import (  # fmt: skip
     SHARED,
     Address,
     Advance,
@@ -35,17 +36,14 @@ from ..ir.kernel import (
     TensorMap,
     WaitGroup,
     WaitPhase,
-)  # fmt: skip
+)
 from ..ir.node import Expr
 from ..ir.program import Block, Kernel, Stmt
 from . import scalar
 from .dtypes import dtype_of, is_literal, operand_dtypes
-from .kernel import DTYPES
 from .scalar import (
     ATOM,
     BITAND,
-    C_TYPES,
-    HALVES,
     SHIFT,
     SUM,
     TERM,
@@ -76,8 +74,8 @@ class Printer:
         self.taken = set(names.values())
         self.dtypes: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.pointers = {param.name: C_TYPES[param.dtype] + "*" for param in kernel.outs}
-        self.pointers |= {param.name: f"const {C_TYPES[param.dtype]}*" for param in kernel.ins}
+        self.pointers = {param.name: DTYPES[param.dtype].c_type + "*" for param in kernel.outs}
+        self.pointers |= {param.name: f"const {DTYPES[param.dtype].c_type}*" for param in kernel.ins}
 
     # ---- expressions
 
@@ -151,6 +149,8 @@ class Printer:
         texts = [self.value(arg, dtype) for arg, dtype in zip(e.args, operands, strict=True)]
         if e.fn in HALVES:
             return rounded(texts[0], operands[0], e.fn)
+        if e.fn in HELD:
+            return convert(texts[0], operands[0], "f32")
         if FUNCTIONS[e.fn].kind == CAST:
             return convert(texts[0], operands[0], e.fn)
         return apply_form(form_of(e.fn, operands[-1]), texts)
@@ -181,7 +181,7 @@ class Printer:
                 and after.into is Var(stmt.dst)
             ):
                 self.declare(stmt.dst, stmt.dtype)
-                lines.append(f"{INDENT * depth}const {C_TYPES[stmt.dtype]} {self.load(after)}")
+                lines.append(f"{INDENT * depth}const {DTYPES[stmt.dtype].c_type} {self.load(after)}")
                 position += 2
                 continue
             lines += [INDENT * depth + line for line in self.statement(stmt)]
@@ -206,7 +206,7 @@ class Printer:
             if stmt.dtype == "i32" and not is_literal(stmt.val)
             else self.value(stmt.val, stmt.dtype)
         )
-        return f"{const}{C_TYPES[stmt.dtype]} {self.names[stmt.dst]} = {val[0]};"
+        return f"{const}{DTYPES[stmt.dtype].c_type} {self.names[stmt.dst]} = {val[0]};"
 
     def base(self, stmt: Base) -> str:
         name = self.names[stmt.dst]
@@ -225,7 +225,7 @@ class Printer:
         self.declare(stmt.dst, stmt.dtype, stmt.shape)
         dims = "".join(f"[{extent}]" for extent in stmt.shape)
         fill = "" if stmt.fill is None else " = {}" if dims else f" = {scalar.literal(stmt.fill, stmt.dtype)[0]}"
-        return f"{C_TYPES[stmt.dtype]} {self.names[stmt.dst]}{dims}{fill};"
+        return f"{DTYPES[stmt.dtype].c_type} {self.names[stmt.dst]}{dims}{fill};"
 
     def replicate(self, stmt: Replicate) -> list[str]:
         self.declare(stmt.var, "i32")
@@ -243,7 +243,7 @@ class Printer:
         self.declare(stmt.var, stmt.dtype)
         name = self.names[stmt.var]
         step = f"++{name}" if stmt.step == 1 else f"{name} += {self.text(stmt.step)}"
-        start = f"{C_TYPES[stmt.dtype]} {name} = {self.text(stmt.start)}"
+        start = f"{DTYPES[stmt.dtype].c_type} {name} = {self.text(stmt.start)}"
         head = f"for ({start}; {name} < {self.text(stmt.stop, SHIFT)}; {step}) {{"
         pragma = [f"#pragma unroll {stmt.unroll}"] if stmt.unroll else []
         return [*pragma, head, *self.block(stmt.body, 1), "}"]
@@ -280,7 +280,7 @@ class Printer:
 
     def load(self, stmt: LoadFrom) -> str | list[str]:
         shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
-        into, ctype, held = self.text(stmt.into), C_TYPES[stmt.dtype], self.type_of(stmt.into.name)
+        into, ctype, held = self.text(stmt.into), DTYPES[stmt.dtype].c_type, self.type_of(stmt.into.name)
         letters, early = "lds" if shared else "ldg", "_early" if stmt.early else ""
         other = scalar.literal(stmt.other, held)[0]
         if stmt.width == 1:
@@ -311,20 +311,20 @@ class Printer:
             word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
             value = self.value(stmt.values[0], stmt.dtype)[0]
             cast = shared and stmt.dtype not in WORDS and stmt.dtype not in HALVES
-            value = f"({C_TYPES[stmt.dtype]})({value})" if cast else value
+            value = f"({DTYPES[stmt.dtype].c_type})({value})" if cast else value
             return f"{letters}{'32' if word else ''}({address}, {value});"
         name = f"{letters}{8 * width * DTYPES[stmt.dtype].item_bytes}"
         kept = tuple(unrounded(value, stmt.dtype) for value in stmt.values)
         same = all(self.dtype(value) == stmt.dtype for value in kept)
         held = "f32" if stmt.dtype in HALVES and not same else stmt.dtype
-        name += f"<{C_TYPES[stmt.dtype]}>" if shared and held != stmt.dtype else ""
+        name += f"<{DTYPES[stmt.dtype].c_type}>" if shared and held != stmt.dtype else ""
         run = self.run_of(kept)
         if run is not None:
             return f"{name}({address}, {run});"
         values = [self.value(value, held)[0] for value in kept]
         vector = VECTOR_TYPES.get((stmt.dtype, width))
         if vector is None:
-            array = listed(f"const {C_TYPES[held]} lane[] = {{", values, "};")
+            array = listed(f"const {DTYPES[held].c_type} lane[] = {{", values, "};")
             return ["{", *(INDENT + line for line in array), f"{INDENT}{name}({address}, lane);", "}"]
         return listed(f"{name}({address}, {vector}{{", values, "});")
 

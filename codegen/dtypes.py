@@ -68,8 +68,9 @@ def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
 
 
 def _own(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
-    strong = [dtype_of(arg, type_of, index) for arg in args if not is_literal(arg)]
-    return [literal_dtype(arg, strong) if is_literal(arg) else dtype_of(arg, type_of, index) for arg in args]
+    own = [None if is_literal(arg) else dtype_of(arg, type_of, index) for arg in args]
+    strong = [dtype for dtype in own if dtype is not None]
+    return [dtype or literal_dtype(arg, strong) for arg, dtype in zip(args, own, strict=True)]
 
 
 def _common(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:

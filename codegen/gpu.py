@@ -1,7 +1,7 @@
 """A GPU as this process uses it: torch's primary context, the kernels loaded there, streams of our own.
 
 There is one `Gpu` for each device, shared by every executor: a kernel that two programs launch is loaded once. A loaded
-kernel stays for as long as somebody holds it; whoever may replay a graph of it must.
+kernel stays for as long as it is referenced, as everything that may replay a graph of it must do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LoadedKernel:
 
 
 class Gpu:
-    """One device: its number among those that torch sees. To be had from `gpu`, which makes it once."""
+    """One device: its number among those that torch sees. `gpu` makes it, once."""
 
     def __init__(self, driver: Any, ordinal: int) -> None:
         self.driver, self.ordinal = driver, ordinal
@@ -68,7 +68,7 @@ class Gpu:
         self._kernels: weakref.WeakValueDictionary[CudaKernel, LoadedKernel] = weakref.WeakValueDictionary()
         self._alive: weakref.WeakSet[LoadedKernel] = weakref.WeakSet()
         self._kept: set[LoadedKernel] = set()
-        self._idle: list[Any] = []  # streams that nobody uses
+        self._idle: list[Any] = []  # streams that are free
         self._closed_first: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
@@ -125,20 +125,20 @@ class Gpu:
         return kernel in self._kernels
 
     def forget(self) -> None:
-        """Load every kernel anew from now on, also one that somebody still holds."""
+        """Load every kernel anew from now on, also one that is still referenced."""
         with self._lock:
             self._kernels.clear()
 
     def discard(self, *functions: Any) -> None:
-        """Unload what nobody holds any more. PyCUDA can only do so in the thread that made its context: others leave it
-        for later."""
+        """Unload what is no longer referenced. PyCUDA can only do so in the thread that made its context:
+        others leave it for later."""
         self._discarded.extend(functions)
         if self._discarded and threading.get_ident() == self._home:
             with self.context():
                 self._discarded.clear()
 
     def keep(self, kernels: Iterable[LoadedKernel]) -> None:
-        """Keep kernels until the process ends: a graph of the user's may replay them, and nobody says until when."""
+        """Keep kernels until the process ends: a graph of the user's may replay them at any time."""
         self._kept.update(kernels)
 
     def close_before_exit(self, holder: Any) -> None:

@@ -1,7 +1,7 @@
 """CUDA graphs: launches captured once on a stream, then enqueued again by one call of the driver.
 
 PyCUDA knows streams by what it made itself, and no graphs; these few driver calls go to libcuda directly. Handles are
-plain numbers. A graph holds the addresses it was captured with, so whoever replays it keeps the memory there alive.
+plain numbers. A graph holds the addresses it was captured with, so what replays it keeps the memory there alive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DriverError(DplcError):
 
 
 class Graph:
-    """Launches ready to be enqueued again. Destroyed when `close` is called, or nobody holds it."""
+    """Launches ready to be enqueued again. Destroyed when `close` is called, or when it is no longer referenced."""
 
     def __init__(self, stream: int, enqueue: Enqueue) -> None:
         """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
@@ -102,7 +102,7 @@ class Replays:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether somebody captures what is enqueued on a stream. The default one cannot be captured."""
+    """Whether what is enqueued on a stream is being captured. The default one cannot be captured."""
     status = ctypes.c_int()
     if stream:
         _call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))

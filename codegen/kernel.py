@@ -9,34 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-DtypeName = Literal["f32", "f16", "bf16", "i32", "i64", "b8"]
+from ..ir.dtypes import DTYPES, DtypeName
+
 Role = Literal["in", "out", "tensor_map"]
 
-
-class Dtype(NamedTuple):
-    """How one dtype is written in kernel text and how wide an element is.
-
-    `numpy` names the numpy dtype that holds the same bits; numpy has no bf16, so its bits travel as uint16.
-    """
-
-    c_type: str
-    item_bytes: int
-    numpy: str
-
-
-DTYPES: MappingProxyType[str, Dtype] = MappingProxyType(
-    {
-        "f32": Dtype("float", 4, "float32"),
-        "f16": Dtype("f16", 2, "float16"),
-        "bf16": Dtype("bf16", 2, "uint16"),
-        "i32": Dtype("int", 4, "int32"),
-        "i64": Dtype("long long", 8, "int64"),
-        "b8": Dtype("bool", 1, "bool"),
-    }
-)
 
 # What every supported device accepts. A grid may be wide in x only.
 MAX_THREADS_PER_BLOCK = 1024
@@ -184,7 +162,7 @@ class Program:
 
     aliases: {output: the input whose memory it takes}. Such an input is used up: after a run its array holds either
     what it held or the output. Whether kernels may do that is for those to know who see their index maps
-    (engine/aliasing.py); an executor relies on it.
+    (engine/run/aliasing.py); an executor relies on it.
     """
 
     kernels: tuple[CudaKernel, ...]

@@ -191,7 +191,8 @@ class CudaExecutor:
         check_names(program, constants, program.constants)
         return CudaSession(self, program, constants, beside)
 
-    def _place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
+    def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
+        """An array where the kernels can read it: as it is, or a copy, which `notes` then tells."""
         if not is_tensor(value):
             return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self._memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
@@ -222,15 +223,16 @@ class CudaExecutor:
             values = arguments(launch.kernel, [places[name] for name in launch.buffers])
             self.loaded(launch.kernel).launch(values, stream)
 
-    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A tensor of the GPU's memory that holds anything."""
         return self._torch.empty(shape, dtype=dtype, device=self._memory)
 
-    def _temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
+    def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
         """What must be kept alive, and {temporary: its address}: in one piece if the program has an arena."""
         if program.arena is not None:
-            whole = self._empty((max(program.arena.bytes, 1),), self._torch.uint8)
+            whole = self.empty((max(program.arena.bytes, 1),), self._torch.uint8)
             return [whole], {name: whole.data_ptr() + offset for name, offset in program.arena.offsets.items()}
-        alone = {b.name: self._empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
+        alone = {b.name: self.empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
 
     def current_stream(self) -> int:
@@ -240,7 +242,7 @@ class CudaExecutor:
         return int(self._torch.cuda.current_stream(self._memory).cuda_stream)
 
     def captured_by_user(self, stream: int) -> bool:
-        """Whether somebody else captures a stream, as `torch.cuda.graph` does."""
+        """Whether the caller captures a stream, as `torch.cuda.graph` does."""
         if stream == 0:
             return False
         with self.gpu.context():

@@ -16,7 +16,7 @@ def target_of(properties: Any) -> Target:
 
     A device with a file of its own is that file; of others the counts, sizes and clocks are the driver's, and what no
     driver tells is scaled from the nearest device of the architecture. Raises UsageError for one that kernels of dplc
-    do not run on, or that nobody has described.
+    do not run on, or that has no description.
     """
     family = [device for device in map(load_device, devices()) if device.sm == capability(properties)]
     exact = [device for device in family if device.name == properties.name]

@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import InternalError
+from ..ir.dtypes import DTYPES, HALVES
 from ..ir.functions import wrapped
 
 OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(2, 13)
@@ -75,8 +76,6 @@ ANY: dict[str, Form] = {
 }  # fmt: skip
 
 INTEGERS = ("i32", "i64")
-HALVES = ("f16", "bf16")  # in registers as f32; as themselves only where nothing computes with them
-C_TYPES = {"f32": "float", "i32": "int", "i64": "long long", "b8": "bool", "f16": "f16", "bf16": "bf16"}
 
 
 def form_of(fn: str, dtype: str) -> Form:
@@ -116,7 +115,7 @@ def convert(text: Text, source: str, target: str) -> Text:
         return f"{bracket(text, EQUAL)} != 0", EQUAL
     if source == "f32" and target in INTEGERS:
         return f"to_{target}({text[0]})", ATOM
-    return f"({C_TYPES[target]}){bracket(text, UNARY)}", UNARY
+    return f"({DTYPES[target].c_type}){bracket(text, UNARY)}", UNARY
 
 
 def rounded(text: Text, source: str, dtype: str) -> Text:

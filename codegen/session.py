@@ -5,16 +5,40 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from .arrays import Array, as_numpy, check_names, is_tensor, place_of, torch_dtype
-from .gpu import DeviceError
+from .gpu import DeviceError, Gpu, LoadedKernel
 from .graphs import DriverError, Replays
-from .kernel import CudaKernel, Program
+from .kernel import Buffer, CudaKernel, Program
 from .tensor_maps import encode
 
-if TYPE_CHECKING:
-    from .launch import CudaExecutor
+
+class Launcher(Protocol):
+    """What a session asks of the executor that made it (`launch.CudaExecutor`)."""
+
+    graphs: bool
+    gpu: Gpu
+    notes: tuple[str, ...]
+
+    def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any: ...
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any: ...
+
+    def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]: ...
+
+    def load(self, program: Program) -> tuple[LoadedKernel, ...]: ...
+
+    def loaded(self, kernel: CudaKernel) -> LoadedKernel: ...
+
+    def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None: ...
+
+    def stream(self) -> AbstractContextManager[Any]: ...
+
+    def current_stream(self) -> int: ...
+
+    def captured_by_user(self, stream: int) -> bool: ...
 
 
 class CudaSession:
@@ -27,7 +51,7 @@ class CudaSession:
 
     def __init__(
         self,
-        executor: CudaExecutor,
+        executor: Launcher,
         program: Program,
         constants: Mapping[str, Array],
         beside: CudaSession | None = None,
@@ -40,12 +64,12 @@ class CudaSession:
         self._constants: dict[str, Any] = {
             b.name: there[where]
             if (where := place_of(constants[b.name])) in there
-            else executor._place(b, constants[b.name], self._notes)
+            else executor.place(b, constants[b.name], self._notes)
             for b in program.constants
             if b.name in constants
         }
         self._tensors = any(map(is_tensor, self._given.values()))
-        self._kept, self._temporaries = executor._temporaries(program)
+        self._kept, self._temporaries = executor.temporaries(program)
         self._kernels = executor.load(program)  # held, so that no graph outlives them
         self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
         self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
@@ -65,10 +89,10 @@ class CudaSession:
         program, executor = self.program, self._executor
         self.release()  # so that results the caller has dropped are likely to lie where they lay before
         notes = list(self._notes)
-        given = {buffer.name: executor._place(buffer, arrays[buffer.name], notes) for buffer in self._wanted}
+        given = {buffer.name: executor.place(buffer, arrays[buffer.name], notes) for buffer in self._wanted}
         made = {output: given[source] for output, source in program.aliases.items()}
         made = {
-            b.name: made[b.name] if b.name in made else executor._empty(b.shape, torch_dtype(b.dtype))
+            b.name: made[b.name] if b.name in made else executor.empty(b.shape, torch_dtype(b.dtype))
             for b in program.outputs
         }
         moving = {name: tensor.data_ptr() for name, tensor in (given | made).items()}

@@ -23,6 +23,7 @@ class Target:
     stored. Of one multiprocessor: threads, registers, blocks that it holds; schedulers, each of which issues one
     instruction of a warp per clock; fp32_per_clock, special_per_clock: lanes of the pipes; shared_bytes_per_clock.
     tensor_flops_per_second: dense, 16 bit; memory_latency_seconds, launch_seconds: typical, not measured.
+    policy: what a user's rule files override of the numbers of `rules/policy.rw`; no device file says it.
     """
 
     name: str
@@ -46,8 +47,10 @@ class Target:
     tensor_flops_per_second: float
     memory_latency_seconds: float
     launch_seconds: float
+    policy: tuple[tuple[str, Any], ...] = ()
 
 
+DEVICE_FIELDS = tuple(field for field in fields(Target) if field.name != "policy")  # what a device file says
 LARGEST = 1e18  # more than any rate or size of a device
 
 
@@ -66,7 +69,7 @@ def read_device(path: Path) -> Target:
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits
         raise UsageError(f"the device file {path} is no TOML: {error}") from None
     values: dict[str, Any] = {}
-    for field in fields(Target):
+    for field in DEVICE_FIELDS:
         value = data.get(field.name)
         kind = {"str": str, "int": int, "float": (int, float)}[str(field.type)]
         if not isinstance(value, kind) or isinstance(value, bool) or (field.type != "str" and not 0 < value < LARGEST):  # type: ignore[arg-type,operator]

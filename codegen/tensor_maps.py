@@ -6,7 +6,8 @@ import ctypes
 from functools import lru_cache
 
 from ..ir.diagnostic import DplcError
-from .kernel import DtypeName, KernelParam, TensorView
+from ..ir.dtypes import DtypeName
+from .kernel import KernelParam, TensorView
 
 MAP_BYTES = 128
 MAP_ALIGNMENT = 64  # of the map itself, in memory and among a kernel's parameters

@@ -20,21 +20,21 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
+from .capture.capture import capture
 from .compiler import Compilation, buffer, compile_captured
-from .exploring import chosen as best
-from .front.bounds import check_places
-from .front.capture import capture
-from .inputs import Frozen, Parameters, Weights, arguments, check_arguments
-from .match.trace import Trace
-from .pinned import tell_unheard
-from .placing import Placing, devices_of, gpu_of
-from .prepare import Preparation
-from .reference import run_reference
-from .rw.pipeline import describe
-from .rw.rule import RuleSet
-from .toolchain import Settings, Toolchain, check_setting, toolchain
-from .tune.candidates import remembered
-from .tune.recorded import book_for
+from .explore.exploring import chosen as best
+from .explore.ways import remembered
+from .language.pipeline import describe
+from .language.rule import RuleSet
+from .rewrite.pinned import Settings, tell_unheard
+from .rewrite.torch_rules.bounds import check_places
+from .rewrite.trace import Trace
+from .ruleset import Toolchain, check_setting, toolchain
+from .run.inputs import Frozen, Parameters, Weights, arguments, check_arguments
+from .run.load_time_weights import Preparation
+from .run.placing import Placing, devices_of, gpu_of
+from .run.reference import run_reference
+from .schedule.recorded import stored_schedules
 
 DEVICES = ("cuda", "emulator", "reference")
 
@@ -221,10 +221,10 @@ def compile(
     start = time.perf_counter()
     captured = capture(function, args, named)
     elapsed = (time.perf_counter() - start) * 1e3
-    book = book_for(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    choose = remembered(book, tools, machine, best(tools, machine, book=book) if explore else None)
+    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    choose = remembered(schedules, tools, machine, best(tools, machine, schedules=schedules) if explore else None)
     record = Trace() if trace else None
-    compilation = compile_captured(captured, tools, machine, record, elapsed, book=book, explore=choose)
+    compilation = compile_captured(captured, tools, machine, record, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard)
     return Compiled(compilation, chosen, function, Frozen(captured))
 
@@ -241,7 +241,8 @@ def choices(
     Raises DplcError for options that mean nothing.
     """
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    return chosen, tools_of(rules, settings), target_for(chosen, target, ordinal)
+    tools = tools_of(rules, settings)
+    return chosen, tools, tools.on(target_for(chosen, target, ordinal))
 
 
 def tools_of(rules: RuleSource, settings: Settings | None) -> Toolchain:

@@ -8,33 +8,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..codegen.cuda import print_cuda
 from ..codegen.kernel import Buffer, CudaKernel, Program
-from ..codegen.materialise import materialise
 from ..codegen.memory_plan import with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.tensor import TensorGraph
 from ..ir.text.print import print_program
-from .alone import alone
-from .collector import collections_paused
-from .egraph.candidate import Candidate, Prepared
-from .front.bounds import Bound
-from .front.capture import Capture
-from .front.constants import fold
-from .front.lower import lower
-from .fuse.commute import commute
-from .fuse.kernels import Plan, compile_graph
-from .fuse.renaming import settle_renamings
-from .match.passes import run_pipeline
-from .match.terms import Evidence, rewrite_graph
-from .match.trace import Trace
-from .pinned import Unheard, check_settings, unheard
-from .scheduling import Book, Origin, schedule_tiles
-from .sharing import Sharing, share, steps
-from .toolchain import Toolchain
-from .tracing import trace_algebra, trace_fusion, trace_lowering
+from .capture.alone import alone
+from .capture.capture import Capture
+from .capture.constants import fold
+from .kernels.candidate import Candidate, Prepared
+from .kernels.commute import commute
+from .kernels.kernels import Plan, compile_graph
+from .kernels.renaming import push_renamings
+from .kernels.sharing import Sharing, share, steps
+from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
+from .language.collector import collections_paused
+from .language.policy import policy
+from .rewrite.pinned import Unheard, check_settings, unheard
+from .rewrite.terms.terms import TermEvidence, rewrite_graph
+from .rewrite.torch_rules.bounds import Bound
+from .rewrite.torch_rules.lower import lower
+from .rewrite.trace import Trace
+from .ruleset import Toolchain
+from .schedule.scheduling import Origin, ScheduleStore, schedule_tiles
+from .schedule.tail import cuda_of, kernel_ir
 
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
 
@@ -118,14 +117,15 @@ def compile_captured(
     trace: Trace | None = None,
     capture_ms: float = 0.0,
     watch: Stopwatch | None = None,
-    book: Book | None = None,
+    schedules: ScheduleStore | None = None,
     explore: Explore | None = None,
 ) -> Compilation:
-    """Compile a captured program. book: remembered schedules. explore: chooses spelling and cuts; else the rules do.
+    """Compile a captured program. schedules: those of a store. explore: chooses spelling and cuts; else the rules do.
 
     Raises DplcError where a rule set or a target cannot.
     """
     check_settings(tools.settings, tools.rules)
+    target = tools.on(target)
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     prepared: tuple[Prepared, ...] = ()
@@ -136,7 +136,7 @@ def compile_captured(
             graph, plan = fused(values, tools, target, trace)
         else:
             graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
-    made = compile_plan(values.captured, graph, plan, tools, target, trace, watch, book, prepared)
+    made = compile_plan(values.captured, graph, plan, tools, target, trace, watch, schedules, prepared)
     return replace(made, bounds=values.bounds)
 
 
@@ -148,13 +148,13 @@ def compile_plan(
     target: Target,
     trace: Trace | None,
     watch: Stopwatch,
-    book: Book | None = None,
+    schedules: ScheduleStore | None = None,
     prepared: tuple[Prepared, ...] = (),
 ) -> Compilation:
     """The rest of the way for a program that is cut into kernels of Loop IR."""
     shared = share(plan.kernels)
     heard = trace if trace is not None or not tools.settings else Trace()
-    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, heard, watch, book)
+    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, heard, watch, schedules)
     with watch.stage("cuda"):
         program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
     return Compilation(
@@ -201,12 +201,12 @@ Explore = Callable[[Values], Candidate | None]  # None: as the rules decide
 def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch) -> Values:
     """Torch IR to Tensor IR, simplified, with constants folded."""
     with watch.stage("torch"):
-        folded = fold(captured)
+        folded = fold(captured, policy(target))
         lowered = lower(folded, tools.torch, trace is not None)
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):
-        evidence = Evidence() if trace is not None else None
-        settled = settle_renamings(lowered.graph, lowered.origins)
+        evidence = TermEvidence() if trace is not None else None
+        settled = push_renamings(lowered.graph, lowered.origins)
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph)
     results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
@@ -224,7 +224,7 @@ def cut_into_kernels(
 
 def fused(values: Values, tools: Toolchain, target: Target, trace: Trace | None) -> tuple[TensorGraph, Plan]:
     """A program cut into kernels as the rules decide in their order."""
-    evidence = Evidence() if trace is not None else None
+    evidence = TermEvidence() if trace is not None else None
     graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
     trace_algebra(trace, evidence, values.graph, graph)
     plan = compile_graph(graph, tools.fusion, target, values.origins, values.results)
@@ -234,12 +234,12 @@ def fused(values: Values, tools: Toolchain, target: Target, trace: Trace | None)
 
 def schedule(
     loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
-    book: Book | None = None,
+    schedules: ScheduleStore | None = None,
 ) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:  # fmt: skip
     """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from."""
     shaped: dict[str, list[str]] = {}
     with watch.stage("tile"):
-        tile, origins = schedule_tiles(loops, tools, target, trace, shaped, book)
+        tile, origins = schedule_tiles(loops, tools, target, trace, shaped, schedules)
     kernels, cuda = lower_tiles(tile, tools, target, trace, watch, shaped)
     return tile, kernels, cuda, origins
 
@@ -250,12 +250,9 @@ def lower_tiles(
 ) -> tuple[tuple[Kernel, ...], tuple[CudaKernel, ...]]:  # fmt: skip
     """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}."""
     with watch.stage("kernel"):
-        made = tuple(materialise(kernel, target) for kernel in tile)
-        events = trace.at("kernel") if trace is not None else None
-        kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
+        kernels = kernel_ir(tile, tools, target, trace, shaped)
     with watch.stage("cuda"):
-        cuda = tuple(print_cuda(kernel, tuple(dict.fromkeys(shaped.get(kernel.name, ())))) for kernel in kernels)
-    return kernels, cuda
+        return kernels, cuda_of(kernels, shaped)
 
 
 def launch_plan(

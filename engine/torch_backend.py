@@ -18,7 +18,7 @@ import torch
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from .api import Compiled, choices
 from .api import compile as compile_function
-from .partition import alias, alike, cut, node_at, ops, user_place
+from .capture.partition import alias, alike, cut, node_at, ops, user_place
 
 Function = Callable[..., Any]
 MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would keep every length otherwise
@@ -43,14 +43,14 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
     if not torch._dynamo.config.assume_static_by_default:
         _unheeded("dynamic=True means nothing to dplc", "every shape is compiled for itself when it is first met")
-    return Part(graph, chosen)
+    return GraphPart(graph, chosen)
 
 
 def _unheeded(what: str, instead: str) -> None:
     warnings.warn(f"dplc: {what}: {instead}", OptionWarning, stacklevel=2)
 
 
-class Part:
+class GraphPart:
     """A part of a program, compiled once for each signature of its arguments.
 
     told: causes that were warned of; total: ops of the part that dynamo found, of which this may be a piece.
@@ -108,7 +108,7 @@ class Part:
             self.told.add(problem.what)
             warnings.warn(self._message(problem, bad, len(nodes)), EagerWarning, stacklevel=3)
         if len(nodes) < len(every):
-            return cut(self.graph, nodes, lambda piece: Part(piece, self.options, self.told, self.total))
+            return cut(self.graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total))
         forward: Function = self.graph.forward
         return forward
 

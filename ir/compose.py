@@ -9,20 +9,20 @@ gone. The reader of texts builds terms as they are written; this is for those wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .dtypes import FLOATS, HALVES
 from .expr import Axis
 from .facts.index import interval, operate, substitute
-from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, LOGICAL, SELECT, identity, promote, whole, wrapped
+from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, identity, promote, whole, wrapped
 from .node import Expr, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, is_condition
 
 Operand = Any  # a Term, or a Python number (weak)
 
-FLOATS = frozenset(("f16", "bf16", "f32"))
 _CATEGORY: dict[type, int] = {bool: 0, int: 1, float: 2}
 _FOLDABLE = frozenset(
     [
@@ -93,6 +93,13 @@ def cast(x: Operand, to: str) -> Term:
     return Elementwise(to, (x,))
 
 
+def held(x: Operand, to: str) -> Term:
+    """What an op has computed in f32, of its dtype: rounded where it is stored, not before. Any other dtype is cast."""
+    if isinstance(x, Term) and f"as_{to}" in HELD and dtype(x) == "f32" and x.__class__ is not Const:
+        return Elementwise(f"as_{to}", (x,))
+    return cast(x, to)
+
+
 def common_dtype(operands: Iterable[Operand]) -> str | None:
     """The dtype in which operands meet; None if all of them are numbers."""
     weak, strong = 0, []
@@ -111,7 +118,7 @@ def elementwise(fn: str, *args: Operand) -> Operand:
     """`fn(args..)`. All numbers: a number again."""
     if not any(isinstance(x, Term) for x in args):
         return _fold_numbers(fn, args)
-    operands = _agree(fn, args)
+    operands = agreed(fn, args)
     return _simplify(fn, operands) or Elementwise(fn, operands)
 
 
@@ -142,7 +149,7 @@ def _compute(fn: str, values: tuple[Any, ...]) -> Any:
     return int(result) if FUNCTIONS[fn].kind != FLOAT and float not in kinds else float(result)
 
 
-def _agree(fn: str, args: tuple[Operand, ...]) -> tuple[Term, ...]:
+def agreed(fn: str, args: Sequence[Operand]) -> tuple[Term, ...]:
     """The operands as terms of the dtypes that fn takes."""
     kind = FUNCTIONS[fn].kind
     if kind == CAST:
@@ -153,8 +160,8 @@ def _agree(fn: str, args: tuple[Operand, ...]) -> tuple[Term, ...]:
     name = common_dtype(chosen) or common_dtype(map(const, chosen)) or "f32"
     if kind == FLOAT and name not in FLOATS:
         name = "f32"
-    agreed = tuple(cast(x, name) for x in chosen)
-    return (cast(args[0], "b8"), *agreed) if kind == SELECT else agreed
+    rest = tuple(cast(x, name) for x in chosen)
+    return (cast(args[0], "b8"), *rest) if kind == SELECT else rest
 
 
 def as_term(x: Operand) -> Term:
@@ -164,6 +171,8 @@ def as_term(x: Operand) -> Term:
 
 def _simplify(fn: str, args: tuple[Term, ...]) -> Term | None:
     """The simpler term that `fn(args..)` is, None if it is none."""
+    if fn in HELD:
+        return held(args[0], HELD[fn])
     if FUNCTIONS[fn].kind == CAST:
         return cast(args[0], fn)
     if all(x.__class__ is Const for x in args) and fn in _FOLDABLE:
@@ -203,11 +212,16 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
             continue
         if fn in ("logical_and", "logical_or"):
             return other if x.value == (fn == "logical_and") else x  # type: ignore[no-any-return]
-        if (fn == "multiply" and x.value == 1) or (
-            fn in ("add", "subtract") and x.value == 0 and (fn == "add" or x is b)
-        ):
+        if (fn == "multiply" and x.value == 1) or (x.value == 0 and _changes_nothing(fn, x.value, x is b)):
             return other  # type: ignore[no-any-return]
     return None
+
+
+def _changes_nothing(fn: str, zero: Any, right: bool) -> bool:
+    """Whether x is the same with a zero added or subtracted: -0.0 + 0.0 is 0.0."""
+    negative = math.copysign(1.0, zero) < 0
+    whole = zero.__class__ is not float
+    return (fn == "add" and (whole or negative)) or (fn == "subtract" and right and (whole or not negative))
 
 
 def _is_i64(e: Expr) -> bool:
@@ -231,7 +245,7 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
     x = as_term(x)
     wanted = tuple(dict.fromkeys(over))
     if any(a.extent == 0 for a in wanted):
-        wide = "f32" if dtype(x) in ("f16", "bf16") else dtype(x)
+        wide = "f32" if dtype(x) in HALVES else dtype(x)
         return const(identity(fn, wide), wide)
     there = tuple(a for a in wanted if a in axes(x))
     missing = math.prod(a.extent for a in wanted if a not in axes(x))

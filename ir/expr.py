@@ -57,7 +57,7 @@ class Binary(Node):
 
 
 class Not(Node):
-    """Logical negation of something that is no comparison."""
+    """Logical negation of something that is not a comparison."""
 
     a: Expr
 

@@ -5,20 +5,22 @@ Code generation keeps the CUDA text of each in codegen/scalar.py; a test compare
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .monoids import PARTS, part_identity
+from .dtypes import FLOATS, HALVES
+from .monoid_texts import PARTS, part_identity
 
 ARITHMETIC, FLOAT, COMPARE, LOGICAL, SELECT, CAST = "arithmetic", "float", "compare", "logical", "select", "cast"
 
 
 class Function(NamedTuple):
     """kind decides the result type: arithmetic promotes, float gives at least f32, compare and logical give b8,
-    select promotes the last two, cast gives the dtype of its name. identity: for functions that may reduce."""
+    select promotes the last two, cast gives the dtype of its name, or HELD. identity: for functions that may reduce."""
 
     name: str
     arity: int
@@ -52,7 +54,8 @@ DTYPES: dict[str, type] = {
     "bf16": np.float32,
     "f32": np.float32,
 }
-FLOATS = frozenset(("f16", "bf16", "f32"))
+# What an op computes in f32 of 16-bit floats is of their dtype, but rounded by its store only; a cast rounds at once.
+HELD = {"as_f16": "f16", "as_bf16": "bf16"}
 _RANK = ("b8", "i32", "i64", "f16", "bf16", "f32")
 
 _TABLE = (
@@ -119,15 +122,17 @@ _TABLE = (
         Function(d, 1, lambda x, d=d, t=t: whole(x, d) if d in ("i32", "i64") else np.asarray(x).astype(t), CAST)
         for d, t in DTYPES.items()
     ),
+    *(Function(fn, 1, lambda x: x, CAST) for fn in HELD),
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
 
 
+@functools.cache
 def promote(*dtypes: str) -> str:
     """The common dtype of operands, as torch promotes tensors of these dtypes."""
     widest = max(dtypes, key=_RANK.index)
-    return "f32" if {"f16", "bf16"} <= set(dtypes) else widest
+    return "f32" if set(HALVES) <= set(dtypes) else widest
 
 
 def opmath(dtype: str) -> str:
@@ -139,7 +144,7 @@ def result_dtype(fn: str, *dtypes: str) -> str:
     """The dtype that `fn` gives for operands of these dtypes."""
     kind = FUNCTIONS[fn].kind
     if kind == CAST:
-        return fn
+        return HELD.get(fn, fn)
     if kind in (COMPARE, LOGICAL):
         return "b8"
     common = promote(*(dtypes[1:] if kind == SELECT else dtypes))

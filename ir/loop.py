@@ -11,6 +11,8 @@ from typing import ClassVar
 from .node import Expr, Fn, Int, MonoidName, Name, Num, Role
 from .program import Block, Stmt
 
+LOOP_ROLES = ("serial", "reduce", "free")
+
 
 class For(Stmt):
     """`for var in start..stop [by step] role [unroll=n]:` role is free (independent), reduce (only accumulates) or

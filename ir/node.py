@@ -11,7 +11,7 @@ parser, the matcher, substitution and the rule checker all read from here:
         role: Role = "serial"
 
 Interning makes equality and hashing O(1) and lets an analysis be remembered on the node itself (`memoised`). The table
-is weak, so a node lives as long as somebody holds it. Keys tell `1`, `1.0` and `True` apart, and `0.0` from `-0.0`.
+is weak, so a node lives as long as it is referenced. Keys tell `1`, `1.0` and `True` apart, and `0.0` from `-0.0`.
 """
 
 from __future__ import annotations

@@ -61,6 +61,9 @@ def decide(condition: Expr, ranges: Ranges) -> bool | None:
         return (not strong) if a is (not strong) and b is (not strong) else None
     if condition.op not in ("<", "<=", ">", ">=", "==", "!="):
         return None
+    if condition.b.__class__ is int:
+        low, high = interval(condition.a, ranges)
+        return _compare_zero(condition.op, low - condition.b, high - condition.b)
     low, high = interval(add(condition.a, multiply(condition.b, -1)), ranges)
     return _compare_zero(condition.op, low, high)
 
@@ -91,16 +94,20 @@ _DIVIDES = marks_of(Binary)
 
 def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
     if kind is Sum:
+        parts = [(simplify(atom, ranges), n) for atom, n in e.terms]
+        if all(part is atom for (part, _), (atom, _) in zip(parts, e.terms, strict=True)):
+            return e  # type: ignore[no-any-return]
         terms: dict[Any, int] = {}
         constant = e.constant
-        for atom, n in e.terms:
-            more, extra = linear(simplify(atom, ranges))
+        for part, n in parts:
+            more, extra = linear(part)
             constant += extra * n
             for inner, k in more.items():
                 terms[inner] = terms.get(inner, 0) + k * n
         return from_linear(terms, constant)
     if kind is Binary:
-        out = binary(e.op, simplify(e.a, ranges), simplify(e.b, ranges))
+        a, b = simplify(e.a, ranges), simplify(e.b, ranges)
+        out = e if a is e.a and b is e.b else binary(e.op, a, b)
         return _simplify_division(out, ranges) if out.__class__ is Binary and out.op in ("//", "%") else out
     if kind is Call:
         return Call(e.fn, tuple(simplify(a, ranges) for a in e.args))

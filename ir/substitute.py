@@ -44,6 +44,9 @@ def substitute_expr(value: Expr, mapping: Mapping) -> Expr:
     return rebuild(value, lambda part: substitute_expr(part, mapping))
 
 
+_FIXED = frozenset(("Role", "Via", "Fn", "MonoidName", "Dtype", "Int", "Num"))  # sorts that hold no names of values
+
+
 def _substitute_fields(node: Any, mapping: Mapping) -> Any:
     cls = type(node)
     labels = getattr(cls, "labels", ())
@@ -51,7 +54,7 @@ def _substitute_fields(node: Any, mapping: Mapping) -> Any:
     out = []
     for field in cls.fields:
         old = getattr(node, field.name)
-        if field.name in labels:
+        if field.name in labels or field.sort in _FIXED:
             new = old
         elif field.sort == "Over":
             new = over_axes(old, mapping)
@@ -96,10 +99,13 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
     """Replace the affine form (`i*F + r`) by image inside every linear expression: `c*(i*F + r)` becomes `c*image`."""
     terms, constant = linear(form)
     first = next(iter(terms))
+    names = names_in(first)
 
     def change(e: Any) -> Any:
         if e.__class__ is tuple:
-            return tuple(change(item) for item in e)
+            return tuple([change(item) for item in e])
+        if not isinstance(e, Node) or names.isdisjoint(names_in(e)):
+            return e
         if e.__class__ is Var or e.__class__ is Sum:
             have, rest = linear(e)
             factor, left = divmod(have.get(first, 0), terms[first])
@@ -110,8 +116,6 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
             return rebuild(e, change)
         if e.__class__ in _EXPRESSIONS:
             return rebuild(e, change)
-        if not isinstance(e, Node):
-            return e
         labels = getattr(type(e), "labels", ())
         parts = [
             getattr(e, f.name) if f.name in labels or f.sort == "Over" else change(getattr(e, f.name))

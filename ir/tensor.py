@@ -242,3 +242,9 @@ def is_condition(e: Expr) -> bool:
 def inputs(graph: TensorGraph) -> tuple[Param, ...]:
     """The input buffers as unit parameters."""
     return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in graph.ins)
+
+
+def factors(term: Any) -> tuple[Term, ...]:
+    """The two factors of a sum of products; none for any other value."""
+    summed = term.x if term.__class__ is Reduce and term.fn == "add" else None
+    return summed.args if summed.__class__ is Elementwise and summed.fn == "multiply" else ()

@@ -11,6 +11,9 @@ from .expr import Axis, Over
 from .node import Expr, Fn, Int, MonoidName, Name, Via
 from .program import Block, Stmt
 
+AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
+VIAS = ("SYNC", "ASYNC", "TMA", "FETCH")
+
 
 class Tile(Stmt):
     """One launch. BLOCK axes are the grid, THREAD axes the block in row-major order, REG and VEC axes replication.

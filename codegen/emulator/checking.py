@@ -18,7 +18,7 @@ from ...ir.diagnostic import UsageError
 from ..kernel import CudaKernel, KernelParam
 from .executor import EmulatorExecutor
 from .kernels import LoadedKernels, load
-from .runtime import DeviceBuffer, DeviceMemory, EmulatorError, Site
+from .runtime import DeviceBuffer, DeviceMemory, EmulatorError, LineCost
 
 DEFAULT_BLOCKS = ("first", "last", "ragged")
 SMALL = 4096  # CUDA threads of a grid that is checked whole unless blocks are asked for
@@ -26,7 +26,7 @@ ORDERS = (0, 1, 2)  # of the threads of a block: forwards, backwards, shuffled
 
 
 @dataclass(frozen=True)
-class Finding:
+class Violation:
     """Something a kernel must not do. lines: the lines of kernel text it concerns, `line N: text`."""
 
     kernel: str
@@ -41,14 +41,14 @@ class CheckedLaunch:
 
     kernel: CudaKernel
     blocks: tuple[int, ...]
-    sites: tuple[Site, ...]
-    findings: tuple[Finding, ...]
+    sites: tuple[LineCost, ...]
+    findings: tuple[Violation, ...]
 
     @property
     def whole(self) -> bool:
         return len(self.blocks) == self.kernel.blocks
 
-    def line(self, site: Site) -> str:
+    def line(self, site: LineCost) -> str:
         """The kernel text of a site."""
         lines = self.kernel.text.splitlines()
         return lines[site.line - 1].strip() if site.line <= len(lines) else ""
@@ -98,14 +98,14 @@ class CheckingExecutor(EmulatorExecutor):
         super().__init__()
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Violation, ...]:
         """All that was found, in the order of launches."""
         return tuple(finding for launch in self.launches for finding in launch.findings)
 
     def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory]) -> None:
         chosen = chosen_blocks(kernel, self.blocks)
-        sites: tuple[Site, ...] = ()
-        findings: list[Finding] = []
+        sites: tuple[LineCost, ...] = ()
+        findings: list[Violation] = []
         written: dict[int, dict[str, npt.NDArray[np.generic]]] = {}
         checked = load((kernel,), True)
         for order in self.orders:
@@ -116,11 +116,11 @@ class CheckingExecutor(EmulatorExecutor):
                 sites = sites or costs
                 written[order] = {p.name: fresh[p.name].array.copy() for p in kernel.params if p.role == "out"}
             except EmulatorError as error:
-                findings.append(Finding(kernel.name, order, error.what, tuple(error.notes)))
+                findings.append(Violation(kernel.name, order, error.what, tuple(error.notes)))
         try:
             super()._launch(kernels, kernel, buffers)
         except EmulatorError as error:
-            findings.append(Finding(kernel.name, 0, error.what, tuple(error.notes)))
+            findings.append(Violation(kernel.name, 0, error.what, tuple(error.notes)))
             raise
         finally:
             for order, arrays in written.items():
@@ -166,7 +166,7 @@ def _own(param: KernelParam, buffer: DeviceMemory) -> DeviceMemory:
 
 def _differences(
     kernel: CudaKernel, order: int, arrays: Mapping[str, npt.NDArray[np.generic]], buffers: Mapping[str, DeviceMemory]
-) -> Iterable[Finding]:
+) -> Iterable[Violation]:
     """Elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
     for name, array in arrays.items():
         got, whole = _bytes(array), _bytes(buffers[name].array)
@@ -174,7 +174,7 @@ def _differences(
         wrong = int((written & (got != whole).any(axis=1)).sum())
         if wrong:
             message = f"kernel `{kernel.name}` gives other values for {wrong} elements of `{name}`: order {order}"
-            yield Finding(kernel.name, order, message)
+            yield Violation(kernel.name, order, message)
 
 
 POISON = 0xFF  # mirrors dplc::poison
@@ -184,9 +184,9 @@ def _bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(array).view(np.uint8).reshape(math.prod(array.shape), -1)
 
 
-def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _distinct(findings: Iterable[Violation]) -> tuple[Violation, ...]:
     """One finding for what several orders of threads met at the same lines."""
-    found: dict[tuple[str, ...], Finding] = {}
+    found: dict[tuple[str, ...], Violation] = {}
     for finding in findings:
         found.setdefault(finding.lines or (finding.message,), finding)
     return tuple(found.values())

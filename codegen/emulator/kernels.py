@@ -15,7 +15,7 @@ from ..build import build_host, host_text
 from ..kernel import CudaKernel
 from .redzones import spaced
 from .registers import poisoned
-from .runtime import DeviceBuffer, DeviceMemory, LaunchOptions, Site, launch, runtime
+from .runtime import DeviceBuffer, DeviceMemory, LaunchOptions, LineCost, launch, runtime
 
 
 class LoadedKernels:
@@ -29,7 +29,7 @@ class LoadedKernels:
 
     def launch(
         self, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory], options: LaunchOptions
-    ) -> tuple[Site, ...]:
+    ) -> tuple[LineCost, ...]:
         """Runs one of the kernels on a buffer per parameter name. Raises EmulatorError."""
         entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), ctypes.c_void_p).value
         assert entry is not None
@@ -47,7 +47,7 @@ class KernelRun:
     """What came of a kernel: its "out" parameters by name and, in checked mode, what its accesses cost."""
 
     outputs: dict[str, npt.NDArray[np.generic]]
-    sites: tuple[Site, ...]
+    sites: tuple[LineCost, ...]
 
 
 def run(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..kernel import DTYPES, CudaKernel
+from ...ir.dtypes import DTYPES
+from ..kernel import CudaKernel
 
 TYPES = "|".join(re.escape(dtype.c_type) for dtype in DTYPES.values())
 DECLARED = re.compile(rf"^( *(?:{TYPES}) (\w+)(?:\[\d+\])*;)$", re.MULTILINE)

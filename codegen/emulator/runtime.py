@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.diagnostic import INTERNAL, DplcError
+from ...ir.dtypes import DTYPES
 from ..build import build_runtime
-from ..kernel import DTYPES, Buffer, CudaKernel, KernelParam, TensorView
+from ..kernel import Buffer, CudaKernel, KernelParam, TensorView
 from .redzones import Spaced, spaced
 
 MESSAGE_BYTES = 1024
@@ -133,7 +134,7 @@ class LaunchRequest(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Site:
+class LineCost:
     """What the accesses of one line of kernel text cost, summed over requests (one instruction of one warp each).
 
     Of global memory, `cost` counts sectors of 32 bytes; of shared memory, wavefronts (an access without bank conflicts
@@ -153,7 +154,7 @@ class Site:
         return "wavefronts" if self.access in ("shared load", "shared store", "async store") else "sectors"
 
     @classmethod
-    def of(cls, report: SiteReport) -> Site:
+    def of(cls, report: SiteReport) -> LineCost:
         """The readable form of a report."""
         return cls(report.line, ACCESSES[report.kind], report.bytes, report.requests, report.cost, report.ideal)
 
@@ -253,7 +254,7 @@ class LaunchOptions:
 
 def launch(
     kernel: CudaKernel, entry: int, buffers: Mapping[str, DeviceMemory], options: LaunchOptions
-) -> tuple[Site, ...]:
+) -> tuple[LineCost, ...]:
     """Runs a kernel's grid; in checked mode, returns what its accesses cost.
 
     `entry` is the address of the kernel's entry point; `buffers` holds one buffer per parameter, by its name.
@@ -296,7 +297,7 @@ def launch(
         spoiled = buffers[param.name].spoiled_bytes() if param.role == "out" else 0
         if spoiled:
             raise EmulatorError(f"kernel `{kernel.name}` wrote {spoiled} bytes beside buffer `{param.name}`")
-    return tuple(Site.of(report) for report in reports[: report_count.value]) if reports is not None else ()
+    return tuple(LineCost.of(report) for report in reports[: report_count.value]) if reports is not None else ()
 
 
 def _workers(kernel: CudaKernel, options: LaunchOptions) -> int:

@@ -10,11 +10,12 @@ from ...ir.kernel import Base, Define, Launch, names_read
 from ...ir.node import replace
 from ...ir.program import Block, Kernel, Stmt
 from ..target import Target
+from .accumulators import find_accumulators
 from .blocks import lower_block
 from .boxes import first_of_all
 from .copies import plan_groups
 from .launch import block_axes, check_limits, thread_axes
-from .lowering import Lowering
+from .lowering import start_lowering
 from .prepare import prepare
 
 __all__ = ["materialise"]
@@ -26,7 +27,8 @@ def materialise(kernel: Kernel, target: Target) -> Kernel:
     Raises DplcError where the launch exceeds the target's limits, or for a dtype or transport without code yet.
     """
     prepared, tile = prepare(kernel)
-    low = Lowering(prepared, tile, target)
+    low = start_lowering(prepared, tile, target)
+    low.accumulators = find_accumulators(low)
     plan_groups(low)
     body = lower_block(low, tile.body, (0,), frozenset())
     grid, blocks = block_axes(low)
@@ -37,7 +39,7 @@ def materialise(kernel: Kernel, target: Target) -> Kernel:
 
 
 def without_unused(block: Block) -> Block:
-    """The kernel's top without definitions that nobody reads: axes that only bases would have used, for one."""
+    """The kernel's top without definitions that are not read: axes that only bases would have used, for one."""
     kept: list[Stmt] = []
     used: set[str] = set()
     for stmt in reversed(block):

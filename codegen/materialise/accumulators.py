@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...ir.expr import free_names
 from ...ir.facts.scopes import accumulator_scopes
@@ -15,42 +14,14 @@ from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.tile import Combine, CombineTuple
 from .guards import weaken
-
-if TYPE_CHECKING:
-    from .lowering import Lowering, Path
+from .lowering import Accumulator, Lowering, Path
 
 
-@dataclass
-class Accumulator:
-    """path: the innermost block with all mentions. adds, combines: the blocks that add to it or combine it.
-
-    reads: names in what it adds up and in the guards above. depends: those they vary with in the end, followed through
-    values. combined: axes that a Combine folds; merged: those that a CombineTuple folds, and beside: the accumulators
-    of the same tuple, which may read each other's partial values before.
-    """
-
-    name: str
-    fn: str
-    dtype: str
-    path: Path
-    adds: list[Path] = field(default_factory=list)
-    combines: list[Path] = field(default_factory=list)
-    reads: set[str] = field(default_factory=set)
-    depends: set[str] = field(default_factory=set)
-    combined: set[str] = field(default_factory=set)
-    merged: set[str] = field(default_factory=set)
-    beside: set[str] = field(default_factory=set)
-
-    @property
-    def direct(self) -> bool:
-        """Added to once and right where it lives: the first value needs nothing to be added to (saves an FADD each)."""
-        return self.adds == [self.path]
-
-    def axes(self, low: Lowering, bound: frozenset[str]) -> tuple[str, ...]:
-        """Tile axes it is replicated over. Of the axes a Combine folds only VEC ones remain, as independent chains."""
-        own = {axis.name for axis in low.tile.axes} & self.depends
-        kept = [axis for axis in low.replicated if axis in own and axis not in bound]
-        return tuple(axis for axis in kept if axis not in self.combined or axis in low.vectors)
+def replicated_axes(low: Lowering, accumulator: Accumulator, bound: frozenset[str]) -> tuple[str, ...]:
+    """Tile axes it is replicated over. Of the axes a Combine folds only VEC ones remain, as independent chains."""
+    own = {axis.name for axis in low.tile.axes} & accumulator.depends
+    kept = [axis for axis in low.replicated if axis in own and axis not in bound]
+    return tuple(axis for axis in kept if axis not in accumulator.combined or axis in low.vectors)
 
 
 def find_accumulators(low: Lowering) -> dict[str, Accumulator]:

@@ -4,22 +4,22 @@
     a loop at run time             global memory: a pointer moved on after each turn; shared: base + slot, per turn
     a replicated axis, a value     the immediate part, at the access
 
-Bases are remembered by (base below, terms), so accesses share them for nothing. ptxas rewards exactly this text: one
+Bases are remembered by (base below, terms), so accesses share them at no cost. ptxas rewards exactly this text: one
 register and an immediate per access; anything else it computes again inside the loop.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...ir.expr import Binary, Call, Var, add, free_names, from_linear, is_int, linear, multiply
+from ...ir.expr import Binary, Call, Var, add, free_names, from_linear, is_int, linear, multiply, total
 from ...ir.facts.layout import DTYPE_BYTES, strides
 from ...ir.kernel import Address, Advance, Assign, Base, Define
 from ...ir.node import Expr
+from .lowering import Level, Lowering, fresh
+from .ranges import tidied
+from .registers import read
 from .widths import widen
-
-if TYPE_CHECKING:
-    from .lowering import Level, Lowering
 
 FAR_BYTES = 4096  # cp.async does not fold immediates beyond this: two additions per copy otherwise
 AT_ACCESS = -1
@@ -30,14 +30,14 @@ def flat(low: Lowering, buf: str, idx: tuple[Expr, ...]) -> Expr:
     total: Expr = 0
     for position, stride in zip(idx, strides(low.params[buf].shape), strict=True):
         total = add(total, multiply(position, stride))
-    return low.tidy(total)
+    return tidied(low, total)
 
 
 def global_address(low: Lowering, buf: str, element: Expr) -> Address:
     """The address of an element of a buffer."""
     far = FAR_BYTES // DTYPE_BYTES[low.params[buf].dtype]
     base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=far)
-    return Address(base, widen(low.read(offset), low.ranges))
+    return Address(base, widen(read(low, offset), low.ranges))
 
 
 def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: int = 0) -> tuple[str, Expr]:
@@ -76,26 +76,19 @@ def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constan
     offset = from_linear(terms, constant)
     var = Var(level.var) if level.var else None
     if var is not None and not shared and terms.keys() == {var} and is_int(level.step):
-        name = low.fresh(hint)
+        name = fresh(low, hint)
         start = add(multiply(level.start, terms[var]), constant)
         level.before.append(Base(name, root, widen(start, low.ranges), 1))
         level.tail.append(Advance(name, multiply(level.step, terms[var])))
     elif var is not None and shared:
         slots = [ring(low, level, atom, factor) for atom, factor in terms.items()]
-        name = low.fresh(hint)
-        level.head.append(Base(name, root, add(constant, _sum(slots))))
+        name = fresh(low, hint)
+        level.head.append(Base(name, root, add(constant, total(slots))))
     else:
-        name = low.fresh(hint)
+        name = fresh(low, hint)
         level.head.append(Base(name, root, widen(offset, low.ranges)))
     level.bases[key] = name
     return name
-
-
-def _sum(items: list[Expr]) -> Expr:
-    result: Expr = 0
-    for item in items:
-        result = add(result, item)
-    return result
 
 
 def ring(low: Lowering, level: Level, atom: Expr, factor: int) -> Expr:
@@ -108,7 +101,7 @@ def ring(low: Lowering, level: Level, atom: Expr, factor: int) -> Expr:
     key = ("ring", atom, factor)
     if key not in level.bases:
         turns, (_, ahead) = atom.b, linear(atom.a)
-        name = level.bases[key] = low.fresh("slot")
+        name = level.bases[key] = fresh(low, "slot")
         if turns & (turns - 1) == 0:
             level.head.append(Define(name, "i32", multiply(atom, factor)))
         else:

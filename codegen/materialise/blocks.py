@@ -14,12 +14,15 @@ from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Stor
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Wait
+from .accumulators import replicated_axes
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
 from .copies import lower_put, lower_stage, lower_sync, lower_wait
-from .guards import settle, weaken
-from .lowering import Held, Level, Lowering, Path, Place
+from .guards import simplify_condition, weaken
+from .lowering import Held, Level, Lowering, Path, Place, fresh
 from .memory import element_of, lower_load, lower_store, vector_axis
+from .ranges import counter_dtype, greatest, least, ranging, tidied
+from .registers import axes_of, in_registers, nest
 from .trips import trip_count
 from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale
 
@@ -32,7 +35,7 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
     out: list[Stmt] = []
     for accumulator in low.accumulators.values():
         if accumulator.path == path:
-            held = Held(low.fresh(accumulator.name), accumulator.axes(low, bound), accumulator.dtype)
+            held = Held(fresh(low, accumulator.name), replicated_axes(low, accumulator, bound), accumulator.dtype)
             low.env[accumulator.name] = held
             if not accumulator.direct:
                 out += initialised(low, accumulator, held)
@@ -46,15 +49,15 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
 def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
     """A guard, tested once per vector where it does not depend on the position inside."""
     cond = weaken(low, stmt.cond)
-    axes = low.axes_of(cond, at.bound)
+    axes = axes_of(low, cond, at.bound)
     path = (*at.path, at.position)
-    cond = settle(low, cond)
+    cond = simplify_condition(low, cond)
     if cond is False:
         return ()
     if cond is True:
         return lower_block(low, stmt.body, path, at.bound)
-    cond = low.value(cond)
-    return low.nest(axes, (Branch(cond, lower_block(low, stmt.body, path, at.bound | set(axes))),))
+    cond = in_registers(low, cond)
+    return nest(low, axes, (Branch(cond, lower_block(low, stmt.body, path, at.bound | set(axes))),))
 
 
 def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
@@ -67,17 +70,17 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
         return lower_block(low, substitute(stmt.body, {stmt.var: stmt.start}), path, at.bound)
     if trips is not None and (stmt.role == "VEC" or stmt.unroll == trips):
         return lower_replicated(low, stmt, trips, path, at.bound)
-    start, stop = low.tidy(stmt.start), low.tidy(stmt.stop)
+    start, stop = tidied(low, stmt.start), tidied(low, stmt.stop)
     low.levels.append(level := Level(stmt.var, start, stmt.step))
     low.repeats += 1
-    with low.ranging({stmt.var: (low.low(start), max(low.low(start), low.high(stop) - 1))}):
+    with ranging(low, {stmt.var: (least(low, start), max(least(low, start), greatest(low, stop) - 1))}):
         body = lower_block(low, stmt.body, path, at.bound)
     low.repeats -= 1
     low.levels.pop()
     # a serial loop holds barriers and is already as long as it should be; others are the assembler's to unroll
     unroll = stmt.unroll if stmt.unroll > 1 else int(stmt.role == "serial")
-    whole, counter = (*level.head, *body, *level.tail), low.counter(start, stop, stmt.step)
-    loop = Loop(stmt.var, low.value(start), low.value(stop), whole, stmt.step, unroll, counter)
+    whole, counter = (*level.head, *body, *level.tail), counter_dtype(low, start, stop, stmt.step)
+    loop = Loop(stmt.var, in_registers(low, start), in_registers(low, stop), whole, stmt.step, unroll, counter)
     return (*level.before, loop)
 
 
@@ -91,7 +94,7 @@ def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: fr
     low.repeats += 1
     ahead: Block = ()
     done = NONE
-    with low.ranging({stmt.var: (0, trips - 1)}):
+    with ranging(low, {stmt.var: (0, trips - 1)}):
         if stmt.role == "VEC":
             ahead, done = load_ahead(low, stmt.var, trips, body, path, bound)
         inner = lower_block(low, body, path, bound | {stmt.var}, done)
@@ -114,7 +117,7 @@ def load_ahead(
     for position, stmt in enumerate(body):
         if not isinstance(stmt, Load) or free_names((stmt.idx, stmt.when)) & own:
             continue
-        if var in low.axes_of(weaken(low, stmt.when), bound):
+        if var in axes_of(low, weaken(low, stmt.when), bound):
             continue
         if vector_axis(low, stmt.buf, element_of(low, stmt), (var,)) is not None:
             out += lower_load(low, stmt, Place(body, position, path, bound))

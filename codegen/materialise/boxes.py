@@ -12,11 +12,10 @@ stride 1, are loops over boxes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, Call, Var, add, floordiv, modulo, multiply, subtract
-from ...ir.kernel import (
+from ...ir.kernel import (  # fmt: skip
     SHARED,
     Address,
     Assign,
@@ -31,38 +30,20 @@ from ...ir.kernel import (
     Loop,
     TensorMap,
     WaitPhase,
-)  # fmt: skip
+)
 from ...ir.loop import For
 from ...ir.node import Expr, nodes
 from ...ir.program import Block, Stmt
 from ...ir.tile import Stage, Wait
 from .addresses import resolve
-from .lowering import Lowering, Path, Place
+from .lowering import Boxes, Key, Lowering, Path, Place, allocate, fresh
+from .ranges import ranging, tidied
+from .registers import in_registers, nest, read
 from .slabs import element_bytes, slab_base, slot_bytes
 from .trips import trip_count
 
 BARRIER_BYTES = 8
 BOX_ALIGNMENT = 128
-Key = tuple[Path, int]  # a statement: the path of its block, its position
-
-
-@dataclass
-class Boxes:
-    """The copies by TMA of a kernel. runs: the first copy of each group and how many follow; waits: groups per Wait.
-
-    base: the register with the address of the mbarriers; issued, waited: the counters of groups. Where copies of
-    another kind are mixed in, a Wait waits for all.
-    """
-
-    group: int
-    barriers: int
-    mixed: bool  # there are copies of another kind beside them
-    runs: dict[Key, int]
-    waits: dict[Key, int | None]
-    base: str = ""
-    issued: str = ""
-    waited: str = ""
-    maps: dict[tuple[str, tuple[int, ...], int], str] = field(default_factory=dict)
 
 
 def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
@@ -82,8 +63,8 @@ def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
     _count_waits(low.kernel.body, (), 0, boxes)
     for stage in low.stages.values():
         slab_base(low, stage)
-    boxes.base, boxes.issued, boxes.waited = low.fresh("barriers"), low.fresh("issued"), low.fresh("waited")
-    offset = low.allocate(BARRIER_BYTES * boxes.barriers, BARRIER_BYTES)
+    boxes.base, boxes.issued, boxes.waited = fresh(low, "barriers"), fresh(low, "issued"), fresh(low, "waited")
+    offset = allocate(low, BARRIER_BYTES * boxes.barriers, BARRIER_BYTES)
     counters = [Define(name, "i32", 0, 1) for name in (boxes.issued, boxes.waited)]
     low.top.head += [Base(boxes.base, SHARED, offset), *counters]
 
@@ -120,7 +101,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
         copies += _copies(low, stage, barrier)
     size = sum(slab_bytes(low, stage) for stage in group)
     issue: Block = (Expect(barrier, size), *copies)
-    when = low.value(low.tidy(stmt.when))
+    when = in_registers(low, tidied(low, stmt.when))
     if when is not True:  # an empty group still ends a phase
         empty = Branch(Call("logical_not", (when,)), (Expect(barrier, 0),))
         issue = (Branch(when, issue), empty)
@@ -141,8 +122,8 @@ def _copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
     assert low.boxes is not None
     name = low.boxes.maps.get(described)
     if name is None:
-        name = low.boxes.maps[described] = low.fresh(f"{stage.src}_map")
-    names = [low.fresh(axis.name) for axis in loops]
+        name = low.boxes.maps[described] = fresh(low, f"{stage.src}_map")
+    names = [fresh(low, axis.name) for axis in loops]
     turns = {name: axis.extent for name, axis in zip(names, loops, strict=True)}
     position, number = list(stage.origin), 0
     number_of: Expr = number
@@ -150,13 +131,13 @@ def _copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
         position[axis.dim or 0] = add(position[axis.dim or 0], multiply(Var(turn), axis.stride))
         number_of = add(multiply(number_of, axis.extent), Var(turn))
     low.replicated.update(turns)
-    with low.ranging({turn: (0, extent - 1) for turn, extent in turns.items()}):
+    with ranging(low, {turn: (0, extent - 1) for turn, extent in turns.items()}):
         start = multiply(stage.slot, slot_bytes(low, stage)) if stage.depth > 1 else 0
-        offset = low.tidy(add(start, multiply(number_of, size)))
+        offset = tidied(low, add(start, multiply(number_of, size)))
         base, rest = resolve(low, slab_base(low, stage), offset, f"{stage.dst}_wr", shared=True)
-        to = Address(base, low.read(rest))
-        at = tuple(low.read(low.tidy(e)) for e in position)
-        out = low.nest(tuple(turns), (CopyBox(to, name, barrier, at),))
+        to = Address(base, read(low, rest))
+        at = tuple(read(low, tidied(low, e)) for e in position)
+        out = nest(low, tuple(turns), (CopyBox(to, name, barrier, at),))
     for turn in turns:
         del low.replicated[turn]
     return out
@@ -205,7 +186,7 @@ def lower_box_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
         one = (_wait(boxes, boxes.waited), Assign(Var(boxes.waited), add(Var(boxes.waited), 1)))
         return one * count
     kept = 0 if boxes.mixed else stmt.keep // boxes.group
-    turn, last = low.fresh("g"), subtract(Var(boxes.issued), kept)
+    turn, last = fresh(low, "g"), subtract(Var(boxes.issued), kept)
     every = Loop(turn, Var(boxes.waited), last, (_wait(boxes, turn),), 1, 1)
     return every, Assign(Var(boxes.waited), Call("maximum", (Var(boxes.waited), last)))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...ir.expr import Binary, Call, Var, add, floordiv, modulo, multiply
 from ...ir.facts.layout import DTYPE_BYTES
-from ...ir.kernel import (
+from ...ir.kernel import (  # fmt: skip
     SHARED,
     Address,
     Assign,
@@ -22,12 +22,14 @@ from ...ir.kernel import (
     LoadFrom,
     Registers,
     StoreTo,
-)  # fmt: skip
+)
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.tile import Combine
 from .addresses import resolve
-from .lowering import Held, Lowering, Place, Value
+from .lowering import Held, Lowering, Place, Value, allocate, fresh
+from .ranges import tidied
+from .registers import extents, in_registers, nest, register_of
 
 WARP = 32
 EXCHANGED_BYTES = (8, 16)  # what one instruction moves of several partial values
@@ -51,7 +53,7 @@ def lower_combine(low: Lowering, stmt: Combine, at: Place) -> Block:
         if at.path == low.accumulators[stmt.acc].path:
             low.env[stmt.acc] = held
         elif isinstance(whole, Held):  # read outside of this block too: every register gets the result
-            out += low.nest(whole.axes, (Assign(low.register(whole), low.register(held)),))
+            out += nest(low, whole.axes, (Assign(register_of(low, whole), register_of(low, held)),))
     return tuple(out)
 
 
@@ -60,13 +62,13 @@ def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> tuple[B
     kept = tuple(axis for axis in value.axes if axis not in over)
     gone = [axis for axis in value.axes if axis in over]
     places = itertools.product(*(range(low.replicated[axis]) for axis in gone))
-    terms = [low.value(Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
-    result = Held(low.fresh(f"{stmt.acc}_all"), kept, value.dtype)
+    terms = [in_registers(low, Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
+    result = Held(fresh(low, f"{stmt.acc}_all"), kept, value.dtype)
     val = tree(stmt.fn, terms)
     if not kept:
         return (Define(result.name, value.dtype, val, 1),), result
-    registers = Registers(result.name, value.dtype, low.extents(kept))
-    return (registers, *low.nest(kept, (Assign(low.register(result), val),))), result
+    registers = Registers(result.name, value.dtype, extents(low, kept))
+    return (registers, *nest(low, kept, (Assign(register_of(low, result), val),))), result
 
 
 def tree(fn: str, terms: list[Expr]) -> Expr:
@@ -99,8 +101,8 @@ def combine_threads(low: Lowering, fn: str, held: Held, name: str) -> Block:
     split = split_axis(low, name)
     out: list[Stmt] = []
     if split.lanes > 1:
-        lanes = Butterfly(low.register(held), fn, split.stride, split.stride * split.lanes // 2)
-        out += low.nest(held.axes, (lanes,))
+        lanes = Butterfly(register_of(low, held), fn, split.stride, split.stride * split.lanes // 2)
+        out += nest(low, held.axes, (lanes,))
     if split.parts > 1:
         out += Exchange(low, fn, held, Var(name), split).lower()
     return tuple(out)
@@ -130,30 +132,30 @@ class Exchange:
         self.vector = last if fits else None
         self.width = low.replicated[last] if fits else 1
         self.outer = tuple(axis for axis in self.held.axes if axis != self.vector)
-        self.count = math.prod(low.extents(self.held.axes))
+        self.count = math.prod(extents(low, self.held.axes))
         group: Expr = multiply(floordiv(low.thread, stride * lanes * parts), stride)
-        self.group = low.tidy(add(group, modulo(low.thread, stride)))
-        self.area = low.fresh(f"{self.held.name}_x")
-        offset = low.allocate(self.size * self.count * parts * self.groups)
+        self.group = tidied(low, add(group, modulo(low.thread, stride)))
+        self.area = fresh(low, f"{self.held.name}_x")
+        offset = allocate(low, self.size * self.count * parts * self.groups)
         low.top.head.append(Base(self.area, SHARED, offset))
 
     def lower(self) -> Block:
         # in a loop the readers of the last turn must be done before the area is written again
         again: Block = (Barrier(),) if self.low.repeats else ()
-        return (*again, *self.put(), Barrier(), *self.low.nest(self.outer, self.get()))
+        return (*again, *self.put(), Barrier(), *nest(self.low, self.outer, self.get()))
 
     def put(self) -> Block:
         """One lane of each group of lanes stores what they hold."""
         lanes = self.split.lanes
-        to = self.address(self.low.tidy(floordiv(self.axis, lanes)), "put")
+        to = self.address(tidied(self.low, floordiv(self.axis, lanes)), "put")
         store = StoreTo(self.held.dtype, to, tuple(map(self.element, range(self.width))))
-        put = self.low.nest(self.outer, (store,))
-        return (Branch(Binary("==", self.low.tidy(modulo(self.axis, lanes)), 0), put),) if lanes > 1 else put
+        put = nest(self.low, self.outer, (store,))
+        return (Branch(Binary("==", tidied(self.low, modulo(self.axis, lanes)), 0), put),) if lanes > 1 else put
 
     def get(self) -> Block:
         """Every thread reads all partials and combines them."""
         parts, dtype = self.split.parts, self.held.dtype
-        name = self.low.fresh(f"{self.held.name}_part")
+        name = fresh(self.low, f"{self.held.name}_part")
         dims = (parts, self.width) if self.width > 1 else (parts,)
         out: list[Stmt] = [Registers(name, dtype, dims), *self.reads(name, ())]
         for lane in range(self.width):
@@ -173,7 +175,7 @@ class Exchange:
 
     def element(self, lane: int) -> Expr:
         """What a thread holds at the current place of the outer axes."""
-        return self.low.register(self.held, {self.vector: lane} if self.vector else None)
+        return register_of(self.low, self.held, {self.vector: lane} if self.vector else None)
 
     def address(self, part: Expr, hint: str) -> Address:
         """Where a partial value of this thread's group stands."""
@@ -184,5 +186,5 @@ class Exchange:
             place = add(multiply(add(multiply(self.group, self.count), element), self.split.parts), part)
         else:
             place = add(multiply(add(multiply(element, self.split.parts), part), self.groups), self.group)
-        byte = self.low.tidy(multiply(place, self.width * self.size))
+        byte = tidied(self.low, multiply(place, self.width * self.size))
         return Address(*resolve(self.low, self.area, byte, f"{self.held.name}_{hint}", shared=True))

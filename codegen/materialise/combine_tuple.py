@@ -18,7 +18,8 @@ from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import CombineTuple
 from .combine import Exchange, split_axis
-from .lowering import Held, Lowering, Place
+from .lowering import Held, Lowering, Place, fresh
+from .registers import axes_of, extents, in_registers, nest, register_of
 
 Parts = Mapping[str, Held]  # the registers of each part of a tuple
 
@@ -41,7 +42,7 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
         if at.path == low.accumulators[acc].path:
             low.env[acc] = held
         else:  # read outside of this block too: every register gets the result
-            out += low.nest(whole.axes, (Assign(low.register(whole), low.register(held)),))
+            out += nest(low, whole.axes, (Assign(register_of(low, whole), register_of(low, held)),))
     return tuple(out)
 
 
@@ -55,11 +56,11 @@ class _Work:
     def named(self, hint: str, val: Expr, axes: tuple[str, ...], mutable: bool = False) -> Held:
         """A value in registers of its own; val: what they hold at the current place of the axes."""
         low = self.low
-        held = Held(low.fresh(hint), axes, "f32")
+        held = Held(fresh(low, hint), axes, "f32")
         low.env[held.name] = held
         if axes:
-            self.out.append(Registers(held.name, "f32", low.extents(axes)))
-            self.out += low.nest(axes, (Assign(low.register(held), val),))
+            self.out.append(Registers(held.name, "f32", extents(low, axes)))
+            self.out += nest(low, axes, (Assign(register_of(low, held), val),))
         else:
             self.out.append(Define(held.name, "f32", val, int(mutable)))
         return held
@@ -72,7 +73,7 @@ class _Work:
         for definition in self.known.combine:
             assert isinstance(definition, Let)
             val = substitute(definition.val, names)
-            held = self.named(definition.dst, low.value(val), low.axes_of(val, self.bound), mutable=True)
+            held = self.named(definition.dst, in_registers(low, val), axes_of(low, val, self.bound), mutable=True)
             names[definition.dst] = Var(held.name)
         return {part: low.env[names[part].name] for part in self.known.parts}  # type: ignore[union-attr,misc]
 
@@ -93,7 +94,7 @@ class _Work:
             fixed, one = dict(zip(gone, place, strict=True)), {}
             for part, acc in accs.items():
                 axes = tuple(axis for axis in held[part].axes if axis not in over)
-                one[part] = self.named(f"{acc}_all", low.value(Var(acc), fixed), axes, mutable=True)
+                one[part] = self.named(f"{acc}_all", in_registers(low, Var(acc), fixed), axes, mutable=True)
             tuples.append(one)
         return self.tree(tuples)
 
@@ -104,8 +105,8 @@ class _Work:
         while lanes >= split.stride and split.lanes > 1:
             others = {}
             for part, held in parts.items():
-                other = self.named(f"{held.name}_x", low.register(held), held.axes, mutable=True)
-                self.out += low.nest(other.axes, (Shuffle(low.register(other), lanes),))
+                other = self.named(f"{held.name}_x", register_of(low, held), held.axes, mutable=True)
+                self.out += nest(low, other.axes, (Shuffle(register_of(low, other), lanes),))
                 others[part] = other
             parts = self.merged(parts, others)
             lanes //= 2
@@ -123,10 +124,10 @@ class _Work:
     def partials(self, exchange: Exchange) -> list[Held]:
         """Every partial value of this thread's group, in registers."""
         low, held = self.low, exchange.held
-        name, here, inner = low.fresh(f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
+        name, here, inner = fresh(low, f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
         vector = (Var(inner),) if inner else ()
         width = (exchange.width,) if inner else ()
-        self.out.append(Registers(name, "f32", (*low.extents(exchange.outer), exchange.split.parts, *width)))
-        self.out += low.nest(exchange.outer, exchange.reads(name, here))
+        self.out.append(Registers(name, "f32", (*extents(low, exchange.outer), exchange.split.parts, *width)))
+        self.out += nest(low, exchange.outer, exchange.reads(name, here))
         places = [Element(name, (*here, number, *vector)) for number in range(exchange.split.parts)]
         return [self.named(f"{held.name}_part", place, held.axes, mutable=True) for place in places]

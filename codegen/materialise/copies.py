@@ -19,12 +19,14 @@ from ...ir.ranges import interval
 from ...ir.tile import Put, Stage, Sync, Wait
 from .addresses import flat, global_address
 from .boxes import lower_box_wait, lower_boxes, plan_boxes
-from .guards import conjunction, narrowed, settle
-from .lowering import Lowering, Path, Place
+from .guards import conjunction, narrowed, simplify_condition
+from .lowering import Lowering, Path, Place, fresh
+from .ranges import ranging, tidied
+from .registers import extents, in_registers, nest
 from .slabs import cell_address, element_bytes
 
 
-class Shape(NamedTuple):
+class ChunkShape(NamedTuple):
     """width: elements of a chunk; chunks of a row; rows; lanes of a row; groups: rows that are copied at once."""
 
     width: int
@@ -34,11 +36,11 @@ class Shape(NamedTuple):
     groups: int
 
 
-def shape_of(low: Lowering, stage: Stage) -> Shape:
+def shape_of(low: Lowering, stage: Stage) -> ChunkShape:
     """How the block's threads divide a slab: the same division that Tile IR's meaning has."""
     width, chunks, rows, threads = copy_shape(low.kernel, stage)
     lanes = min(lanes_of(low.kernel, stage), threads)
-    return Shape(width, chunks, rows, lanes, threads // lanes)
+    return ChunkShape(width, chunks, rows, lanes, threads // lanes)
 
 
 def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
@@ -51,7 +53,7 @@ def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
         row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"
     turns = {row_axis: -(-shape.rows // shape.groups), chunk_axis: -(-shape.chunks // shape.lanes)}
     low.replicated.update(turns)
-    with low.ranging({name: (0, extent - 1) for name, extent in turns.items()}):
+    with ranging(low, {name: (0, extent - 1) for name, extent in turns.items()}):
         out = _copy(low, stmt, shape, row_axis, chunk_axis)
     for name in turns:
         del low.replicated[name]
@@ -59,12 +61,12 @@ def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
     return (*out, Commit()) if grouped else out
 
 
-def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: str) -> Block:
+def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_axis: str) -> Block:
     turns, axes = low.replicated, tuple(axis for axis in (row_axis, chunk_axis) if low.replicated[axis] > 1)
     thread: Expr = low.thread if low.thread_count > 1 else 0
     row = add(floordiv(thread, shape.lanes), multiply(Var(row_axis), shape.groups) if turns[row_axis] > 1 else 0)
     chunk = add(modulo(thread, shape.lanes), multiply(Var(chunk_axis), shape.lanes) if turns[chunk_axis] > 1 else 0)
-    row, column = low.tidy(row), low.tidy(multiply(chunk, shape.width))
+    row, column = tidied(low, row), tidied(low, multiply(chunk, shape.width))
     position = source_position(low, stmt, row, column)
     edges = [(">=", p, 0) for p in position] + [
         ("<", p, m) for p, m in zip(position, low.params[stmt.src].shape, strict=True)
@@ -74,25 +76,25 @@ def _copy(low: Lowering, stmt: Stage, shape: Shape, row_axis: str, chunk_axis: s
     mine = [] if shape.groups * shape.lanes == low.thread_count else [binary("<", thread, shape.groups * shape.lanes)]
     mine += [binary("<", row, shape.rows)] if shape.rows % shape.groups else []
     mine += [binary("<", chunk, shape.chunks)] if shape.chunks % shape.lanes else []
-    when = low.value(settle(low, conjunction([*mine, stmt.when])))
-    inside = low.value(inside)
+    when = in_registers(low, simplify_condition(low, conjunction([*mine, stmt.when])))
+    inside = in_registers(low, inside)
     to = cell_address(low, stmt, row, column, stmt.slot, f"{stmt.dst}_wr")
     source = global_address(low, stmt.src, flat(low, stmt.src, position))
     size = shape.width * element_bytes(low, stmt)
     if stmt.via == "ASYNC" and size >= 4:
-        return low.nest(axes, (CopyAsync(to, source, size, when, inside),))
+        return nest(low, axes, (CopyAsync(to, source, size, when, inside),))
     # one at a time, all loads before all stores: their latencies overlap
-    dtype, name = low.params[stmt.src].dtype, low.fresh(f"{stmt.dst}_cp")
+    dtype, name = low.params[stmt.src].dtype, fresh(low, f"{stmt.dst}_cp")
     here = tuple(map(Var, axes))
     into: Expr = Element(name, here) if here else Var(name)
     lanes = [Element(name, (*here, lane)) for lane in range(shape.width)] if shape.width > 1 else [into]
-    held = (*low.extents(axes), *([shape.width] if shape.width > 1 else []))
+    held = (*extents(low, axes), *([shape.width] if shape.width > 1 else []))
     early = int(stmt.via == "FETCH")
     load = LoadFrom(into, dtype, source, shape.width, conjunction([when, inside]), early=early)
     store: Stmt = StoreTo(dtype, to, tuple(lanes))
     if when is not True:
         store = Branch(when, (store,))
-    loads, stores = (Registers(name, dtype, held), *low.nest(axes, (load,))), low.nest(axes, (store,))
+    loads, stores = (Registers(name, dtype, held), *nest(low, axes, (load,))), nest(low, axes, (store,))
     if stmt.via == "FETCH":
         low.fetched[stmt.dst] = stores
         return loads
@@ -114,10 +116,10 @@ def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tupl
         else:
             rest //= axis.extent
             place = floordiv(row, rest)
-            place = low.tidy(modulo(place, axis.extent) if number else place)
+            place = tidied(low, modulo(place, axis.extent) if number else place)
         dim = axis.dim or 0
         position[dim] = add(position[dim], multiply(place, axis.stride))
-    return tuple(map(low.tidy, position))
+    return tuple(tidied(low, p) for p in position)
 
 
 def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> bool:

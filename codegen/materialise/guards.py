@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...ir.expr import Binary, Var, binary, both, free_names, is_int, linear, subtract
 from ...ir.facts.layout import is_vector
 from ...ir.node import Expr
 from ...ir.ranges import Interval, decide
 from ...ir.substitute import substitute
-
-if TYPE_CHECKING:
-    from .lowering import Lowering
+from .lowering import Lowering
+from .ranges import tidied
+from .registers import varies
 
 
 def weaken(low: Lowering, condition: Expr) -> Expr:
@@ -27,7 +25,12 @@ def weaken(low: Lowering, condition: Expr) -> Expr:
     names = free_names(condition)
     for axis, width in low.vectors.items():
         edge = condition.op in ("<", ">=") and on_edge(condition.b, width)
-        if edge and axis in names and is_vector(low.tidy(condition.a), axis, width) and not low.varies(condition, axis):
+        if (
+            edge
+            and axis in names
+            and is_vector(tidied(low, condition.a), axis, width)
+            and not varies(low, condition, axis)
+        ):
             condition = binary(condition.op, substitute(condition.a, {axis: 0}), condition.b)
             if condition.__class__ is not Binary:
                 break
@@ -39,14 +42,14 @@ def on_edge(limit: Expr, width: int) -> bool:
     return is_int(limit) and limit % width == 0
 
 
-def settle(low: Lowering, condition: Expr) -> Expr:
+def simplify_condition(low: Lowering, condition: Expr) -> Expr:
     """The condition simplified, with the parts that ranges decide taken out."""
-    condition = low.tidy(condition)
+    condition = tidied(low, condition)
     decided = decide(condition, low.ranges)
     if decided is not None:
         return decided
     if condition.__class__ is Binary and condition.op in ("and", "or"):
-        return binary(condition.op, settle(low, condition.a), settle(low, condition.b))
+        return binary(condition.op, simplify_condition(low, condition.a), simplify_condition(low, condition.b))
     return condition
 
 

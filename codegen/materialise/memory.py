@@ -15,8 +15,10 @@ from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
 from ...ir.substitute import substitute
 from .addresses import flat, global_address
-from .guards import settle, weaken
-from .lowering import Held, Lowering, Place
+from .guards import simplify_condition, weaken
+from .lowering import Held, Lowering, Place, fresh
+from .ranges import tidied
+from .registers import axes_of, dtype_in, extents, in_registers, nest, register_of, varies
 from .slabs import slab_address, slab_dtype, slab_element
 
 
@@ -25,57 +27,59 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     if stmt.buf in low.written:
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
     stage, element, when = low.stages.get(stmt.buf), element_of(low, stmt), weaken(low, stmt.when)
-    guarded = low.axes_of(when, at.bound)
-    vector = vector_axis(low, stmt.buf, element, [a for a in low.axes_of(stmt.idx, at.bound) if a not in guarded])
+    guarded = axes_of(low, when, at.bound)
+    vector = vector_axis(low, stmt.buf, element, [a for a in axes_of(low, stmt.idx, at.bound) if a not in guarded])
     idx, width = stmt.idx, 1
     if vector is None:
         when = stmt.when
     else:
         idx, width = substitute(idx, {vector: 0}), low.replicated[vector]
-        element = low.tidy(substitute(element, {vector: 0}))
-    axes = tuple(axis for axis in low.axes_of((stmt.idx, when), at.bound) if axis != vector)
+        element = tidied(low, substitute(element, {vector: 0}))
+    axes = tuple(axis for axis in axes_of(low, (stmt.idx, when), at.bound) if axis != vector)
     address = slab_address(low, stage, idx, f"{stmt.dst}_rd") if stage else global_address(low, stmt.buf, element)
     inner = (vector,) if vector else ()
     dtype = dtype_of_buffer(low, stmt.buf)
-    value = Held(low.fresh(stmt.dst), (*axes, *inner), opmath(dtype))
-    into = low.register(value, skip=inner)
-    load = LoadFrom(into, dtype, address, width, low.value(settle(low, when)), stmt.other)
+    value = Held(fresh(low, stmt.dst), (*axes, *inner), opmath(dtype))
+    into = register_of(low, value, skip=inner)
+    load = LoadFrom(into, dtype, address, width, in_registers(low, simplify_condition(low, when)), stmt.other)
     checks = () if stage else place_checks(low, stmt, when, vector, at)
     low.env[stmt.dst] = value
-    return (*checks, Registers(value.name, value.dtype, low.extents(value.axes)), *low.nest(axes, (load,)))
+    return (*checks, Registers(value.name, value.dtype, extents(low, value.axes)), *nest(low, axes, (load,)))
 
 
 def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
     """What stops the kernel before a load whose place the data says, where the ranges do not prove that it exists."""
     checks: list[Stmt] = []
     for position, extent in zip(stmt.idx, low.params[stmt.buf].shape, strict=True):
-        lowest, highest = interval(low.tidy(position), low.ranges)
+        lowest, highest = interval(tidied(low, position), low.ranges)
         if not free_names(position) & low.env.keys() or (lowest >= 0 and highest < extent):
             continue
         lanes = (0, low.replicated[vector] - 1) if vector is not None and vector in free_names(position) else (0,)
         for lane in lanes:
             place = substitute(position, {vector: lane}) if vector is not None else position
-            check = CheckPlace(low.value(low.tidy(place)), extent, low.value(settle(low, when)))
-            checks += low.nest(low.axes_of((place, when), at.bound), (check,))
+            check = CheckPlace(
+                in_registers(low, tidied(low, place)), extent, in_registers(low, simplify_condition(low, when))
+            )
+            checks += nest(low, axes_of(low, (place, when), at.bound), (check,))
     return tuple(checks)
 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     """A store to a buffer or a slab, converted to what its dtype is computed in; the last rounding is the store's."""
     stage, dtype = low.stages.get(stmt.buf), dtype_of_buffer(low, stmt.buf)
-    converts = isinstance(stmt.val, Node) and low.dtype(stmt.val) != opmath(dtype)
+    converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
     idx, element = stmt.idx, element_of(low, stmt)
-    vector = vector_axis(low, stmt.buf, element, low.axes_of(stmt.idx, at.bound))
+    vector = vector_axis(low, stmt.buf, element, axes_of(low, stmt.idx, at.bound))
     if vector is None:
-        values: tuple[Expr, ...] = (low.value(val),)
+        values: tuple[Expr, ...] = (in_registers(low, val),)
     else:
-        idx, element = substitute(idx, {vector: 0}), low.tidy(substitute(element, {vector: 0}))
-        values = tuple(low.value(val, {vector: lane}) for lane in range(low.vectors[vector]))
+        idx, element = substitute(idx, {vector: 0}), tidied(low, substitute(element, {vector: 0}))
+        values = tuple(in_registers(low, val, {vector: lane}) for lane in range(low.vectors[vector]))
     address = slab_address(low, stage, idx, f"{stmt.buf}_wr") if stage else global_address(low, stmt.buf, element)
     store = StoreTo(dtype, address, values)
-    axes = low.axes_of((stmt.idx, val), at.bound)
-    return low.nest(tuple(axis for axis in axes if axis != vector), (store,))
+    axes = axes_of(low, (stmt.idx, val), at.bound)
+    return nest(low, tuple(axis for axis in axes if axis != vector), (store,))
 
 
 def element_of(low: Lowering, stmt: Load | Store) -> Expr:
@@ -97,6 +101,6 @@ def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str]) -> 
         width = low.vectors.get(axis)
         if width is None or width * size not in VECTOR_BYTES:
             continue
-        if is_vector(element, axis, width) and not low.varies(element, axis):
+        if is_vector(element, axis, width) and not varies(low, element, axis):
             return axis
     return None

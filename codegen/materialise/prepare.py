@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ...ir.diagnostic import InternalError
 from ...ir.expr import Var, is_int
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
+from ...ir.names import unused
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.substitute import substitute
@@ -37,7 +36,7 @@ def rename_buffers(kernel: Kernel) -> Kernel:
     names: dict[str, str] = {}
     for param in params:
         if param.name in RESERVED:
-            names[param.name] = fresh_name(param.name, taken)
+            names[param.name] = unused(param.name, taken)
             taken.add(names[param.name])
     if not names:
         return kernel
@@ -83,7 +82,7 @@ def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
     taken = owned | set(binders)
     images: dict[str, Expr] = {}
     for name in clashing:
-        fresh = fresh_name(name, taken)
+        fresh = unused(name, taken)
         taken.add(fresh)
         images[name] = Var(fresh)
     axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)
@@ -102,11 +101,3 @@ def _rename(stmt: object, images: dict[str, Expr]) -> object:
     if inner is not None:
         changed = replace(changed, body=substitute_variables(inner, images))
     return replace(changed, **buffers) if buffers else changed
-
-
-def fresh_name(hint: str, taken: Iterable[str]) -> str:
-    """hint, or hint with the first number that makes it new."""
-    name, number = hint, 1
-    while name in taken:
-        name, number = f"{hint}{number}", number + 1
-    return name

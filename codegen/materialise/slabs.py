@@ -12,8 +12,6 @@ share bits the address is computed at the access: right, but slow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from ...ir.diagnostic import InternalError
 from ...ir.expr import add, floordiv, from_linear, linear, modulo, multiply, xor
 from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_cells
@@ -22,9 +20,9 @@ from ...ir.node import Expr
 from ...ir.ranges import interval
 from ...ir.tile import Slab, Stage
 from .addresses import level_of, resolve
-
-if TYPE_CHECKING:
-    from .lowering import Lowering
+from .lowering import Cell, Lowering, allocate, fresh
+from .ranges import greatest, least, tidied
+from .registers import read
 
 CHUNK = 16  # bytes: the unit of every xor
 SLAB_ALIGNMENT = 128  # so that an xor of chunk numbers stays within its row
@@ -45,8 +43,8 @@ def slab_dtype(low: Lowering, stage: Stage) -> str:
 def slab_base(low: Lowering, stage: Stage) -> str:
     """The register with the address of a slab, which gets its memory when first asked for."""
     if stage.dst not in low.slab_bases:
-        start = low.allocate(slot_bytes(low, stage) * stage.depth, alignment_of(stage))
-        name = low.slab_bases[stage.dst] = low.fresh(stage.dst)
+        start = allocate(low, slot_bytes(low, stage) * stage.depth, alignment_of(stage))
+        name = low.slab_bases[stage.dst] = fresh(low, stage.dst)
         low.slab_starts[stage.dst] = start
         low.top.head.append(Base(name, SHARED, start))
     return low.slab_bases[stage.dst]
@@ -69,14 +67,14 @@ def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
     cell = cell_of(stage, idx)
     element = add(multiply(row_of(stage, cell), pitch(stage)), cell[-1])
     words = slot_bytes(low, stage) // element_bytes(low, stage)
-    return low.tidy(add(element, multiply(idx[0], words)) if stage.depth > 1 else element)
+    return tidied(low, add(element, multiply(idx[0], words)) if stage.depth > 1 else element)
 
 
 def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
     """The address of a cell that a load names."""
     cell = cell_of(stage, idx)
     slot = idx[0] if stage.depth > 1 else 0
-    return cell_address(low, stage, low.tidy(row_of(stage, cell)), low.tidy(cell[-1]), slot, hint)
+    return cell_address(low, stage, tidied(low, row_of(stage, cell)), tidied(low, cell[-1]), slot, hint)
 
 
 def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Expr, hint: str) -> Address:
@@ -86,20 +84,12 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
     start = multiply(slot, whole) if stage.depth > 1 else 0
     flips = flipped_by(stage, size)
     if not flips:
-        e = low.tidy(add(start, multiply(add(multiply(row, pitch(stage)), column), size)))
+        e = tidied(low, add(start, multiply(add(multiply(row, pitch(stage)), column), size)))
         base, offset = resolve(low, root, e, hint, shared=True)
-        return Address(base, low.read(offset))
+        return Address(base, read(low, offset))
     cell = cell_of_row(low, stage, row, column, flips)
     base, offset = resolve(low, root, add(start, cell.fixed), hint, shared=True)
-    return Address(base, low.read(add(offset, cell.rest)), low.read(cell.flipped))
-
-
-class Cell(NamedTuple):
-    """A cell of any slot of a slab, in bytes: what the kernel's top knows, the rest, what is flipped in their sum."""
-
-    fixed: Expr
-    rest: Expr
-    flipped: Expr
+    return Address(base, read(low, add(offset, cell.rest)), read(low, cell.flipped))
 
 
 def cell_of_row(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int, int]) -> Cell:
@@ -115,7 +105,7 @@ def _cell(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int,
     size = element_bytes(low, stage)
     row_bytes, whole = pitch(stage) * size, slot_bytes(low, stage)
     unit = CHUNK << (max(flips) + 1)
-    chunk, within = low.tidy(floordiv(column, CHUNK // size)), low.tidy(modulo(column, CHUNK // size))
+    chunk, within = tidied(low, floordiv(column, CHUNK // size)), tidied(low, modulo(column, CHUNK // size))
     (row_t, row_i), (chunk_t, chunk_i), (within_t, within_i) = (parts(low, e) for e in (row, chunk, within))
     aligned = not (row_bytes % unit or (stage.depth > 1 and whole % unit))
     if not aligned or _share_bits(low, row_t, row_i) or _share_bits(low, chunk_t, chunk_i):
@@ -139,12 +129,12 @@ def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Ex
     All of it where the rows of the slab are aligned for it, and shared memory is, else its bits within the unit of the
     layout.
     """
-    span = CHUNK << low.high(chunk).bit_length()
+    span = CHUNK << greatest(low, chunk).bit_length()
     pitches = (SHARED_ALIGNMENT, low.slab_starts[stage.dst], pitch(stage) * element_bytes(low, stage))
     starts = (*pitches, slot_bytes(low, stage)) if stage.depth > 1 else pitches
-    if low.low(chunk) >= 0 and (span <= unit * CHUNK or not any(start % span for start in starts)):
+    if least(low, chunk) >= 0 and (span <= unit * CHUNK or not any(start % span for start in starts)):
         return chunk, 0
-    return low.tidy(modulo(chunk, unit)), low.tidy(multiply(floordiv(chunk, unit), unit))
+    return tidied(low, modulo(chunk, unit)), tidied(low, multiply(floordiv(chunk, unit), unit))
 
 
 def flipped_by(stage: Stage, size: int) -> dict[int, int]:
@@ -163,7 +153,7 @@ def flip(low: Lowering, flips: dict[int, int], row: Expr) -> Expr:
     """F(row): the bits of the row put where they flip the chunk number."""
     result: Expr = 0
     for n, bit in flips.items():
-        result = add(result, multiply(low.tidy(modulo(low.tidy(floordiv(row, 1 << bit)), 2)), 1 << n))
+        result = add(result, multiply(tidied(low, modulo(tidied(low, floordiv(row, 1 << bit)), 2)), 1 << n))
     return result
 
 
@@ -185,9 +175,9 @@ def possible_bits(low: Lowering, e: Expr) -> int:
             return -1
         bits = multiples_mask(factor, highest)
         if mask & bits:
-            return (1 << low.high(e).bit_length()) - 1
+            return (1 << greatest(low, e).bit_length()) - 1
         mask |= bits
-    return mask | constant if not mask & constant else (1 << low.high(e).bit_length()) - 1
+    return mask | constant if not mask & constant else (1 << greatest(low, e).bit_length()) - 1
 
 
 def multiples_mask(factor: int, highest: int) -> int:

@@ -14,24 +14,24 @@ from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Slab
-from .accumulators import Accumulator
-from .lowering import Held, Inlined, Lowering, Place
+from .lowering import Accumulator, Held, Inlined, Lowering, Place, fresh
+from .registers import axes_of, dtype_in, extents, in_registers, nest, register_of
 
 INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: a name costs nothing
 
 
 def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
     """A value: in the expression that reads it if that is the only one, else in registers."""
-    inlined = inlined_value(low, stmt.val, low.axes_of(stmt.val, at.bound))
+    inlined = inlined_value(low, stmt.val, axes_of(low, stmt.val, at.bound))
     if inlined.calls <= INLINE_CALLS and read_once(low, stmt.dst, inlined, at):
         low.env[stmt.dst] = inlined
         return ()
-    val = low.value(stmt.val)
-    value = low.env[stmt.dst] = Held(low.fresh(stmt.dst), inlined.axes, inlined.dtype)
+    val = in_registers(low, stmt.val)
+    value = low.env[stmt.dst] = Held(fresh(low, stmt.dst), inlined.axes, inlined.dtype)
     if not value.axes:
         return (Define(value.name, value.dtype, val),)
-    registers = Registers(value.name, value.dtype, low.extents(value.axes))
-    return (registers, *low.nest(value.axes, (Assign(low.register(value), val),)))
+    registers = Registers(value.name, value.dtype, extents(low, value.axes))
+    return (registers, *nest(low, value.axes, (Assign(register_of(low, value), val),)))
 
 
 def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
@@ -40,7 +40,7 @@ def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
     inner = [value for value in values if isinstance(value, Inlined)]
     calls = sum(1 for _ in nodes(val, Call)) + sum(value.calls for value in inner)
     own = free_names(val) & low.accumulators.keys()
-    return Inlined(val, axes, low.dtype(val), own.union(*(value.accumulators for value in inner)), calls)
+    return Inlined(val, axes, dtype_in(low, val), own.union(*(value.accumulators for value in inner)), calls)
 
 
 def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
@@ -57,7 +57,7 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
         return False
     if changes(later[:position], value):
         return False
-    axes = low.axes_of((reader.val, getattr(reader, "idx", ()), value.val), at.bound)
+    axes = axes_of(low, (reader.val, getattr(reader, "idx", ()), value.val), at.bound)
     return isinstance(reader, Accumulate) or set(axes) <= set(value.axes)
 
 
@@ -78,9 +78,9 @@ def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
     """The registers of an accumulator, all with the identity of its function."""
     start = identity(accumulator.fn, held.dtype)
     if not held.axes or start == 0:
-        return (Registers(held.name, held.dtype, low.extents(held.axes), start),)
-    registers = Registers(held.name, held.dtype, low.extents(held.axes))
-    return (registers, *low.nest(held.axes, (Assign(low.register(held), start),)))
+        return (Registers(held.name, held.dtype, extents(low, held.axes), start),)
+    registers = Registers(held.name, held.dtype, extents(low, held.axes))
+    return (registers, *nest(low, held.axes, (Assign(register_of(low, held), start),)))
 
 
 def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
@@ -89,20 +89,20 @@ def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
     assert isinstance(held, Held)
     if accumulator.direct:
         return accumulate_first(low, stmt, at, accumulator, held)
-    axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
-    place = low.register(held)
+    axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
+    place = register_of(low, held)
     # back and forth over a register tile: neighbours in time share a register, and ptxas keeps it latched
     snake = bool(low.tile.snake) and len(axes) > 1 and not accumulator.combined & low.replicated.keys()
-    return low.nest(axes, (Assign(place, Call(stmt.fn, (place, low.value(stmt.val)))),), snake)
+    return nest(low, axes, (Assign(place, Call(stmt.fn, (place, in_registers(low, stmt.val)))),), snake)
 
 
 def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
     """What was added so far, multiplied, for every value of the axes that it is held for."""
     held = low.env[stmt.acc]
     assert isinstance(held, Held)
-    place = low.register(held)
-    axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
-    return low.nest(axes, (Assign(place, Call("multiply", (place, low.value(stmt.val)))),))
+    place = register_of(low, held)
+    axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
+    return nest(low, axes, (Assign(place, Call("multiply", (place, in_registers(low, stmt.val)))),))
 
 
 def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
@@ -113,7 +113,7 @@ def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
 def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     """A tuple of accumulators takes in an element: the monoid's own definitions, in registers."""
     known, outer = monoid(stmt.fn), dict(low.env)
-    axes = low.axes_of((stmt.vals, tuple(map(Var, stmt.accs))), at.bound)
+    axes = axes_of(low, (stmt.vals, tuple(map(Var, stmt.accs))), at.bound)
     steps: list[Stmt] = []
     lifted = _defined(low, known.lift, dict(zip(known.operands, stmt.vals, strict=True)), steps)
     names: dict[str, Expr] = {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
@@ -122,9 +122,9 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     for part, acc in zip(known.parts, stmt.accs, strict=True):
         held = low.env[acc]
         assert isinstance(held, Held)
-        steps.append(Assign(low.register(held), low.value(made[part])))
+        steps.append(Assign(register_of(low, held), in_registers(low, made[part])))
     low.env = outer
-    return low.nest(axes, tuple(steps))
+    return nest(low, axes, tuple(steps))
 
 
 def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt]) -> dict[str, Expr]:
@@ -133,8 +133,8 @@ def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[St
         assert isinstance(definition, Let)
         val = substitute(definition.val, names)
         if isinstance(val, Call):
-            name = low.fresh(definition.dst)
-            steps.append(Define(name, "f32", low.value(val)))
+            name = fresh(low, definition.dst)
+            steps.append(Define(name, "f32", in_registers(low, val)))
             low.env[name] = Held(name, (), "f32")
             val = Var(name)
         names = {**names, definition.dst: val}
@@ -143,11 +143,11 @@ def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[St
 
 def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Accumulator, held: Held) -> Block:
     """The only addition to an accumulator, where it lives: its first value needs nothing to be added to."""
-    axes = low.axes_of((stmt.val, Var(stmt.acc)), at.bound)
-    place, val = low.register(held), low.value(stmt.val)
+    axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
+    place, val = register_of(low, held), in_registers(low, stmt.val)
     if not axes:
         return (Define(held.name, held.dtype, val, 1),)
-    registers = Registers(held.name, held.dtype, low.extents(held.axes))
+    registers = Registers(held.name, held.dtype, extents(low, held.axes))
     repeated = [axis for axis in axes if axis not in held.axes]
     if not repeated:
         inlined = inlined_value(low, stmt.val, held.axes)
@@ -155,14 +155,14 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
         if folded and not changes(at.block[at.position + 1 :], inlined):
             low.env[stmt.acc] = inlined  # the Combine folds what is added up: no registers in between
             return ()
-        return (registers, *low.nest(axes, (Assign(place, val),)))
+        return (registers, *nest(low, axes, (Assign(place, val),)))
     first: Expr = True
     for axis in repeated:
         first = both(first, Binary("==", Var(axis), 0))
     steps: list[Stmt] = []
     if isinstance(val, Call):  # a name for what stands on both sides of the select
-        name = low.fresh(stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")
+        name = fresh(low, stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")
         steps.append(Define(name, held.dtype, val))
         val = Var(name)
     chosen = Call("where", (first, val, Call(stmt.fn, (place, val))))
-    return (registers, *low.nest(axes, (*steps, Assign(place, chosen))))
+    return (registers, *nest(low, axes, (*steps, Assign(place, chosen))))

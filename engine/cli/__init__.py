@@ -1,1 +1,1 @@
-"""The command line: the roof of the house. Nothing below it imports it."""
+"""The command line, the top layer: nothing imports it."""

@@ -16,8 +16,12 @@ from .db_app import db_app
 from .generate_app import generate
 from .ops_app import ops
 from .options import (
+    Arrays,
     Artefact,
     ArtefactFolder,
+    Benched,
+    Blocks,
+    Checked,
     Cubins,
     DatabaseFile,
     Device,
@@ -29,6 +33,8 @@ from .options import (
     Length,
     Model,
     NoDatabase,
+    Preferred,
+    Profile,
     RuleFiles,
     Seed,
     Settings,
@@ -37,6 +43,7 @@ from .options import (
     TrustedEdits,
     Verbose,
     Weights,
+    pinned,
 )
 from .rules_app import rules_app
 from .tune_app import tune
@@ -56,7 +63,7 @@ app.add_typer(db_app, name="db")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from ... import __version__
+        from ...version import __version__
 
         typer.echo(f"dplc {__version__}")
         raise typer.Exit
@@ -91,13 +98,14 @@ def compile_command(
     as_json: Json = False,
     rules: RuleFiles = None,
     settings: Settings = None,
+    prefer: Preferred = None,
     seed: Seed = 0,
     db: DatabaseFile = None,
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
-    text = _text(expression) if model is None else ""
+    text, settings = _text(expression) if model is None else "", pinned(settings, prefer)
     if model is None and (layers is not None or weights is not None or out is not None):
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     from .compiling import Database, Request
@@ -111,10 +119,10 @@ def compile_command(
     if model is not None:
         from . import model_commands
 
-        if expression is not None or explore:
-            raise UsageError("compile either a model or an expression, not both; --explore goes with an expression")
+        if expression is not None:
+            raise UsageError("compile either a model or an expression, not both")
         shape = model_commands.shape_of(length, layers, dtype or "f32")
-        how = model_commands.How(shape, target, tuple(rules or ()), tuple(settings or ()), database)
+        how = model_commands.How(shape, target, tuple(rules or ()), tuple(settings or ()), database, explore)
         model_commands.compile_command(model, how, weights, out, cubins, ir, verbose, as_json)
         return
     from . import commands
@@ -130,29 +138,26 @@ def run_command(
     device: Device = None,
     seed: Seed = 0,
     dtype: FloatDtype = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")
-    ] = None,
+    out: Arrays = None,
     as_json: Json = False,
     target: TargetName = None,
     rules: RuleFiles = None,
     settings: Settings = None,
+    prefer: Preferred = None,
     verbose: Verbose = 0,
-    check: Annotated[
-        bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
-    ] = False,
+    check: Checked = False,
     weights: Weights = None,
     ids: Tokens = None,
     trust_edited_cuda: TrustedEdits = False,
-    blocks: Annotated[
-        str | None,
-        typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
-    ] = None,
+    blocks: Blocks = None,
+    bench: Benched = False,
+    profile: Profile = False,
     db: DatabaseFile = None,
     no_db: NoDatabase = False,
     explore: Explored = False,
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
+    table, settings = _table(bench, profile, artefact, check, blocks), pinned(settings, prefer)
     if artefact is not None and artefact.suffix == ".ir":
         from .dump_command import Given, run_file
 
@@ -168,19 +173,15 @@ def run_command(
     if weights is not None or ids is not None or trust_edited_cuda:
         raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
     text = _text(expression)
-    if blocks is not None and not check:
-        raise UsageError("--blocks goes with --check")
     from . import checking, commands
     from .compiling import Database, Request
 
-    request = Request(
-        text, seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose,
-        Database(db, not no_db), explore,
-    )  # fmt: skip
+    given, store = (tuple(rules or ()), tuple(settings or ())), Database(db, not no_db)
+    request = Request(text, seed, dtype, *given, target, verbose, store, explore)
     if check:
         checking.check_expression(request, blocks, device, as_json)
         return
-    commands.run_expression(request, device, out, as_json)
+    commands.run_expression(request, device, out, as_json, table)
 
 
 @app.command("fuse")
@@ -208,14 +209,15 @@ def fuse_command(
     as_json: Json = False,
     rules: RuleFiles = None,
     settings: Settings = None,
+    prefer: Preferred = None,
     seed: Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
     text = _text(expression)
     from . import fuse_command as command
 
-    wanted = command.Wanted(explore, top, exact, candidate, ir, run, device, as_json, html)
-    command.fuse_expression(text, wanted, target, rules or [], settings or [], seed)
+    wanted = command.FuseView(explore, top, exact, candidate, ir, run, device, as_json, html)
+    command.fuse_expression(text, wanted, target, rules or [], pinned(settings, prefer), seed)
 
 
 @app.command("rewrite")
@@ -229,6 +231,7 @@ def rewrite_command(
     ] = False,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Fire these rules only.")] = None,
     settings: Settings = None,
+    prefer: Preferred = None,
     rules: RuleFiles = None,
     target: TargetName = None,
     seed: Seed = 0,
@@ -243,7 +246,7 @@ def rewrite_command(
     text = None if expression is None else _text(expression)
     from . import rewriting
 
-    rewriting.rewrite_program(file, text, trace, only or [], settings or [], rules or [], target, seed, dtype)
+    rewriting.rewrite_program(file, text, trace, only or [], pinned(settings, prefer), rules or [], target, seed, dtype)
 
 
 app.command("tune")(tune)
@@ -261,6 +264,18 @@ def doctor_command(as_json: Json = False) -> None:
     from . import doctor
 
     doctor.report(as_json)
+
+
+def _table(bench: bool, profile: bool, artefact: Path | None, check: bool, blocks: str | None) -> str:
+    """The table of `run --bench` that is wanted: "", bench or profile. Raises UsageError."""
+    if blocks is not None and not check:
+        raise UsageError("--blocks goes with --check")
+    if profile and not bench:
+        raise UsageError("--profile goes with --bench")
+    if bench and (check or artefact is not None):
+        hint = "leave out --check" if artefact is None else "dplc bench DIR benches a model"
+        raise UsageError("--bench goes with an expression, and not with --check", hint=hint)
+    return "profile" if profile else "bench" if bench else ""
 
 
 def _text(expression: str | None) -> str:

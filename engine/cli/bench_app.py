@@ -1,58 +1,96 @@
-"""`dplc bench`: the options. The work is in bench_command.py and model_bench.py."""
+"""`dplc bench`: the options. The work is in bench_command.py, expression_bench.py and model_bench.py."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ...ir.diagnostic import UsageError
-from .options import FloatDtype, Json, Layers, Length, RuleFiles, Settings, TargetName, TrustedEdits, Weights
+from .options import (
+    Explored,
+    Expression,
+    FloatDtype,
+    Json,
+    Layers,
+    Length,
+    Markdown,
+    Page,
+    Preferred,
+    Profile,
+    RuleFiles,
+    Seed,
+    Settings,
+    TargetName,
+    TrustedEdits,
+    Weights,
+    pinned,
+)
 
 
 def bench(
     suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE_OR_MODEL",
-            help="A suite (JSON), a model, or what `dplc compile MODEL -o DIR` wrote.",
-        ),
-    ],
+        str | None,
+        typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), a model, or what `compile MODEL -o` wrote."),
+    ] = None,
+    expression: Expression = None,
     only: Annotated[
         str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
     ] = None,
     target: TargetName = None,
     as_json: Json = False,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a plot.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as a page.")
-    ] = None,
+    html: Page = None,
+    markdown: Markdown = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True,
     assemble: Annotated[
         bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
     ] = True,
+    profile: Profile = False,
     layers: Layers = None,
     length: Length = 32,
     dtype: FloatDtype = None,
+    seed: Seed = 0,
+    explore: Explored = False,
     weights: Weights = None,
     rules: RuleFiles = None,
     settings: Settings = None,
+    prefer: Preferred = None,
     trust_edited_cuda: TrustedEdits = False,
 ) -> None:
-    """Compile a suite cold, run, check and assemble it, and predict its times; on a GPU, measure them. Or a model's."""
-    from . import bench_command, model_bench
+    """Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them."""
+    from . import bench_command
+
+    shown = bench_command.Shown(as_json, html, markdown, profile)
+    files, values = tuple(rules or ()), tuple(pinned(settings, prefer))
+    of_suite, of_model = only is not None, bool(layers or weights or trust_edited_cuda)
+    if expression is not None:
+        _refuse(suite is not None or of_suite or of_model, "-c goes without SUITE, --only and the options of models")
+        from .compiling import Request
+        from .expression_bench import bench_expression
+
+        text = sys.stdin.read() if expression == "-" else expression
+        return bench_expression(
+            Request(text, seed, dtype, files, values, target, explore=explore), shown, run, assemble
+        )
+    if suite is None:
+        raise UsageError("bench a suite, a model or an expression", hint="dplc bench SUITE.json, MODEL, or -c EXPR")
+    from . import model_bench
 
     if model_bench.wanted(suite):
         from . import model_commands
 
-        if only is not None:
-            raise UsageError("--only goes with a suite")
+        _refuse(of_suite, "--only goes with a suite")
         how = model_commands.How(
-            model_commands.shape_of(length, layers, dtype or "f32"), target, tuple(rules or ()), tuple(settings or ())
+            model_commands.shape_of(length, layers, dtype or "f32"), target, files, values, explore=explore
         )
-        model_bench.bench_model(suite, how, weights, as_json, html, markdown, run, assemble, trust_edited_cuda)
-        return
-    bench_command.bench_suite(
-        Path(suite), only, target, as_json, html, markdown, run, assemble, rules or [], settings or []
-    )
+        return model_bench.bench_model(suite, how, weights, shown, run, assemble, trust_edited_cuda)
+    _refuse(profile or explore, "--profile and --explore go with -c or a model: a suite's table has a line for a case")
+    return bench_command.bench_suite(Path(suite), only, target, shown, run, assemble, list(files), list(values))
+
+
+def _refuse(wrong: bool, what: str) -> None:
+    """Raises UsageError for options that do not go together."""
+    if wrong:
+        raise UsageError(what)

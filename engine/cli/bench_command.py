@@ -1,51 +1,69 @@
-"""bench."""
+"""bench of a suite, and what every bench shares: how its record is shown."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from ...ir.diagnostic import DplcError
-from ..output_file import PAGE, TABLE, write_file
-from ..suite.bench import Wishes, bench
-from ..suite.page import html as html_page
-from ..suite.records import BenchRecord
-from ..suite.suite_file import read_suite
-from ..suite.tables import markdown as markdown_page
-from ..suite.tables import print_table
+from ..bench.bench import Wishes, bench
+from ..bench.page import html as html_page
+from ..bench.records import BenchRecord
+from ..bench.suite_file import read_suite
+from ..bench.tables import SUITE, TableLayout, print_table
+from ..bench.tables import markdown as markdown_page
 from .compiling import machine_for, tools_for
+from .output_file import PAGE, TABLE, write_file
 from .show import write
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How a record is shown: on standard output as a table or as JSON, in files as pages; profile: what is busy."""
+
+    as_json: bool = False
+    html: Path | None = None
+    markdown: Path | None = None
+    profile: bool = False
+
+
 def bench_suite(
-    path: Path,
-    only: str | None,
-    target: str | None,
-    as_json: bool,
-    html: Path | None,
-    markdown: Path | None,
-    run: bool,
-    assemble: bool,
-    rules: list[Path],
+    path: Path, only: str | None, target: str | None, shown: Shown, run: bool, assemble: bool, rules: list[Path],
     settings: list[str],
-) -> None:
-    """`dplc bench`"""
+) -> None:  # fmt: skip
+    """`dplc bench SUITE`"""
     suite = read_suite(path)
     cases = suite.select(only)
-    wishes = Wishes(run, assemble, " ".join(["dplc", *map(shlex.quote, sys.argv[1:])]))
-    record = bench(path, suite, cases, lambda: tools_for(rules, settings), machine_for(target), wishes, _teller())
-    for file, page in ((html, html_page), (markdown, markdown_page)):
+    wishes = Wishes(run, assemble, command_line())
+    record = bench(path, suite, cases, lambda: tools_for(rules, settings), machine_for(target), wishes, teller())
+    show_bench(record, SUITE, shown)
+    complain(record)
+
+
+def show_bench(record: BenchRecord, layout: TableLayout, shown: Shown) -> None:
+    """A record on standard output and on the pages that were asked for. Raises DplcError for one not written."""
+    for file, page in ((shown.html, html_page), (shown.markdown, markdown_page)):
         if file is not None:
-            save_page(file, page(record))
-    if as_json:
+            save_page(file, page(record, layout))
+    if shown.as_json:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
     else:
-        print_table(record, wide=not sys.stdout.isatty())
-    complain(record)
+        print_table(record, not sys.stdout.isatty(), layout)
+
+
+def save_page(path: Path, text: str) -> None:
+    """Write a page, of HTML or Markdown. Raises DplcError."""
+    write_file(path, text, PAGE if text.startswith("<") else TABLE)
+
+
+def command_line() -> str:
+    """What was typed, for the pages that it makes."""
+    return " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
 
 
 def complain(record: BenchRecord) -> None:
@@ -55,13 +73,8 @@ def complain(record: BenchRecord) -> None:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
 
 
-def _teller() -> Callable[[str], None]:
+def teller() -> Callable[[str], None]:
     """Says what is being done: on one line of a terminal, nowhere else."""
     if not sys.stderr.isatty():
         return lambda text: None
     return lambda text: print(f"\r\x1b[K{text}", end="\r", file=sys.stderr, flush=True)
-
-
-def save_page(path: Path, text: str) -> None:
-    """Write a page, of HTML or Markdown. Raises DplcError."""
-    write_file(path, text, PAGE if text.startswith("<") else TABLE)

@@ -13,11 +13,11 @@ from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import target_for
-from ..model.validate import Agreement, Point, agreement, point
-from ..output_file import DEVICE, write_file
+from ..cost.validate import Agreement, MeasuredVariant, agreement, point
+from ..store.entry import Measurement
 from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
-from ..tune.entry import Measurement
 from ..tune.measure import WORKER, Build, WorkerProcess, cubin
+from .output_file import DEVICE, write_file
 from .show import print_json, progress, write
 
 
@@ -64,7 +64,7 @@ def validate_model(file: Path, target: str | None, as_json: bool) -> None:
     write("tau: of the model's order against the measured one; loss: the model's favourite over the fastest\n")
 
 
-def _point(one: Measurement, machine: Target | None, file: Path) -> Point:
+def _point(one: Measurement, machine: Target | None, file: Path) -> MeasuredVariant:
     if machine is None:
         hint = "--target says which; `dplc calibrate` writes a file for it"
         raise UsageError(f"{file}: no device file is for `{one.device}`", hint=hint)

@@ -52,7 +52,7 @@ def check(
     verbose: Verbose = 0,
 ) -> None:
     """Check rules by meaning, on programs made from their own patterns."""
-    from ..check.run import ALL, Options
+    from ..verify.run import ALL, Options
     from . import check_command as command
 
     command.check(

@@ -12,13 +12,13 @@ from pathlib import Path
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..check.mutants import Survey, survey
-from ..check.outcome import ENOUGH, Verdict, Wrong
-from ..check.report import counterexample_text, detail, pinned_in, summary, survey_text
-from ..check.run import Options, check_rules, check_subject, failed
-from ..output_file import COUNTEREXAMPLE, write_file
-from ..rw.check import require
-from ..rw.rule import BUILT_IN, Rule, RuleSet, load
+from ..language.check import require
+from ..language.rule import BUILT_IN, Rule, RuleSet, load
+from ..verify.mutants import Survey, survey
+from ..verify.outcome import ENOUGH, RuleVerdict, Wrong
+from ..verify.report import counterexample_text, detail, pinned_in, summary, survey_text
+from ..verify.run import Options, check_rules, check_subject, failed
+from .output_file import COUNTEREXAMPLE, write_file
 from .show import print_json, print_note, write
 
 
@@ -128,7 +128,7 @@ def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:
     write(f"rule {chosen[0].name}: {outcome.firings} firings compared, nothing wrong\n")
 
 
-def save(verdict: Verdict, folder: Path) -> Path:
+def save(verdict: RuleVerdict, folder: Path) -> Path:
     """The file with a counterexample."""
     path = folder / f"{verdict.rule}.ir"
     try:

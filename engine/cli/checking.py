@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...codegen.emulator.checking import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, Finding
-from ...codegen.emulator.runtime import EmulatorError, Site
+from ...codegen.emulator.checking import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, Violation
+from ...codegen.emulator.runtime import EmulatorError, LineCost
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled
 from ..compiler import Compilation
-from ..judge import Judgement, judge
-from ..reference import run_reference
+from ..run.judge import Judgement, judge
+from ..run.reference import run_reference
 from .commands import judged_line, judged_record
 from .compiling import Request, compile_text, print_trace
 from .show import print_json, progress, write
@@ -118,7 +118,7 @@ def _table(launch: CheckedLaunch) -> list[str]:
     ]
 
 
-def _row(launch: CheckedLaunch, site: Site) -> tuple[str, ...]:
+def _row(launch: CheckedLaunch, site: LineCost) -> tuple[str, ...]:
     text = launch.line(site)
     short = text if len(text) <= LINE_WIDTH else text[: LINE_WIDTH - 2] + ".."
     each = f"{site.cost / site.requests:.2f} {site.unit}"
@@ -127,6 +127,6 @@ def _row(launch: CheckedLaunch, site: Site) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _found(finding: Finding) -> list[str]:
+def _found(finding: Violation) -> list[str]:
     order = ("forwards", "backwards", "shuffled")[min(finding.order, 2)]
     return [f"FOUND {finding.message}", f"  threads started {order}", *(f"  {line}" for line in finding.lines)]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from ...codegen.kernel import CudaKernel
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
+from ..bench.bench import Wishes
+from ..bench.records import BenchRecord
+from ..bench.tables import TableLayout, print_table
 from ..compiler import Compilation
-from ..judge import Judgement, judge
-from ..output_file import ARRAYS, writing
-from ..reference import run_reference
+from ..run.judge import Judgement, judge
+from ..run.reference import run_reference
+from .bench_command import command_line
 from .compiling import Request, compile_text, print_trace, stage_named
+from .output_file import ARRAYS, writing
 from .show import print_json, print_note, print_text, progress, write
 
 
@@ -47,23 +53,31 @@ def print_compilation(compilation: Compilation, stage: str, verbose: int, as_jso
     print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
 
 
-def run_expression(request: Request, device: str | None = None, out: Path | None = None, as_json: bool = False) -> None:
-    """`dplc run`"""
+def run_expression(
+    request: Request, device: str | None = None, out: Path | None = None, as_json: bool = False, bench: str = ""
+) -> None:
+    """`dplc run`. bench: "bench" or "profile" for a table of the kernels too."""
     chosen = choose_device(device)
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
     compilation = compile_text(request, chosen)
     print_trace(compilation, 0 if as_json else request.verbose)
-    report_run(compilation, chosen, out, as_json)
+    table = None
+    if bench:
+        from .expression_bench import benched, layout
+
+        record = benched(compilation, request, Wishes(run=False, command=command_line()), chosen.startswith("cuda"))
+        table = record, layout(bench == "profile")
+    report_run(compilation, chosen, out, as_json, table=table)
 
 
 def report_run(
     compilation: Compilation, device: str | None, out: Path | None, as_json: bool,
-    references: Sequence[Any] | None = None,
+    references: Sequence[Any] | None = None, table: tuple[BenchRecord, TableLayout] | None = None,
 ) -> None:  # fmt: skip
     """Run what was compiled and print how far it is from float64. Raises DplcError where that is too far.
 
-    references: the right outputs, else those of what was captured.
+    references: the right outputs, else those of what was captured. table: of a bench of it.
     """
     chosen = choose_device(device)
     results, notes, elapsed = _execute(compilation, chosen)
@@ -79,9 +93,12 @@ def report_run(
         records = [_kernel_record(kernel) for kernel in kernels]
         record = {"ok": found.ok, "device": chosen, "kernels": records, **judged_record(found)}
         schedules = [origin.record() for origin in compilation.origins]
-        print_json(record | ({"schedules": schedules} if schedules else {}))
+        beside = {"bench": msgspec.to_builtins(table[0])} if table is not None else {}
+        print_json(record | ({"schedules": schedules} if schedules else {}) | beside)
     else:
         write(_run_report(kernels, chosen, results, elapsed, found))
+        if table is not None:
+            print_table(table[0], not sys.stdout.isatty(), table[1])
     if not found.ok:
         off = f"the result is off by {found.relative:.2e} of the largest value"
         raise DplcError(f"{off}; the gate is 1e-5, or twice eager's own error")

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from ...codegen.target import Target
 from ...ir.diagnostic import UsageError, did_you_mean
+from ...ir.dtypes import DTYPES, FLOATS
 from ..api import choose_device, target_for
+from ..capture.capture import Capture
+from ..capture.text import capture_text
 from ..compiler import STAGES, Compilation, Explore, compile_captured
-from ..front.capture import Capture
-from ..front.text import capture_text
-from ..match.trace import Trace
-from ..pinned import tell_unheard
-from ..toolchain import Toolchain, read_settings, toolchain
-from ..tune.candidates import remembered
-from ..tune.recorded import Recorded, book_for
+from ..explore.ways import remembered
+from ..rewrite.pinned import tell_unheard
+from ..rewrite.trace import Trace
+from ..ruleset import Toolchain, read_settings, toolchain
+from ..schedule.recorded import StoredSchedules, stored_schedules
 from .show import print_note, print_text, progress
 
 TOLD = 4  # kernels whose schedules are told one by one
@@ -31,14 +32,11 @@ class Database:
     path: Path | None = None
     asked: bool = True
 
-    def book(self, tools: Toolchain) -> Recorded | None:
+    def schedules(self, tools: Toolchain) -> StoredSchedules | None:
         """The store, where there is one. Raises UsageError for a file that was named and is not there."""
         if self.asked and self.path is not None and not self.path.is_file():
             raise UsageError(f"--db {self.path}: there is no such file", hint="`dplc tune --db` makes one")
-        return book_for(tools, self.path, self.asked)
-
-
-FLOATS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+        return stored_schedules(tools, self.path, self.asked)
 
 
 @dataclass(frozen=True)
@@ -58,23 +56,24 @@ class Request:
 
 def compile_text(request: Request, device: str | None = None) -> Compilation:
     """Compile a `-c` text for the target asked for, by default the device's; `-v` and `-vv` keep what the rules did."""
-    tools, machine = tools_for(list(request.rules), list(request.settings)), machine_for(request.target, device)
-    book = request.database.book(tools)
+    tools = tools_for(list(request.rules), list(request.settings))
+    machine = tools.on(machine_for(request.target, device))
+    schedules = request.database.schedules(tools)
     captured, elapsed = captured_text(request.text, request.seed, request.dtype)
     with progress("compiling"):
-        choose = best_candidate(tools, machine, book) if request.explore else None
-        choose = remembered(book, tools, machine, choose, lambda line: print_note(f"note: {line}"))
+        choose = best_candidate(tools, machine, schedules) if request.explore else None
+        choose = remembered(schedules, tools, machine, choose, lambda line: print_note(f"note: {line}"))
         trace = Trace() if request.verbose else None
-        compilation = compile_captured(captured, tools, machine, trace, elapsed, book=book, explore=choose)
-    tell_unheard(compilation.unheard, lambda line: print_note(f"warning: --set {line}"))
+        compilation = compile_captured(captured, tools, machine, trace, elapsed, schedules=schedules, explore=choose)
+    tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     return compilation
 
 
-def best_candidate(tools: Toolchain, machine: Target, book: Recorded | None = None) -> Explore:
+def best_candidate(tools: Toolchain, machine: Target, schedules: StoredSchedules | None = None) -> Explore:
     """What `--explore` asks for; notes say where egglog is not here, or the search failed."""
-    from ..exploring import chosen
+    from ..explore.exploring import chosen
 
-    return chosen(tools, machine, book=book, tell=lambda note: print_note(f"note: {note}"))
+    return chosen(tools, machine, schedules=schedules, tell=lambda note: print_note(f"note: {note}"))
 
 
 def captured_text(text: str, seed: int, dtype: str | None = None) -> tuple[Capture, float]:
@@ -98,7 +97,7 @@ def machine_for(target: str | None, device: str | None = None) -> Target:
 
 def float_named(name: str | None) -> str | None:
     """A dtype of `--dtype`, by our name or torch's. Raises UsageError."""
-    known = {FLOATS[ours]: ours for ours in FLOATS} | {ours: ours for ours in FLOATS}
+    known = {DTYPES[ours].torch: ours for ours in FLOATS} | {ours: ours for ours in FLOATS}
     if name is not None and name not in known:
         raise UsageError(
             f"--dtype {name}: not a dtype for floats",

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..output_file import EXPORT, write_file
-from ..toolchain import toolchain
-from ..tune.entry import Entry
-from ..tune.exchange import export_attempts, export_lines, import_lines
-from ..tune.schema import VERSION
-from ..tune.store import Failure, Store, default_path, reason
+from ..ruleset import toolchain
+from ..store.entry import Entry
+from ..store.import_export import export_attempts, export_lines, import_lines
+from ..store.schema import VERSION
+from ..store.store import Failure, SqliteStore, default_path, reason
+from .output_file import EXPORT, write_file
 from .show import print_json, print_note, write
 
 SHOWN = 12  # characters of a key in a list
@@ -28,12 +28,12 @@ def _refuse(line: str) -> None:
     raise DplcError(line.removeprefix("warning: ").removesuffix("; going on without it"))
 
 
-def _opened(path: Path | None, rules: list[Path] | None = None) -> Store:
+def _opened(path: Path | None, rules: list[Path] | None = None) -> SqliteStore:
     """The store of `--db`. Raises DplcError where there is none, or where it cannot be read."""
     file = path or default_path()
     if not file.exists():
         raise DplcError(f"there is no tuning store {file}", hint="`dplc tune` makes one, `dplc db import` too")
-    return Store(file, None if rules is None else toolchain(rules).rules, _refuse)
+    return SqliteStore(file, None if rules is None else toolchain(rules).rules, _refuse)
 
 
 def stats(path: Path | None, as_json: bool) -> None:
@@ -126,7 +126,7 @@ def export(path: Path | None, file: Path | None, device: str | None, attempts: b
 def import_file(path: Path | None, file: Path) -> None:
     """`dplc db import`"""
     entries = import_lines(file)
-    with Store(path or default_path(), None, _refuse) as store:
+    with SqliteStore(path or default_path(), None, _refuse) as store:
         try:
             kept = store.add(entries)
         except Failure as error:

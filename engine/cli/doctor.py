@@ -16,7 +16,7 @@ REINSTALL = "pip install --force-reinstall 'torch>=2.11,<2.14'"
 
 
 @dataclass(frozen=True)
-class Finding:
+class ReportLine:
     """One line of the report. state: ok, missing (something works less well) or broken (nothing runs)."""
 
     what: str
@@ -50,21 +50,21 @@ OPTIONAL = (
 TITLES = {"pycuda": "PyCUDA"}
 
 
-def examine() -> list[Finding]:
+def examine() -> list[ReportLine]:
     """Look at everything dplc can use. What cannot even be looked at is a finding too."""
-    looks: tuple[tuple[str, Callable[[], Finding]], ...] = (
+    looks: tuple[tuple[str, Callable[[], ReportLine]], ...] = (
         ("python", _python), ("torch", _torch), ("host compiler", _host_compiler), ("emulator", _emulator),
         ("CUDA compiler", _device_compiler), ("GPU", _gpu), ("rules", _rules), ("cache", _cache),
     )  # fmt: skip
     return [_guarded(what, look) for what, look in looks] + [_optional(*each) for each in OPTIONAL]
 
 
-def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
+def _guarded(what: str, look: Callable[[], ReportLine]) -> ReportLine:
     """A finding; whatever goes wrong while looking is one."""
     try:
         return look()
     except Exception as error:
-        return Finding(what, "broken", _first_line(error), "what is installed is damaged: install it again")
+        return ReportLine(what, "broken", _first_line(error), "what is installed is damaged: install it again")
 
 
 def _first_line(error: Exception) -> str:
@@ -72,18 +72,18 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
 
-def _optional(module: str, extra: str, purpose: str) -> Finding:
+def _optional(module: str, extra: str, purpose: str) -> ReportLine:
     what = TITLES.get(module, module)
     try:
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError
         names = importlib.metadata.packages_distributions().get(module, [module])
-        return Finding(what, "ok", importlib.metadata.version(names[0]))
+        return ReportLine(what, "ok", importlib.metadata.version(names[0]))
     except (ImportError, ValueError, importlib.metadata.PackageNotFoundError):
-        return Finding(what, "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'")
+        return ReportLine(what, "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'")
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[ReportLine]) -> None:
     """A line each, marked in colour on a terminal; what to do about it below."""
     colours = {"ok": "32", "missing": "33", "broken": "31"} if sys.stdout.isatty() else {}
     width = max(len(f.what) for f in findings)
@@ -94,25 +94,25 @@ def _print(findings: list[Finding]) -> None:
             write(f"{'':{width}}  {'':7}  {f.remedy}\n")
 
 
-def _python() -> Finding:
-    return Finding("python", "ok", f"{platform.python_version()} on {platform.machine()} {sys.platform}")
+def _python() -> ReportLine:
+    return ReportLine("python", "ok", f"{platform.python_version()} on {platform.machine()} {sys.platform}")
 
 
-def _torch() -> Finding:
+def _torch() -> ReportLine:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return Finding("torch", "broken", "not installed", "pip install 'torch>=2.11,<2.14'")
+        return ReportLine("torch", "broken", "not installed", "pip install 'torch>=2.11,<2.14'")
     try:
         importlib.import_module("torch")
     except Exception as error:  # a part of it is not there, or is another build's
-        return Finding("torch", "broken", f"{version} cannot be imported: {_first_line(error)}", REINSTALL)
+        return ReportLine("torch", "broken", f"{version} cannot be imported: {_first_line(error)}", REINSTALL)
     tested = (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14)
     remedy = "" if tested else "dplc is tested with torch 2.11 to 2.13"
-    return Finding("torch", "ok" if tested else "missing", version, remedy)
+    return ReportLine("torch", "ok" if tested else "missing", version, remedy)
 
 
-def _host_compiler() -> Finding:
+def _host_compiler() -> ReportLine:
     import os
 
     from ...codegen.compiler import find_program, program_identity
@@ -120,61 +120,63 @@ def _host_compiler() -> Finding:
     name = os.environ.get("CXX", "g++")
     found = find_program(name)
     if found is None:
-        return Finding(
+        return ReportLine(
             "host compiler",
             "missing",
             f"`{name}` not found: no emulator",
             "install g++ (Debian: apt install g++), or set $CXX",
         )
-    return Finding("host compiler", "ok", program_identity(found).splitlines()[0])
+    return ReportLine("host compiler", "ok", program_identity(found).splitlines()[0])
 
 
-def _emulator() -> Finding:
+def _emulator() -> ReportLine:
     from ...codegen.build import build_runtime
 
     try:
-        return Finding("emulator", "ok", f"runtime built: {build_runtime().name}")
+        return ReportLine("emulator", "ok", f"runtime built: {build_runtime().name}")
     except Exception as error:  # whatever is wrong with the compiler, the report goes on
-        return Finding("emulator", "missing", str(error).splitlines()[0], "see `host compiler`")
+        return ReportLine("emulator", "missing", str(error).splitlines()[0], "see `host compiler`")
 
 
-def _device_compiler() -> Finding:
+def _device_compiler() -> ReportLine:
     from ...codegen.compiler import find_program
     from ...codegen.nvrtc import find_nvrtc
 
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
     found = [text for text in (nvrtc.identity if nvrtc else "", f"nvcc {nvcc}" if nvcc else "") if text]
     if not found:
-        return Finding(
+        return ReportLine(
             "CUDA compiler", "missing", "neither NVRTC nor nvcc", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
         )
-    return Finding("CUDA compiler", "ok", "; ".join(found))
+    return ReportLine("CUDA compiler", "ok", "; ".join(found))
 
 
-def _gpu() -> Finding:
+def _gpu() -> ReportLine:
     try:
         import torch
     except Exception:  # said above
-        return Finding("GPU", "missing", "not looked for: torch cannot be imported")
+        return ReportLine("GPU", "missing", "not looked for: torch cannot be imported")
     if not torch.cuda.is_available():
-        return Finding("GPU", "missing", "none: kernels run on the emulator")
-    return Finding("GPU", "ok", f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}")
+        return ReportLine("GPU", "missing", "none: kernels run on the emulator")
+    return ReportLine("GPU", "ok", f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}")
 
 
-def _rules() -> Finding:
+def _rules() -> ReportLine:
     from ...ir.diagnostic import DplcError
-    from ..rw.rule import load
+    from ..language.rule import load
 
     try:
         rules = load()
     except DplcError as error:
-        return Finding("rules", "broken", error.what, "the built-in rule files do not load; reinstall dplc")
-    return Finding("rules", "ok", f"{len(rules.rules)} rules in {len(rules.files)} files, digest {rules.digest[:12]}")
+        return ReportLine("rules", "broken", error.what, "the built-in rule files do not load; reinstall dplc")
+    return ReportLine(
+        "rules", "ok", f"{len(rules.rules)} rules in {len(rules.files)} files, digest {rules.digest[:12]}"
+    )
 
 
-def _cache() -> Finding:
+def _cache() -> ReportLine:
     from ...codegen.cache import cache_directory
 
     folder = cache_directory()
     size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) if folder.exists() else 0
-    return Finding("cache", "ok", f"{folder} ({size / 1e6:.1f} MB)", "DPLC_CACHE_DIR moves it")
+    return ReportLine("cache", "ok", f"{folder} ({size / 1e6:.1f} MB)", "DPLC_CACHE_DIR moves it")

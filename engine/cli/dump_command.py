@@ -8,10 +8,10 @@ from pathlib import Path
 from ...ir.diagnostic import UsageError
 from ..api import choose_device
 from ..compiler import Compilation
-from ..continuing import Dump, compile_dump, read_dump, reference_of
-from ..match.trace import Trace
+from ..rewrite.trace import Trace
 from .commands import print_compilation, report_run
 from .compiling import machine_for, print_trace, stage_named, tools_for
+from .continuing import Dump, compile_dump, read_dump, reference_of
 from .show import progress
 
 
@@ -50,6 +50,7 @@ def run_file(given: Given, device: str | None, out: Path | None, as_json: bool) 
 
 def _compiled(given: Given, device: str | None) -> tuple[Dump, Compilation]:
     dump = read_dump(given.path)
-    tools, machine = tools_for(given.rules or [], given.settings or []), machine_for(given.target, device)
+    tools = tools_for(given.rules or [], given.settings or [])
+    machine = tools.on(machine_for(given.target, device))
     with progress("compiling"):
         return dump, compile_dump(dump, tools, machine, Trace() if given.verbose else None, given.seed)

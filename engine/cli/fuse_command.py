@@ -7,19 +7,19 @@ from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..compiler import Compilation, Stopwatch, Values, compile_captured, values_of
-from ..egraph.candidate import Candidate
-from ..egraph.explore import Exploration, Options
-from ..exploring import exploration
-from ..output_file import PAGE, write_file
+from ..explore.explore import Exploration, Options
+from ..explore.exploring import exploration
+from ..kernels.candidate import Candidate
 from .commands import report_run
 from .compiling import captured_text, machine_for, stage_named, tools_for
+from .output_file import PAGE, write_file
 from .show import print_json, print_note, print_text, progress, write
 
 SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FuseView:
     """What is to be shown: the candidates, or one of them at a stage, or its run."""
 
     explore: bool
@@ -34,7 +34,7 @@ class Wanted:
 
 
 def fuse_expression(
-    text: str, wanted: Wanted, target: str | None, rules: list[Path], settings: list[str], seed: int
+    text: str, wanted: FuseView, target: str | None, rules: list[Path], settings: list[str], seed: int
 ) -> None:
     """`dplc fuse`"""
     if wanted.ir is not None:
@@ -42,7 +42,7 @@ def fuse_expression(
     tools = tools_for(rules, settings)
     if wanted.exact:
         tools = tools.exactly
-    machine = machine_for(target, wanted.device if wanted.run else None)
+    machine = tools.on(machine_for(target, wanted.device if wanted.run else None))
     captured, elapsed = captured_text(text, seed)
     values = values_of(captured, tools, machine, None, Stopwatch())
     top = max(wanted.top, wanted.candidate or 1)
@@ -73,7 +73,7 @@ def _chosen(found: list[Candidate], number: int) -> Candidate:
     return found[number - 1]
 
 
-def show_one(compilation: Compilation, wanted: Wanted) -> None:
+def show_one(compilation: Compilation, wanted: FuseView) -> None:
     """A candidate at a stage, or its run."""
     if wanted.ir is not None:
         print_text(compilation.ir(wanted.ir), "cuda" if wanted.ir == "cuda" else "ir")
@@ -99,6 +99,6 @@ def table(found: list[Candidate], device: str, values: Values) -> str:
 
 def write_page(path: Path, text: str, made: Exploration, found: list[Candidate]) -> None:
     """The e-graph and the candidates as a page."""
-    from ..egraph.page import page
+    from ..explore.page import page
 
     write_file(path, page(text, made, found), PAGE)

@@ -11,13 +11,13 @@ from typing import Any
 from ...codegen.launch import CudaExecutor, Executor
 from ...ir.diagnostic import UsageError
 from ..api import choose_device
-from ..hub import weights as weight_files
-from ..hub.checking import emulator
-from ..hub.compiling import How as HubHow
-from ..hub.generating import Generation, Generator, check_length, compile_generation
-from ..hub.sources import Source, find
-from ..hub.tokenizing import Stream, Tokenizer, stops_of
-from ..hub.weights import Tell
+from ..models import weights as weight_files
+from ..models.checking import emulator
+from ..models.compiling import How as HubHow
+from ..models.generating import Generation, Generator, check_length, compile_generation
+from ..models.sources import ModelSource, find
+from ..models.tokenizing import Stream, Tokenizer, stops_of
+from ..models.weights import Tell
 from .compiling import machine_for, tools_for
 from .model_commands import How, size
 from .show import bars, print_json, print_note, write
@@ -38,8 +38,8 @@ class Prompt:
             raise UsageError("a prompt is needed: --prompt TEXT, or --ids 1,2,3")
         return None if self.text is None else Tokenizer(model)
 
-    def tokens(self, tokenizer: Tokenizer | None, source: Source) -> list[int]:
-        """The prompt's tokens. Raises UsageError for what is none."""
+    def tokens(self, tokenizer: Tokenizer | None, source: ModelSource) -> list[int]:
+        """The prompt's tokens. Raises UsageError for anything else."""
         if tokenizer is not None:
             return tokenizer.tokens(self.text or "")
         words = int(source.config.get("vocab_size", 0)) or None
@@ -57,7 +57,7 @@ class Room:
     count: int
     maximum: int | None
 
-    def length(self, prompt: int, source: Source) -> int:
+    def length(self, prompt: int, source: ModelSource) -> int:
         """The room for prompt and text: as asked, else what they need, rounded up as far as the model goes."""
         if self.maximum is not None:
             return self.maximum
@@ -68,7 +68,7 @@ class Room:
 
 
 @dataclass
-class Text:
+class GeneratedText:
     """What has come. seconds: of the prompt with its first token, and of all tokens after it."""
 
     tokens: list[int] = field(default_factory=list)
@@ -111,11 +111,11 @@ def generate(
 
 
 def _made(
-    source: Source, length: int, maximum: int, how: How, folder: Path | None, seed: int, device: str, tell: Tell
+    source: ModelSource, length: int, maximum: int, how: How, folder: Path | None, seed: int, device: str, tell: Tell
 ) -> tuple[Generation, Generator]:
     """The model compiled, and on the device with its weights."""
     tools = tools_for(list(how.rules), list(how.settings))
-    hub = HubHow(tools, machine_for(how.target, device), tell, book=how.database.book(tools))
+    hub = HubHow(tools, tools.on(machine_for(how.target, device)), tell, schedules=how.database.schedules(tools))
     generation = compile_generation(source, length, maximum, how.shape, hub)
     if folder is None:
         values = weight_files.make(generation.weights, seed)
@@ -129,9 +129,9 @@ def _made(
 def _told(
     generator: Generator, prompt: Sequence[int], count: int, stops: frozenset[int], tokenizer: Tokenizer | None,
     aloud: bool,
-) -> Text:  # fmt: skip
+) -> GeneratedText:  # fmt: skip
     """Generate, and say each token when it comes. An interrupt ends the text."""
-    found, stream = Text(), Stream(tokenizer) if tokenizer is not None else None
+    found, stream = GeneratedText(), Stream(tokenizer) if tokenizer is not None else None
     start = first = time.perf_counter()
     try:
         for token in generator.tokens(prompt, count, stops):
@@ -151,7 +151,7 @@ def _told(
     return found
 
 
-def _figures(device: str, generation: Generation, found: Text) -> str:
+def _figures(device: str, generation: Generation, found: GeneratedText) -> str:
     """The figures of a run, for people."""
     memory, on = generation.memory, " (the emulator: no GPU's speed)" if device == "emulator" else ""
     rate = f"; then {found.rate:.3g} tokens/s" if found.rate is not None else ""
@@ -167,7 +167,7 @@ def _figures(device: str, generation: Generation, found: Text) -> str:
 
 
 def _record(
-    source: Source, device: str, prompt: Sequence[int], generation: Generation, found: Text, words: bool
+    source: ModelSource, device: str, prompt: Sequence[int], generation: Generation, found: GeneratedText, words: bool
 ) -> dict[str, Any]:
     memory = generation.memory
     return {

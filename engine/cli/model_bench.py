@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import functools
-import shlex
-import sys
 from pathlib import Path
-
-import msgspec
 
 from ...codegen.launch import CudaExecutor
 from ...ir.diagnostic import DplcError
-from ..hub import artefact, benching, measuring, weights
-from ..hub.benching import Subject
-from ..hub.sources import is_model
-from ..suite.measuring import CudaClock, can_measure
-from ..suite.page import html as html_page
-from ..suite.records import CaseRecord
-from ..suite.tables import markdown as markdown_page
-from ..suite.tables import print_table
-from .bench_command import complain, save_page
+from ..bench.measuring import CudaClock, can_measure
+from ..bench.records import CaseRecord
+from ..models import artefact, benching, measuring, weights
+from ..models.benching import BenchedModel
+from ..models.sources import is_model
+from .bench_command import Shown, command_line, complain, show_bench
 from .compiling import tools_for
 from .model_commands import How
-from .show import bars, write
+from .show import bars
 
 
 def wanted(path: str) -> bool:
@@ -31,9 +24,8 @@ def wanted(path: str) -> bool:
 
 
 def bench_model(
-    path: str, how: How, folder: Path | None, as_json: bool, html: Path | None, markdown: Path | None, run: bool,
-    assemble: bool, trust: bool = False,
-) -> None:  # fmt: skip
+    path: str, how: How, folder: Path | None, shown: Shown, run: bool, assemble: bool, trust: bool = False
+) -> None:
     """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured.
 
     trust: take CUDA of an artefact that dplc did not print.
@@ -43,21 +35,14 @@ def bench_model(
             subject = benching.of_artefact(artefact.load(Path(path), trust))
         else:
             subject = benching.of_compiled(how.compile(path, tell))
-        command = " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
         measure = functools.partial(_measure, folder=folder) if run and can_measure() else None
         tools = tools_for(list(how.rules), list(how.settings))
-        record = benching.bench(subject, tools, command, assemble, measure, tell)
-    for file, page in ((html, html_page), (markdown, markdown_page)):
-        if file is not None:
-            save_page(file, page(record, benching.LAYOUT))
-    if as_json:
-        write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
-    else:
-        print_table(record, not sys.stdout.isatty(), benching.LAYOUT)
+        record = benching.bench(subject, tools, command_line(), assemble, measure, tell)
+    show_bench(record, benching.PROFILED if shown.profile else benching.LAYOUT, shown)
     complain(record)
 
 
-def _measure(subject: Subject, cases: list[CaseRecord], folder: Path | None) -> None:
+def _measure(subject: BenchedModel, cases: list[CaseRecord], folder: Path | None) -> None:
     """On the GPU that is here."""
     if folder is None:
         values = weights.make(subject.weights, device="cuda")

@@ -11,22 +11,22 @@ import torch
 
 from ...codegen.launch import CudaExecutor, Executor
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.dtypes import FLOATS
 from ..api import choose_device
-from ..hub import artefact, weights
-from ..hub.artefact import Artefact
-from ..hub.checking import compare, emulator
-from ..hub.compiling import CompiledModel, Shape, compile_model
-from ..hub.module import FLOATS
-from ..hub.running import ModelRunner
-from ..hub.sources import find
-from ..hub.weights import Tell
-from ..match.trace import Trace
+from ..models import artefact, weights
+from ..models.artefact import Artefact
+from ..models.checking import compare, emulator
+from ..models.compiling import CompiledModel, ModelShape, compile_model, exploring
+from ..models.running import ModelRunner
+from ..models.sources import find
+from ..models.weights import Tell
+from ..rewrite.trace import Trace
 from .commands import save_outputs
 from .compiling import Database, machine_for, print_trace, stage_named, tools_for
 from .show import bars, print_json, print_note, print_text, write
 
 
-def shape_of(length: int, layers: int | None, dtype: str) -> Shape:
+def shape_of(length: int, layers: int | None, dtype: str) -> ModelShape:
     """The shape of `--seq-len`, `--layers` and `--dtype`. Raises UsageError."""
     if dtype not in FLOATS:
         raise UsageError(
@@ -36,24 +36,28 @@ def shape_of(length: int, layers: int | None, dtype: str) -> Shape:
         )
     if length < 1:
         raise UsageError(f"--seq-len {length}: a sequence has at least one token")
-    return Shape(length, 1, dtype, layers)
+    return ModelShape(length, 1, dtype, layers)
 
 
 @dataclass(frozen=True)
 class How:
     """What the options say of a compile."""
 
-    shape: Shape
+    shape: ModelShape
     target: str | None
     rules: tuple[Path, ...] = ()
     settings: tuple[str, ...] = ()
     database: Database = field(default_factory=Database)
+    explore: bool = False
 
     def compile(self, model: str, tell: Tell, trace: Trace | None = None) -> CompiledModel:
         """Raises DplcError for a model that is not there or cannot be compiled."""
         tools = tools_for(list(self.rules), list(self.settings))
-        book, machine = self.database.book(tools), machine_for(self.target)
-        return compile_model(find(model), self.shape, tools, machine, tell, trace, book)
+        schedules, machine = self.database.schedules(tools), tools.on(machine_for(self.target))
+        explore = (
+            exploring(tools, machine, schedules, lambda line: print_note(f"note: {line}")) if self.explore else None
+        )
+        return compile_model(find(model), self.shape, tools, machine, tell, trace, schedules, explore)
 
 
 def compile_command(
@@ -162,7 +166,7 @@ def run_command(
 
 
 def _tokens(found: Artefact, ids: str | None, seed: int) -> dict[str, Any]:
-    """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for what is none."""
+    """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for anything else."""
     if len(found.plan.inputs) != 1:
         raise DplcError(f"{found.folder} takes {len(found.plan.inputs)} inputs: only a model of tokens can be run so")
     (buffer,) = found.plan.inputs

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
-from ..check.operators import COLUMNS, CRASHED, WRONG, Verdict, judged, operators
-from ..rw.rule import Rule
-from ..toolchain import Toolchain, toolchain
+from ..language.rule import Rule
+from ..ruleset import Toolchain, toolchain
+from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, operators
 from .show import bars, print_json, write
 
 Chosen = dict[str, tuple[Rule, ...]]
@@ -30,7 +30,7 @@ def tabulate(names: list[str], paths: list[Path], target: str | None, as_json: b
     """What becomes of every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
     tools = toolchain(paths)
     chosen, machine = _chosen(names, tools), find_target(target)
-    table: dict[str, dict[str, Verdict]] = {}
+    table: dict[str, dict[str, OperatorVerdict]] = {}
     width = max(map(len, chosen), default=0)
     if not as_json:
         write(f"{'':{width}}  {_row(COLUMNS)}\n")
@@ -52,7 +52,7 @@ def _row(words: list[str] | tuple[str, ...]) -> str:
     return "".join(f"{word:9}" for word in words).rstrip()
 
 
-def _complain(table: dict[str, dict[str, Verdict]]) -> None:
+def _complain(table: dict[str, dict[str, OperatorVerdict]]) -> None:
     bad = [(op, d, v) for op, row in table.items() for d, v in row.items() if v.word in (WRONG, CRASHED)]
     if not bad:
         return

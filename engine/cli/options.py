@@ -24,7 +24,7 @@ RuleFiles = Annotated[
 
 
 def _known_target(name: str | None) -> str | None:
-    """Refuses what is no target before anything heavy is imported."""
+    """Refuses what is not a target before anything heavy is imported."""
     if name is not None:
         target(name)
     return name
@@ -60,9 +60,37 @@ FloatDtype = Annotated[
 Explored = Annotated[
     bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
 ]
+Profile = Annotated[
+    bool,
+    typer.Option("--profile", help="Of each kernel: what is busy how much of its time, occupancy, what limits it."),
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
+Preferred = Annotated[
+    list[str] | None,
+    typer.Option("--prefer", metavar="RULE", help="Fire this rule wherever it is legal, whether or not it would pay."),
+]
+
+
+def pinned(settings: list[str] | None, preferred: list[str] | None) -> list[str]:
+    """The settings of `--set`, and what `--prefer` is short for."""
+    return [*(settings or ()), *(f"{rule}.prefer=false" for rule in preferred or ())]
+
+
+Checked = Annotated[
+    bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
+]
+Blocks = Annotated[
+    str | None,
+    typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
+]
+Benched = Annotated[
+    bool, typer.Option("--bench", help="Then bench it: a table of its kernels, predicted; on a GPU measured too.")
+]
+Arrays = Annotated[Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")]
+Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a plot.")]
+Markdown = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as a page.")]
 DatabaseFile = Annotated[
     Path | None,
     typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),

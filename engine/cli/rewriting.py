@@ -19,18 +19,18 @@ from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
+from ..capture.typed import check_types
 from ..compiler import Stopwatch, cut_into_kernels
-from ..front.lower import lower_graph
-from ..front.typed import check_types
-from ..fuse.renaming import settle_renamings
-from ..match.passes import names_of, run_pipeline
-from ..match.passes import only as only_steps
-from ..match.terms import Evidence, TermRules, mentions_mat, rewrite_graph
-from ..match.trace import Event, Trace, lines_of
-from ..rw.pipeline import PassStep
-from ..rw.rule import Rule, pass_name
-from ..toolchain import Toolchain
-from ..tracing import trace_algebra, trace_lowering
+from ..kernels.renaming import push_renamings
+from ..kernels.tracing import trace_algebra, trace_lowering
+from ..language.pipeline import PassStep
+from ..language.rule import Rule, pass_name
+from ..rewrite.statements.passes import names_of, run_pipeline
+from ..rewrite.statements.passes import only as only_steps
+from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..rewrite.torch_rules.lower import lower_graph
+from ..rewrite.trace import Event, Trace, lines_of
+from ..ruleset import Toolchain
 from .compiling import captured_text, machine_for, tools_for
 from .show import print_note, print_text, progress
 
@@ -50,7 +50,8 @@ def rewrite_program(
     dtype: str | None = None,
 ) -> None:
     """`dplc rewrite`"""
-    tools, machine = tools_for(rules, settings), machine_for(target)
+    tools = tools_for(rules, settings)
+    machine = tools.on(machine_for(target))
     trace = Trace() if traced else None
     if text is not None:
         level, units = rewrite_expression(text, seed, tools, machine, only, trace, dtype)
@@ -153,7 +154,7 @@ def rewrite_file(file: Path, tools: Toolchain, machine: Target, only: list[str],
 
 
 def read_dump(file: Path) -> Program:
-    """(level, units) of a file. Raises DplcError with a caret for one that is no dump of ours."""
+    """(level, units) of a file. Raises DplcError with a caret for one that is not a dump of ours."""
     try:
         content = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -187,12 +188,12 @@ def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str
     if isinstance(graph, TorchGraph):
         lowered = lower_graph(graph, tools.torch, trace=trace is not None)
         trace_lowering(trace, lowered)
-        graph = settle_renamings(lowered.graph)
+        graph = push_renamings(lowered.graph)
     algebra = tools.algebra
     if only:
         wanted = {rule.name for name in only for rule in rules_named(tools, name)}
         algebra = TermRules((rule for rule in algebra.rules if rule.name in wanted), parameters=algebra.parameters)
-    evidence = Evidence() if trace is not None else None
+    evidence = TermEvidence() if trace is not None else None
     result = rewrite_graph(graph, algebra, machine, evidence)
     trace_algebra(trace, evidence, graph, result)
     return result

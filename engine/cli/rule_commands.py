@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..front import examples as torch_examples
-from ..match import term_examples
-from ..match.driver import Engine
-from ..match.examples import run_examples
-from ..rw.check import check, errors, warnings
-from ..rw.format import format_rule
-from ..rw.pipeline import describe, pipelines
-from ..rw.rule import built_in_files, load
+from ...ir.text.words import words_in
+from ..kernels import graph_examples as term_examples
+from ..language.check import check, errors, warnings
+from ..language.format import format_fact, format_number, format_rule
+from ..language.numbers import PolicyNumber, format_value
+from ..language.pipeline import describe, pipelines
+from ..language.rule import RuleSet, built_in_files, load
+from ..rewrite.statements.driver import Engine
+from ..rewrite.statements.examples import run_examples
+from ..rewrite.torch_rules import examples as torch_examples
 from .show import print_json, print_note, print_text, write
 
 # Whose examples each level's runner tests is known once these are imported.
@@ -49,11 +51,45 @@ def show_rule(name: str, paths: list[Path]) -> None:
         found = [rules.rules[name]]
     else:
         found = list(rules.passes.get(name, ())) or [r for r in rules.rules.values() if name in (r.family, r.file)]
-    if not found:
-        options = (*rules.rules, *rules.passes, *(rule.file for rule in rules.rules.values()))
-        raise UsageError(f"there is no rule or pass `{name}`", hint=did_you_mean(name, options))
+    if not found and name in rules.numbers:
+        show_number(rules.numbers[name], rules)
+    elif not found and name in rules.facts:
+        show_fact(name, rules)
+    elif not found:
+        options = (
+            *rules.numbers,
+            *rules.facts,
+            *rules.rules,
+            *rules.passes,
+            *(rule.file for rule in rules.rules.values()),
+        )
+        raise UsageError(f"there is no rule, pass, number or fact `{name}`", hint=did_you_mean(name, options))
     for rule in found:
-        print_text(f"# {rule.location}\n{format_rule(rule)}\n", "rw")
+        print_text(f"# {rule.location}\n{format_rule(rules.written.get(rule.name, rule))}\n", "rw")
+
+
+def show_number(number: PolicyNumber, rules: RuleSet) -> None:
+    """A number of the policy, what it overrides, and the rules that read it."""
+    lines = [f"# {number.location}", format_number(number.declared).rstrip()]
+    if number.overrides is not None:
+        lines.append(f"# overrides {format_value(number.overrides.value)}, {number.overrides.location}")
+    read = readers(number.name, rules)
+    read += [other.name for other in rules.numbers.values() if number.name in words_in(other.declared.value)]
+    lines.append(f"# read by {', '.join(read)}" if read else "# read by facts and searches only")
+    print_text("\n".join(lines) + "\n", "rw")
+
+
+def show_fact(name: str, rules: RuleSet) -> None:
+    """A fact that is an expression, and the rules that ask it."""
+    (declared,) = [fact for file in rules.files for fact in file.facts if fact.name == name]
+    place = f"# {declared.span.source.name}:{declared.span.line}"
+    print_text(f"{place}\n{format_fact(declared)}# asked by {', '.join(readers(name, rules))}\n", "rw")
+
+
+def readers(name: str, rules: RuleSet) -> list[str]:
+    """Who names a number or a fact: rules, and facts."""
+    found = [rule.name for rule in rules.rules.values() if name in rule.words]
+    return found + [f.name for file in rules.files for f in file.facts if name in words_in(f.value)]
 
 
 def test_rules(paths: list[Path]) -> None:

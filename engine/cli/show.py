@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ... import __version__
 from ...ir.diagnostic import DplcError
+from ...version import __version__
 
 _LEXERS = {"cuda": "cuda", "diff": "diff", "ir": "python", "rw": "python"}
 
@@ -27,7 +27,7 @@ def write(text: str, error: bool = False) -> None:
 
 
 def print_text(text: str, kind: str, error: bool = False) -> None:
-    """IR, CUDA, rule or diff text on standard output (or error); exactly as it is where that is no terminal."""
+    """IR, CUDA, rule or diff text on standard output (or error); exactly as it is where that is not a terminal."""
     if text and not text.endswith("\n"):
         text += "\n"
     if text and (sys.stderr if error else sys.stdout).isatty():

@@ -15,22 +15,22 @@ from typing import Any
 
 from ...ir.diagnostic import UsageError, did_you_mean
 from ..compiler import Stopwatch, values_of
-from ..egraph.explore import HINT
-from ..egraph.saturate import available
-from ..output_file import PAGE, write_file
-from ..toolchain import Toolchain
+from ..explore.explore import HINT
+from ..explore.saturate import available
+from ..explore.ways import Fusing
+from ..ruleset import Toolchain
+from ..store.store import open_store
 from ..tune.assembling import AHEAD
-from ..tune.candidates import Fusing
-from ..tune.chronicle import Chronicle
 from ..tune.page import html as html_page
 from ..tune.page import micro
-from ..tune.running import SEARCHES, Budget, Run
+from ..tune.running import SEARCHES, Budget, SearchProgress
 from ..tune.search import Tried
-from ..tune.store import open_store
-from ..tune.tuning import Outcome, Wishes
+from ..tune.search_log import SearchLog
+from ..tune.tuning import TuningOutcome, Wishes
 from ..tune.tuning_job import evaluator_for
 from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
 from .compiling import captured_text, machine_for, tools_for
+from .output_file import PAGE, write_file
 from .show import bars, print_json, print_note, write
 
 
@@ -74,17 +74,17 @@ def tune_expression(asked: Asked) -> bool:
     wishes = Wishes(asked.search, asked.seed, asked.budget, passes_named(asked.free, tools), ahead)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
-    chronicle = Chronicle()
+    log = SearchLog()
     judge = {"predict": asked.predict, "assemble": asked.assemble}
     with evaluator_for(fusing.target, judge) as evaluator, _store(asked, tools) as store, bars() as show:
 
-        def heard(run: Run, tried: Tried) -> None:
-            chronicle.heard(run, tried)
+        def heard(run: SearchProgress, tried: Tried) -> None:
+            log.heard(run, tried)
             show(_line(run), run.tries, run.limit or 0)
 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             found = tune_program(fusing, evaluator, wishes, store, heard)
-    _report(asked, found, chronicle)
+    _report(asked, found, log)
     return found.run.interrupted
 
 
@@ -108,7 +108,8 @@ def ended_by(*numbers: signal.Signals) -> Iterator[None]:
 
 def fusing_of(asked: Asked) -> tuple[Toolchain, Fusing]:
     """The rules, and the ways to compute the expression."""
-    tools, machine = tools_for(asked.rules, asked.settings), machine_for(asked.target)
+    tools = tools_for(asked.rules, asked.settings)
+    machine = tools.on(machine_for(asked.target))
     captured, _ = captured_text(asked.text, 0)
     values = values_of(captured, tools, machine, None, Stopwatch())
     if asked.top > 1 and not available():
@@ -137,15 +138,15 @@ def _store(asked: Asked, tools: Toolchain) -> Iterator[Any]:
         store.close()
 
 
-def _line(run: Run) -> str:
+def _line(run: SearchProgress) -> str:
     best = "nothing yet" if run.best is None else f"best {micro(run.best[0])} us ({run.gain:.2f}x), {run.default.basis}"
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
 
 
-def _report(asked: Asked, found: Programmed, chronicle: Chronicle) -> None:
+def _report(asked: Asked, found: Programmed, log: SearchLog) -> None:
     if asked.html is not None:
         command = " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
-        page = html_page(found, chronicle, asked.text.strip().splitlines()[-1], command)
+        page = html_page(found, log, asked.text.strip().splitlines()[-1], command)
         write_file(asked.html, page, PAGE)
     if asked.as_json:
         print_json({"target": found.space.target.name, **found.record()})
@@ -183,7 +184,7 @@ def _kept(kept: bool, before: bool) -> str:
     return "kept" if kept else "what is remembered is as good" if before else "not kept"
 
 
-def _kernel(outcome: Outcome) -> str:
+def _kernel(outcome: TuningOutcome) -> str:
     """One kernel, for people."""
     times = "" if outcome.count == 1 else f" ({outcome.count} times)"
     before, after = micro(outcome.default_seconds), micro(outcome.seconds)

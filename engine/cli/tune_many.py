@@ -11,11 +11,11 @@ import msgspec
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
-from ..suite.suite_file import read_suite
-from ..toolchain import Toolchain
-from ..tune.job import Job, Outcome
-from ..tune.jobs import Program, Where, carry_out, distinct, of_grid, of_suite, summary
-from ..tune.store import default_path, open_store
+from ..bench.suite_file import read_suite
+from ..ruleset import Toolchain
+from ..store.store import default_path, open_store
+from ..tune.job import Job, JobOutcome
+from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, summary
 from ..tune.tuning_job import tune_job
 from .compiling import machine_for, tools_for
 from .show import print_json, progress, write
@@ -36,10 +36,11 @@ class Many:
 def tune_many(asked: Asked, many: Many) -> bool:
     """Tune every distinct kernel; whether it was interrupted. Raises DplcError where a job failed."""
     check_search(asked.search)
-    tools, machine = tools_for(asked.rules, asked.settings), machine_for(asked.target)
+    tools = tools_for(asked.rules, asked.settings)
+    machine = tools.on(machine_for(asked.target))
     with progress("capturing"):
         jobs = distinct(_programs(asked, many, tools, machine), _base(asked, many, machine))
-    told: dict[str, tuple[Job, Outcome]] = {}
+    told: dict[str, tuple[Job, JobOutcome]] = {}
     interrupted = False
     try:
         for job, outcome in carry_out(jobs, tune_job, many.jobs, many.where):
@@ -60,7 +61,7 @@ def tune_many(asked: Asked, many: Many) -> bool:
     return interrupted
 
 
-def _programs(asked: Asked, many: Many, tools: Toolchain, machine: Target) -> Iterator[Program]:
+def _programs(asked: Asked, many: Many, tools: Toolchain, machine: Target) -> Iterator[TuningProgram]:
     if many.suite is not None:
         suite = read_suite(many.suite)
         return of_suite(suite, suite.select(many.only), tools, machine)
@@ -81,7 +82,7 @@ def _base(asked: Asked, many: Many, machine: Target) -> Job:
     return Job("", (), asked.target or machine.arch, rules, tuple(asked.settings), here, wishes)
 
 
-def _keep(asked: Asked, job: Job, outcome: Outcome, tools: Toolchain) -> None:
+def _keep(asked: Asked, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
     """Store what a job brought along."""
     if not asked.keep or job.db is not None or outcome.key is None:
         return
@@ -98,6 +99,6 @@ def _named(job: Job) -> str:
     return job.names[0] + (f" and {more} more" if more else "")
 
 
-def _record(job: Job, outcome: Outcome) -> dict[str, Any]:
+def _record(job: Job, outcome: JobOutcome) -> dict[str, Any]:
     tuned = None if outcome.tuned is None else msgspec.to_builtins(outcome.tuned)
     return {"names": list(job.names), "failed": outcome.failed or None, "about": outcome.line, "tuned": tuned}

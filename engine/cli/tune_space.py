@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tune.candidates import Fusing
-from ..tune.describe import Level, levels, plain_text, size
-from ..tune.program_space import ProgramSpace
+from ..explore.ways import Fusing
+from ..schedule.program_space import ProgramSpace
+from ..tune.describe import PassDescription, levels, plain_text, size
 from ..tune.tuning import Wishes
 from ..tune.tuning_program import space_of
 from .show import print_json, write
@@ -57,7 +57,7 @@ def _candidates(ways: list[dict[str, Any]], total: float) -> str:
 
 
 def _kernel(about: dict[str, Any], ways: int) -> str:
-    found: tuple[Level, ...] = about["passes"]
+    found: tuple[PassDescription, ...] = about["passes"]
     times = "" if about["count"] == 1 else f" ({about['count']} times)"
     used = f", in {', '.join(about['candidates'])}" if ways > 1 else ""
     schedules = f"about {about['schedules']:.0e} schedules (estimated)"

@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import Any
 
-from ..rw.facts import fact
+from ..language.facts import fact
 
 MOST = 1 << 20
 SUBSETS = 1 << 16  # all of a list of 16

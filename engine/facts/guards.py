@@ -8,7 +8,7 @@ from ...ir.expr import Var, free_names, linear
 from ...ir.facts.structure import dependencies
 from ...ir.loop import For, If
 from ...ir.ranges import decide
-from ..rw.facts import fact
+from ..language.facts import fact
 from .structure import TILE
 
 

@@ -8,7 +8,7 @@ from ...ir.expr import Var, is_int, linear, subtract
 from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle, names_read
 from ...ir.node import Node, nodes
 from ...ir.program import Block
-from ..rw.facts import fact
+from ..language.facts import fact
 
 
 @fact("mentions(expr, name) -> bool", "kernel")
@@ -51,5 +51,5 @@ def has_constant(site: Any, e: Any) -> bool:
 
 @fact("computed(expr) -> bool", "kernel")
 def computed(site: Any, e: Any) -> bool:
-    """Whether an offset takes instructions: it is no number."""
+    """Whether an offset takes instructions: it is not a number."""
     return not is_int(e)

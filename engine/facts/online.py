@@ -1,9 +1,10 @@
 """What one pass over scores that are computed on the way costs, against storing them: before there is a schedule.
 
-Both figures are what engine/model predicts for the kernels that come out, told ahead of them: the coefficients are of
-its census of the schedules that the rules make (tests/engine/egraph/test_online_profit.py compares the two over a
-grid of shapes and devices). A block works alone on its rows, so one pass is a matter of how many blocks there are,
-and of what is busiest in each: the schedulers, the pipe of the products, or shared memory.
+Both figures are what engine/cost predicts for the kernels that come out, told ahead of them: the coefficients
+(`passes_` in rules/policy.rw) are of its instruction counts of the schedules that the rules make
+(tests/explore/test_online_profit.py compares the two over a grid of shapes and devices). A block works alone on its
+rows, so one pass is a matter of how many blocks there are, and of what is busiest in each: the schedulers, the pipe of
+the products, or shared memory.
 """
 
 from __future__ import annotations
@@ -12,26 +13,19 @@ import math
 from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Binary, free_names, linear, subtract
+from ...ir.facts.layout import BANKS, WORD
 from ...ir.ranges import interval
 from ...ir.tensor import Const, Elementwise, Index, Reduce, Term, axes, operands
-from ..model.accesses import LANES
-from ..model.latency import BARRIER_CYCLES, L2_SHARE, SHARED_CYCLES
-from ..rw.facts import fact
+from ..cost.accesses import LANES
+from ..cost.fusing import fixed_seconds
+from ..cost.latency import BARRIER_CYCLES, L2_SHARE, SHARED_CYCLES
+from ..language.facts import fact
+from ..language.policy import policy
 
-CHUNK = 64  # scores of a row at a time, as the rule `online_tile` takes them
-ROWS = 8  # rows of a thread
-ROW_LANES = (8, 16, 32)  # lanes that share a score of a single row, as the rule `online_row` takes them
-ROW_ISSUED = 30.0  # instructions of a lane for a score beside its products: shuffles, exponentials, scales
-PIECE = 16  # products of a sum between two barriers of a tiled matmul
-
-# Of one pass, for each of its products. Of three, for each product, and for each score besides: its way through memory,
-# its scale and mask, its exponential.
-ISSUED, PIPED, MOVED = 1.18, 1.045, 1.31
-STORED_ISSUED, STORED, STORED_MASKED = 1.09, 2.0, 3.0
-WEIGHED_ISSUED, WEIGHED, WEIGHED_PIPED, WEIGHED_IN_PIPE = 1.10, 10.0, 1.055, 3.0
+PASSES = 3  # a unit: the kernels of three passes
 
 
-class Shape(NamedTuple):
+class OnlineShape(NamedTuple):
     """A sum over n of functions of x times v: what is independent, rows and columns of the scores, products of a score,
     results of a row. seen: the scores of a row in the middle that count; hides: whether there are others."""
 
@@ -63,12 +57,12 @@ def _products(x: Term) -> int:
     return count
 
 
-def _shape(x: Term, v: Term, n: Axis) -> Shape:
+def _shape(x: Term, v: Term, n: Axis) -> OnlineShape:
     own = [axis for axis in axes(x) if axis is not n]
     rows = [axis for axis in own if axis not in axes(v)]
     results = [axis for axis in axes(v) if axis not in axes(x)]
     seen = _seen(x, n)
-    return Shape(
+    return OnlineShape(
         _extent(axis for axis in own if axis not in rows), _extent(rows), n.extent, _products(x), _extent(results),
         n.extent if seen is None else seen, seen is not None,
     )  # fmt: skip
@@ -90,10 +84,6 @@ def _seen(x: Term, n: Axis) -> float | None:
     return min(max(middle, 0.0), float(n.extent))
 
 
-def _fixed(target: Any) -> float:
-    return target.launch_seconds + 1.5 * target.memory_latency_seconds  # type: ignore[no-any-return]
-
-
 @fact("in_one_pass(term, term, axis) -> num", levels="tensor")
 def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
     """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
@@ -101,57 +91,66 @@ def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
     return min(_in_tiles(shape, target), _in_rows(shape, target))
 
 
-def _in_rows(shape: Shape, target: Any) -> float:
+def _in_rows(shape: OnlineShape, target: Any) -> float:
     """A row a block, or several blocks and a second kernel, as `online_row` and `split_fold` do where rows have values
     of their own: keys and values are read once, and the lanes of a warp share the products of a score."""
-    vectors = [n for n in ROW_LANES if shape.products % (4 * n) == 0 and shape.results % (4 * n) == 0]
+    p = policy(target)
+    whole = math.gcd(shape.products, shape.results)
+    vectors = [n for n in p.online_row_lanes if whole % (p.vector_float * n) == 0]
     if shape.rows > 1 or not vectors:
         return math.inf
     scores, each = shape.batch * shape.columns, shape.products + shape.results
-    moved = 4 * scores * each / target.dram_bytes_per_second
-    issued = scores * (ISSUED * each + ROW_ISSUED * max(vectors)) / LANES
-    busy = issued / (target.schedulers * min(target.multiprocessors, 4 * shape.batch) * target.clock)
-    return (1 + (2 * shape.batch <= target.multiprocessors)) * _fixed(target) + max(moved, busy)  # type: ignore[no-any-return]
+    moved = WORD * scores * each / target.dram_bytes_per_second
+    issued = scores * (p.passes_issued * each + p.passes_row_issued * max(vectors)) / LANES
+    busy = issued / (target.schedulers * min(target.multiprocessors, p.passes_row_blocks * shape.batch) * target.clock)
+    return (1 + (2 * shape.batch <= target.multiprocessors)) * fixed_seconds(target) + max(moved, busy)  # type: ignore[no-any-return]
 
 
-def _in_tiles(shape: Shape, target: Any) -> float:
+def _in_tiles(shape: OnlineShape, target: Any) -> float:
     """A tile of rows a block."""
-    columns = max(4, 512 // shape.results)
-    block = max(16, min(ROWS * 1024 // shape.results, 1 << (shape.rows - 1).bit_length()))
-    lanes = CHUNK // columns
-    warps = max(1, block // ROWS * lanes // LANES)
-    each = block * CHUNK / LANES  # of a warp, for one step of all products of a chunk
-    words = shape.products * (1 / ROWS + 1 / columns) + shape.results * (1 / ROWS + lanes / shape.results)
+    p = policy(target)
+    chunk, rows = p.online_chunk_columns, p.online_rows_of_thread
+    columns = max(p.online_least_columns, p.online_columns_of_results // shape.results)
+    most = p.online_head_rows * p.online_head // shape.results
+    block = max(p.online_least_rows, min(most, 1 << (shape.rows - 1).bit_length()))
+    lanes = chunk // columns
+    warps = max(1, block // rows * lanes // LANES)
+    each = block * chunk / LANES  # of a warp, for one step of all products of a chunk
+    words = shape.products * (1 / rows + 1 / columns) + shape.results * (1 / rows + lanes / shape.results)
     products = each * (shape.products + shape.results)
-    shared = MOVED * each * words * 128 / target.shared_bytes_per_clock
-    issued = ISSUED * products / min(target.schedulers, warps)
+    shared = p.passes_moved * each * words * BANKS * WORD / target.shared_bytes_per_clock
+    issued = p.passes_issued * products / min(target.schedulers, warps)
     busy = max(issued, shared)
     # a block that shares its multiprocessor with no other waits for its own copies and barriers
-    waiting = 4 * SHARED_CYCLES + 2 * BARRIER_CYCLES + L2_SHARE * target.memory_latency_seconds * target.clock
-    piped = PIPED * products * LANES / target.fp32_per_clock
+    waiting = (
+        p.passes_waits * SHARED_CYCLES + 2 * BARRIER_CYCLES + L2_SHARE * target.memory_latency_seconds * target.clock
+    )
+    piped = p.passes_piped * products * LANES / target.fp32_per_clock
     turns = -(-shape.batch * -(-shape.rows // block) // target.multiprocessors)
     cycles = (turns - 1) * max(busy, piped) + max(busy + waiting, piped)
-    behind = (block + CHUNK) / 2 if shape.hides else CHUNK / 2  # the last row of a block decides, by whole chunks
-    chunks = min(-(-shape.columns // CHUNK), (shape.seen + behind) / CHUNK)
-    return _fixed(target) + chunks * cycles / target.clock  # type: ignore[no-any-return]
+    behind = (block + chunk) / 2 if shape.hides else chunk / 2  # the last row of a block decides, by whole chunks
+    chunks = min(-(-shape.columns // chunk), (shape.seen + behind) / chunk)
+    return fixed_seconds(target) + chunks * cycles / target.clock  # type: ignore[no-any-return]
 
 
 @fact("in_three_passes(term, term, axis) -> num", levels="tensor")
 def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
     """Seconds of three kernels: one stores x, one finds its maxima and sums along n, one weighs v."""
     target, shape = site.target, _shape(x, v, n)
+    p = policy(target)
     scores = shape.batch * shape.rows * shape.columns
     a_clock = scores / (target.multiprocessors * target.clock)
     slots, pipe = LANES * target.schedulers, target.fp32_per_clock
-    own = STORED + STORED_MASKED * shape.hides
-    stored = max((STORED_ISSUED * shape.products + own) / slots, (shape.products + 1) / pipe)
+    own = p.passes_stored + p.passes_stored_masked * shape.hides
+    stored = max((p.passes_stored_issued * shape.products + own) / slots, (shape.products + 1) / pipe)
     weighed = max(
-        (WEIGHED_ISSUED * shape.results + WEIGHED) / slots, (WEIGHED_PIPED * shape.results + WEIGHED_IN_PIPE) / pipe
+        (p.passes_weighed_issued * shape.results + p.passes_weighed) / slots,
+        (p.passes_weighed_piped * shape.results + p.passes_weighed_in_pipe) / pipe,
     )
     # however few rows there are, a piece of a sum waits for its copies
-    trip = 1.5 * L2_SHARE * target.memory_latency_seconds
-    operands = 4 * shape.batch * shape.columns / target.dram_bytes_per_second  # an element of each column, once
-    seconds = max(stored * a_clock, shape.products / PIECE * trip, operands * shape.products)
-    seconds += 4 * scores / target.dram_bytes_per_second
-    seconds += max(weighed * a_clock, shape.columns / PIECE * trip, operands * shape.results)
-    return 3 * _fixed(target) + seconds  # type: ignore[no-any-return]
+    trip = p.memory_trips * L2_SHARE * target.memory_latency_seconds
+    operands = WORD * shape.batch * shape.columns / target.dram_bytes_per_second  # an element of each column, once
+    seconds = max(stored * a_clock, shape.products / p.passes_piece * trip, operands * shape.products)
+    seconds += WORD * scores / target.dram_bytes_per_second
+    seconds += max(weighed * a_clock, shape.columns / p.passes_piece * trip, operands * shape.results)
+    return PASSES * fixed_seconds(target) + seconds  # type: ignore[no-any-return]

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from ...ir.expr import Var, add, free_names, linear, multiply
 from ...ir.facts.layout import address, params, ranges_of, stages
-from ...ir.facts.structure import Accumulator, Variations, accumulators, dependencies, only, summary, uses
+from ...ir.facts.structure import AccumulatorFold, Variations, accumulators, dependencies, only, summary, uses
 from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, Let, Load
 from ...ir.node import Expr
 from ...ir.program import Block
 from ...ir.ranges import interval
-from ..rw.facts import fact
+from ..language.facts import fact
 
 
 class Operand(NamedTuple):
@@ -26,7 +26,7 @@ class Operand(NamedTuple):
 
     part: Block
     rest: Block
-    sums: tuple[Accumulator, ...]
+    sums: tuple[AccumulatorFold, ...]
     values: tuple[Var, ...]
     raw: bool
     buf: Var
@@ -47,7 +47,7 @@ def operands(site: Any, body: Block, copies: Any) -> tuple[Operand, ...]:
 def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operand]:
     threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
     inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
-    # through what stands before the loop too: a scale of the column is no part of the row, nor is its guard
+    # through what stands before the loop too: a scale of the column is not part of the row, nor is its guard
     variations = Variations(site.kernel.body)
     varying = [variations.of(_reads(stmt)) & inside for stmt in body]
     for slab in slabs:

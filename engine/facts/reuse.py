@@ -11,16 +11,16 @@ from ...ir.expr import Axis, Binary, Var, binary, free_names, linear
 from ...ir.facts.layout import address
 from ...ir.facts.structure import dependencies, matmul_loops, summary
 from ...ir.program import Block
-from ..rw.facts import fact
-from .schedule import LONG, TILE, values_of
-
-SIDE = 128  # a tile is no longer along an axis
+from ..language.facts import fact
+from ..language.policy import policy
+from .schedule import TILE, values_of
 
 
 @fact("reuse(run, name) -> int", TILE)
 def reuse(site: Any, body: Block, axis: Var) -> int:
     """Elements that the loops of a run load, and load again for every element of an axis: of loads without it."""
-    extents = {loop.var: loop.stop if loop.stop.__class__ is int else LONG for loop in summary(body).loops}
+    unknown = policy(site.target).unknown_turns
+    extents = {loop.var: loop.stop if loop.stop.__class__ is int else unknown for loop in summary(body).loops}
     count = 0
     for load in summary(body).loads:
         varying = dependencies(load.idx, body)
@@ -46,9 +46,10 @@ def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
 def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
     """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile."""
     axes = {axis.name: axis for axis in site.tile.axes}
-    mine = _outputs((axes[i.name], axes[j.name]))
+    side = policy(site.target).tile_side
+    mine = _outputs((axes[i.name], axes[j.name]), side)
     return all(
-        _outputs(pair) <= mine
+        _outputs(pair, side) <= mine
         for pair in combinations(site.tile.axes, 2)
         if matmul_loops(body, frozenset(axis.name for axis in pair))
     )
@@ -61,8 +62,8 @@ def tiles_kept(site: Any, i: Var, j: Var, body: Block) -> int:
     return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
-def _outputs(pair: Iterable[Axis]) -> int:
-    return math.prod(min(axis.extent, SIDE) for axis in pair)
+def _outputs(pair: Iterable[Axis], side: int) -> int:
+    return math.prod(min(axis.extent, side) for axis in pair)
 
 
 # ---- dimensions of a buffer that are walked as one

@@ -8,7 +8,7 @@ from ...ir.expr import Var
 from ...ir.facts.structure import dependencies, summary, team_loops, uses
 from ...ir.loop import For
 from ...ir.program import Block
-from ..rw.facts import fact
+from ..language.facts import fact
 from .structure import TILE
 
 

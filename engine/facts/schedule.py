@@ -12,14 +12,13 @@ from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
 from ...ir.facts.structure import dependencies, replicated_names, summary, uses
 from ...ir.loop import Load, Store
-from ...ir.node import Node
+from ...ir.node import Node, names_in
 from ...ir.program import Block, Stmt
-from ..rw.facts import fact
+from ..language.facts import fact
+from ..language.policy import policy
 
 TILE = "module loop tile"
-ADDRESS_REGISTERS = 24  # addresses, counters and what the compiler keeps for itself
-
-LONG = 1 << 20
+THOUSANDTHS = 1000  # a unit: shares as whole numbers
 
 
 @fact("names([axis]) -> [name]", TILE)
@@ -63,7 +62,7 @@ def registers(site: Any, axes: Any, body: Block) -> int:
     for stmt in found.combines:
         for acc in stmt.accs:
             folded[acc] = folded.get(acc, frozenset()) | free_names(stmt.over)
-    count = ADDRESS_REGISTERS
+    count: int = policy(site.target).address_registers
     for total in {stmt.acc: stmt for stmt in found.sums}.values():
         varying = dependencies(total.val, body) - folded.get(total.acc, frozenset())
         count += math.prod(n for name, n in extent.items() if name in varying)
@@ -93,7 +92,8 @@ def replicated(site: Any, e: Any) -> bool:
 @fact("trips(run) -> int", TILE)
 def trips(site: Any, body: Block) -> int:
     """How often the innermost statement of a run is executed, if its loops stand in one another."""
-    return math.prod(loop.stop if loop.stop.__class__ is int else LONG for loop in summary(body).loops)
+    unknown: int = policy(site.target).unknown_turns
+    return math.prod(loop.stop if loop.stop.__class__ is int else unknown for loop in summary(body).loops)
 
 
 # ---- how accesses run along an axis
@@ -141,12 +141,6 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
     found = summary(body)
     repeated = chain.from_iterable(summary(loop.body).loads for loop in found.loops)
     return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in (*found.stores, *repeated))
-
-
-@fact("stored_along(run, name) -> bool", TILE)
-def stored_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a store goes to the next element as the axis goes on."""
-    return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in summary(body).stores)
 
 
 @fact("stores_along(run, name) -> bool", TILE)
@@ -206,7 +200,7 @@ def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
 def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:
     if value.__class__ is tuple:
         return all(_strided(item, i, r, factor) for item in value)
-    if not isinstance(value, Node):
+    if not isinstance(value, Node) or names_in(value).isdisjoint((i.name, r.name)):
         return True
     if isinstance(value, Stmt | Axis):
         return all(_strided(getattr(value, f.name), i, r, factor) for f in type(value).fields if f.name != "slab")
@@ -217,7 +211,7 @@ def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:
 
 
 def _parts(atom: Any) -> tuple[Any, ...]:
-    """The operands of an expression that is no sum."""
+    """The operands of an expression that is not a sum."""
     if atom.__class__ is Var or not isinstance(atom, Node):
         return ()
     return tuple(getattr(atom, f.name) for f in type(atom).fields if f.sort in ("Expr", "Over"))
@@ -226,7 +220,7 @@ def _parts(atom: Any) -> tuple[Any, ...]:
 # ---- how tiles fill the device
 
 
-class Shape(NamedTuple):
+class BlockShape(NamedTuple):
     """The outputs of a block."""
 
     rows: int
@@ -234,11 +228,12 @@ class Shape(NamedTuple):
 
 
 @fact("squarest(int, int, int) -> record", TILE)
-def squarest(site: Any, area: int, rows: int, columns: int) -> Shape:
-    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds 128, nor what there is."""
-    most = min(128, 1 << (max(rows, 1) - 1).bit_length())
-    height = min(most, 1 << (area.bit_length() - 1) // 2)
-    return Shape(height, min(128, area // height, 1 << (max(columns, 1) - 1).bit_length()))
+def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
+    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds `tile_side`, nor what there
+    is."""
+    side = policy(site.target).tile_side
+    height = min(side, 1 << (max(rows, 1) - 1).bit_length(), 1 << (area.bit_length() - 1) // 2)
+    return BlockShape(height, min(side, area // height, 1 << (max(columns, 1) - 1).bit_length()))
 
 
 @fact("useful(int, int, int, int) -> int", TILE)
@@ -247,4 +242,4 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int) -> int:
     shape = squarest(site, area, rows, columns)
     tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
     turns = -(-tiles // site.target.multiprocessors) * site.target.multiprocessors
-    return 1000 * batch * rows * columns // (turns * shape.rows * shape.columns)  # type: ignore[no-any-return]
+    return THOUSANDTHS * batch * rows * columns // (turns * shape.rows * shape.columns)  # type: ignore[no-any-return]

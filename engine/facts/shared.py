@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, subtract
+from ...ir.dtypes import FLOATS
+from ...ir.expr import Binary, Call, Var, add, free_names, linear, modulo, multiply, subtract
 from ...ir.facts import staging
 from ...ir.facts.footprint import Footprint, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
@@ -21,14 +22,13 @@ from ...ir.facts.layout import (
     tidy,
 )
 from ...ir.facts.structure import accumulators, only, summary
-from ...ir.functions import FLOATS
-from ...ir.loop import Accumulate, For, If, Let, Load
+from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import replace
 from ...ir.program import Block
 from ...ir.ranges import interval
 from ...ir.tile import Combine, CombineTuple, Stage
-from ..match.context import Context
-from ..rw.facts import fact
+from ..language.facts import fact
+from ..rewrite.statements.context import Context
 from .structure import conjuncts
 
 TILE = "module loop tile"
@@ -146,7 +146,7 @@ def wavefronts(site: Any, stage: Stage, body: Block, bits: Any) -> int:
 
 @fact("padded_wavefronts(stmt, run, int) -> int", TILE)
 def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """The same if its rows had `pad` unused elements: what is no vector any more is several accesses."""
+    """The same if its rows had `pad` unused elements: what is not a vector any more is several accesses."""
     return staging.padded_cycles(site.kernel, stage, body, pad)
 
 
@@ -175,6 +175,16 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
     loads = [load for load in summary(body).loads if load.buf == stage.dst]
     rows = [linear(cell_of(stage, load.idx)[0])[0] for load in loads]
     return bool(rows) and bool(lanes) and all(terms.get(lanes[-1]) == stride for terms in rows)
+
+
+@fact("makes_ring([stmt], run, name) -> bool", TILE)
+def makes_ring(site: Any, copies: Any, body: Block, turn: Var) -> bool:
+    """Whether turn k of a loop copies to slot k % depth of some slabs, and its body touches no other slot of them."""
+    slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
+    accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
+    touched = ((access.buf, access.idx[0]) for access in accesses if access.buf in slots)
+    turning = all(stage.slot == modulo(turn, stage.depth) for stage in copies)
+    return turning and all(slot == slots[buf] for buf, slot in touched)
 
 
 # ---- guards inside of reductions

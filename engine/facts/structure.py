@@ -6,10 +6,12 @@ import math
 from itertools import chain
 from typing import Any
 
+from ...ir.dtypes import FLOATS
 from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
+from ...ir.facts import barriers
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
-    Accumulator,
+    AccumulatorFold,
     accumulators,
     defines,
     dependencies,
@@ -22,14 +24,13 @@ from ...ir.facts.structure import (
     variation,
 )
 from ...ir.facts.types import block_dtypes
-from ...ir.functions import FLOATS
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.tile import Put, Stage, Sync, Tile, Wait
-from ..match.context import Context
-from ..rw.facts import fact
+from ..language.facts import fact
+from ..rewrite.statements.context import Context
 
 TILE = "module loop tile"
 
@@ -98,7 +99,7 @@ def tiled(site: Any, body: Block) -> bool:
 
 
 @fact("accumulators(run) -> [record]", TILE)
-def accumulated(site: Any, body: Block) -> tuple[Accumulator, ...]:
+def accumulated(site: Any, body: Block) -> tuple[AccumulatorFold, ...]:
     """What a run accumulates for others: `.acc` and `.fn`."""
     return accumulators(body)
 
@@ -126,17 +127,22 @@ def _mentions(block: Block, name: str) -> int:
     )
 
 
+def _added(body: Block) -> frozenset[str]:
+    return frozenset(summary(body).folded)
+
+
 @fact("varying(name, run, [axis]) -> [axis]", TILE)
 def varying(site: Any, acc: Var, body: Block, axes: Any) -> tuple[Axis, ...]:
-    """Those of some axes that what a run accumulates varies with."""
-    names = dependencies(acc, body)
+    """Those of some axes that what a run accumulates varies with: by what is added, or by whether it is."""
+    adding = [guard.cond for guard in summary(body).guards if acc.name in _added(guard.body)]
+    names = dependencies((acc, *adding), body)
     return tuple(axis for axis in axes if axis.name in names)
 
 
-@fact("follows(name, run, name) -> bool", TILE)
-def follows(site: Any, value: Var, body: Block, name: Var) -> bool:
-    """Whether what a run computes varies with a loop's variable, or with another value."""
-    return name.name in dependencies(value, body)
+@fact("follows(name, name, run*) -> bool", TILE)
+def follows(site: Any, value: Var, name: Var, *runs: Block) -> bool:
+    """Whether what some runs compute varies with a loop's variable, or with another value."""
+    return name.name in dependencies(value, tuple(chain.from_iterable(runs)))
 
 
 @fact("added_elsewhere(run) -> bool", TILE)
@@ -314,8 +320,6 @@ def _varies(loop: For, varying: set[str]) -> bool:
 @fact("always(expr) -> bool", TILE)
 def always(site: Any, condition: Any) -> bool:
     """Whether a condition holds wherever the site is reached: by the ranges of the names, or by a guard around it."""
-    if decide(condition, site.ranges) is True:
-        return True
     known = {part for stmt in site.enclosing if isinstance(stmt, If) for part in conjuncts(stmt.cond)}
     return all(part in known or decide(part, site.ranges) is True for part in conjuncts(condition))
 
@@ -344,10 +348,10 @@ def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
     return buf.name in stages(site.kernel) and summary(body).barriers > 0
 
 
-@fact("has_barrier() -> bool", TILE)
-def has_barrier(site: Any) -> bool:
-    """Whether a kernel has a barrier at all: without one a thread reads only what it has copied itself."""
-    return next(nodes(site.kernel.body, Sync), None) is not None
+@fact("ordered_by_barriers(stmt) -> bool", TILE)
+def ordered_by_barriers(site: Any, stage: Stage) -> bool:
+    """Whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
+    return barriers.ordered_by_barriers(site.kernel, stage.dst)
 
 
 @fact("depth(expr) -> int", TILE)

@@ -9,7 +9,7 @@ from ...ir import compose
 from ...ir.expr import Axis, Var
 from ...ir.functions import DTYPES
 from ...ir.tensor import Const, Elementwise, Fold, Input, Reduce, Term, axes, dtype, index_axes, postorder
-from ..rw.facts import fact
+from ..language.facts import fact
 
 
 @fact("axes(term) -> [axis]", levels="tensor")
@@ -18,6 +18,8 @@ def axes_of(site: Any, x: Term) -> tuple[Axis, ...]:
     return axes(x)
 
 
+HALF = 0.5  # what `frexp` gives for a power of two
+EXPONENTS = 100  # of f32, well inside its range: the reciprocal of such a power of two is exact
 _DTYPES = {name: Var(name) for name in DTYPES}
 
 
@@ -42,7 +44,7 @@ def extent(site: Any, axis: Axis) -> Any:
 
 @fact("number(term) -> any", levels="tensor")
 def number(site: Any, x: Any) -> Any:
-    """The number that a function of numbers is; none if it is no function of numbers, or its value is no number."""
+    """The number that a function of numbers is; none if it is not a function of numbers, or its value is no number."""
     if x.__class__ is not Elementwise:
         return None
     for arg in x.args:
@@ -70,7 +72,7 @@ def exact_reciprocal(site: Any, x: Any) -> Any:
     if x.__class__ is not Const or not isinstance(x.value, float) or not math.isfinite(x.value):
         return None
     mantissa, exponent = math.frexp(x.value)
-    return 1.0 / x.value if abs(mantissa) == 0.5 and abs(exponent) < 100 else None
+    return 1.0 / x.value if abs(mantissa) == HALF and abs(exponent) < EXPONENTS else None
 
 
 @fact("known(term) -> bool", levels="tensor")

@@ -6,13 +6,13 @@ import math
 from typing import Any, NamedTuple
 
 from ...ir.expr import Var, free_names
-from ...ir.facts.footprint import fresh_name
 from ...ir.facts.structure import accumulators, is_outer_product, summary
 from ...ir.facts.types import block_dtypes
-from ...ir.monoids import OVER_PARTS
+from ...ir.monoid_texts import OVER_PARTS
+from ...ir.names import unused
 from ...ir.program import Block
-from ..match.names import names_at
-from ..rw.facts import fact
+from ..language.facts import fact
+from ..rewrite.statements.names import names_at
 from .structure import TILE
 
 
@@ -54,7 +54,7 @@ def partials(site: Any, body: Block) -> tuple[Partial, ...]:
     found |= {Var(acc): Var(stmt.fn) for stmt in summary(body).merges for acc in stmt.accs}
     out = []
     for place, (acc, fn) in enumerate(found.items()):
-        name = fresh_name(f"{acc.name}_part", taken)
+        name = unused(f"{acc.name}_part", taken)
         taken.add(name)
         out.append(Partial(acc, fn, Var(name), place))
     return tuple(out)

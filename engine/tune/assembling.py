@@ -7,16 +7,16 @@ import threading
 from dataclasses import dataclass, field
 
 from ...codegen.build import BuildError, assemble, device_text
-from .predicting import Model
-from .protocol import Basis, Score
-from .space import Candidate, Start
+from ..schedule.space import ScheduleCandidate, Start
+from ..store.protocol import Basis, Score
+from .predicting import PredictingEvaluator
 
 AHEAD = 4  # candidates at once, on two cores: not all of a round need the assembler
 MARGIN = 1.1  # a candidate may win if the model gives it at most so many times the best
 
 
 @dataclass
-class Assembled:
+class AssemblingEvaluator:
     """An evaluator that may be asked from several threads: NVRTC works while Python goes on.
 
     What spills is refused: the model does not know what that costs. best: of each program so far.
@@ -26,9 +26,9 @@ class Assembled:
     best: dict[Start, float] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def __call__(self, candidate: Candidate) -> Score:
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
         with self._turn:
-            first = Model()(candidate)
+            first = PredictingEvaluator()(candidate)
             if first.seconds is None or first.seconds > MARGIN * self.best.get(candidate.start, math.inf):
                 return first
             texts = candidate.cuda
@@ -41,7 +41,7 @@ class Assembled:
         if spilled:
             return Score(None, self.basis, "refused", f"{spilled} bytes of registers spilled")
         with self._turn:
-            score = Model(tuple(one.registers for one in used))(candidate)
+            score = PredictingEvaluator(tuple(one.registers for one in used))(candidate)
             if score.seconds is not None:
                 self.best[candidate.start] = min(score.seconds, self.best.get(candidate.start, math.inf))
         return score

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from ...codegen.launch import DeviceError
-from ...codegen.target import Target
+from ...codegen.target import DEVICE_FIELDS, Target
 from .measure import Build, WorkerProcess, cubin
 from .measure_protocol import Measure, Measured
 
@@ -198,7 +198,7 @@ def device_file(target: Target, base: str) -> str:
         f"# Measured by `dplc calibrate` on {target.name}: {', '.join(FITTED)}.",
         f"# Everything else is published, as in the file of {base}. Sizes in bytes, rates per second.",
     ]
-    for field in dataclasses.fields(target):
+    for field in DEVICE_FIELDS:
         value = getattr(target, field.name)
         shown = f'"{value}"' if isinstance(value, str) else f"{value:.4g}" if field.name in FITTED else repr(value)
         lines.append(f"{field.name} = {_float(shown) if field.name in FITTED else shown}")

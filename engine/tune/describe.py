@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..match.choices import Spot
-from .decisions import Decisions, Policy
-from .moves import default_fill, options
-from .space import DEFAULT, Fire, Space, State, Token
+from ..rewrite.statements.choices import RuleSite
+from ..schedule.decisions import Decisions
+from ..schedule.space import DEFAULT, Fire, Policy, Space, State, Token
+from .neighbours import default_fill, options
 
 PROBES = 64
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteDescription:
     """A rule at a site, with its parameters: (name, the values it may have, the value that the rule gives it)."""
 
     rule: str
@@ -32,14 +32,14 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Level:
+class PassDescription:
     """A pass in a kernel. reference: what the default order does there. opens: where that is nothing, the passes that
     something is left to decide for only if it does fire."""
 
     step: str
     kernel: str
     reference: str
-    sites: tuple[Site, ...]
+    sites: tuple[SiteDescription, ...]
     opens: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Level:
         return own | {"opens": list(self.opens)}
 
 
-def levels(space: Space) -> tuple[Level, ...]:
+def levels(space: Space) -> tuple[PassDescription, ...]:
     """The states of the default schedule at which there is something to decide."""
     found, usual = [], frozenset(_decided(space, lambda _, state, slot: DEFAULT))
     for state, token in space.states(space.default().genome):
@@ -57,7 +57,7 @@ def levels(space: Space) -> tuple[Level, ...]:
         if sites:
             slot, reference = space.slot(state), _reference(space, state, token)
             opens = _opened(space, state, usual) if reference == NOTHING else ()
-            found.append(Level(slot.step, slot.kernel, reference, sites, opens))
+            found.append(PassDescription(slot.step, slot.kernel, reference, sites, opens))
     return tuple(found)
 
 
@@ -76,16 +76,16 @@ def _decided(space: Space, policy: Policy) -> Iterator[str]:
             yield space.slot(state).step
 
 
-def _site(space: Space, state: State, spot: Spot) -> Site:
+def _site(space: Space, state: State, spot: RuleSite) -> SiteDescription:
     """The domains as they are once the earlier parameters have the rule's own values."""
-    found: Spot | None = spot
+    found: RuleSite | None = spot
     parameters = []
     while found is not None and found.open is not None:
         values, default = space.plain_values(found), space.plain(found.default)
         parameters.append((found.open.name, values, default))
         place = values.index(default) if default in values else 0
         found = found.choose(found.open.values[place])
-    return Site(spot.rule, spot.where, tuple(parameters))
+    return SiteDescription(spot.rule, spot.where, tuple(parameters))
 
 
 def _reference(space: Space, state: State, token: Token) -> str:
@@ -126,8 +126,8 @@ def _walk(space: Space, dice: random.Random) -> float:
         ways *= len(found)
         option = dice.choice(found)
         token: Token = DEFAULT
-        if isinstance(option, Spot):
-            spot: Spot | None = option
+        if isinstance(option, RuleSite):
+            spot: RuleSite | None = option
             while spot is not None and spot.open is not None:
                 legal = [made for made in map(spot.choose, spot.open.values) if made is not None]
                 ways *= max(len(legal), 1)

@@ -11,17 +11,17 @@ from typing import Any
 from ...codegen.arrays import as_numpy
 from ...codegen.emulator.runtime import DeviceBuffer
 from ...codegen.kernel import CudaKernel
+from ..bench.assembling import Assembled, assembled, assembler
+from ..bench.emulating import check_ends
 from ..compiler import buffer
-from ..suite.assembling import Assembled, assembled, assembler
-from ..suite.emulating import check_ends
+from ..schedule.space import ScheduleCandidate
 from .measure import launches
-from .space import Candidate
 from .subject import draw, inputs_of
 
 Details = dict[str, Any]
 
 
-def evidence(candidate: Candidate, emulate: bool = True) -> Details:
+def evidence(candidate: ScheduleCandidate, emulate: bool = True) -> Details:
     """What is known of a candidate besides its score. emulate: count accesses, which builds and runs two blocks of each
     kernel. Raises DplcError where a kernel is refused by a tool."""
     details: Details = {}
@@ -45,7 +45,7 @@ def of_assembler(found: list[Assembled]) -> Details:
     return details
 
 
-def of_emulator(candidate: Candidate) -> Details:
+def of_emulator(candidate: ScheduleCandidate) -> Details:
     """Of each kernel: least sectors over sectors of global memory, wavefronts of shared memory over the least."""
     loops = candidate.start.kernels
     program = launches(loops, candidate.kernels, candidate.cuda)

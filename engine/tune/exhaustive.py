@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ..match.choices import Spot
-from .decisions import Decisions
-from .moves import options
-from .protocol import Schedule
+from ..rewrite.statements.choices import RuleSite
+from ..schedule.decisions import Decisions
+from ..schedule.space import DecisionPoint, ScheduleCandidate, Space, State, Token
+from ..store.protocol import Schedule
+from .neighbours import options
 from .search import Proposal, Search
-from .space import Candidate, Slot, Space, State, Token
 
 
 class Exhaustive(Search):
@@ -38,14 +38,14 @@ class Exhaustive(Search):
 
 
 def every(
-    space: Space, state: State, schedule: Schedule, genome: tuple[tuple[Slot, Token], ...], known: set[State]
-) -> Iterator[Candidate]:
+    space: Space, state: State, schedule: Schedule, genome: tuple[tuple[DecisionPoint, Token], ...], known: set[State]
+) -> Iterator[ScheduleCandidate]:
     """Every candidate below a state that is not below one of the known states."""
     if state in known:
         return
     known.add(state)
     if space.done(state):
-        yield Candidate(space, state.program, schedule, genome)
+        yield ScheduleCandidate(space, state.program, schedule, genome)
         return
     slot = space.slot(state)
     for token in tokens(space, state):
@@ -58,13 +58,13 @@ def every(
 def tokens(space: Space, state: State) -> Iterator[Token]:
     """Every complete decision at a state."""
     for option in options(space, state):
-        if isinstance(option, Spot):
+        if isinstance(option, RuleSite):
             yield from _filled(space, option)
         else:
             yield option
 
 
-def _filled(space: Space, spot: Spot) -> Iterator[Token]:
+def _filled(space: Space, spot: RuleSite) -> Iterator[Token]:
     if spot.open is None:
         yield space.token(spot)
         return

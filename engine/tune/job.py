@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ...ir.diagnostic import DplcError
-from .protocol import Attempt, Tuned, TuningKey
+from ..store.protocol import Attempt, Tuned, TuningKey
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Job(msgspec.Struct, frozen=True):
     wishes: dict[str, Any] = {}
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class JobOutcome(msgspec.Struct, frozen=True):
     """What came of a job. tuned: None where it failed (`failed` says why) or nothing was found that can be kept."""
 
     key: TuningKey | None = None
@@ -38,17 +38,17 @@ class Outcome(msgspec.Struct, frozen=True):
     failed: str = ""
 
 
-TuneOne = Callable[[Job], Outcome]
+TuneOne = Callable[[Job], JobOutcome]
 
 
-def guarded(tune_one: TuneOne, job: Job) -> Outcome:
+def guarded(tune_one: TuneOne, job: Job) -> JobOutcome:
     """The outcome of a job; what it raises is one line of it."""
     try:
         return tune_one(job)
     except DplcError as error:
-        return Outcome(failed=error.what)
+        return JobOutcome(failed=error.what)
     except Exception as error:  # a defect of ours must not end the jobs beside it
-        return Outcome(failed=f"internal error: {type(error).__name__}: {error}")
+        return JobOutcome(failed=f"internal error: {type(error).__name__}: {error}")
 
 
 def name_of(function: TuneOne) -> str:

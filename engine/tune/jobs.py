@@ -25,14 +25,14 @@ from ...codegen.target import Target
 from ...ir.diagnostic import UsageError
 from ...ir.program import Kernel
 from ...ir.text.print import print_program
+from ..bench.subject import subject_of
+from ..bench.suite_file import BenchCase, Suite
+from ..capture.capture import Capture
+from ..capture.text import capture_text
 from ..compiler import Stopwatch, cut_into_kernels
-from ..front.capture import Capture
-from ..front.text import capture_text
-from ..fuse.key import key
-from ..suite.subject import subject_of
-from ..suite.suite_file import Case, Suite
-from ..toolchain import Toolchain
-from .job import Job, Outcome, TuneOne, guarded, name_of, run_named
+from ..kernels.key import key
+from ..ruleset import Toolchain
+from .job import Job, JobOutcome, TuneOne, guarded, name_of, run_named
 
 LARGEST_GRID = 10_000
 Where = Literal["processes", "ray"]
@@ -42,25 +42,25 @@ Where = Literal["processes", "ray"]
 
 
 @dataclass(frozen=True)
-class Program:
+class TuningProgram:
     """A case: its name and the kernels that it launches."""
 
     name: str
     kernels: tuple[Kernel, ...]
 
 
-def of_suite(suite: Suite, cases: Iterable[Case], tools: Toolchain, target: Target) -> Iterator[Program]:
+def of_suite(suite: Suite, cases: Iterable[BenchCase], tools: Toolchain, target: Target) -> Iterator[TuningProgram]:
     """The cases of a suite. Raises DplcError for one that cannot be compiled."""
     for case in cases:
-        yield Program(case.name, kernels_of(subject_of(suite, case).capture(), tools, target))
+        yield TuningProgram(case.name, kernels_of(subject_of(suite, case).capture(), tools, target))
 
 
-def of_grid(text: str, grid: Sequence[str], tools: Toolchain, target: Target, seed: int = 0) -> Iterator[Program]:
-    """A `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for what is no grid."""
+def of_grid(text: str, grid: Sequence[str], tools: Toolchain, target: Target, seed: int = 0) -> Iterator[TuningProgram]:
+    """A `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for what is not a grid."""
     for point in points(grid):
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
-        yield Program(name or "it", kernels_of(capture_text(bound + text, seed), tools, target))
+        yield TuningProgram(name or "it", kernels_of(capture_text(bound + text, seed), tools, target))
 
 
 def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
@@ -83,7 +83,7 @@ def kernels_of(captured: Capture, tools: Toolchain, target: Target) -> tuple[Ker
     return cut_into_kernels(captured, tools, target, None, Stopwatch())[2].kernels
 
 
-def distinct(programs: Iterable[Program], base: Job) -> list[Job]:
+def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
     """A job for every kernel, once for each structure, in the order they are met. base: what all jobs share."""
     first: dict[str, Kernel] = {}
     names: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def distinct(programs: Iterable[Program], base: Job) -> list[Job]:
 
 
 def carry_out(jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes") -> Iterator[
-    tuple[Job, Outcome]
+    tuple[Job, JobOutcome]
 ]:  # fmt: skip
     """Outcomes as they come. tune_one: a function of a module, found again by its name. count: jobs at a time."""
     if where == "ray":
@@ -113,10 +113,10 @@ def carry_out(jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Whe
     return _in_processes(jobs, name_of(tune_one), min(count, len(jobs)))
 
 
-def _in_processes(jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, Outcome]]:
+def _in_processes(jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, JobOutcome]]:
     """Every slot is one process with a job at a time, so that a process that dies takes one job with it."""
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Job, Outcome]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Job, JobOutcome]] = queue.SimpleQueue()
     for job in jobs:
         waiting.put(job)
     stop = threading.Event()
@@ -139,16 +139,16 @@ def _slot(name: str, waiting: Any, done: Any, stop: threading.Event) -> None:
             break
         try:
             answer = pool.submit(run_named, name, msgspec.msgpack.encode(job)).result()
-            outcome = msgspec.msgpack.decode(answer, type=Outcome)
+            outcome = msgspec.msgpack.decode(answer, type=JobOutcome)
         except BrokenProcessPool:
-            outcome = Outcome(failed="its process died")
+            outcome = JobOutcome(failed="its process died")
             pool.shutdown(wait=False)
             pool = ProcessPoolExecutor(1, context)
         done.put((job, outcome))
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-def summary(outcomes: Mapping[str, Outcome]) -> str:
+def summary(outcomes: Mapping[str, JobOutcome]) -> str:
     """One line over all jobs: how many, how much faster than the default order, on what basis."""
     tuned = [one.tuned for one in outcomes.values() if one.tuned is not None]
     failed = sum(bool(one.failed) for one in outcomes.values())

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from ...ir.diagnostic import UsageError
-from .job import Job, Outcome, run_named
+from .job import Job, JobOutcome, run_named
 
 
-def on_ray(jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, Outcome]]:
+def on_ray(jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, JobOutcome]]:
     """Outcomes as they come. count: jobs at a time; 0: as many as the cluster takes. Raises UsageError without Ray."""
     try:
         ray: Any = importlib.import_module("ray")
@@ -34,7 +34,7 @@ def on_ray(jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, Ou
             ray.shutdown()
 
 
-def _carried_out(ray: Any, jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, Outcome]]:
+def _carried_out(ray: Any, jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, JobOutcome]]:
     remote = ray.remote(max_retries=0)(run_named)
     waiting = list(reversed(jobs))
     running: dict[Any, Job] = {}
@@ -46,6 +46,6 @@ def _carried_out(ray: Any, jobs: Sequence[Job], name: str, count: int) -> Iterat
         (ready,), _ = ray.wait(list(running), num_returns=1)
         job = running.pop(ready)
         try:
-            yield job, msgspec.msgpack.decode(ray.get(ready), type=Outcome)
+            yield job, msgspec.msgpack.decode(ray.get(ready), type=JobOutcome)
         except ray.exceptions.RayError as error:
-            yield job, Outcome(failed=f"Ray: {type(error).__name__}")
+            yield job, JobOutcome(failed=f"Ray: {type(error).__name__}")

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from .protocol import Tuned, TuningStore, key_of
-from .running import Heard, Run, Runner
+from ..schedule.space import ScheduleCandidate, Start
+from ..store.protocol import Tuned, TuningStore, key_of
+from ..store.store import UNFINISHED
+from .correctness import Verdict, verdict
+from .running import Heard, Runner, SearchProgress
 from .search import Tried
-from .space import Candidate, Start
-from .store import UNFINISHED
-from .verify import Verdict, verdict
 
 SHARE = 0.1  # of the time of a search
 FIRST = 0.3  # seconds that the first check is expected to take: a short search checks at its end only
@@ -40,7 +40,7 @@ class Keeper:
         self._best: dict[Start, float] = {}
         self._verdicts: dict[str, Verdict] = {}
 
-    def __call__(self, run: Run, tried: Tried) -> None:
+    def __call__(self, run: SearchProgress, tried: Tried) -> None:
         """Something was tried."""
         for candidate, _, score in tried.parts:
             start = candidate.start
@@ -56,13 +56,13 @@ class Keeper:
             self._spent += self._expected
         self.heard(run, tried)
 
-    def verdict(self, candidate: Candidate) -> Verdict:
+    def verdict(self, candidate: ScheduleCandidate) -> Verdict:
         """Whether a candidate is right; each is run once."""
         if candidate.key not in self._verdicts:
             self._verdicts[candidate.key] = verdict(candidate)
         return self._verdicts[candidate.key]
 
-    def _write(self, run: Run, start: Start) -> None:
+    def _write(self, run: SearchProgress, start: Start) -> None:
         """The fastest schedule of a kernel that is right."""
         for seconds, candidate in run.fastest.get(start, []):
             try:
@@ -73,7 +73,7 @@ class Keeper:
                 self._put(run, candidate, seconds, found.how)
                 return
 
-    def _put(self, run: Run, candidate: Candidate, seconds: float, checked: str) -> None:
+    def _put(self, run: SearchProgress, candidate: ScheduleCandidate, seconds: float, checked: str) -> None:
         start, default = candidate.start, self.runner.score(candidate.space.default()).seconds
         key = key_of(start.kernels[0], candidate.target, candidate.tools.rules)
         if start not in self.before:

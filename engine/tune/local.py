@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
-from .decisions import Decisions, Whole
-from .moves import mutated, random_token
+from ..schedule.decisions import Decisions, Whole
+from ..schedule.space import DEFAULT, Genome
+from .neighbours import mutated, random_token
 from .search import Proposal, Search, Tried
-from .space import DEFAULT, Genome
 
 
 class Random(Search):

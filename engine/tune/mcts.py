@@ -13,23 +13,23 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from ..match.choices import Spot
-from .decisions import Decisions
+from ..rewrite.statements.choices import RuleSite
+from ..schedule.decisions import Decisions
+from ..schedule.space import DEFAULT, DecisionPoint, Fire, Genome, Space, State, Token
 from .local import Hill
-from .moves import options, ordered, random_fill, random_token
+from .neighbours import options, ordered, random_fill, random_token
 from .search import Proposal, Search, Tried
-from .space import DEFAULT, Fire, Genome, Slot, Space, State, Token
 
 Key = Any  # a Token without values, or a value
 
 
-class Node:
-    """A point of the tree. options: what can be done, best guesses first, None until somebody asks."""
+class TreeNode:
+    """A point of the tree. options: what can be done, best guesses first, None until asked for."""
 
     __slots__ = ("best", "children", "closed", "options", "squares", "total", "visits")
 
     def __init__(self) -> None:
-        self.children: dict[Key, Node] = {}
+        self.children: dict[Key, TreeNode] = {}
         self.options: list[Key] | None = None
         self.visits, self.total, self.squares, self.best = 0, 0.0, 0.0, 0.0
         self.closed = False
@@ -45,8 +45,8 @@ class FactoredTree(Search):
 
     def __init__(self, space: Decisions, dice: random.Random):
         super().__init__(space, dice)
-        self.root = Node()
-        self._path: list[Node] = []
+        self.root = TreeNode()
+        self._path: list[TreeNode] = []
         self._guide: Genome = {}
         self._inside = True
 
@@ -64,18 +64,18 @@ class FactoredTree(Search):
             node.visits += 1
         return Proposal(candidate, tuple(self._path))
 
-    def _decide(self, space: Space, state: State, slot: Slot) -> Token:
+    def _decide(self, space: Space, state: State, slot: DecisionPoint) -> Token:
         if not self._inside:
             return self._rollout(space, state, slot)
         found = self._level(options(space, state), self._name)
-        if isinstance(found, Spot):
+        if isinstance(found, RuleSite):
             return self._values(space, slot, found)
         return found  # type: ignore[no-any-return]
 
-    def _values(self, space: Space, slot: Slot, spot: Spot) -> Token:
+    def _values(self, space: Space, slot: DecisionPoint, spot: RuleSite) -> Token:
         """One value after the other, in the tree and then beyond it."""
         wanted = self._wanted(slot, spot)
-        found: Spot | None = spot
+        found: RuleSite | None = spot
         while found is not None and found.open is not None:
             values = ordered(space, found, wanted.get(found.open.name))
             if self._inside:
@@ -87,28 +87,28 @@ class FactoredTree(Search):
                 found = next((made for made in map(found.choose, values) if made is not None), None)
         return DEFAULT if found is None else space.token(found)
 
-    def _wanted(self, slot: Slot, spot: Spot) -> dict[str, Any]:
+    def _wanted(self, slot: DecisionPoint, spot: RuleSite) -> dict[str, Any]:
         """The values that the best schedule has for this rule at this site."""
         token = self._guide.get(slot)
         same = isinstance(token, Fire) and (token.rule, token.where) == (spot.rule, spot.where)
         return dict(token.values) if same else {}  # type: ignore[union-attr]
 
-    def _legal(self, found: Spot | None) -> Spot | None:
-        if found is None:  # a guard refuses the value: nobody comes here again
+    def _legal(self, found: RuleSite | None) -> RuleSite | None:
+        if found is None:  # a guard refuses the value: never visited again
             self._path[-1].closed = True
             self._close()
             self._inside = False
         return found
 
-    def _rollout(self, space: Space, state: State, slot: Slot) -> Token:
+    def _rollout(self, space: Space, state: State, slot: DecisionPoint) -> Token:
         if self.dice.random() < self.chance:
             return random_token(space, state, self.dice)
         return self._guide.get(slot, DEFAULT)
 
     # ---- the tree
     @staticmethod
-    def _name(option: Token | Spot) -> Key:
-        return (option.rule, option.where) if isinstance(option, Spot) else option
+    def _name(option: Token | RuleSite) -> Key:
+        return (option.rule, option.where) if isinstance(option, RuleSite) else option
 
     def _level(self, found: Sequence[Any], name: Callable[[Any], Key]) -> Any:
         """One of the options: a new child while there are few, else the most promising one."""
@@ -124,12 +124,12 @@ class FactoredTree(Search):
         if key not in named:  # what is forbidden now was there before: a default reached from elsewhere
             key = next(iter(named))
         if key not in node.children:
-            node.children[key] = Node()
+            node.children[key] = TreeNode()
             self._inside = False
         self._path.append(node.children[key])
         return named[key]
 
-    def _new(self, node: Node) -> Key | None:
+    def _new(self, node: TreeNode) -> Key | None:
         assert node.options is not None
         allowed = math.ceil(2 * math.sqrt(node.visits + 1))
         enough = len(node.children) >= min(allowed, len(node.options))
@@ -137,18 +137,18 @@ class FactoredTree(Search):
             return None
         return next((key for key in node.options if key not in node.children), None)
 
-    def _promising(self, node: Node) -> Key:
+    def _promising(self, node: TreeNode) -> Key:
         open_ = [(key, child) for key, child in node.children.items() if not child.closed]
         return max(open_ or node.children.items(), key=lambda pair: self.worth(node, pair[1]))[0]
 
-    def worth(self, node: Node, child: Node) -> float:
+    def worth(self, node: TreeNode, child: TreeNode) -> float:
         """Upper confidence: its best reward, what it may hide, and how much its rewards differ."""
         visits = max(child.visits, 1)
         explore = self.exploration * math.sqrt(math.log(max(node.visits, 2)) / visits)
         variance = max(child.squares / visits - (child.total / visits) ** 2, 0.0)
         return self.value(child) + explore + math.sqrt(variance + self.spread / visits)
 
-    def value(self, child: Node) -> float:
+    def value(self, child: TreeNode) -> float:
         return child.best
 
     def _close(self) -> None:
@@ -197,7 +197,7 @@ class PlainTree(FactoredTree):
 
     name: ClassVar[str] = "mcts-plain"
 
-    def _decide(self, space: Space, state: State, slot: Slot) -> Token:
+    def _decide(self, space: Space, state: State, slot: DecisionPoint) -> Token:
         if not self._inside:
             return random_token(space, state, self.dice)
         return self._level(self._joint(space, state), lambda token: token)  # type: ignore[no-any-return]
@@ -205,15 +205,15 @@ class PlainTree(FactoredTree):
     def _joint(self, space: Space, state: State) -> list[Token]:
         found: list[Token] = []
         for option in options(space, state):
-            found += self._all(space, option) if isinstance(option, Spot) else [option]
+            found += self._all(space, option) if isinstance(option, RuleSite) else [option]
         self.dice.shuffle(found)
         return found
 
-    def _all(self, space: Space, spot: Spot) -> list[Token]:
+    def _all(self, space: Space, spot: RuleSite) -> list[Token]:
         if spot.open is None:
             return [space.token(spot)]
         made = (spot.choose(value) for value in spot.open.values)
         return [token for one in made if one is not None for token in self._all(space, one)]
 
-    def value(self, child: Node) -> float:
+    def value(self, child: TreeNode) -> float:
         return child.total / max(child.visits, 1)

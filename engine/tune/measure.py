@@ -3,7 +3,7 @@
 A candidate that hangs is killed with that process after a time limit; one that crashes it costs a restart. Both are one
 line in its score, and the search goes on. A measured score says of itself, in `details`: gpu, runs, the quartiles, the
 state of the L2 cache, clocks and temperature, the error against float64 and how much was compared, the assembler,
-registers and spills; and `launches`, a census of each kernel, which `dplc model --validate` holds against the time.
+registers and spills; and `launches`, instruction counts, which `dplc model --validate` compares with the time.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from ...codegen.launch import DeviceError
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ..bench.assembling import assembler
 from ..compiler import bound, buffer
-from ..model.census import census
-from ..model.features import features
-from ..suite.assembling import assembler
+from ..cost.features import features
+from ..cost.instruction_counts import instruction_counts
+from ..schedule.space import ScheduleCandidate
+from ..store.protocol import Basis, Score
 from .measure_protocol import Measure, Measured, Ready, receive, send
-from .protocol import Basis, Score
-from .space import Candidate
-from .subject import Subject, inputs_of, outputs_of, subject_of
+from .subject import TuningSubject, inputs_of, outputs_of, subject_of
 
 WARM_UP, RUNS, SECONDS = 3, 30, 0.5
 LIMIT = 10.0  # seconds that a candidate may take in all
@@ -81,10 +81,10 @@ class Measuring:
         self.target, self.limit, self.runs, self.seconds, self.build = target, limit, runs, seconds, build
         self.process = WorkerProcess(worker, environment)
         self._turn = threading.Lock()
-        self._subjects: dict[tuple[Kernel, ...], tuple[Subject, Path]] = {}
+        self._subjects: dict[tuple[Kernel, ...], tuple[TuningSubject, Path]] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="dplc-measure-"))
 
-    def __call__(self, candidate: Candidate) -> Score:
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
         """Compile, check against float64, time. Raises DeviceError where no process can be started any more."""
         try:
             kernels, texts = candidate.kernels, candidate.cuda
@@ -101,7 +101,7 @@ class Measuring:
             answer = self.process.ask(wanted, self.limit)
         return self._score(answer, kernels, subject) if isinstance(answer, Measured) else answer
 
-    def _subject(self, program: tuple[Kernel, ...]) -> tuple[Subject, Path]:
+    def _subject(self, program: tuple[Kernel, ...]) -> tuple[TuningSubject, Path]:
         """The inputs and reference values of a program, computed once, in files that the process reads."""
         if program not in self._subjects:
             subject = subject_of(program)
@@ -116,7 +116,7 @@ class Measuring:
             self._subjects[program] = subject, folder
         return self._subjects[program]
 
-    def _score(self, answer: Measured, kernels: tuple[Kernel, ...], subject: Subject) -> Score:
+    def _score(self, answer: Measured, kernels: tuple[Kernel, ...], subject: TuningSubject) -> Score:
         details: dict[str, Any] = {
             "gpu": answer.gpu, "error": answer.error, "compared": subject.checked, "assembler": assembler(),
             "registers": answer.registers, "spills": answer.spills,
@@ -124,7 +124,7 @@ class Measuring:
         if answer.status != "ok":
             return Score(None, self.basis, answer.status, answer.detail, details)
         low, middle, high = statistics.quantiles(answer.seconds, n=4, method="inclusive")
-        counted = [features(census(k, n)) for k, n in zip(kernels, answer.registers, strict=True)]
+        counted = [features(instruction_counts(k, n)) for k, n in zip(kernels, answer.registers, strict=True)]
         details |= {
             "runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "l2": answer.l2,
             "warm_us": statistics.median(answer.warm) * 1e6, "launched": answer.launched,
@@ -233,7 +233,7 @@ class WorkerProcess:
         return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
     def kill(self) -> None:
-        """End the process at once, and what it started."""
+        """End the process immediately, and what it started."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -59,7 +59,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 def send(stream: IO[bytes], message: Any) -> None:
-    """Write a message. Raises OSError where nobody listens."""
+    """Write a message. Raises OSError if the other end is closed."""
     data = msgspec.msgpack.encode(message)
     stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()

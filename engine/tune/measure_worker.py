@@ -2,7 +2,7 @@
 
     python -m dplc.engine.tune.measure_worker
 
-It answers messages of `measure_protocol.py` on standard output; what anybody prints goes to standard error. A result
+It answers messages of `measure_protocol.py` on standard output; anything printed goes to standard error. A result
 that is wrong is not timed. Times are those of CUDA events around a CUDA graph of all launches of a candidate, as a
 suite's are, behind a write that empties the L2 cache; and a few without that write.
 """
@@ -30,7 +30,7 @@ from ...codegen.graphs import DriverError, Graph
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import CudaExecutor, DeviceError
 from ...ir.diagnostic import DplcError
-from ..judge import judge
+from ..run.judge import judge
 from .measure_protocol import Measure, Measured, Ready, receive, send
 
 LEAST_FLUSH = 1 << 20  # bytes
@@ -129,7 +129,7 @@ class Worker:
         return lambda stream: graph.replay(0 if stream is None else stream.handle)
 
     def _compare(self, outputs: tuple[Buffer, ...], tensors: dict[str, Any]) -> tuple[float, str]:
-        """The largest relative error, and what is wrong: off the reference, or an element that nobody wrote."""
+        """The largest relative error, and what is wrong: off the reference, or an element that was not written."""
         worst, wrong = 0.0, ""
         for buffer in outputs:
             got = tensors[buffer.name].cpu()
@@ -232,7 +232,7 @@ def main(memory: str = "cuda") -> None:
     """The process."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt, msgspec.MsgspecError):  # whoever asked is gone
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt, msgspec.MsgspecError):  # the parent has ended
         serve(memory, sys.stdin.buffer, answers)
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .chronicle import Chronicle, Times
-from .running import Run
-from .tuning import Outcome, plain
+from .running import SearchProgress
+from .search_log import CandidateTimes, SearchLog
+from .tuning import TuningOutcome, plain
 from .tuning_program import Programmed
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 820, 220, 60, 24
@@ -24,7 +24,7 @@ class Effect:
     rows: list[tuple[str, int, int, str, str, int, int]]
 
 
-def html(found: Programmed, chronicle: Chronicle, title: str, command: str) -> str:
+def html(found: Programmed, log: SearchLog, title: str, command: str) -> str:
     """The page."""
     from jinja2 import Environment
 
@@ -32,11 +32,11 @@ def html(found: Programmed, chronicle: Chronicle, title: str, command: str) -> s
         (Path(__file__).parent / "page.html").read_text()
     )
     kernels = [
-        {"outcome": one, "effects": effects(chronicle, one), "schedule": plain(one.winner), "wrong": one.wrong}
+        {"outcome": one, "effects": effects(log, one), "schedule": plain(one.winner), "wrong": one.wrong}
         for one in found.kernels
     ]
     return template.render(
-        found=found, run=found.run, kernels=kernels, curve=curve(found.run), tree=chronicle.root.shown(),
+        found=found, run=found.run, kernels=kernels, curve=curve(found.run), tree=log.root.shown(),
         default=found.default.seconds, title=title, target=found.space.target.name, command=command, micro=micro,
         relative=_relative,
     )  # fmt: skip
@@ -52,7 +52,7 @@ def _relative(seconds: float, default: float | None) -> str:
     return f"{seconds / default:.3f}" if default and seconds < math.inf else "-"
 
 
-def curve(run: Run) -> dict[str, Any]:
+def curve(run: SearchProgress) -> dict[str, Any]:
     """The steps of the best time over tries, as the path of an SVG, with ticks."""
     if not run.curve:
         return {"path": "", "xs": [], "ys": [], "width": WIDTH, "height": HEIGHT}
@@ -73,10 +73,10 @@ def curve(run: Run) -> dict[str, Any]:
     return {"path": " ".join([*path, f"L{end[0]} {end[1]}"]), "xs": xs, "ys": ys, "width": WIDTH, "height": HEIGHT}
 
 
-def effects(chronicle: Chronicle, outcome: Outcome) -> list[Effect]:
+def effects(log: SearchLog, outcome: TuningOutcome) -> list[Effect]:
     """The parameters of a kernel with more than one value tried, those that matter most first."""
     default = outcome.default_seconds or 1.0
-    mine = ((key[1:], values) for key, values in chronicle.effects.items() if key[0] == outcome.kernel)
+    mine = ((key[1:], values) for key, values in log.effects.items() if key[0] == outcome.kernel)
     found = [(_matters(values), key, values) for key, values in mine if len(values) > 1]
     out = []
     for _, (step, rule, name), values in sorted(found, key=lambda one: (-one[0], one[1]))[:EFFECTS]:
@@ -86,18 +86,18 @@ def effects(chronicle: Chronicle, outcome: Outcome) -> list[Effect]:
     return out
 
 
-def _matters(values: dict[str, Times]) -> float:
+def _matters(values: dict[str, CandidateTimes]) -> float:
     """How far apart the best times of the values are."""
     best = [times.best for times in values.values() if times.count]
     return math.log(max(best) / min(best)) if best else 0.0
 
 
-def _in_order(pair: tuple[str, Times]) -> tuple[bool, float, str]:
+def _in_order(pair: tuple[str, CandidateTimes]) -> tuple[bool, float, str]:
     text = pair[0]
     return (not text.isdigit(), float(text) if text.isdigit() else 0.0, text)
 
 
-def _row(value: str, times: Times, default: float) -> tuple[str, int, int, str, str, int, int]:
+def _row(value: str, times: CandidateTimes, default: float) -> tuple[str, int, int, str, str, int, int]:
     if not times.count:
         return value, 0, times.without, "-", "-", 0, 0
     best, mean = times.best / default, times.mean / default

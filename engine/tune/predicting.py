@@ -5,28 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.diagnostic import DplcError
-from ..model.census import census
-from ..model.predict import predict
-from .limits import predicted_registers
-from .protocol import Basis, Score
-from .space import Candidate
+from ..schedule.limits import predicted_registers
+from ..schedule.space import ScheduleCandidate
+from ..schedule.tail import predictions
+from ..store.protocol import Basis, Score
 
 
 @dataclass(frozen=True)
-class Model:
+class PredictingEvaluator:
     """The evaluator that needs no GPU. registers: of a thread, by kernel, where an assembler said so."""
 
     registers: tuple[int, ...] | None = None
     basis: Basis = "predicted"
 
-    def __call__(self, candidate: Candidate) -> Score:
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
         try:
             kernels = candidate.kernels
         except DplcError as error:
             return Score(None, self.basis, "refused", error.what)
         numbers = range(len(kernels))
         known = self.registers or [predicted_registers(candidate.tile, n, candidate.target) for n in numbers]
-        found = [predict(census(k, n), candidate.target) for k, n in zip(kernels, known, strict=True)]
+        found = predictions(kernels, candidate.target, known)
         about = f"registers {'assembled' if self.registers else 'predicted'}"
         bounds = ", ".join(prediction.binding for prediction in found)
         return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", f"{bounds}; {about}")

@@ -10,14 +10,14 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from .decisions import Decisions, Whole
+from ..schedule.decisions import Decisions, Whole
+from ..schedule.limits import refusal
+from ..schedule.space import ScheduleCandidate, Start
+from ..store.protocol import Attempt, Evaluator, Score
 from .exhaustive import Exhaustive
-from .limits import refusal
 from .local import Evolution, Hill, Random
 from .mcts import FactoredTree, PlainTree, TreeThenHill
-from .protocol import Attempt, Evaluator, Score
 from .search import Proposal, Search, Tried, reward
-from .space import Candidate, Start
 
 SEARCHES: dict[str, type[Search]] = {
     search.name: search for search in (Hill, TreeThenHill, FactoredTree, Evolution, Random, PlainTree, Exhaustive)
@@ -40,7 +40,7 @@ class Budget:
 
 
 @dataclass
-class Run:
+class SearchProgress:
     """What a search has found so far. leaders: the fastest programs, (seconds, candidate), the best one first; fastest:
     the same of each kernel by itself, whatever the others were scheduled like.
 
@@ -59,7 +59,7 @@ class Run:
     seconds: float = 0.0
     interrupted: bool = False
     leaders: list[tuple[float, Whole]] = field(default_factory=list)
-    fastest: dict[Start, list[tuple[float, Candidate]]] = field(default_factory=dict)
+    fastest: dict[Start, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
     since: int = 0  # programs since the last improvement
 
@@ -79,8 +79,8 @@ class Run:
         return self.default.seconds / self.best[0] if known else 1.0  # type: ignore[operator,index]
 
 
-Heard = Callable[[Run, Tried], None]
-Scored = tuple[tuple[Candidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
+Heard = Callable[[SearchProgress, Tried], None]
+Scored = tuple[tuple[ScheduleCandidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
 T = TypeVar("T")
 
 
@@ -109,12 +109,12 @@ class Runner:
         self._attempts: dict[Start, list[Attempt]] = {}
         self._began = time.monotonic()
 
-    def run(self) -> Run:
+    def run(self) -> SearchProgress:
         """Search until the budget ends. Ctrl-C ends it too: what was found is kept."""
         search = SEARCHES[self.search](self.space, random.Random(self.seed))
         first = Proposal(self.space.default())
         score, parts = self._scored(first.candidate)
-        run = Run(search, score, self.budget.tries)
+        run = SearchProgress(search, score, self.budget.tries)
         try:
             self._hear(run, first, score, parts)
             while not self._spent(run) >= 1.0 and self._round(run):
@@ -125,7 +125,7 @@ class Runner:
         self._hand_on(0)
         return run
 
-    def _round(self, run: Run) -> bool:
+    def _round(self, run: SearchProgress) -> bool:
         """Some proposals, evaluated together; False when the search has no more."""
         proposals = list(self._proposals(run))
         each = map if self.pool is None else self.pool.map
@@ -134,7 +134,7 @@ class Runner:
             self._hear(run, proposal, score, parts)
         return bool(proposals)
 
-    def _proposals(self, run: Run) -> Iterator[Proposal]:
+    def _proposals(self, run: SearchProgress) -> Iterator[Proposal]:
         left = self.ahead if self.budget.tries is None else self.budget.tries - run.tries
         for _ in range(min(self.ahead, left)):
             proposal = run.search.propose(self._spent(run))
@@ -143,7 +143,7 @@ class Runner:
             yield proposal
 
     # ---- scores
-    def score(self, candidate: Candidate) -> Score:
+    def score(self, candidate: ScheduleCandidate) -> Score:
         """What a schedule of one kernel takes."""
         known = self._scores.get(candidate.key)
         if known is not None:
@@ -160,7 +160,7 @@ class Runner:
         parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
         return together([(score, count) for _, count, score in parts]), parts
 
-    def _hear(self, run: Run, proposal: Proposal, score: Score, parts: Scored) -> None:
+    def _hear(self, run: SearchProgress, proposal: Proposal, score: Score, parts: Scored) -> None:
         run.tries += 1
         for candidate, _, own in parts:
             self._hear_kernel(run, candidate, own)
@@ -181,7 +181,7 @@ class Runner:
         self._hand_on(REPORTED)
         self.heard(run, tried)
 
-    def _hear_kernel(self, run: Run, candidate: Candidate, score: Score) -> None:
+    def _hear_kernel(self, run: SearchProgress, candidate: ScheduleCandidate, score: Score) -> None:
         if candidate.key in self._scores:
             self._scores.move_to_end(candidate.key)
             return
@@ -191,7 +191,7 @@ class Runner:
         if score.seconds is not None:
             _insert(run.fastest.setdefault(candidate.start, []), score.seconds, candidate)
 
-    def _lead(self, run: Run, seconds: float, whole: Whole) -> None:
+    def _lead(self, run: SearchProgress, seconds: float, whole: Whole) -> None:
         """A new program takes its place among the fastest."""
         if run.best is None or seconds < run.best[0]:
             run.since = 0
@@ -204,7 +204,7 @@ class Runner:
                 self.record(start, attempts)
             self._attempts = {}
 
-    def _spent(self, run: Run) -> float:
+    def _spent(self, run: SearchProgress) -> float:
         """The share of the budget that is used up."""
         limits, elapsed = self.budget, time.monotonic() - self._began
         pairs = (run.tries, limits.tries), (run.programs, limits.programs), (elapsed, limits.seconds)

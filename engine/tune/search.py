@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .decisions import Decisions, Whole
-from .protocol import Score
-from .space import Candidate, Genome
+from ..schedule.decisions import Decisions, Whole
+from ..schedule.space import Genome, ScheduleCandidate
+from ..store.protocol import Score
 
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie
 ELSEWHERE = 1 / 4  # how often a search looks at another way of fusing than that of its best
@@ -35,7 +35,7 @@ class Tried:
     proposal: Proposal
     score: Score
     reward: float
-    parts: tuple[tuple[Candidate, int, Score], ...] = ()
+    parts: tuple[tuple[ScheduleCandidate, int, Score], ...] = ()
 
     @property
     def candidate(self) -> Whole:

@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Subject:
+class TuningSubject:
     """A program with inputs and reference values. tensors: inputs by name, on the CPU; expected: (values, where) by
     output, float64 and the mask of what was computed."""
 
@@ -45,7 +45,7 @@ class Subject:
 
 
 def inputs_of(program: Sequence[Kernel]) -> tuple[Param, ...]:
-    """The buffers that somebody must supply."""
+    """The buffers that the caller must supply."""
     made = {param.name for kernel in program for param in kernel.outs}
     found = {p.name: p for kernel in program for p in kernel.ins if p.name not in made}
     return tuple(found.values())
@@ -67,7 +67,7 @@ def draw(param: Param, seed: int = 0) -> Any:
     return torch.randn(param.shape, generator=generator).to(torch_dtype(param.dtype))
 
 
-def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> Subject:
+def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> TuningSubject:
     """Inputs and reference values of a program. Raises ScheduleError for one that means nothing."""
     tensors = {param.name: draw(param, seed) for param in inputs_of(program)}
     known = {name: _exact(tensor) for name, tensor in tensors.items()}
@@ -75,7 +75,7 @@ def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> Subject:
     stores: dict[str, Array] = {}
     memory = run(program, known, stores, only)
     outputs = outputs_of(program)
-    return Subject(program, tensors, {p.name: (memory[p.name], stores[p.name] > 0) for p in outputs})
+    return TuningSubject(program, tensors, {p.name: (memory[p.name], stores[p.name] > 0) for p in outputs})
 
 
 def _exact(tensor: Any) -> Array:

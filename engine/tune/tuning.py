@@ -11,15 +11,15 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
-from ..toolchain import Toolchain
-from .decisions import Decisions
+from ..ruleset import Toolchain
+from ..schedule.decisions import Decisions
+from ..schedule.space import ScheduleCandidate, Space, Start
+from ..store.protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
+from .correctness import verdict
 from .evidence import evidence
 from .keeping import Keeper
-from .protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
-from .running import DEFAULT_SEARCH, Budget, Run, Runner
+from .running import DEFAULT_SEARCH, Budget, Runner, SearchProgress
 from .search import Tried
-from .space import Candidate, Space, Start
-from .verify import verdict
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Wishes:
 
 
 @dataclass
-class Outcome:
+class TuningOutcome:
     """What came of tuning a kernel. winner: the fastest schedule that is right; wrong: schedules with wrong results.
 
     kernel: its name; count: how many kernels of the program are the same; before: what was remembered already. run: of
@@ -43,13 +43,13 @@ class Outcome:
     """
 
     kernel: str
-    run: Run
-    default: Candidate
+    run: SearchProgress
+    default: ScheduleCandidate
     default_score: Score
-    winner: Candidate
+    winner: ScheduleCandidate
     seconds: float | None
     checked: str = ""
-    wrong: list[tuple[Candidate, str]] = field(default_factory=list)
+    wrong: list[tuple[ScheduleCandidate, str]] = field(default_factory=list)
     before: Tuned | None = None
     kept: bool = False
     count: int = 1
@@ -76,7 +76,7 @@ class Outcome:
         }  # fmt: skip
 
 
-def record_of(run: Run) -> dict[str, Any]:
+def record_of(run: SearchProgress) -> dict[str, Any]:
     """A search for `--json`."""
     return {
         "search": run.search.name, "tries": run.tries, "programs": run.programs, "refused": run.pruned,
@@ -89,25 +89,25 @@ def microseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1e6
 
 
-def plain(candidate: Candidate) -> list[dict[str, Any]]:
+def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:
     """A schedule as plain data."""
     return [{"pass": d.step, "rule": d.rule, "site": d.site, "parameters": d.parameters} for d in candidate.schedule]
 
 
 def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, wishes: Wishes,
-    store: TuningStore | None = None, heard: Callable[[Run, Tried], None] = lambda run, tried: None,
-) -> Outcome:  # fmt: skip
+    store: TuningStore | None = None, heard: Callable[[SearchProgress, Tried], None] = lambda run, tried: None,
+) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR; what wins is run on the emulator before it is remembered."""
     space = Space(tools, Start((kernel,)), target, wishes.free)
     runner, run = searched(space, evaluator, wishes, store, heard)
-    return settled(space, runner, run, wishes, store)
+    return choose_schedule(space, runner, run, wishes, store)
 
 
 def searched(
     space: Decisions, evaluator: Evaluator, wishes: Wishes, store: TuningStore | None,
-    heard: Callable[[Run, Tried], None],
-) -> tuple[Runner, Run]:  # fmt: skip
+    heard: Callable[[SearchProgress, Tried], None],
+) -> tuple[Runner, SearchProgress]:  # fmt: skip
     """A search of the wished kind to its end. What it tries of each kernel is recorded on the way."""
     runner = Runner(space, evaluator, wishes.search, wishes.seed, wishes.budget, heard, ahead=wishes.ahead)
     if store is not None:
@@ -122,11 +122,13 @@ def _key(start: Start, space: Decisions) -> TuningKey:
     return key_of(start.kernels[0], space.target, space.tools.rules)
 
 
-def settled(space: Space, runner: Runner, run: Run, wishes: Wishes, store: TuningStore | None) -> Outcome:
+def choose_schedule(
+    space: Space, runner: Runner, run: SearchProgress, wishes: Wishes, store: TuningStore | None
+) -> TuningOutcome:
     """What a search found for one kernel: checked, and remembered if it may be."""
     default = space.default()
     score = runner.score(default)
-    outcome = Outcome(space.start.kernels[0].name, run, default, score, default, score.seconds)
+    outcome = TuningOutcome(space.start.kernels[0].name, run, default, score, default, score.seconds)
     _decide(outcome, run.fastest.get(space.start, []), wishes, runner.keeper)
     outcome.details = dict(runner.score(outcome.winner).details)
     if store is not None:
@@ -138,7 +140,7 @@ def settled(space: Space, runner: Runner, run: Run, wishes: Wishes, store: Tunin
 
 
 def _decide(
-    outcome: Outcome, leaders: Sequence[tuple[float, Candidate]], wishes: Wishes, keeper: Keeper | None
+    outcome: TuningOutcome, leaders: Sequence[tuple[float, ScheduleCandidate]], wishes: Wishes, keeper: Keeper | None
 ) -> None:
     """The fastest of the leaders that is right; wrong ones are kept for the report."""
     for seconds, candidate in leaders:
@@ -154,7 +156,7 @@ def _decide(
         return
 
 
-def _remember(outcome: Outcome, store: TuningStore, wanted: TuningKey, wishes: Wishes) -> None:
+def _remember(outcome: TuningOutcome, store: TuningStore, wanted: TuningKey, wishes: Wishes) -> None:
     run, basis = outcome.run, outcome.default_score.basis
     scored = [(candidate, Score(None, basis, "wrong", why)) for candidate, why in outcome.wrong]
     if scored:
@@ -169,7 +171,7 @@ def _remember(outcome: Outcome, store: TuningStore, wanted: TuningKey, wishes: W
     outcome.kept = store.put(wanted, found)
 
 
-def _evidence(candidate: Candidate, wishes: Wishes) -> dict[str, Any]:
+def _evidence(candidate: ScheduleCandidate, wishes: Wishes) -> dict[str, Any]:
     """What tools say of the winner, where they are here and work."""
     try:
         return evidence(candidate, wishes.check)

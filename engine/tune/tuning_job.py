@@ -13,16 +13,15 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.text.read import read_program
-from ..suite.assembling import assembler
-from ..toolchain import read_settings, toolchain
-from .assembling import AHEAD, Assembled
-from .job import Job
-from .job import Outcome as Told
+from ..bench.assembling import assembler
+from ..ruleset import read_settings, toolchain
+from ..store.protocol import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
+from ..store.store import open_store
+from .assembling import AHEAD, AssemblingEvaluator
+from .job import Job, JobOutcome
 from .measure import measuring
-from .predicting import Model
-from .protocol import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
+from .predicting import PredictingEvaluator
 from .running import Budget
-from .store import open_store
 from .tuning import Wishes, tune_kernel
 
 
@@ -47,12 +46,12 @@ class Kept:
         pass
 
 
-def tune_job(job: Job) -> Told:
+def tune_job(job: Job) -> JobOutcome:
     """Tune the kernel of a job (`job.TuneOne`). Raises DplcError."""
     tools = toolchain([Path(path) for path in job.rules])
     if job.settings:
         tools = toolchain(tools.rules, read_settings(job.settings, tools.rules))
-    machine = find_target(job.target)
+    machine = tools.on(find_target(job.target))
     _, (kernel,) = read_program(job.kernel)
     if not isinstance(kernel, Kernel):
         raise UsageError("a job is a kernel of Loop IR")
@@ -71,7 +70,7 @@ def tune_job(job: Job) -> Told:
         times = f"{default * 1e6:.4g} us by default, {outcome.seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x, {basis}"
     wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
     line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
-    return Told(key, tuned, tuple(kept.attempts), line)
+    return JobOutcome(key, tuned, tuple(kept.attempts), line)
 
 
 def _read(path: Path, rules: Any, key: TuningKey) -> Tuned | None:
@@ -89,12 +88,12 @@ def wishes_of(given: dict[str, Any]) -> Wishes:
 
 @contextmanager
 def evaluator_for(machine: Target, given: dict[str, Any]) -> Iterator[Evaluator]:
-    """A GPU of this kind if there is one and nobody wants predictions, else the model."""
+    """A GPU of this kind if there is one and predictions are not asked for, else the model."""
     found = None if given.get("predict") or given.get("assemble") else measuring(machine)
     if found is None:
         if given.get("assemble") and not assembler():
             raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
-        yield Assembled() if given.get("assemble") else Model()
+        yield AssemblingEvaluator() if given.get("assemble") else PredictingEvaluator()
         return
     with found as evaluator:
         yield evaluator

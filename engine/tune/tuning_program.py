@@ -14,24 +14,24 @@ from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..api import Compiled
 from ..compiler import Compilation, compile_captured
-from ..egraph.recorded import NotProved
-from ..fuse.key import key
-from ..judge import judge
-from ..match.passes import Shaped
-from ..match.trace import Trace
-from ..reference import run_reference
-from ..scheduling import Origin, Program
-from .candidates import Fusing, key_of_program
-from .program_space import ProgramSpace
-from .protocol import Evaluator, Schedule, Score, Tuned, TuningStore
-from .running import Budget, Run, together
-from .schedule import replay
+from ..explore.recorded import NotProved
+from ..explore.ways import Fusing, key_of_program
+from ..kernels.key import key
+from ..rewrite.statements.passes import Shaped
+from ..rewrite.trace import Trace
+from ..run.judge import judge
+from ..run.reference import run_reference
+from ..schedule.program_space import ProgramSpace
+from ..schedule.replay import replay
+from ..schedule.scheduling import Origin, Program
+from ..store.protocol import Evaluator, Schedule, Score, Tuned, TuningStore
+from .correctness import WHOLE, work_of
+from .running import Budget, SearchProgress, together
 from .search import Tried
-from .tuning import Outcome, Wishes, microseconds, record_of, searched, settled
-from .verify import WHOLE, work_of
+from .tuning import TuningOutcome, Wishes, choose_schedule, microseconds, record_of, searched
 
 CANDIDATE = "candidate"  # the first decision's name, beside those of the passes
-Heard = Callable[[Run, Tried], None]
+Heard = Callable[[SearchProgress, Tried], None]
 
 
 @dataclass
@@ -41,11 +41,11 @@ class Programmed:
     ways: what is known of each that was tried, by its number; wrong: ways with wrong results, and what was wrong.
     """
 
-    run: Run
+    run: SearchProgress
     fusing: Fusing
     space: ProgramSpace
     way: int
-    kernels: list[Outcome]
+    kernels: list[TuningOutcome]
     default: Score
     score: Score
     checked: str = ""
@@ -97,13 +97,13 @@ def tune_program(
     tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
     budget = Budget(tries, programs, asked.seconds, asked.patience)
     runner, run = searched(space, evaluator, replace(wishes, budget=budget), store, heard)
-    known: dict[str, Outcome] = {}
+    known: dict[str, TuningOutcome] = {}
 
-    def outcomes(way: int) -> list[Outcome]:
-        """The kernels of a way, settled: each once, whoever launches it."""
+    def outcomes(way: int) -> list[TuningOutcome]:
+        """The kernels of a way, settled: each once, however many programs launch it."""
         for inner, count in space.spaces(way):
             if inner.name not in known:
-                known[inner.name] = settled(inner, runner, run, wishes, store)
+                known[inner.name] = choose_schedule(inner, runner, run, wishes, store)
             known[inner.name].count = count
         return [known[inner.name] for inner, _ in space.spaces(way)]
 
@@ -120,13 +120,13 @@ def tune_program(
 
 
 def space_of(fusing: Fusing, wishes: Wishes) -> ProgramSpace:
-    """The decisions of a program; without those of fusion where somebody names the passes that are free."""
+    """The decisions of a program; without those of fusion where the caller names the passes that are free."""
     free = wishes.free
     ways = fusing.ways() if free is None or CANDIDATE in free else fusing.ways()[:1]
     return ProgramSpace(fusing.tools, ways, fusing.target, None if free is None else free - {CANDIDATE})
 
 
-def fastest(space: ProgramSpace, way: int, run: Run) -> float | None:
+def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
     """The best schedules that were found for the kernels of a way, together; None where one cannot be launched."""
     total = 0.0
     for inner, count in space.spaces(way):
@@ -137,17 +137,17 @@ def fastest(space: ProgramSpace, way: int, run: Run) -> float | None:
     return total or None
 
 
-def _better(found: Programmed, way: int, run: Run) -> bool:
+def _better(found: Programmed, way: int, run: SearchProgress) -> bool:
     """Whether a way may still beat what was settled."""
     seconds = fastest(found.space, way, run)
     return seconds is not None and (found.score.seconds is None or seconds < found.score.seconds)
 
 
-def _score(kernels: list[Outcome], default: Score) -> Score:
+def _score(kernels: list[TuningOutcome], default: Score) -> Score:
     return together([(Score(o.seconds, default.basis, "ok" if o.seconds else "failed"), o.count) for o in kernels])
 
 
-def _consider(found: Programmed, way: int, kernels: list[Outcome], wishes: Wishes) -> None:
+def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], wishes: Wishes) -> None:
     """Take a way if it is faster with what is right of it, and gives the right result as a whole."""
     score = _score(kernels, found.default)
     slower = found.score.seconds is not None and (score.seconds is None or score.seconds >= found.score.seconds)
@@ -161,7 +161,7 @@ def _consider(found: Programmed, way: int, kernels: list[Outcome], wishes: Wishe
 
 
 class Winners:
-    """The schedules that a search settled on (`scheduling.Book`)."""
+    """The schedules that a search settled on (`scheduling.ScheduleStore`)."""
 
     def __init__(self, schedules: Mapping[str, Schedule]):
         self.schedules = schedules
@@ -175,15 +175,15 @@ class Winners:
         )
 
 
-def composed(fusing: Fusing, way: int, kernels: list[Outcome]) -> Compilation:
+def composed(fusing: Fusing, way: int, kernels: list[TuningOutcome]) -> Compilation:
     """A way compiled with the schedules that won."""
-    book = Winners({key(one.winner.start.kernels[0]): one.winner.schedule for one in kernels})
+    schedules = Winners({key(one.winner.start.kernels[0]): one.winner.schedule for one in kernels})
     captured = fusing.values.captured
     chosen = fusing.candidate(way) if way else None
-    return compile_captured(captured, fusing.tools, fusing.target, book=book, explore=lambda _: chosen)
+    return compile_captured(captured, fusing.tools, fusing.target, schedules=schedules, explore=lambda _: chosen)
 
 
-def _checked(fusing: Fusing, way: int, kernels: list[Outcome]) -> tuple[str, str]:
+def _checked(fusing: Fusing, way: int, kernels: list[TuningOutcome]) -> tuple[str, str]:
     """How the program was compared with float64, and what was wrong with it ("" if nothing)."""
     try:
         made = composed(fusing, way, kernels)

@@ -30,11 +30,11 @@ import torch
 
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
-from dplc.engine.suite.bench import versions
-from dplc.engine.suite.extents import KEPT, LONGER, LONGEST, SHORT, Point, Points, reduced
-from dplc.engine.suite.schedules import processor_seconds
-from dplc.engine.suite.suite_file import Case, read_suite
-from dplc.engine.toolchain import toolchain
+from dplc.engine.bench.bench import versions
+from dplc.engine.bench.extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, reduced
+from dplc.engine.bench.schedules import processor_seconds
+from dplc.engine.bench.suite_file import BenchCase, read_suite
+from dplc.engine.ruleset import toolchain
 
 HERE = Path(__file__).resolve().parent
 SUITE = HERE.parent / "suites" / "kernels_84.json"
@@ -46,7 +46,7 @@ class Task:
     """A case at reduced extents, and the names of the cases that it stands for."""
 
     suite: Path
-    case: Case
+    case: BenchCase
     names: tuple[str, ...]
     points: int
     seed: int
@@ -107,7 +107,7 @@ def check_case(task: Task) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def judged(point: Point, key: str, drew: float, records: Path) -> dict[str, Any]:
+def judged(point: DrawnSchedule, key: str, drew: float, records: Path) -> dict[str, Any]:
     """The verdict on a point, for the records too."""
     assert point.drawn.program is not None
     verdict = point.space.check(point.drawn.program)

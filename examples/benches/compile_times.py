@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dplc.codegen.target import target
+from dplc.engine.capture.capture import Capture
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
-from dplc.engine.front.capture import Capture
-from dplc.engine.front.text import capture_text
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
 
 STAGES = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
 

@@ -27,14 +27,14 @@ import torch_kernels
 from torch import nn
 
 from dplc.codegen.target import Target, target
+from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Stopwatch, Values, values_of
-from dplc.engine.egraph.candidate import Candidate
-from dplc.engine.egraph.explore import Options
-from dplc.engine.egraph.regions import is_leaf
-from dplc.engine.egraph.search import Effort
-from dplc.engine.exploring import exploration, lowering
-from dplc.engine.front.capture import capture
-from dplc.engine.toolchain import Toolchain, toolchain
+from dplc.engine.explore.explore import Options
+from dplc.engine.explore.exploring import exploration, lowering
+from dplc.engine.explore.regions import is_leaf
+from dplc.engine.explore.search import Effort
+from dplc.engine.kernels.candidate import Candidate
+from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.ir.tensor import postorder
 
 HEAD = """# What fusion makes of nineteen programs

@@ -26,9 +26,9 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.api import target_for
-from dplc.engine.suite.bench import machine, versions
-from dplc.engine.suite.measuring import can_measure, device_name
-from dplc.engine.toolchain import toolchain
+from dplc.engine.bench.bench import machine, versions
+from dplc.engine.bench.measuring import can_measure, device_name
+from dplc.engine.ruleset import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = ("f32", "bf16")

@@ -66,13 +66,13 @@ def measure(case: Case) -> Row:
     import torch
 
     from dplc.codegen.target import target
-    from dplc.engine.collector import collections_paused
     from dplc.engine.compiler import compile_captured
-    from dplc.engine.hub.capturing import capture_call, capture_logits
-    from dplc.engine.hub.compiling import figures, peak_rss
-    from dplc.engine.hub.module import build
-    from dplc.engine.hub.sources import find
-    from dplc.engine.toolchain import toolchain
+    from dplc.engine.language.collector import collections_paused
+    from dplc.engine.models.capturing import capture_call, capture_logits
+    from dplc.engine.models.compiling import figures, peak_rss
+    from dplc.engine.models.module import build
+    from dplc.engine.models.sources import find
+    from dplc.engine.ruleset import toolchain
 
     source = find(str(MODELS / f"{case.config}.json"))
     import_module(f"transformers.models.{source.model_type}.modeling_{source.model_type}")  # imported when first built

@@ -20,13 +20,13 @@ from typing import Any
 import msgspec
 
 from dplc.codegen.target import Target, target
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
-from dplc.engine.front.text import capture_text
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.predicting import Model
-from dplc.engine.tune.protocol import Basis, Score
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
+from dplc.engine.store.protocol import Basis, Score
+from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import Budget, Runner
-from dplc.engine.tune.space import Candidate, Space, Start
 
 ROWS = "cooperative_reduce register_row rows_per_block"
 SPACES = {
@@ -79,9 +79,9 @@ class Table:
     known: dict[str, Score]
     basis: Basis = "predicted"
 
-    def __call__(self, candidate: Candidate) -> Score:
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
         if candidate.key not in self.known:
-            self.known[candidate.key] = Model()(candidate)
+            self.known[candidate.key] = PredictingEvaluator()(candidate)
         return self.known[candidate.key]
 
 

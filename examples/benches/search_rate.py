@@ -19,15 +19,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dplc.codegen.target import target
+from dplc.engine.bench.assembling import assembler
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
-from dplc.engine.front.text import capture_text
-from dplc.engine.suite.assembling import assembler
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.assembling import AHEAD, Assembled
-from dplc.engine.tune.predicting import Model
-from dplc.engine.tune.running import DEFAULT_SEARCH, Budget, Run, Runner
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.space import Space, Start
+from dplc.engine.tune.assembling import AHEAD, AssemblingEvaluator
+from dplc.engine.tune.predicting import PredictingEvaluator
+from dplc.engine.tune.running import DEFAULT_SEARCH, Budget, Runner, SearchProgress
 from dplc.engine.tune.search import Tried
-from dplc.engine.tune.space import Space, Start
 
 TEXT = "torch.randn(128, 256) @ torch.randn(256, 512)"
 MACHINE = target("sm_90a")
@@ -44,7 +44,7 @@ def space() -> Space:
 
 def rate(search: str, tries: int, assemble: bool) -> str:
     """A line about one search."""
-    found, evaluator = space(), Assembled() if assemble else Model()
+    found, evaluator = space(), AssemblingEvaluator() if assemble else PredictingEvaluator()
     begun, wall = time.process_time(), time.perf_counter()
     with ThreadPoolExecutor(AHEAD) as pool:
         threads = {"pool": pool, "ahead": AHEAD} if assemble else {}
@@ -67,11 +67,11 @@ def memory(tries: int) -> list[str]:
     """Resident memory while the default search goes on."""
     lines = []
 
-    def heard(run: Run, tried: Tried) -> None:
+    def heard(run: SearchProgress, tried: Tried) -> None:
         if run.tries % max(tries // 10, 1) == 0:
             lines.append(said(f"{run.tries:6} tries: {resident():.0f} MB, {run.programs} programs"))
 
-    Runner(space(), Model(), DEFAULT_SEARCH, 0, Budget(tries=tries), heard).run()
+    Runner(space(), PredictingEvaluator(), DEFAULT_SEARCH, 0, Budget(tries=tries), heard).run()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [*lines, said(f"peak {peak:.0f} MB")]
 
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--write", type=Path)
     given = parser.parse_args()
-    Runner(space(), Model(), "random", 1, Budget(tries=40)).run()  # every rule is compiled once
+    Runner(space(), PredictingEvaluator(), "random", 1, Budget(tries=40)).run()  # every rule is compiled once
     gc.collect()
     gc.freeze()
     if given.write is not None:

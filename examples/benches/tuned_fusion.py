@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Stopwatch, values_of
-from dplc.engine.front.text import capture_text
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.candidates import Fusing
+from dplc.engine.explore.ways import Fusing
+from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.page import micro
-from dplc.engine.tune.predicting import Model
+from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget
 from dplc.engine.tune.tuning import Wishes
 from dplc.engine.tune.tuning_program import tune_program
@@ -39,7 +39,9 @@ def row(name: str, tries: int) -> str:
     """A program: default order, tuned as the rules cut it, tuned with candidates, and which one was chosen."""
     values = values_of(capture_text(PROGRAMS[name], 0), toolchain(), MACHINE, None, Stopwatch())
     wishes = Wishes(budget=Budget(tries=tries))
-    alone, both = (tune_program(Fusing(values, toolchain(), MACHINE, top), Model(), wishes) for top in (1, 4))
+    alone, both = (
+        tune_program(Fusing(values, toolchain(), MACHINE, top), PredictingEvaluator(), wishes) for top in (1, 4)
+    )
     figures = [micro(alone.default.seconds), micro(alone.score.seconds), micro(both.score.seconds)]
     line = f"| {name} | {' | '.join(figures)} | {both.label} | {both.checked or 'no'} |"
     print(line, file=sys.stderr, flush=True)

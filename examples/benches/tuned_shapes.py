@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from dplc.codegen.target import target
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
-from dplc.engine.fuse.key import key
-from dplc.engine.suite.subject import subject_of
-from dplc.engine.suite.suite_file import read_suite
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.predicting import Model
+from dplc.engine.kernels.key import key
+from dplc.engine.ruleset import toolchain
+from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget
-from dplc.engine.tune.tuning import Outcome, Wishes, plain, tune_kernel
+from dplc.engine.tune.tuning import TuningOutcome, Wishes, plain, tune_kernel
 
 SUITES = Path(__file__).parents[1] / "suites"
 MACHINE, SEED = "sm_90a", 0
 
 
-def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, Outcome]]:
+def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, TuningOutcome]]:
     """The cases, and what came of every distinct kernel."""
     tools, machine = toolchain(), target(MACHINE)
     suite = read_suite(SUITES / "kernels_84.json")
@@ -45,7 +45,7 @@ def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, Outc
         kernels = cut_into_kernels(captured, tools, machine, None, Stopwatch())[2].kernels
         for kernel in kernels:
             if key(kernel) not in outcomes:
-                outcomes[key(kernel)] = tune_kernel(kernel, tools, machine, Model(), wishes)
+                outcomes[key(kernel)] = tune_kernel(kernel, tools, machine, PredictingEvaluator(), wishes)
         found = [outcomes[key(kernel)] for kernel in kernels]
         default, best = (sum(times) * 1e6 for times in (_defaults(found), _bests(found)))
         cases.append({"case": case.name, "kernels": len(kernels), "default_us": default, "tuned_us": best})
@@ -53,11 +53,11 @@ def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, Outc
     return cases, outcomes
 
 
-def _defaults(found: list[Outcome]) -> list[float]:
+def _defaults(found: list[TuningOutcome]) -> list[float]:
     return [outcome.default_seconds or 0.0 for outcome in found]
 
 
-def _bests(found: list[Outcome]) -> list[float]:
+def _bests(found: list[TuningOutcome]) -> list[float]:
     return [outcome.seconds or 0.0 for outcome in found]
 
 

@@ -11,20 +11,20 @@ import torch
 
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
-from dplc.engine.hub.compiling import How, Shape
-from dplc.engine.hub.generating import Generator, compile_generation
-from dplc.engine.hub.module import build
-from dplc.engine.hub.sources import Source
-from dplc.engine.hub.weights import make
-from dplc.engine.toolchain import toolchain
+from dplc.engine.models.compiling import How, ModelShape
+from dplc.engine.models.generating import Generator, compile_generation
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import ModelSource
+from dplc.engine.models.weights import make
+from dplc.engine.ruleset import toolchain
 
 config = {
     "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
 }  # fmt: skip
-source, prompt, count = Source("tiny", config), [7, 3, 41, 12, 3], 8
+source, prompt, count = ModelSource("tiny", config), [7, 3, 41, 12, 3], 8
 
-found = compile_generation(source, len(prompt), 16, Shape(), How(toolchain(), target("sm_80")))
+found = compile_generation(source, len(prompt), 16, ModelShape(), How(toolchain(), target("sm_80")))
 weights = make(found.weights, seed=2, scale=0.4)
 generator = Generator(found, executor("emulator"), weights)
 tokens = []

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..expr import Axis, Var, free_names, from_linear, linear, subtract
 from ..loop import Load
+from ..names import unused
 from ..node import names_in
 from ..program import Block, Kernel
 from ..ranges import Interval
@@ -33,7 +34,7 @@ class Footprint(NamedTuple):
     bytes: int
 
 
-class Region(NamedTuple):
+class RangedBlock(NamedTuple):
     """A block with the ranges of all names in it. uniform: the names that have one value for all threads."""
 
     kernel: Kernel
@@ -46,7 +47,7 @@ class Region(NamedTuple):
 
 def region(
     kernel: Kernel, body: Block, axes: Iterable[Axis], outside: dict[str, Interval], extra: dict[str, int]
-) -> Region:
+) -> RangedBlock:
     """outside: the names in scope around the body with their ranges; extra: more loops inside, by name and extent."""
     loops = summary(body).loops
     ranges = dict(outside)
@@ -59,10 +60,10 @@ def region(
     threads = frozenset(axis.name for axis in axes if axis.role == "THREAD")
     inner = {axis.name for axis in axes if axis.role in ("THREAD", "REG", "VEC")} | set(extra)
     local = frozenset(inner | {loop.var for loop in loops})
-    return Region(kernel, body, threads, local, frozenset(ranges) - local, ranges)
+    return RangedBlock(kernel, body, threads, local, frozenset(ranges) - local, ranges)
 
 
-def footprints(here: Region) -> tuple[Footprint, ...]:
+def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
     """One footprint per input buffer whose loads stay in one box with one origin.
 
     A guarded load counts with all its places: those it does not read may lie outside of the buffer and are copied as 0.
@@ -89,7 +90,7 @@ class _Box(NamedTuple):
     sides: tuple[tuple[int, str], ...]
 
 
-def _common_box(loads: list[Load], here: Region) -> _Box | None:
+def _common_box(loads: list[Load], here: RangedBlock) -> _Box | None:
     boxes = [_box(load, here) for load in loads]
     first = boxes[0]
     if first is None or any(box is None or box.origin != first.origin for box in boxes):
@@ -98,7 +99,7 @@ def _common_box(loads: list[Load], here: Region) -> _Box | None:
     return _Box(first.origin, tuple((max(extent for extent, _ in sides), sides[0][1]) for sides in columns))
 
 
-def _box(load: Load, here: Region) -> _Box | None:
+def _box(load: Load, here: RangedBlock) -> _Box | None:
     """The box of one load, or None if its index is not a uniform origin plus non-negative multiples of local names."""
     origin, sides = [], []
     for dim, e in enumerate(load.idx):
@@ -119,7 +120,7 @@ def _box(load: Load, here: Region) -> _Box | None:
     return _Box(tuple(origin), tuple(sides))
 
 
-def _footprint(buf: str, loads: list[Load], box: _Box, here: Region, taken: set[str]) -> Footprint:
+def _footprint(buf: str, loads: list[Load], box: _Box, here: RangedBlock, taken: set[str]) -> Footprint:
     dims = tuple(dim for dim, (extent, _) in enumerate(box.sides) if extent > 1)
     labels = [box.sides[dim][1] for dim in dims]
     if len(set(labels)) < len(labels):
@@ -128,7 +129,7 @@ def _footprint(buf: str, loads: list[Load], box: _Box, here: Region, taken: set[
     varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
     shared = {name for name in here.threads - varying if here.ranges[name][1] > 0}
     size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
-    smem = fresh_name(f"{buf}_smem", names_in(here.kernel) | taken)
+    smem = unused(f"{buf}_smem", names_in(here.kernel) | taken)
     taken.add(smem)
     base = tuple(box.origin[dim] for dim in dims)
     return Footprint(Var(buf), Var(smem), box.origin, slab, base, dims, bool(shared) or len(loads) > 1, size)
@@ -137,11 +138,3 @@ def _footprint(buf: str, loads: list[Load], box: _Box, here: Region, taken: set[
 def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:
     """An index of the buffer as an index of its copy."""
     return tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))
-
-
-def fresh_name(hint: str, taken: frozenset[str] | set[str]) -> str:
-    """hint, with a number behind it if it is taken."""
-    name, number = hint, 1
-    while name in taken:
-        name, number = f"{hint}{number}", number + 1
-    return name

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ..dtypes import DTYPES
 from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiply
 from ..loop import For
 from ..node import Expr, Node, contents, memoised
@@ -21,7 +22,7 @@ from ..tile import Stage, Tile
 from .structure import summary
 
 WORD = 4  # bytes of a bank, and the least that cp.async copies
-DTYPE_BYTES = {"f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "b8": 1}
+DTYPE_BYTES = {name: dtype.item_bytes for name, dtype in DTYPES.items()}
 CHUNK = 16  # bytes: the widest copy and the unit of every swizzle
 VECTOR_BYTES = (4, 8, CHUNK)  # what one instruction moves of several elements
 ROW = 128  # bytes after which TMA's swizzles go on
@@ -279,7 +280,14 @@ class CopyShape(NamedTuple):
 
 def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
     """How a Stage is copied: by 16 bytes where source and slab allow it, else by 4 bytes, or element by element."""
-    tile, source = tile_of(kernel), params(kernel)[stage.src]
+    source, known = params(kernel)[stage.src], answers(kernel)
+    key = (copy_shape, stage, source)
+    if key not in known:
+        known[key] = _copy_shape(stage, source, tile_of(kernel))
+    return known[key]  # type: ignore[no-any-return]
+
+
+def _copy_shape(stage: Stage, source: Param, tile: Tile | None) -> CopyShape:
     item = DTYPE_BYTES[source.dtype]
     width = next((n for n in (CHUNK // item, WORD // item) if n > 1 and _aligned(source, stage, n)), 1)
     return CopyShape(width, stage.slab[-1].extent // width, slab_rows(stage), thread_count(tile) if tile else 1)

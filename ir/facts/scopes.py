@@ -14,13 +14,13 @@ from ..tile import Combine, CombineTuple
 Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
 
 
-class Start(NamedTuple):
+class AccumulatorStart(NamedTuple):
     acc: str
     fn: str
 
 
 @memoised
-def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[Start, ...]]:
+def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[AccumulatorStart, ...]]:
     """For each block, the accumulators that start on entry to it."""
     mentions: dict[str, list[Path]] = {}
     functions: dict[str, str] = {}
@@ -31,10 +31,10 @@ def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[Start, ...]]:
         together = [path for acc in accs for path in mentions[acc]]
         mentions.update((acc, together) for acc in accs)
     functions.update((acc, part) for acc, part in parts.items() if acc in functions)
-    scopes: dict[Path, tuple[Start, ...]] = {}
+    scopes: dict[Path, tuple[AccumulatorStart, ...]] = {}
     for acc, fn in functions.items():
         path = _common(mentions[acc])
-        scopes[path] = (*scopes.get(path, ()), Start(acc, fn))
+        scopes[path] = (*scopes.get(path, ()), AccumulatorStart(acc, fn))
     return scopes
 
 
@@ -54,7 +54,7 @@ def _collect(
             functions.update(_parts(stmt))
             names.update(stmt.accs)
             tuples.append(stmt.accs)
-        if isinstance(stmt, CombineTuple):  # what is combined as a tuple starts as one, whoever accumulates its parts
+        if isinstance(stmt, CombineTuple):  # what is combined as a tuple starts as one, in whatever way it adds up
             parts.update(_parts(stmt))
             names.update(stmt.accs)
         if isinstance(stmt, Accumulate | Combine | Scale | Carry):

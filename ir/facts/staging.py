@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from ..tile import Combine, CombineTuple, Slab, Stage
 from .layout import (
     CHUNK,
     WORD,
+    CopyShape,
     answers,
     cell_of,
     copy_shape,
@@ -38,14 +40,14 @@ SPANS = (32, 64, 128)  # bytes of a row that TMA swizzles
 NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
 
 
-def lane_values(axes: tuple[Axis, ...]) -> dict[str, Any]:
-    """The thread axes of the first warp as arrays over its lanes."""
-    threads = [axis for axis in axes if axis.role == "THREAD"]
-    count = math.prod(axis.extent for axis in threads)
+@functools.lru_cache(256)
+def lane_values(threads: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+    """The thread axes, by name and extent, of the first warp as arrays over its lanes."""
+    count = math.prod(extent for _, extent in threads)
     rest, values = np.arange(min(WARP, count)), {}
-    for axis in reversed(threads):
-        values[axis.name] = rest % axis.extent
-        rest = rest // axis.extent
+    for name, extent in reversed(threads):
+        values[name] = rest % extent
+        rest = rest // extent
     return values
 
 
@@ -118,7 +120,7 @@ def _added(acc: str, body: Block) -> Iterator[Any]:
 # ---- what a layout costs
 
 
-class Request(NamedTuple):
+class WarpRequest(NamedTuple):
     """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary.
 
     item: bytes of an element; times: how often it is made.
@@ -143,12 +145,12 @@ class Access(NamedTuple):
     values: int
 
 
-def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
+def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[WarpRequest, ...]:
     """Every warp access of this slab in a block, and the copies of a warp.
 
-    They are as wide as the rows of the slab allow: what is no vector any more is several accesses.
+    They are as wide as the rows of the slab allow: what is not a vector any more is several accesses.
     """
-    found: list[Request] = []
+    found: list[WarpRequest] = []
     item, known = item_bytes(kernel, stage), answers(kernel)
     key = (requests, stage.dst, stage.slab, stage.depth, item, body)
     if key not in known:
@@ -156,16 +158,17 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[Request, ...]:
     for run, rows, first, touched, values in known[key]:
         width, times = run if pitch(stage) % run == 0 else 1, max(1, values // run)
         words = max(1, width * item // WORD)
-        found += [Request(words, rows, first + shift, touched, item, times) for shift in range(0, run, width)]
+        found += [WarpRequest(words, rows, first + shift, touched, item, times) for shift in range(0, run, width)]
     if isinstance(stage, Slab) or stage.via == "TMA":
         return tuple(found)
-    return (*found, *_copies(kernel, stage, item))
+    return (*found, *_copies(copy_shape(kernel, stage), lanes_of(kernel, stage), item))
 
 
 def _accesses_of(kernel: Kernel, stage: Stage, body: Block, item: int) -> tuple[Access, ...]:
     tile = tile_of(kernel)
     axes = tile.axes if tile else ()
-    lanes, ranges = lane_values(axes), ranges_of(kernel)
+    lanes = lane_values(tuple((axis.name, axis.extent) for axis in axes if axis.role == "THREAD"))
+    ranges = ranges_of(kernel)
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
     found: list[Access] = []
     below = summary(body)
@@ -186,12 +189,14 @@ def _extent(ranges: Mapping[str, Interval], name: str) -> int:
     return high - low + 1
 
 
-def _copies(kernel: Kernel, stage: Stage, item: int) -> Iterator[Request]:
-    """The copies of a warp, where they move whole words."""
-    width, chunks, rows, threads = copy_shape(kernel, stage)
-    if width * item >= WORD:
-        count, thread, times = lanes_of(kernel, stage), np.arange(min(WARP, threads)), -(-rows * chunks // threads)
-        yield Request(width * item // WORD, thread // count % rows, thread % count * width, 0, item, times)
+@functools.lru_cache(1024)
+def _copies(shape: CopyShape, count: int, item: int) -> tuple[WarpRequest, ...]:
+    """The copies of a warp, `count` lanes a row, where they move whole words."""
+    width, chunks, rows, threads = shape
+    if width * item < WORD:
+        return ()
+    thread, times = np.arange(min(WARP, threads)), -(-rows * chunks // threads)
+    return (WarpRequest(width * item // WORD, thread // count % rows, thread % count * width, 0, item, times),)
 
 
 def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
@@ -212,7 +217,7 @@ def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
     return bits
 
 
-def cycles(stage: Stage, asked: tuple[Request, ...]) -> int:
+def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
     """Wavefronts of some requests of a slab, in the layout that it has."""
     total = 0
     for width, row, column, _, item, times in asked:
@@ -243,7 +248,7 @@ def best_pad(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> 
     return min(fewest, key=lambda n: (padded_cycles(kernel, stage, body, n), n))
 
 
-def swizzled_cycles(stage: Stage, asked: tuple[Request, ...], span: int) -> int:
+def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> int:
     """Wavefronts of some requests, if rows were cut into spans of so many bytes, and TMA swizzled these."""
     inner = stage.slab[-1]
     width = min(span // asked[0].item, inner.extent) if asked else inner.extent
@@ -263,7 +268,7 @@ def swizzle_loss(kernel: Kernel, stage: Stage, body: Block) -> int:
 # ---- xor layouts
 
 
-def xor_cycles(stage: Stage, asked: tuple[Request, ...], bits: tuple[int, ...]) -> int:
+def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: tuple[int, ...]) -> int:
     """Wavefronts of some requests under a xor map."""
     return cycles(replace(stage, xor=tuple(bits)), asked)
 
@@ -307,14 +312,14 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
     return best
 
 
-def _least(asked: tuple[Request, ...]) -> int:
+def _least(asked: tuple[WarpRequest, ...]) -> int:
     """Wavefronts that no layout can avoid: for each group of lanes its distinct words over the 32 banks."""
     return sum(_least_of(request) for request in asked)
 
 
-def _least_of(request: Request) -> int:
+def _least_of(request: WarpRequest) -> int:
     group, total = WARP // request.width, 0
-    cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD)
+    cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD).tolist()
     for first in range(0, len(cells), group):
-        total += -(-len(np.unique(cells[first : first + group])) * request.width // WARP)
+        total += -(-len(set(cells[first : first + group])) * request.width // WARP)
     return total * request.times

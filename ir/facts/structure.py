@@ -121,17 +121,19 @@ def uses(block: Block) -> frozenset[str]:
 # ---- accumulators
 
 
-class Accumulator(NamedTuple):
+class AccumulatorFold(NamedTuple):
     """An accumulator and the function it folds with."""
 
     acc: Var
     fn: Var
 
 
-def accumulators(block: Block) -> tuple[Accumulator, ...]:
+def accumulators(block: Block) -> tuple[AccumulatorFold, ...]:
     """What the block accumulates for others: accumulated in it and not read in it."""
     read = uses(block)
-    return tuple(dict.fromkeys(Accumulator(Var(s.acc), Var(s.fn)) for s in summary(block).sums if s.acc not in read))
+    return tuple(
+        dict.fromkeys(AccumulatorFold(Var(s.acc), Var(s.fn)) for s in summary(block).sums if s.acc not in read)
+    )
 
 
 def only(block: Block, *kinds: type[Stmt]) -> bool:
@@ -222,10 +224,6 @@ def variation(value: Any, block: Block) -> frozenset[str]:
 def replicated_names(tile: Tile) -> frozenset[str]:
     """The axes whose values a thread holds all at once."""
     return frozenset(axis.name for axis in tile.axes if axis.role in ("REG", "VEC"))
-
-
-def thread_names(tile: Tile) -> frozenset[str]:
-    return frozenset(axis.name for axis in tile.axes if axis.role == "THREAD")
 
 
 # ---- shapes of reductions

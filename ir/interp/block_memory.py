@@ -14,11 +14,11 @@ from ..loop import Load, Store
 from ..program import Kernel
 from ..tile import Put, Stage
 from .scalar import ScheduleError, clipped, evaluate, in_bounds
-from .shared import Cells, Slab, layout
+from .shared import Cells, SlabMemory, layout
 
 
 @dataclass
-class Group:
+class ThreadGroup:
     """Threads that run together between two barriers. queue: copies they issued and did not yet wait for; held: what
     they fetched into registers for a slab and did not yet put there."""
 
@@ -43,11 +43,11 @@ class BlockMemory:
     ones: tuple[int, ...]  # one dimension for each replicated axis
 
     def __init__(self) -> None:
-        self.slabs: dict[str, Slab] = {}
+        self.slabs: dict[str, SlabMemory] = {}
         self.tma: list[Callable[[], None] | None] = []
         self.epoch = 0
 
-    def stage(self, stmt: Stage, group: Group) -> None:
+    def stage(self, stmt: Stage, group: ThreadGroup) -> None:
         if stmt.when is not True and not self.uniform(stmt.when, group):
             if stmt.via == "FETCH":
                 self.hold(stmt, nothing, group)
@@ -60,10 +60,10 @@ class BlockMemory:
             raise ScheduleError(f"{stmt.dst}: slot {slot} of {stmt.depth}")
         slab = self.slabs.get(stmt.dst)
         if slab is None:
-            slab = self.slabs[stmt.dst] = Slab(self.blocks, stmt, self.memory[stmt.src].dtype.type)
+            slab = self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, self.memory[stmt.src].dtype.type)
         if layout(slab.stage) != layout(stmt):
             raise ScheduleError(f"{stmt.dst}: two layouts for one slab")
-        if stmt.via == "TMA" and 0 not in group.threads:  # thread 0 issues, everybody waits
+        if stmt.via == "TMA" and 0 not in group.threads:  # thread 0 issues, all wait
             self.enqueue_tma(group)
             return
         cells, threads = _copied(self.kernel, stmt, group.threads)
@@ -76,18 +76,18 @@ class BlockMemory:
         else:
             self.copy(stmt, slab, copied, values, group)
 
-    def hold(self, stmt: Stage, put: Callable[[], object], group: Group) -> None:
+    def hold(self, stmt: Stage, put: Callable[[], object], group: ThreadGroup) -> None:
         """Registers hold a box until its Put."""
         if stmt.dst in group.held:
             raise ScheduleError(f"{stmt.dst} is fetched again before its Put")
         group.held[stmt.dst] = put
 
-    def put(self, stmt: Put, group: Group) -> None:
+    def put(self, stmt: Put, group: ThreadGroup) -> None:
         if stmt.dst not in group.held:
-            raise ScheduleError(f"{stmt.dst}: a Put of what nobody fetched")
+            raise ScheduleError(f"{stmt.dst}: a Put of what was not fetched")
         group.held.pop(stmt.dst)()
 
-    def land(self, slab: Slab, cells: Cells, values: Any) -> None:
+    def land(self, slab: SlabMemory, cells: Cells, values: Any) -> None:
         """The threads store values themselves, now."""
         slab.check_free(cells, self.epoch)
         slab.land(cells, values)
@@ -96,9 +96,9 @@ class BlockMemory:
     def declare(self, stmt: Any) -> None:
         """Shared memory for computed values: the first thread to come makes it."""
         if stmt.dst not in self.slabs:
-            self.slabs[stmt.dst] = Slab(self.blocks, stmt, np.float64)
+            self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
 
-    def copy(self, stmt: Stage, slab: Slab, cells: Cells, values: Any, group: Group) -> None:
+    def copy(self, stmt: Stage, slab: SlabMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
         if stmt.via == "SYNC":
             self.land(slab, cells, values)
             return
@@ -119,7 +119,7 @@ class BlockMemory:
 
         group.queue.append(land)
 
-    def enqueue_tma(self, group: Group) -> None:
+    def enqueue_tma(self, group: ThreadGroup) -> None:
         ticket = group.issued
         group.issued += 1
 
@@ -142,20 +142,20 @@ class BlockMemory:
             idx.append(np.broadcast_to(base + sum(steps), (self.blocks, cells.shape[1])))
         return np.where(in_bounds(idx, array.shape), array[clipped(idx, array.shape)], 0)
 
-    def uniform(self, e: Any, group: Group) -> Any:
+    def uniform(self, e: Any, group: ThreadGroup) -> Any:
         """A value that is one for all threads and blocks of the batch."""
         value = np.unique(evaluate(e, group.env))
         if len(value) != 1:
             raise ScheduleError("the slot or predicate of a copy is not uniform")
         return value[0]
 
-    def uniform_of_block(self, e: Any, group: Group) -> Any:
+    def uniform_of_block(self, e: Any, group: ThreadGroup) -> Any:
         value = np.asarray(evaluate(e, group.env))
         if value.size not in (1, self.blocks) or (value.ndim and value.shape[0] != value.size):
             raise ScheduleError("the origin of a copy is not uniform in the block")
         return value.reshape(-1, 1)
 
-    def load(self, stmt: Load, group: Group, mask: Any) -> Any:
+    def load(self, stmt: Load, group: ThreadGroup, mask: Any) -> Any:
         when = None if stmt.when is True else np.asarray(evaluate(stmt.when, group.env))
         read = mask if when is None else both(mask, when)
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
@@ -174,17 +174,19 @@ class BlockMemory:
             raise ScheduleError(f"load out of bounds of {stmt.buf}")
         return array[clipped(idx, array.shape)]
 
-    def load_shared(self, stmt: Load, idx: list[Any], group: Group, read: Any) -> Any:
+    def load_shared(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
         slab, block, word, thread = self.words(stmt, idx, group, read)
         chosen = np.broadcast_to(True if read is None else read, word.shape)
         slab.read(block[chosen], word[chosen], thread[chosen], self.epoch, group.waited)
         return slab.values[block, word]
 
-    def words(self, stmt: Load | Store, idx: list[Any], group: Group, mask: Any) -> tuple[Slab, Any, Any, Any]:
+    def words(
+        self, stmt: Load | Store, idx: list[Any], group: ThreadGroup, mask: Any
+    ) -> tuple[SlabMemory, Any, Any, Any]:
         """The slab of an access, and for each lane its block, word and thread. Raises where it leaves the slab."""
         slab = self.slabs.get(stmt.buf)
         if slab is None:
-            raise ScheduleError(f"access to {stmt.buf}, which nobody wrote")
+            raise ScheduleError(f"access to {stmt.buf}, which was never written")
         stage = slab.stage
         cell, slot = list(cell_of(stage, tuple(idx))), idx[0] if stage.depth > 1 else 0
         extents = tuple(axis.extent for axis in stage.slab)
@@ -200,7 +202,7 @@ class BlockMemory:
         word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
         return slab, block, word, thread
 
-    def store_shared(self, stmt: Store, group: Group, mask: Any) -> None:
+    def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
         slab, block, word, thread = self.words(stmt, idx, group, mask)
         value = np.asarray(evaluate(stmt.val, group.env))
@@ -209,7 +211,7 @@ class BlockMemory:
         block, word, thread, value = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
         slab.store(block, word, thread, value, self.epoch)
 
-    def store(self, stmt: Store, group: Group, mask: Any) -> None:
+    def store(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
         if stmt.buf not in self.memory:
             self.store_shared(stmt, group, mask)
             return

@@ -17,7 +17,7 @@ import numpy as np
 from ..expr import is_int
 from ..facts.layout import DTYPE_BYTES
 from ..functions import FUNCTIONS
-from ..kernel import (
+from ..kernel import (  # fmt: skip
     BLOCK_INDEX,
     SHARED,
     THREAD,
@@ -46,10 +46,10 @@ from ..kernel import (
     TensorMap,
     WaitGroup,
     WaitPhase,
-)  # fmt: skip
+)
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
-from ..text.print import print_statement
+from ..text.print_statements import print_statement
 from . import kernel_values
 from .kernel_boxes import BARRIER_BYTES, Barriers, Map
 from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned, elements
@@ -90,7 +90,7 @@ def _launch(kernel: Kernel, memory: Any, counts: Any, dice: random.Random, only:
     size = min(BATCH // launch.block, CELLS * unit // max(launch.shared, 1))
     size = 1 if _blocks_part(launch.body) else max(size, 1)
     for first in range(0, len(todo), size):
-        _Blocks(kernel, launch, memory, counts, dice, todo[first : first + size], unit).run()
+        _MaskedBlocks(kernel, launch, memory, counts, dice, todo[first : first + size], unit).run()
 
 
 def _smallest_element(kernel: Kernel, launch: Launch) -> int:
@@ -113,7 +113,7 @@ def _blocks_part(body: Block) -> bool:
     return False
 
 
-class _Blocks:
+class _MaskedBlocks:
     """A batch of blocks under execution. mask: the threads that take part, (blocks, threads); None for all."""
 
     def __init__(
@@ -125,7 +125,7 @@ class _Blocks:
         self.shape = (len(blocks), launch.block)
         places = np.unravel_index(blocks, launch.grid[::-1])[::-1]
         env = {name: place.reshape(-1, 1) for name, place in zip(BLOCK_INDEX, places, strict=True)}
-        self.registers = kernel_values.Registers({**env, THREAD: np.arange(launch.block).reshape(1, -1)})
+        self.registers = kernel_values.RegisterValues({**env, THREAD: np.arange(launch.block).reshape(1, -1)})
         params = (*kernel.ins, *kernel.outs)
         self.buffer_dtypes = {param.name: param.dtype for param in params}
         self.bases: dict[str, tuple[str, Any]] = {param.name: (param.name, 0) for param in params}
@@ -356,28 +356,28 @@ class _Blocks:
         self.barriers.wait(lanes, parity)
 
 
-_MEANING: dict[type[Stmt], Callable[[_Blocks, Any, Any], None]] = {
-    Define: _Blocks.define,
-    Base: _Blocks.base,
-    Advance: _Blocks.advance,
-    Registers: _Blocks.declare,
-    Replicate: _Blocks.replicate,
-    Loop: _Blocks.loop,
-    Branch: _Blocks.branch,
-    LoadFrom: _Blocks.load,
-    CheckPlace: _Blocks.check_place,
-    StoreTo: _Blocks.store,
-    CopyAsync: _Blocks.copy,
-    Commit: _Blocks.commit,
-    WaitGroup: _Blocks.wait,
-    Barrier: _Blocks.barrier,
-    Assign: _Blocks.assign,
-    Butterfly: _Blocks.butterfly,
-    TensorMap: _Blocks.tensor_map,
-    InitBarrier: _Blocks.init_barrier,
-    FenceBarriers: _Blocks.fence,
-    Expect: _Blocks.expect,
-    CopyBox: _Blocks.copy_box,
-    WaitPhase: _Blocks.wait_phase,
-    Shuffle: _Blocks.shuffle,
+_MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
+    Define: _MaskedBlocks.define,
+    Base: _MaskedBlocks.base,
+    Advance: _MaskedBlocks.advance,
+    Registers: _MaskedBlocks.declare,
+    Replicate: _MaskedBlocks.replicate,
+    Loop: _MaskedBlocks.loop,
+    Branch: _MaskedBlocks.branch,
+    LoadFrom: _MaskedBlocks.load,
+    CheckPlace: _MaskedBlocks.check_place,
+    StoreTo: _MaskedBlocks.store,
+    CopyAsync: _MaskedBlocks.copy,
+    Commit: _MaskedBlocks.commit,
+    WaitGroup: _MaskedBlocks.wait,
+    Barrier: _MaskedBlocks.barrier,
+    Assign: _MaskedBlocks.assign,
+    Butterfly: _MaskedBlocks.butterfly,
+    TensorMap: _MaskedBlocks.tensor_map,
+    InitBarrier: _MaskedBlocks.init_barrier,
+    FenceBarriers: _MaskedBlocks.fence,
+    Expect: _MaskedBlocks.expect,
+    CopyBox: _MaskedBlocks.copy_box,
+    WaitPhase: _MaskedBlocks.wait_phase,
+    Shuffle: _MaskedBlocks.shuffle,
 }

@@ -18,7 +18,7 @@ from .scalar import KINDS, ScheduleError
 EPOCH = 1 << 12  # threads of an epoch: `epoch * EPOCH + thread` says who and when
 SEVERAL = EPOCH - 1
 FIRST_BYTES = 16  # global buffers start at multiples of this
-CODES = {dtype: number + 1 for number, dtype in enumerate(KINDS)}  # 0: nobody wrote here
+CODES = {dtype: number + 1 for number, dtype in enumerate(KINDS)}  # 0: never written
 INSIDE = len(CODES) + 1  # a cell in which an element goes on
 
 
@@ -97,7 +97,7 @@ class SharedMemory:
         return values_of(self.bits[cells[:, ::step]], dtype)
 
     def written_by_others(self, lanes: Lanes, cells: np.ndarray, stamp: np.ndarray) -> np.ndarray:
-        """Which cells somebody else has written since the last barrier, other than a box that was waited for."""
+        """Which cells another thread has written since the last barrier, other than a box that was waited for."""
         writes = self.writes[cells]
         others: np.ndarray = (writes >= self.epoch * EPOCH) & (writes != stamp)
         if self.ordered is not None and np.any(others):

@@ -1,6 +1,6 @@
 """The registers of the threads of some blocks, and the meaning of expressions over them.
 
-A value is an array that broadcasts to (blocks, threads). Registers that nobody wrote are poison.
+A value is an array that broadcasts to (blocks, threads). Registers never written are poison.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def divides(e: Any) -> bool:
     )
 
 
-class Registers:
+class RegisterValues:
     """What the threads hold: scalars, and arrays of registers by place."""
 
     def __init__(self, env: Mapping[str, Any]):

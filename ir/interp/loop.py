@@ -17,7 +17,7 @@ from ..facts.types import value_dtypes
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
-from ..text.print import print_statement
+from ..text.print_statements import print_statement
 from .scalar import (
     ScheduleError,
     as_kind,

@@ -28,7 +28,7 @@ def layout(stage: Stage) -> tuple[Any, ...]:
     return (stage.slab, stage.depth, stage.pad, stage.swizzle, stage.xor)
 
 
-class Slab:
+class SlabMemory:
     """All slots of one slab, for a batch of blocks."""
 
     def __init__(self, blocks: int, stage: Stage, kind: Any):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..diagnostic import DplcError
+from ..dtypes import FLOATS
 from ..expr import Axis, Binary, Not, Sum
 from ..functions import CAST, FUNCTIONS, LOGICAL
 from ..monoids import of_part
@@ -29,6 +30,7 @@ from ..tensor import (
     Term,
     axes,
     dtype,
+    factors,
     postorder,
 )
 from .scalar import KINDS, as_index, as_kind
@@ -47,7 +49,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-class Value(NamedTuple):
+class TermValue(NamedTuple):
     """An array with one dimension per axis of its term, in that order. bad: where it was read out of bounds."""
 
     data: Array
@@ -63,14 +65,14 @@ def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> l
     """The outputs, each with one dimension per axis (dimensions of size 1 are no axes).
 
     data: {input name: array of the declared extents; dimensions of size 1 may stand in it}. Raises DplcError where an
-    index leaves its operand; where a result is `partial` nobody reads it there, and it holds anything.
+    index leaves its operand; where a result is `partial` it is not read there, and holds anything.
     """
     meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins})
     # constants such as -inf and rows that are wholly masked make inf and nan on purpose
     with np.errstate(all="ignore"):
         for term in postorder(out.value for out in graph.outs):
             value = meaning.value(term)
-            meaning.values[term] = value if value.bad is None else Value(value.data, _full(value.bad, axes(term)))
+            meaning.values[term] = value if value.bad is None else TermValue(value.data, _full(value.bad, axes(term)))
     results = []
     for out in graph.outs:
         value = meaning.values[out.value]
@@ -91,15 +93,15 @@ def _spread(data: Array, own: tuple[Axis, ...], order: tuple[Axis, ...]) -> Arra
 class _Meaning:
     def __init__(self, data: dict[str, Array]):
         self.data = data
-        self.values: dict[Term, Value] = {}
+        self.values: dict[Term, TermValue] = {}
 
-    def value(self, term: Any) -> Value:
+    def value(self, term: Any) -> TermValue:
         kind = term.__class__
         if kind is Input:
             extents = tuple(a.extent for a in term.axes)
-            return Value(as_kind(self.data[term.name], term.dtype).reshape(extents))
+            return TermValue(as_kind(self.data[term.name], term.dtype).reshape(extents))
         if kind is Const:
-            return Value(np.asarray(term.value, numpy_dtype(term.dtype)))
+            return TermValue(np.asarray(term.value, numpy_dtype(term.dtype)))
         if kind is Index:
             return self._index(term.expr, axes(term), numpy_dtype(dtype(term)))
         if kind is Elementwise:
@@ -112,44 +114,39 @@ class _Meaning:
             return self._remap(term)
         return self._case(term) if kind is Case else self.values[term.x]
 
-    def operand(self, term: Term, order: tuple[Axis, ...]) -> Value:
+    def operand(self, term: Term, order: tuple[Axis, ...]) -> TermValue:
         """A term's value, its dimensions in `order`."""
         value = self.values[term]
         bad = None if value.bad is None else _spread(value.bad, axes(term), order)
-        return Value(_spread(value.data, axes(term), order), bad)
+        return TermValue(_spread(value.data, axes(term), order), bad)
 
-    def _elementwise(self, term: Elementwise) -> Value:
+    def _elementwise(self, term: Elementwise) -> TermValue:
         order = axes(term)
         args = [self.operand(x, order) for x in term.args]
         function = FUNCTIONS[term.fn]
         to = numpy_dtype(dtype(term))
         if function.kind == CAST:
-            return Value(as_kind(args[0].data, term.fn), args[0].bad)
+            return TermValue(as_kind(args[0].data, dtype(term)), args[0].bad)
         # numpy has no arithmetic on booleans; torch's is that of integers
         numbers = [
             v.data.astype(np.int64) if v.data.dtype == bool and function.kind != LOGICAL else v.data for v in args
         ]
         data = np.asarray(function.numpy(*numbers)).astype(to, copy=False)
-        return Value(_full(data, order), _any(*(v.bad for v in args)))
+        return TermValue(_full(data, order), _any(*(v.bad for v in args)))
 
-    def _contraction(self, term: Reduce) -> Value | None:
+    def _contraction(self, term: Reduce) -> TermValue | None:
         """A sum of products without the products in memory."""
         x: Any = term.x
-        if (
-            term.fn != "add"
-            or x.__class__ is not Elementwise
-            or x.fn != "multiply"
-            or dtype(x) not in ("f32", "f16", "bf16")
-        ):
+        if not factors(term) or dtype(x) not in FLOATS:
             return None
         values = [self.values[y] for y in x.args]
         if any(v.bad is not None for v in values) or any(a not in axes(x) for a in term.over):
             return None
         number = {a: n for n, a in enumerate(axes(x))}
         pairs = [part for y, v in zip(x.args, values, strict=True) for part in (v.data, [number[a] for a in axes(y)])]
-        return Value(np.einsum(*pairs, [number[a] for a in axes(term)], optimize=True))
+        return TermValue(np.einsum(*pairs, [number[a] for a in axes(term)], optimize=True))
 
-    def _reduce(self, term: Reduce) -> Value:
+    def _reduce(self, term: Reduce) -> TermValue:
         kept = axes(term)
         order = (*kept, *term.over)
         value = self.operand(term.x, order)
@@ -157,9 +154,9 @@ class _Meaning:
         data = np.broadcast_to(value.data, [a.extent for a in order])
         to = numpy_dtype(dtype(term))
         folded = np.asarray(_FOLDS[term.fn](data, axis=swept)).astype(to, copy=False)
-        return Value(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
+        return TermValue(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
 
-    def _fold(self, term: Fold) -> Value:
+    def _fold(self, term: Fold) -> TermValue:
         """A part of a tuple reduction: its operands with what is folded in front, lifted and combined."""
         monoid, part = of_part(term.part)
         kept = axes(term)
@@ -167,25 +164,25 @@ class _Meaning:
         count = math.prod(a.extent for a in term.over)
         lanes, bad = [], []
         for name, x in zip(monoid.operands, term.args, strict=True):
-            value = self.operand(x, order) if name in read else Value(np.zeros(()))
+            value = self.operand(x, order) if name in read else TermValue(np.zeros(()))
             bad.append(value.bad)
             flat = _full(value.data, order).reshape(*(a.extent for a in kept), count)
             lanes.append(np.moveaxis(flat, -1, 0))
         folded = fold_tuples(monoid, lanes, count)[monoid.parts.index(part)]
         outside, swept = _any(*bad), tuple(range(len(kept), len(order)))
         poison = None if outside is None else np.asarray(np.any(_full(outside, order), axis=swept))
-        return Value(_full(np.asarray(folded), kept), poison)
+        return TermValue(_full(np.asarray(folded), kept), poison)
 
-    def _case(self, term: Case) -> Value:
+    def _case(self, term: Case) -> TermValue:
         order = axes(term)
         condition = self._index(term.cond, order, np.bool_)
         a, b = self.operand(term.a, order), self.operand(term.b, order)
         bad = None
         if a.bad is not None or b.bad is not None:
             bad = np.where(condition.data, False if a.bad is None else a.bad, False if b.bad is None else b.bad)
-        return Value(_full(np.where(condition.data, a.data, b.data), order), _any(bad, condition.bad))
+        return TermValue(_full(np.where(condition.data, a.data, b.data), order), _any(bad, condition.bad))
 
-    def _remap(self, term: Remap) -> Value:
+    def _remap(self, term: Remap) -> TermValue:
         order = axes(term)
         base, mapping = self.values[term.x], dict(term.map)
         places, bad = [], []
@@ -196,12 +193,12 @@ class _Meaning:
             places.append(np.clip(place.data, 0, axis.extent - 1))
         if base.bad is not None:
             bad.append(base.bad[tuple(places)])
-        return Value(_full(base.data[tuple(places)], order), _any(*bad))
+        return TermValue(_full(base.data[tuple(places)], order), _any(*bad))
 
     # ---- index expressions
-    def _index(self, e: Any, order: tuple[Axis, ...], to: Any) -> Value:
+    def _index(self, e: Any, order: tuple[Axis, ...], to: Any) -> TermValue:
         data, bad = self._calculate(e, order)
-        return Value(_full(np.asarray(data).astype(to), order), bad)
+        return TermValue(_full(np.asarray(data).astype(to), order), bad)
 
     def _calculate(self, e: Any, order: tuple[Axis, ...]) -> tuple[Any, Array | None]:
         if isinstance(e, (bool, int)):

@@ -1,7 +1,7 @@
 """The meaning of Tile IR, parallel and adversarial.
 
 The threads of a block are split into random groups; the groups run to the next barrier in random order; an asynchronous
-copy lands at once or only at its Wait; shared memory that nobody wrote is poison. What a schedule may not do (races,
+copy lands at once or only at its Wait; shared memory never written is poison. What a schedule may not do (races,
 copies in divergent control flow, indices out of bounds, outputs stored twice or never) is raised as a ScheduleError.
 
 A value is an array of the shape (blocks of a batch, threads of a group, *replicated axes), or broadcasts to it.
@@ -23,22 +23,11 @@ from ..facts.types import value_dtypes
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
-from ..text.print import print_statement
+from ..text.print_statements import print_statement
 from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
 from . import loop
-from .block_memory import BlockMemory, Group, both, nothing
-from .scalar import (
-    KINDS,
-    ScheduleError,
-    check_stores,
-    empty,
-    evaluate,
-    fold,
-    folded,
-    memory_of,
-    seen_by,
-    start_value,
-)
+from .block_memory import BlockMemory, ThreadGroup, both, nothing
+from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
 from .tuples import combined, folded_tuples, lifted
 
 BATCH = 1 << 18  # lanes that run at once
@@ -119,7 +108,7 @@ class _Blocks(BlockMemory):
             else:  # a Combine may be shuffles only, so that it orders nothing in shared memory
                 self.epoch += 1
 
-    def groups(self) -> dict[int, Group]:
+    def groups(self) -> dict[int, ThreadGroup]:
         count = math.prod(axis.extent for axis in self.threads)
         ids = list(range(count))
         self.dice.shuffle(ids)
@@ -127,7 +116,7 @@ class _Blocks(BlockMemory):
         live = {}
         for g in range(split):
             threads = np.array(sorted(ids[g::split]))
-            group = Group(threads, {**self.grid, **self.axis_values(threads)})
+            group = ThreadGroup(threads, {**self.grid, **self.axis_values(threads)})
             group.program = self.block(self.tile.body, (0,), group, None)
             live[g] = group
         return live
@@ -143,7 +132,7 @@ class _Blocks(BlockMemory):
             values[axis.name] = np.arange(axis.extent).reshape(shape)
         return values
 
-    def to_next_barrier(self, live: dict[int, Group]) -> tuple[dict[int, Any], list[int]]:
+    def to_next_barrier(self, live: dict[int, ThreadGroup]) -> tuple[dict[int, Any], list[int]]:
         todo, waiting, done, stuck = list(live), {}, [], 0
         self.dice.shuffle(todo)
         while todo:
@@ -159,12 +148,12 @@ class _Blocks(BlockMemory):
                 todo.append(g)
                 stuck += 1
                 if stuck > 2 * len(live) + 2:
-                    raise ScheduleError("deadlock: Wait for a copy that nobody issues")
+                    raise ScheduleError("deadlock: Wait for a copy that is never issued")
             else:
                 waiting[g], stuck = event, 0
         return waiting, done
 
-    def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, Group]) -> None:
+    def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
         """Every thread gets the fold of the values of all threads along the axes, in the order of the axes.
 
         values: of each group, one array for each accumulator of the statement.
@@ -188,7 +177,7 @@ class _Blocks(BlockMemory):
             live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
 
     # ---- statements
-    def block(self, block: Block, path: Path, group: Group, mask: Any) -> Program:
+    def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
         self.start_accumulators(path, group)
         for position, stmt in enumerate(block):
             inner = (*path, position)
@@ -197,11 +186,11 @@ class _Blocks(BlockMemory):
             else:
                 self.plain(stmt, inner, group, mask)
 
-    def start_accumulators(self, path: Path, group: Group) -> None:
+    def start_accumulators(self, path: Path, group: ThreadGroup) -> None:
         for acc, fn in self.scopes.get(path, ()):
             group.env[acc] = start_value(fn, self.dtypes[acc])
 
-    def collective(self, stmt: Any, path: Path, group: Group, mask: Any) -> Program:
+    def collective(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> Program:
         """A statement in which all threads of the block must take part, or one that contains such."""
         if isinstance(stmt, For):
             for value, inner in self.trips(stmt, group, mask):
@@ -232,7 +221,7 @@ class _Blocks(BlockMemory):
         except ScheduleError as error:
             raise _at(stmt, error) from None
 
-    def plain(self, stmt: Any, path: Path, group: Group, mask: Any) -> None:
+    def plain(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> None:
         """A statement that every thread runs on its own."""
         env = group.env
         try:
@@ -269,12 +258,12 @@ class _Blocks(BlockMemory):
         except ScheduleError as error:
             raise _at(stmt, error) from None
 
-    def plain_block(self, block: Block, path: Path, group: Group, mask: Any) -> None:
+    def plain_block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> None:
         self.start_accumulators(path, group)
         for position, stmt in enumerate(block):
             self.plain(stmt, (*path, position), group, mask)
 
-    def trips(self, stmt: For, group: Group, mask: Any) -> Iterator[tuple[Any, Any]]:
+    def trips(self, stmt: For, group: ThreadGroup, mask: Any) -> Iterator[tuple[Any, Any]]:
         """(value of the variable, who takes part) of each turn; threads may start and stop at different values."""
         start, stop, step = (evaluate(e, group.env) for e in (stmt.start, stmt.stop, stmt.step))
         turns = np.max(-((start - np.asarray(stop)) // step)) if np.size(start) else 0
@@ -286,7 +275,7 @@ class _Blocks(BlockMemory):
             elif np.any(inside):
                 yield value, both(mask, inside)
 
-    def fold_registers(self, stmt: Combine | CombineTuple, group: Group) -> tuple[Any, ...]:
+    def fold_registers(self, stmt: Combine | CombineTuple, group: ThreadGroup) -> tuple[Any, ...]:
         """The fold along the replicated axes that a Combine names: in each thread's own registers."""
         values = [group.env[acc] for acc in stmt.accs]
         untouched = isinstance(stmt, Combine) and np.ndim(values[0]) == 0
@@ -305,7 +294,7 @@ class _Blocks(BlockMemory):
             return value
         if axis.name not in self.folded_with(acc):
             raise ScheduleError(f"`{acc}` does not vary with the combined axis `{axis.name}`")
-        # nobody of the group passed the guard of what varies: its start value, once per register
+        # no thread of the group passed the guard of what varies: its start value, once per register
         value = np.reshape(value, np.shape(value) or (1,) * (2 + len(self.registers)))
         return np.repeat(value, axis.extent, axis=2 + place)
 

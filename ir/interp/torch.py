@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..diagnostic import DplcError
+from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value
 from ..schemas import DTYPES, names, op_name
@@ -17,9 +18,8 @@ from ..torch import TorchGraph, TorchOp
 
 # Fields that torch requires and Torch IR leaves out, because they say how and not what.
 _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enabled": False}}
-# What reads and writes files or the memory of another tensor: a program that somebody else wrote must not.
+# What reads and writes files or the memory of another tensor: a program of another author must not.
 NO_VALUES = frozenset(("FromFile", "Resize", "ResizeAs", "Set"))
-_FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 
 
 @functools.cache
@@ -47,11 +47,19 @@ def run(graph: TorchGraph, tensors: Mapping[str, Any]) -> list[Any]:
     try:
         with torch.no_grad():
             values = {param.name: _widen(torch.as_tensor(tensors[param.name])) for param in graph.ins}
-            for statement in graph.body:
-                values[statement.dst] = _apply(statement, values)
-            return [values[out.name] for out in graph.outs]
+            return evaluated(graph, values)
     finally:
         torch.set_default_dtype(before)
+
+
+def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> list[Any]:
+    """The outputs of a program, op by op. values: {input: what stands for it}, and then for every value.
+
+    wide: dtypes that the program names are float64 where they are floats; without it, as the program says.
+    """
+    for statement in graph.body:
+        values[statement.dst] = _apply(statement, values, wide)
+    return [values[out.name] for out in graph.outs]
 
 
 def _widen(tensor: Any) -> Any:
@@ -59,8 +67,8 @@ def _widen(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _apply(statement: TorchOp, values: dict[str, Any]) -> Any:
-    return call(statement.op, {field: argument(value, values) for field, value in statement.args})
+def _apply(statement: TorchOp, values: dict[str, Any], wide: bool) -> Any:
+    return call(statement.op, {field: argument(value, values, wide) for field, value in statement.args})
 
 
 def call(op: str, args: Mapping[str, Any]) -> Any:
@@ -82,6 +90,6 @@ def argument(value: Value, values: Mapping[str, Any], wide: bool = True) -> Any:
 
     if isinstance(value, Var):
         if value.name in DTYPES:
-            return torch.float64 if wide and value.name in _FLOATS else getattr(torch, DTYPES[value.name])
+            return torch.float64 if wide and value.name in (*FLOATS, "f64") else getattr(torch, DTYPES[value.name])
         return values[value.name]
     return [argument(item, values, wide) for item in value] if isinstance(value, tuple) else value

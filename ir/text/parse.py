@@ -8,18 +8,20 @@ import threading
 from importlib.resources import files
 from typing import Any
 
-from lark import Lark, Token, Transformer, UnexpectedInput, v_args
+from lark import Lark, Token, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
 from lark.indenter import DedentError, Indenter
 
 from ..diagnostic import DplcError, Source, Span, did_you_mean
 from . import syntax as s
+from .equations import EquationBuilder
+from .words import words_in
 
 LARGEST_INT = 2**63  # one more than the largest, whose negative is the smallest
 LONGEST_INT = 40  # digits that are looked at
 
 
-class _Blocks(Indenter):
+class _BlockIndenter(Indenter):
     NL_type = "_NL"
     INDENT_type = "_INDENT"
     DEDENT_type = "_DEDENT"
@@ -37,7 +39,7 @@ def _text(token: Token | None) -> str | None:
 
 
 @v_args(meta=True)
-class _Build(Transformer[Any, Any]):
+class _Build(EquationBuilder):
     """Lark calls one method per grammar alternative, bottom-up."""
 
     source: Source
@@ -77,7 +79,32 @@ class _Build(Transformer[Any, Any]):
             str(names[1]),
             tuple(x for x in parts if not isinstance(x, s.Parameter | s.Example)),
             tuple(x for x in parts if isinstance(x, s.Example)),
+            words_in(tuple(x for x in parts if not isinstance(x, s.Match | s.Example))),
         )
+
+    def fact(self, meta: Any, c: list[Any]) -> s.FactOf:
+        docs = tuple(x[1] for x in c if isinstance(x, tuple) and x[0] == "doc")
+        name = next(x for x in c if isinstance(x, Token) and x.type == "NAME")
+        given = tuple(x for x in c if isinstance(x, s.Parameter))
+        result, value = str(c[-2]), c[-1]
+        return s.FactOf(self.place(name), docs, str(name), given, result, value)
+
+    def given(self, meta: Any, c: list[Any]) -> s.Parameter:
+        return s.Parameter(self.place(c[0]), str(c[0]), str(c[1]), None, None)
+
+    def one_sort(self, meta: Any, c: list[Any]) -> str:
+        return str(c[0])
+
+    def list_sort(self, meta: Any, c: list[Any]) -> str:
+        return f"[{c[0]}]"
+
+    def number(self, meta: Any, c: list[Any]) -> s.NumberOf:
+        docs = tuple(x[1] for x in c if isinstance(x, tuple) and x[0] == "doc")
+        name = next(x for x in c if isinstance(x, Token) and x.type == "NAME")
+        value = next(x for x in c if isinstance(x, s.Syntax))
+        reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
+        override = any(isinstance(x, Token) and x.type == "OVERRIDE" for x in c)
+        return s.NumberOf(self.place(name), docs, override, str(name), value, reason)
 
     def rows(self, meta: Any, c: list[Any]) -> tuple[str, tuple[s.Syntax, ...]]:
         return ("rows", tuple(c))
@@ -95,7 +122,7 @@ class _Build(Transformer[Any, Any]):
         return s.Rewrite(self.span(meta), c[0])
 
     def let(self, meta: Any, c: list[Any]) -> s.LetClause:
-        return s.LetClause(self.place(c[0]), str(c[0]), c[1])
+        return s.LetClause(self.place(c[1]), str(c[1]), c[2])
 
     def pick(self, meta: Any, c: list[Any]) -> s.PickClause:
         return s.PickClause(self.place(c[0]), str(c[0]), c[1])
@@ -121,6 +148,9 @@ class _Build(Transformer[Any, Any]):
         blocks = [x for x in c if isinstance(x, tuple)]
         arguments = tuple(x for x in c if isinstance(x, s.Keyword))
         return s.Example(self.place(c[0]), str(c[0])[1:-1], arguments, blocks[0], _tokens(c, "STRING")[1][1:-1])
+
+    def examples_of(self, meta: Any, c: list[Any]) -> s.ExamplesOf:
+        return s.ExamplesOf(self.place(c[0]), str(c[0]), tuple(c[1:]))
 
     def pipeline(self, meta: Any, c: list[Any]) -> s.Pipeline:
         docs = tuple(x[1] for x in c if isinstance(x, tuple) and x[0] == "doc")
@@ -329,7 +359,7 @@ _lock = threading.Lock()
 def _parser() -> tuple[Lark, _Build]:
     build = _Build()
     grammar = (files(__package__) / "grammar.lark").read_text()
-    lark = Lark(grammar, parser="lalr", postlex=_Blocks(), maybe_placeholders=True, propagate_positions=True)
+    lark = Lark(grammar, parser="lalr", postlex=_BlockIndenter(), maybe_placeholders=True, propagate_positions=True)
     return lark, build
 
 

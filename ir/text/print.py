@@ -1,172 +1,14 @@
-"""IR to text. Derived from the node classes: a field at its default is not printed."""
+"""Whole programs to text: kernels and graphs of every level."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from .. import expr as e
-from ..kernel import Element
-from ..loop import Accumulate, For, If, Let, Load, Merge, Store
-from ..node import Expr, Node
-from ..program import Kernel, Param, TensorType
+from ..node import Node
+from ..program import Kernel
 from ..tensor import TensorGraph
-from ..torch import TorchGraph, TorchOp
-
-INDENT = "    "
-# Binding strength, loosest first.
-_OR, _AND, _NOT, _COMPARE, _SUM, _TERM, _UNARY, _ATOM = range(1, 9)
-_STRENGTH = {
-    "or": _OR,
-    "and": _AND,
-    **dict.fromkeys(e.COMPARISONS, _COMPARE),
-    "*": _TERM,
-    "//": _TERM,
-    "%": _TERM,
-    "^": _TERM,
-}
-
-
-def print_expr(value: Expr, strength: int = 0) -> str:
-    """An expression, in parentheses if it binds looser than `strength`."""
-    text, own = _expr(value)
-    return f"({text})" if own < strength else text
-
-
-def _expr(value: Any) -> tuple[str, int]:
-    kind = value.__class__
-    if kind is e.Var:
-        return value.name, _ATOM
-    if kind is e.Sum:
-        return _sum(value)
-    if kind is int or kind is float:
-        return print_number(value), _ATOM if value >= 0 else _UNARY
-    if kind is e.Binary:
-        own = _STRENGTH[value.op]
-        # both operands of a comparison are sums; the right operand of a product is an atom
-        left = print_expr(value.a, own + 1 if own == _COMPARE else own)
-        if own == _TERM and value.a.__class__ is e.Binary and value.a.op != value.op:
-            left = print_expr(value.a, _ATOM)
-        right = print_expr(value.b, own + 1)
-        return (f"{left}*{right}" if value.op == "*" else f"{left} {value.op} {right}"), own
-    if kind is e.Call:
-        return f"{value.fn}({', '.join(map(print_expr, value.args))})", _ATOM
-    if kind is e.Not:
-        return f"not {print_expr(value.a, _NOT)}", _NOT
-    if kind is Element:
-        return f"{value.name}[{', '.join(map(print_expr, value.index))}]", _ATOM
-    return print_value(value), _ATOM
-
-
-def _sum(value: Any) -> tuple[str, int]:
-    text = ""
-    for atom, n in value.terms:
-        size = abs(n)
-        part = print_expr(atom, _TERM) if size == 1 else f"{print_expr(atom, _ATOM)}*{size}"
-        if not text:
-            text = part if n > 0 else f"-{print_expr(atom, _ATOM)}" + (f"*{size}" if size != 1 else "")
-        else:
-            text += f" {'+' if n > 0 else '-'} {part}"
-    if value.constant:
-        text += f" {'+' if value.constant > 0 else '-'} {abs(value.constant)}"
-    return text, _TERM if len(value.terms) == 1 and not value.constant else _SUM
-
-
-def print_number(value: int | float) -> str:
-    if isinstance(value, float):
-        if math.isinf(value):
-            return "inf" if value > 0 else "-inf"
-        if math.isnan(value):
-            return "nan"
-    return repr(value)
-
-
-def print_value(value: Any) -> str:
-    """Any field value: numbers, names, text, lists, axes, nested nodes."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(print_value, value))}{',' if len(value) == 1 and isinstance(value[0], tuple) else ''})"
-    if isinstance(value, str):
-        return value
-    kind = value.__class__
-    if kind is e.Axis:
-        return print_axis(value)
-    if kind is Param:
-        return f"{value.name}: {value.dtype}[{', '.join(map(print_expr, value.shape))}]"
-    if kind is TensorType:
-        return f"{value.dtype}[{', '.join(map(print_expr, value.shape))}]"
-    if isinstance(value, (int, float, e.Var, e.Sum, e.Binary, e.Call, e.Not, Element)):
-        return print_expr(value)
-    return _call(value)
-
-
-def print_axis(axis: e.Axis) -> str:
-    text = f"{axis.name}:{print_expr(axis.extent, _SUM)}"
-    if axis.role is not None:
-        text += f"={axis.role}"
-    if axis.dim is not None:
-        text += f"@{axis.dim}"
-    return text + (f" by {axis.stride}" if axis.stride != 1 else "")
-
-
-def _call(node: Any) -> str:
-    """`Op(positional.., field=value)` from the schema."""
-    cls = type(node)
-    positional = getattr(cls, "positional", ())
-    parts = []
-    for name in positional:
-        value = getattr(node, name)
-        parts += list(map(print_value, value)) if cls.by_name[name].many else [print_value(value)]
-    for field in cls.fields:
-        value = getattr(node, field.name)
-        if field.name not in ("dst", "body", *positional) and not _same(value, field.default):
-            parts.append(f"{field.name}={print_value(value)}")
-    return f"{cls.__name__}({', '.join(parts)})"
-
-
-def _same(value: Any, default: Any) -> bool:
-    return value is default or (value.__class__ is default.__class__ and value == default)
-
-
-def print_statement(stmt: Any, depth: int = 0) -> str:
-    """A statement with its block, indented by `depth` levels; no newline at the end."""
-    lead = INDENT * depth
-    kind = stmt.__class__
-    index = ", ".join(map(print_expr, stmt.idx)) if kind in (Load, Store) else ""
-    if kind is For:
-        step = "" if stmt.step == 1 else f" by {print_expr(stmt.step, _SUM)}"
-        unroll = "" if stmt.unroll == 1 else f" unroll={stmt.unroll}"
-        bounds = f"{print_expr(stmt.start, _SUM)}..{print_expr(stmt.stop, _SUM)}"
-        head = f"for {stmt.var} in {bounds}{step} {stmt.role}{unroll}"
-    elif kind is If:
-        head = f"if {print_expr(stmt.cond)}"
-    elif kind is Load:
-        guard = (
-            ""
-            if stmt.when is True and stmt.other == 0
-            else f" if {print_expr(stmt.when, _OR)} else {print_expr(stmt.other)}"
-        )
-        return f"{lead}{stmt.dst} = load {stmt.buf}[{index}]{guard}"
-    elif kind is Let:
-        return f"{lead}{stmt.dst} = {print_value(stmt.val)}"
-    elif kind is Accumulate:
-        return f"{lead}{stmt.acc} <- {stmt.fn}({stmt.acc}, {print_value(stmt.val)})"
-    elif kind is Merge:
-        accs = f"({', '.join(stmt.accs)})"
-        return f"{lead}{accs} <- {stmt.fn}({accs}, ({', '.join(map(print_value, stmt.vals))}))"
-    elif kind is Store:
-        return f"{lead}{stmt.buf}[{index}] = {print_value(stmt.val)}"
-    else:
-        head = (f"{stmt.dst} = " if hasattr(stmt, "dst") else "") + _call(stmt)
-    body = getattr(stmt, "body", None)
-    return f"{lead}{head}" if body is None else f"{lead}{head}:\n{print_block(body, depth + 1)}"
-
-
-def print_block(block: tuple[Any, ...], depth: int = 0) -> str:
-    return "\n".join(print_statement(stmt, depth) for stmt in block) or f"{INDENT * depth}pass"
+from ..torch import TorchGraph
+from .print_statements import print_block, print_value
+from .tensor import print_graph
+from .torch import print_torch_graph
 
 
 def print_unit(unit: Node) -> str:
@@ -177,12 +19,8 @@ def print_unit(unit: Node) -> str:
         )
         return f"{head}\n{print_block(unit.body, 1)}"
     if isinstance(unit, TensorGraph):
-        from .tensor import print_graph
-
         return print_graph(unit)
     if isinstance(unit, TorchGraph):
-        from .torch import print_torch_graph
-
         return print_torch_graph(unit)
     raise TypeError(f"not a unit: {unit!r}")
 
@@ -192,6 +30,3 @@ def print_program(units: tuple[Node, ...] | Node, level: str | None = None) -> s
     listed = units if isinstance(units, tuple) else (units,)
     header = f"## level: {level}\n" if level else ""
     return header + "\n\n".join(map(print_unit, listed)) + "\n"
-
-
-__all__ = ["TorchOp", "print_block", "print_expr", "print_program", "print_statement", "print_unit", "print_value"]

@@ -1,4 +1,4 @@
-"""The syntax tree: what a text says, with its place, before anybody decides what it means."""
+"""The syntax tree: what a text says, with its place, before any meaning."""
 
 from __future__ import annotations
 
@@ -347,7 +347,9 @@ class Example(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class Rule(Syntax):
-    """rows: for a family, the values of the parameters, one tuple a member."""
+    """rows: for a family, the values of the parameters, one tuple a member. words: the names in it that may be those of
+    numbers (`NumberOf`), outside of its pattern and its examples. written: its clauses as they stand in the file, where
+    they were elaborated."""
 
     docs: tuple[str, ...]
     attributes: tuple[str, ...]
@@ -358,6 +360,38 @@ class Rule(Syntax):
     level: str
     clauses: tuple[Syntax, ...]
     examples: Sequence[Example] = ()
+    words: tuple[str, ...] = ()
+    written: Sequence[Syntax] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberOf(Syntax):
+    """`number few_warps = 8 because ".."`: what choices depend on, by name. Rules read it where they name it."""
+
+    docs: tuple[str, ...]
+    override: bool
+    name: str
+    value: Syntax
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FactOf(Syntax):
+    """`fact split_tiles(axes: [axis]) -> int = expression`: written out where a rule asks it."""
+
+    docs: tuple[str, ...]
+    name: str
+    parameters: tuple[Parameter, ...]
+    result: str
+    value: Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesOf(Syntax):
+    """Further examples of a rule, beside its file."""
+
+    rule: str
+    examples: Sequence[Example]
 
 
 @dataclass(frozen=True, slots=True)

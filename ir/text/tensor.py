@@ -29,7 +29,7 @@ from ..tensor import (
     dtype,
     postorder,
 )
-from .print import print_expr, print_number
+from .print_statements import print_expr, print_number
 from .tensor_read import default_axes, literal_dtype, read_graph
 
 LINES = (Elementwise, Reduce, Fold, Case, Mat)

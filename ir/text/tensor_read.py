@@ -9,8 +9,9 @@ from ..compose import category, remap
 from ..diagnostic import DplcError, did_you_mean
 from ..expr import Axis, invert, negate
 from ..facts.index import operate
-from ..functions import CAST, DTYPES, FUNCTIONS, SELECT, promote
-from ..monoids import PARTS, of_part
+from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, promote
+from ..monoid_texts import PARTS
+from ..monoids import of_part
 from ..node import Expr
 from ..tensor import (
     Case,
@@ -215,7 +216,8 @@ class _Reader:
             raise DplcError(f"`{node.fn}` takes {function.arity} operands, not {len(node.items)}", node.span)
         args = tuple(map(self._operand, node.items))
         if function.kind == CAST and not isinstance(args[0], Term):
-            return Const(_as(args[0], node.fn), node.fn)
+            to = HELD.get(node.fn, node.fn)
+            return Const(_as(args[0], to), to)
         first = _typed(args[:1]) if function.kind == SELECT else ()
         return Elementwise(node.fn, first + _typed(args[len(first) :]))
 

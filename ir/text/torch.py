@@ -14,8 +14,8 @@ from ..program import TensorType
 from ..schemas import DTYPES, Overload, accepts, names, overloads, resolve
 from ..torch import TorchGraph, TorchOp
 from . import syntax as s
-from .print import print_number, print_value
-from .read import CONSTANTS, read_expr, read_extents, read_params
+from .print_statements import print_number, print_value
+from .read_statements import CONSTANTS, read_expr, read_extents, read_params
 
 
 def print_torch_graph(graph: TorchGraph) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ..expr import Binary, Call, Sum, Var, is_int
 from ..facts.layout import DTYPE_BYTES
 from ..functions import opmath
-from ..kernel import (
+from ..kernel import (  # fmt: skip
     BLOCK_INDEX,
     SHARED,
     THREAD,
@@ -41,10 +41,10 @@ from ..kernel import (
     WaitGroup,
     WaitPhase,
     names_read,
-)  # fmt: skip
+)
 from ..node import Expr, nodes
 from ..program import Block, Kernel, Stmt
-from ..text.print import print_statement
+from ..text.print_statements import print_statement
 
 INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
 COPY_BYTES = (4, 8, 16)
@@ -225,7 +225,7 @@ class _Check:
         if base.dtype is not None and dtype is not None and base.dtype != dtype:
             self.say(stmt, f"`{address.base}` points to {base.dtype}")
         reach = gcd(gcd(base.factor, divisor(address.offset, self.strides)), divisor(address.xor, self.strides)) * unit
-        if reach % size:
+        if size and reach % size:  # `width` has said what is wrong with a size of 0
             self.say(stmt, f"the address is a multiple of {reach} bytes only")
         return base
 

@@ -14,16 +14,15 @@ from ..expr import Binary, add, free_names, is_int, linear, multiply, negate, su
 from ..facts.layout import bound_ranges, params
 from ..facts.structure import summary
 from ..functions import FUNCTIONS
-from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
+from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..node import Expr
 from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, interval
-from ..text.print import print_expr, print_statement
+from ..text.print_statements import print_expr, print_statement
 from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
-ROLES = ("serial", "reduce", "free", "VEC")
 
 
 def problems(kernel: Kernel) -> tuple[str, ...]:
@@ -90,7 +89,7 @@ class Check:
 
     def statement(self, stmt: Any, scope: Scope) -> None:
         if isinstance(stmt, For):
-            if stmt.role not in ROLES:
+            if stmt.role not in (*LOOP_ROLES, "VEC"):
                 self.report(stmt, f"a loop has no role {stmt.role}")
             if stmt.role == "reduce" and summary(stmt.body).stores:
                 self.report(stmt, "a reduction stores")

@@ -1,4 +1,4 @@
-"""Whether every field of a program holds what its sort promises. For programs that somebody else wrote.
+"""Whether every field of a program holds what its sort promises. For programs of other authors.
 
 The reader is sort-directed, but lax where a pattern may stand: an expression may be a text there, a name a number. What
 passes here is made of names, numbers and nodes only, so that whatever is printed of it is made of these too.

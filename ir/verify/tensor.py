@@ -6,10 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnostic import InternalError
+from ..dtypes import FLOATS
 from ..expr import Axis, Binary
 from ..facts.index import LARGE, interval
 from ..functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
-from ..monoids import PARTS, of_part
+from ..monoid_texts import PARTS
+from ..monoids import of_part
 from ..node import Node, walk
 from ..tensor import (
     Case,
@@ -26,8 +28,6 @@ from ..tensor import (
     is_condition,
     postorder,
 )
-
-FLOATS = ("f32", "f16", "bf16")
 
 
 def verify(graph: TensorGraph) -> None:

@@ -14,10 +14,9 @@ from ..loop import For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
-from ..tile import Combine, CombineTuple, Put, Slab, Stage, Tile
+from ..tile import AXIS_ROLES, Combine, CombineTuple, Put, Slab, Stage, Tile
 from .loop import TILE_STATEMENTS, Check, Scope
 
-ROLES = ("BLOCK", "THREAD", "REG", "VEC")
 LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
 
 
@@ -58,7 +57,7 @@ class _TileCheck(Check):
     def axes(self, tile: Tile) -> None:
         names = [axis.name for axis in tile.axes]
         for axis in tile.axes:
-            if axis.role not in ROLES or not isinstance(axis.extent, int) or axis.extent < 1:
+            if axis.role not in AXIS_ROLES or not isinstance(axis.extent, int) or axis.extent < 1:
                 self.report(tile, f"axis `{axis.name}` has no role or no extent")
             if names.count(axis.name) > 1:
                 self.report(tile, f"two axes are called `{axis.name}`")
@@ -169,7 +168,7 @@ class _TileCheck(Check):
         if not all(_is_side(axis, len(stmt.origin)) for axis in stmt.slab):
             self.report(stmt, "an axis of the slab says no dimension of its source")
         if not any(load.buf == stmt.dst for load in nodes(self.tile.body, Load)):
-            self.report(stmt, f"nobody reads `{stmt.dst}`")
+            self.report(stmt, f"`{stmt.dst}` is never read")
 
 
 def _is_side(axis: Axis, rank: int) -> bool:

@@ -10,9 +10,9 @@ import torch
 from torch.nn.functional import one_hot
 
 import dplc
-from dplc.engine.front.lower import lower
-from dplc.engine.front.text import capture_text
-from dplc.engine.toolchain import toolchain
+from dplc.engine.capture.text import capture_text
+from dplc.engine.rewrite.torch_rules.lower import lower
+from dplc.engine.ruleset import toolchain
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ROWS = torch.arange(16.0).reshape(4, 4)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.prepare import Preparation, contents
+from dplc.engine.run.load_time_weights import Preparation, contents
 
 pytest.importorskip("egglog.bindings")
 

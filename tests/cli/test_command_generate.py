@@ -14,10 +14,10 @@ from tokenizers import Tokenizer as Words
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from dplc.engine.hub.generating import Generator
-from dplc.engine.hub.module import build
-from dplc.engine.hub.sources import find
-from dplc.engine.hub.weights import Wanted, make
+from dplc.engine.models.generating import Generator
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import find
+from dplc.engine.models.weights import WeightRequest, make
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
     shapes = {name: tuple(value.shape) for name, value in build(find(str(folder))).state_dict().items()}
-    wanted = {name: Wanted((name,), "f32", shape) for name, shape in shapes.items()}
+    wanted = {name: WeightRequest((name,), "f32", shape) for name, shape in shapes.items()}
     save_file(make(wanted, seed=1, scale=0.5), folder / "model.safetensors")
     return folder
 

@@ -43,7 +43,7 @@ def test_a_torch_dump_becomes_values_as_in_a_compile(ok: Command, dump) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "marker"), [("torch", ">>> d:matmul"), ("tensor", "--- a:exact"), ("loop", ">>> t:001_tileify")]
+    ("stage", "marker"), [("torch", ">>> d:matmul"), ("tensor", "--- a:exact"), ("loop", ">>> t:tileify")]
 )
 def test_the_trace_of_a_dump(ok: Command, dump, stage: str, marker: str) -> None:  # type: ignore[no-untyped-def]
     assert re.search(rf"^{marker}\b", ok("rewrite", "--trace", dump(stage)).out, re.MULTILINE)
@@ -57,11 +57,11 @@ def test_nothing_to_trace_says_so(ok: Command, dump) -> None:  # type: ignore[no
 
 def test_of_an_expression_only_shows_one_rule_when_its_turn_comes(ok: Command) -> None:
     out = ok("rewrite", "--trace", "-c", MATMUL, "--only", "stage_inputs", "--set", "chunk_matmul_k.BK=32").out
-    assert set(re.findall(r"^(?:>>>|<<<|---) (\S+)", out, re.MULTILINE)) == {"t:007_stage_inputs"}
+    assert set(re.findall(r"^(?:>>>|<<<|---) (\S+)", out, re.MULTILINE)) == {"t:stage_inputs"}
     assert "slab=(i:16@0, k:32@1)" in out
 
 
-@pytest.mark.parametrize("name", ["stage_inputs", "007_stage_inputs"])
+@pytest.mark.parametrize("name", ["stage_inputs", "stage_inputs"])
 def test_of_an_expression_only_prints_the_program_after_its_rule(ok: Command, name: str) -> None:
     out = ok("rewrite", "-c", MATMUL, "--only", name).out
     assert "Stage(x, " in out
@@ -87,7 +87,7 @@ def test_of_a_file_nothing_else_fires(ok: Command, dump) -> None:  # type: ignor
 def test_a_rule_that_stands_in_no_pipeline_fires_on_a_file(ok: Command, dplc: Command, dump, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "less.rw").write_text("without tileify\n")
     less = ("--rules", f"{tmp_path}/less.rw", "--only", "tileify")
-    assert ">>> t:001_tileify" in ok("rewrite", "--trace", dump("loop"), *less).out
+    assert ">>> t:tileify" in ok("rewrite", "--trace", dump("loop"), *less).out
     done = dplc("rewrite", "--trace", "-c", MATMUL, *less)
     assert (done.code, done.out) == (2, "")
     assert "--only tileify: it stands in no pipeline" in done.err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from command_line import Command
 
-from dplc.engine.rw.rule import BUILT_IN
+from dplc.engine.language.rule import BUILT_IN
 
 HALVES = "rule halves on tensor\nmatch\n    y = divide(x, 2.0)\nrewrite\n    y = multiply(x, 0.5)\n"
 
@@ -33,11 +33,11 @@ def test_list_shows_where_a_users_pass_comes_in(ok: Command, tmp_path: Path) -> 
 
 def test_show_one_rule_a_pass_and_a_family(ok: Command) -> None:
     one = ok("rules", "show", "stage_inputs").out
-    assert one.startswith("# rules/tile/007_stage_inputs.rw:")
+    assert one.startswith("# rules/tile/memory/stage_inputs.rw:")
     assert "rule stage_inputs(" in one
     assert "example" in one
     assert ok("rules", "show", "tileify").out.count("\nrule ") >= 1
-    assert ok("rules", "show", "001_tileify").out.count("\nrule ") >= 2
+    assert ok("rules", "show", "collapse").out.count("\nrule ") >= 2
     assert ok("rules", "show", "unary").out.count("\nrule ") > 10
 
 
@@ -57,14 +57,14 @@ def test_test_runs_the_examples_of_a_file(dplc: Command, ok: Command, tmp_path: 
 
 
 def test_test_takes_a_built_in_file_itself_and_an_edited_copy(dplc: Command, ok: Command, tmp_path: Path) -> None:
-    own = BUILT_IN / "tile" / "001_tileify.rw"
+    own = BUILT_IN / "tile" / "axes" / "tileify.rw"
     counted = ok("rules", "test", str(own)).out
     assert counted.startswith("3 rules, 6 examples, 0 failed")
     copy = tmp_path / "edited.rw"
     copy.write_text(own.read_text())
     done = dplc("rules", "test", str(copy))
     assert (done.code, done.out) == (0, counted)
-    assert "tested in the place of rules/tile/001_tileify.rw" in done.err
+    assert "tested in the place of rules/tile/axes/tileify.rw" in done.err
     copy.write_text(own.read_text().replace("rewrite", "rewrites", 1))
     assert dplc("rules", "test", str(copy)).code == 1
 
@@ -80,7 +80,7 @@ def test_test_reads_pipelines(dplc: Command, tmp_path: Path) -> None:
 def test_a_copy_of_a_built_in_file_is_no_rule_file_of_a_compile(dplc: Command, tmp_path: Path) -> None:
     """There its rules must say that they replace others."""
     copy = tmp_path / "edited.rw"
-    copy.write_text((BUILT_IN / "tile" / "001_tileify.rw").read_text())
+    copy.write_text((BUILT_IN / "tile" / "axes" / "tileify.rw").read_text())
     done = dplc("compile", "-c", "torch.sin(torch.randn(3))", "--rules", str(copy))
     assert done.code == 1 and "rule `tileify` is declared twice" in done.err
 

@@ -51,7 +51,7 @@ def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whatever_goes_wrong_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> doctor.Finding:
+    def fails() -> doctor.ReportLine:
         raise RuntimeError("something\nelse")
 
     for name in ("_python", "_host_compiler", "_emulator", "_device_compiler", "_gpu", "_rules", "_cache"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine import output_file as made
+from dplc.engine.cli import output_file as made
 from dplc.engine.cli.bench_command import save_page
-from dplc.engine.output_file import write_file, writing
+from dplc.engine.cli.output_file import write_file, writing
 from dplc.ir.diagnostic import DplcError
 
 OURS = re.compile(rb"by dplc")
@@ -67,6 +67,6 @@ def test_makes_know_what_dplc_writes() -> None:
     assert made.DEVICE.search(b"# Measured by `dplc calibrate` on X: ")
     assert made.COUNTEREXAMPLE.search(b"## level: tile\n# rule split: wrong\n# from its pattern\n")
     assert made.TABLE.search(b"# s\n\nMade by `dplc bench x` on 2026 (m). Do not edit: run it again.\n")
-    for folder in ("suite", "egraph", "tune"):
-        page = Path(made.__file__).parent / folder / "page.html"
+    for folder in ("bench", "explore", "tune"):
+        page = Path(made.__file__).parents[1] / folder / "page.html"
         assert made.PAGE.search(page.read_bytes()), page

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dplc as package
-from dplc.engine.pinned import SettingWarning
+from dplc.engine.rewrite.pinned import SettingWarning
 from dplc.ir.diagnostic import DplcError, UsageError
 
 ROWS = "torch.randn(64, 512).sum(1)"
@@ -17,14 +17,18 @@ MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
 OUTSIDE = (
     (ROWS, "cooperative_reduce.T=100", "the domain is {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}"),
     (MATMUL, "chunk_matmul_k.BK=33", "the domain is {2, 4, 8, 16, 32, 64}"),
-    (MATMUL, "residency.B=9999", "the rule is at rules/tile/033_residency.rw"),
+    (MATMUL, "residency.B=9999", "the rule is at rules/tile/axes/residency.rw"),
     (ROWS, "residency.B=0", "residency.B=0: the value is not in the domain of `B`"),
     (MATMUL, "register_tile.FM=7", "FM=7 is not in its domain {1, 2, 4, 8, 16, 32, 64}"),
 )
 FOR_NOTHING = (
     (ROWS, "chunk_matmul_k.BK=32", "not matmul-shaped"),
     (MATMUL, "chunk_matmul_k.BK=64", '"a single chunk" [BK < K; BK=64, K=64]'),
-    (MATMUL, "split_matmul_k.S=2", "rule `split_matmul_k` fires nowhere in this program: rules/tile/003"),
+    (
+        MATMUL,
+        "split_matmul_k.S=2",
+        "rule `split_matmul_k` fires nowhere in this program: rules/tile/blocks/split_matmul_k.rw",
+    ),
 )
 
 

@@ -9,8 +9,9 @@ import pytest
 from dplc.codegen import build
 from dplc.codegen.build import assemble, build_host, device_text, host_text
 from dplc.codegen.compiler import find_program
-from dplc.codegen.kernel import DTYPES, Box, CudaKernel, DtypeName, KernelParam
+from dplc.codegen.kernel import Box, CudaKernel, KernelParam
 from dplc.codegen.nvrtc import find_nvrtc
+from dplc.ir.dtypes import DTYPES, DtypeName
 
 needs_device_compiler = pytest.mark.skipif(
     find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"

@@ -13,7 +13,8 @@ import pytest
 
 from dplc.codegen.emulator.kernels import run, run_with
 from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions
-from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
+from dplc.codegen.kernel import CudaKernel, KernelParam
+from dplc.ir.dtypes import DTYPES, DtypeName
 
 MakeKernel = Callable[..., CudaKernel]
 Floats = npt.NDArray[np.float32]
@@ -237,7 +238,7 @@ import numpy as np
 from dplc.codegen import build
 build.RUNTIME_FLAGS += ("-DDPLC_UCONTEXT",)
 from dplc.codegen.emulator.kernels import run, run_with
-from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
+from dplc.codegen.kernel import CudaKernel, KernelParam
 text = """extern "C" __global__ void test(float* y) {
   block_sync();
   stg32(y + threadIdx.x, shfl_xor((float)threadIdx.x, 5));

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from dplc.codegen.emulator.kernels import run
-from dplc.codegen.kernel import DTYPES, CudaKernel, DtypeName, KernelParam
+from dplc.codegen.kernel import CudaKernel, KernelParam
+from dplc.ir.dtypes import DTYPES, DtypeName
 
 MakeKernel = Callable[..., CudaKernel]
 

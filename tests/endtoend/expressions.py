@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from windows import CONVOLUTIONS, POOLS
+
 A = "torch.randn(7, 33)"
 UNARY = (
     "exp", "exp2", "expm1", "tanh", "sigmoid", "sin", "cos", "tan", "atan", "sinh", "cosh", "erf", "abs", "neg", "sign", "floor", "ceil",
@@ -142,4 +144,5 @@ EXPRESSIONS: dict[str, list[str]] = {
     "dtypes": list(DTYPES),
     "blocks": list(BLOCKS),
     "values": list(VALUES),
+    "windows": [*CONVOLUTIONS, *POOLS],
 }  # fmt: skip

@@ -9,11 +9,11 @@ import torch
 from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
-from dplc.engine.front.text import capture_text
-from dplc.engine.judge import GATE, accepted, errors
-from dplc.engine.reference import run_reference
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.judge import GATE, accepted, errors
+from dplc.engine.run.reference import run_reference
 
 SDPA = "F.scaled_dot_product_attention"
 

@@ -9,10 +9,10 @@ import torch
 from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, compile_captured
-from dplc.engine.front.text import capture_text
-from dplc.engine.reference import accepted, run_reference
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.reference import accepted, run_reference
 
 SDPA = "F.scaled_dot_product_attention"
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.front.text import capture_text
-from dplc.engine.suite.extents import Points, reduced, shortened, summed_over
-from dplc.engine.suite.schedules import Space
-from dplc.engine.suite.suite_file import Case, Operation, Suite
-from dplc.engine.toolchain import toolchain
+from dplc.engine.bench.extents import Points, reduced, shortened, summed_over
+from dplc.engine.bench.schedules import CaseSpace
+from dplc.engine.bench.suite_file import BenchCase, BenchOperation, Suite
+from dplc.engine.capture.text import capture_text
+from dplc.engine.ruleset import toolchain
 
 SEED = int(os.environ.get("DPLC_SCHEDULE_SEED", "0"))
 POINTS = int(os.environ.get("DPLC_SCHEDULE_POINTS", "2"))
@@ -37,8 +37,8 @@ SUBJECTS = {
 
 
 @functools.cache
-def space(name: str) -> Space:
-    return Space(capture_text(SUBJECTS[name], 0), toolchain(), target("h200"))
+def space(name: str) -> CaseSpace:
+    return CaseSpace(capture_text(SUBJECTS[name], 0), toolchain(), target("h200"))
 
 
 @pytest.mark.parametrize("number", range(POINTS))
@@ -85,7 +85,7 @@ def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = replace(capture_text(SUBJECTS["softmax"], 0), reference=None)  # eager's own error would widen the gate
-    fresh = Space(alone, toolchain(), target("h200"))
+    fresh = CaseSpace(alone, toolchain(), target("h200"))
     program = next(drawn.program for seed in range(20) if (drawn := fresh.draw(seed)).program is not None)
     assert fresh.check(program).fault is None
     monkeypatch.setattr(fresh, "_reference", [value * 1.001 for value in fresh._reference], raising=False)
@@ -93,8 +93,8 @@ def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SUITE = Suite(
-    {"mm": Operation("x @ w", {"x": "m k", "w": "k n"}), "bmm": Operation("x @ w", {"x": "b m k", "w": "c k n"})},
-    [Case("a", "mm", {"m": 32, "k": 2048, "n": 5632}), Case("b", "mm", {"m": 32, "k": 4096, "n": 3584}), Case("c", "mm", {"m": 32, "k": 2049, "n": 64})],
+    {"mm": BenchOperation("x @ w", {"x": "m k", "w": "k n"}), "bmm": BenchOperation("x @ w", {"x": "b m k", "w": "c k n"})},
+    [BenchCase("a", "mm", {"m": 32, "k": 2048, "n": 5632}), BenchCase("b", "mm", {"m": 32, "k": 4096, "n": 3584}), BenchCase("c", "mm", {"m": 32, "k": 2049, "n": 64})],
 )  # fmt: skip
 
 

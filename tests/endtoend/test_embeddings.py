@@ -7,11 +7,11 @@ import torch
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
+from dplc.engine.capture.capture import capture
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
-from dplc.engine.front.capture import capture
-from dplc.engine.front.text import capture_text
-from dplc.engine.reference import accepted, errors, run_reference
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.reference import accepted, errors, run_reference
 
 ROWS = "i = torch.randint(0, 10, (5,))\nx = F.embedding(i, torch.randn(10, 8))\n"
 BATCH = "i = torch.randint(0, 10, (2, 5))\nx = F.embedding(i, torch.randn(10, 8))\n"

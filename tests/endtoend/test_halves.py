@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, compile
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
-from dplc.engine.front.text import capture_text
-from dplc.engine.reference import accepted, errors, run_reference
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.reference import accepted, errors, run_reference
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "front"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))
 from torch_programs import torch_programs
 
 CASES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +122,28 @@ def test_sums_and_products_wrap(dtype: str) -> None:
     numbers = torch.tensor(edges(dtype), dtype=DTYPES[dtype])
     a = numbers[torch.arange(24 * 24).reshape(24, 24) * 7 % len(numbers)]
     compare(REDUCTIONS, (a, a.T.contiguous() + 3, torch.ones(())))
+
+
+PLACES = (
+    "t[(a * BIG) // SOME % 10]", "t.flip(0)[(a + BIG) * 3 % 10]", "t.view(2, 5)[a * b % 2, (a - b) % 5]",
+    "torch.take(t, (a * BIG // 7 % 10).long())", "t[2:][(a * b + BIG) % 8]",
+    "torch.arange(5, dtype=a.dtype)[a % 5] * BIG > 0", "torch.arange(4, dtype=a.dtype)[a % 4, None] + BIG + BIG > b",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_places_wrap_before_they_are_places(dtype: str) -> None:
+    """Index arithmetic on data is a value's until it is looked at whether the place exists."""
+    numbers = torch.tensor(edges(dtype), dtype=DTYPES[dtype])
+    a, b, t = numbers, numbers.flip(0), torch.arange(10.0)
+    big = 2**62 if dtype == "i64" else 2**30
+    for text in PLACES:
+        code = compile(text.replace("BIG", str(big)).replace("SOME", str(big // 4)), text, "eval")
+
+        def picked(a: torch.Tensor, b: torch.Tensor, t: torch.Tensor, code: Any = code) -> Any:
+            return eval(code, {"torch": torch}, {"a": a, "b": b, "t": t})
+
+        assert torch.equal(dplc.compile(picked, (a, b, t))(a, b, t), picked(a, b, t)), text
 
 
 FLOATS = (

@@ -15,15 +15,15 @@ from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
-from dplc.engine import judge
 from dplc.engine.api import Compiled
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, compile_captured
-from dplc.engine.front.text import capture_text
-from dplc.engine.judge import GATE
-from dplc.engine.model.census import census
-from dplc.engine.model.predict import predict
-from dplc.engine.reference import run_reference
-from dplc.engine.toolchain import Toolchain, toolchain
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.engine.ruleset import Toolchain, toolchain
+from dplc.engine.run import judge
+from dplc.engine.run.judge import GATE
+from dplc.engine.run.reference import run_reference
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Stage
 
@@ -55,7 +55,7 @@ def compiled(text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str
 
 
 def predicted(compilation: Compilation, arch: str = "sm_90a") -> float:
-    return sum(predict(census(kernel), target(arch)).seconds for kernel in compilation.kernels)
+    return sum(predict(instruction_counts(kernel), target(arch)).seconds for kernel in compilation.kernels)
 
 
 def error(compilation: Compilation, checker: CheckingExecutor | None = None) -> float:
@@ -139,7 +139,7 @@ def test_what_the_assembler_makes_of_it(arch: str, share: float) -> None:
 
 def test_wavefronts_and_sectors_are_the_least() -> None:
     (kernel,) = compiled(norm_linear(512, 2048, 2048)).kernels
-    counted = census(kernel)
+    counted = instruction_counts(kernel)
     assert counted.wavefronts == pytest.approx(counted.ideal_wavefronts, rel=0.01)
     assert counted.sectors == pytest.approx(counted.ideal_sectors, rel=0.01)
 
@@ -165,7 +165,7 @@ MATVECS = {
 def test_a_vector_streams_the_matrix(name: str) -> None:
     text, blocks = MATVECS[name]
     (kernel,) = compiled(text).kernels
-    counted = census(kernel)
+    counted = instruction_counts(kernel)
     assert counted.blocks >= blocks
     assert counted.sectors == pytest.approx(counted.ideal_sectors, rel=0.15)
     assert predict(counted, target("sm_90a")).seconds < 7.5e-6

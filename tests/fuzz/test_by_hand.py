@@ -9,11 +9,11 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.cli.rewriting import rewrite_file
-from dplc.engine.match.driver import Engine
-from dplc.engine.match.examples import read_subject
-from dplc.engine.rw.check import require
-from dplc.engine.rw.rule import RuleSet, read_rules
-from dplc.engine.toolchain import toolchain
+from dplc.engine.language.check import require
+from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.rewrite.statements.driver import Engine
+from dplc.engine.rewrite.statements.examples import read_subject
+from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
 

@@ -19,31 +19,31 @@ import torch
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import DEVICES, target
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.capture.capture import capture
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import Stopwatch, compile_captured, schedule
-from dplc.engine.front import examples as torch_examples
-from dplc.engine.front.capture import capture
-from dplc.engine.hub import artefact, kernel_texts, sources, weights
-from dplc.engine.hub.benching import of_artefact
-from dplc.engine.hub.compiling import Shape, compile_model
-from dplc.engine.hub.kernel_texts import read_kernels
-from dplc.engine.hub.manifest import read_file, seal
-from dplc.engine.hub.plan_file import kernel_record
-from dplc.engine.hub.sources import Source
-from dplc.engine.match import term_examples
-from dplc.engine.match.examples import RUNNERS, run_examples
-from dplc.engine.match.trace import Trace
-from dplc.engine.rw.check import check, load_facts
-from dplc.engine.rw.format import format_file
-from dplc.engine.rw.pipeline import pipelines
-from dplc.engine.rw.rule import BUILT_IN, RuleSet, read_rules
-from dplc.engine.suite.suite_file import read_suite
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.exchange import export_lines, import_lines
-from dplc.engine.tune.protocol import Tuned, key_of
-from dplc.engine.tune.recorded import Recorded
-from dplc.engine.tune.space import Space, Start
-from dplc.engine.tune.store import Store, open_store
+from dplc.engine.kernels import graph_examples as term_examples
+from dplc.engine.language.check import check, load_facts
+from dplc.engine.language.format import format_file
+from dplc.engine.language.pipeline import pipelines
+from dplc.engine.language.rule import BUILT_IN, RuleSet, read_rules
+from dplc.engine.models import artefact, kernel_texts, sources, weights
+from dplc.engine.models.benching import of_artefact
+from dplc.engine.models.compiling import ModelShape, compile_model
+from dplc.engine.models.kernel_texts import read_kernels
+from dplc.engine.models.manifest import read_file, seal
+from dplc.engine.models.plan_file import kernel_record
+from dplc.engine.models.sources import ModelSource
+from dplc.engine.rewrite.statements.examples import RUNNERS, run_examples
+from dplc.engine.rewrite.torch_rules import examples as torch_examples
+from dplc.engine.rewrite.trace import Trace
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.recorded import StoredSchedules
+from dplc.engine.schedule.space import Space, Start
+from dplc.engine.store.import_export import export_lines, import_lines
+from dplc.engine.store.protocol import Tuned, key_of
+from dplc.engine.store.store import SqliteStore, open_store
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.diagnostic import Source as Text
 from dplc.ir.text.parse import parse
@@ -99,7 +99,7 @@ class Compiles:
     def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
         folder.mkdir()
         self.evil, self.path = evil, folder / "mine.rw"
-        texts = [path.read_text() for level in ("tile", "tensor", "torch") for path in (BUILT_IN / level).glob("*.rw")]
+        texts = [path.read_text() for level in ("tile", "tensor", "torch") for path in (BUILT_IN / level).rglob("*.rw")]
         overriding = (
             re.sub(r"^rule ", "override rule ", text, flags=re.MULTILINE) for text in texts if len(text) < SMALL
         )
@@ -116,7 +116,7 @@ class Compiles:
 
 
 def _engine(rules: RuleSet) -> Any:
-    from dplc.engine.match.driver import Engine
+    from dplc.engine.rewrite.statements.driver import Engine
 
     return Engine(rules, check=True)
 
@@ -159,7 +159,7 @@ class Artefacts:
         self.elsewhere = folder / "elsewhere"
         folder.mkdir(parents=True, exist_ok=True)
         self.elsewhere.write_text(PRECIOUS)
-        compiled = compile_model(Source("tiny", TINY), Shape(length=3), toolchain(), target("sm_80"))
+        compiled = compile_model(ModelSource("tiny", TINY), ModelShape(length=3), toolchain(), target("sm_80"))
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()
         for kernel in compiled.program.distinct_kernels()[:2]:
@@ -257,10 +257,10 @@ class Stores:
             self.path.write_bytes(self.path.read_bytes()[: dice.randrange(self.path.stat().st_size)])
         else:
             self._row(dice)
-        store = Store(self.path, self.tools.rules, lambda line: None, patience=0.1)
+        store = SqliteStore(self.path, self.tools.rules, lambda line: None, patience=0.1)
         try:
-            book = Recorded(store)
-            schedule(self.loops, self.tools, self.machine, None, Stopwatch(), book)
+            schedules = StoredSchedules(store)
+            schedule(self.loops, self.tools, self.machine, None, Stopwatch(), schedules)
         finally:
             store.close()
 
@@ -347,7 +347,10 @@ class Files:
         self._weights(path.parent)
 
     def _weights(self, folder: Path) -> None:
-        weights.load(folder, {"x": weights.Wanted(("o", "a"), "f32", (2, 3)), "y": weights.Wanted(("b",), "f16", (4,))})
+        weights.load(
+            folder,
+            {"x": weights.WeightRequest(("o", "a"), "f32", (2, 3)), "y": weights.WeightRequest(("b",), "f16", (4,))},
+        )
 
 
 VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Compiles, Programs, Artefacts, Stores, Files)}

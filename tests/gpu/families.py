@@ -9,10 +9,10 @@ from __future__ import annotations
 from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
-from dplc.engine.front.text import capture_text
-from dplc.engine.reference import accepted, errors, run_reference
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.reference import accepted, errors, run_reference
 
 SDPA = "F.scaled_dot_product_attention"
 FAMILIES = {

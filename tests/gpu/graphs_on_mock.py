@@ -51,13 +51,13 @@ class SameOutputs(MockedExecutor):
         self._lent, self._turn = [torch.empty(SIZE) for _ in range(lend)], 0
         self._pool: list[Any] = []
 
-    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         if shape != (SIZE,):
-            return super()._empty(shape, dtype)
+            return super().empty(shape, dtype)
         self._turn += 1
         return self._lent[self._turn % len(self._lent)].fill_(float("nan"))
 
-    def _temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
+    def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
         alone = {b.name: torch.full(b.shape, float("nan")) for b in program.temporaries}
         self._pool.extend(alone.values())
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
@@ -302,7 +302,7 @@ def tensor_maps_are_part_of_a_graph() -> None:
     program = Program((kernel, kernel), (x,), (y, z), bindings=(("x", "y", "x"), ("x", "z", "x")))
     executor, values = MockedExecutor(), torch.randn(30, 36)
     places = [torch.empty(32, 32), torch.empty(32, 32)]
-    executor._empty = lambda shape, dtype: places[0] if len(places) == 1 else places[next(turn) % 2].zero_()  # type: ignore[method-assign]
+    executor.empty = lambda shape, dtype: places[0] if len(places) == 1 else places[next(turn) % 2].zero_()  # type: ignore[method-assign]
     turn = iter(range(99))
     session = executor.prepare(program, {})
     with counted(cuGraphLaunch=2, cuLaunchKernel=4):

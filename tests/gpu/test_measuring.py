@@ -19,11 +19,11 @@ from dplc.codegen.build import build_host, host_text
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.launch import DeviceError
 from dplc.codegen.target import target
+from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
-from dplc.engine.front.capture import capture
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
 from dplc.engine.tune.measure import Measuring, cubin, measuring
-from dplc.engine.tune.space import Candidate, Space, Start
 
 WORKER = (sys.executable, str(Path(__file__).with_name("worker_on_mock.py")))
 H200 = target("h200")
@@ -53,7 +53,7 @@ class Build:
         return made
 
 
-def candidate(function: Any, *shapes: tuple[int, ...]) -> Candidate:
+def candidate(function: Any, *shapes: tuple[int, ...]) -> ScheduleCandidate:
     tools = toolchain()
     captured = capture(function, [torch.randn(shape) for shape in shapes])
     loops = cut_into_kernels(captured, tools, H200, None, Stopwatch())[2].kernels
@@ -74,11 +74,11 @@ def build(evaluator: Measuring) -> Iterator[Build]:
 
 
 @pytest.fixture(scope="module")
-def product() -> Candidate:
+def product() -> ScheduleCandidate:
     return candidate(lambda x, w: torch.relu(x @ w), (16, 32), (32, 24))
 
 
-def test_what_is_right_is_timed_and_says_how(evaluator: Measuring, product: Candidate) -> None:
+def test_what_is_right_is_timed_and_says_how(evaluator: Measuring, product: ScheduleCandidate) -> None:
     score = evaluator(product)
     assert score.status == "ok", score.detail
     assert score.basis == evaluator.basis == "measured"
@@ -115,7 +115,7 @@ def test_inputs_of_other_dtypes(evaluator: Measuring) -> None:
     ],
 )  # fmt: skip
 def test_what_goes_wrong_is_one_line_and_the_next_one_is_measured(
-    evaluator: Measuring, build: Build, product: Candidate, spoil: str, status: str, said: str
+    evaluator: Measuring, build: Build, product: ScheduleCandidate, spoil: str, status: str, said: str
 ) -> None:
     build.spoil = spoil
     evaluator.limit = 1.0 if status == "timeout" else 20.0
@@ -127,7 +127,7 @@ def test_what_goes_wrong_is_one_line_and_the_next_one_is_measured(
     assert evaluator(product).status == "ok"
 
 
-def test_what_does_not_compile(evaluator: Measuring, build: Build, product: Candidate) -> None:
+def test_what_does_not_compile(evaluator: Measuring, build: Build, product: ScheduleCandidate) -> None:
     build.spoil = "this is no C++;"
     score = evaluator(product)
     assert score.status == "failed" and "could not compile" in score.detail
@@ -140,7 +140,7 @@ def test_compilers_run_side_by_side(evaluator: Measuring, build: Build) -> None:
     assert build.most > 1
 
 
-def test_a_process_that_cannot_start_is_said_once(product: Candidate) -> None:
+def test_a_process_that_cannot_start_is_said_once(product: ScheduleCandidate) -> None:
     for command, said in (
         ((sys.executable, "-c", "import sys; sys.exit('no such luck')"), "ended with 1: no such luck"),
         ((sys.executable, "-c", "print('x' * 100)"), "ended with 0"),
@@ -150,13 +150,13 @@ def test_a_process_that_cannot_start_is_said_once(product: Candidate) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu(product: Candidate) -> None:
+def test_without_a_gpu(product: ScheduleCandidate) -> None:
     assert measuring(H200) is None
     with Measuring(H200) as alone, pytest.raises(DeviceError, match=r"nothing can be measured here: .*CUDA"):
         alone(product)
 
 
-def test_nothing_is_left_behind(driver: Path, product: Candidate) -> None:
+def test_nothing_is_left_behind(driver: Path, product: ScheduleCandidate) -> None:
     with Measuring(H200, worker=WORKER, build=Build(), environment=environment(driver)) as made:
         assert made(product).status == "ok"
         process, folder = made.process._process, made._folder
@@ -166,8 +166,8 @@ def test_nothing_is_left_behind(driver: Path, product: Candidate) -> None:
         os.kill(process.pid, 0)
 
 
-def test_the_device_compiler_is_asked(product: Candidate) -> None:
-    from dplc.engine.suite.assembling import assembler
+def test_the_device_compiler_is_asked(product: ScheduleCandidate) -> None:
+    from dplc.engine.bench.assembling import assembler
 
     if not assembler():
         pytest.skip("neither NVRTC nor nvcc is here")

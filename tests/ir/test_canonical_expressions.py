@@ -7,7 +7,7 @@ import pytest
 from dplc.ir import expr as e
 from dplc.ir.ranges import decide, interval, simplify
 from dplc.ir.substitute import substitute, substitute_affine
-from dplc.ir.text.print import print_expr
+from dplc.ir.text.print_statements import print_expr
 from dplc.ir.text.read import read_program
 
 NAMES = ("x", "y", "z")

@@ -197,9 +197,9 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_programs_mean_what_their_tiles_mean(title: str) -> None:
+    from dplc.engine.capture.text import capture_text
     from dplc.engine.compiler import compile_captured
-    from dplc.engine.front.text import capture_text
-    from dplc.engine.toolchain import toolchain
+    from dplc.engine.ruleset import toolchain
 
     compilation = compile_captured(capture_text(PROGRAMS[title]), toolchain(), target())
     tensors = compilation.captured.tensors

@@ -10,7 +10,7 @@ import pytest
 from dplc.ir.expr import Var
 from dplc.ir.facts import layout, staging
 from dplc.ir.node import replace
-from dplc.ir.text.print import print_expr
+from dplc.ir.text.print_statements import print_expr
 from dplc.ir.text.read import read_program
 
 TEXT = """

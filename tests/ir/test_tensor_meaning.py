@@ -13,7 +13,7 @@ from dplc.ir.expr import Axis, binary
 from dplc.ir.interp.tensor import run
 from dplc.ir.tensor import Case, Const, Elementwise, Index, Input, Output, Reduce, Remap, TensorGraph, axes, dtype
 from dplc.ir.text.parse import parse
-from dplc.ir.text.tensor import read_graph
+from dplc.ir.text.tensor_read import read_graph
 from dplc.ir.verify.tensor import check, verify
 
 H, J, K = Axis("i", 4), Axis("j", 3), Axis("k", 7)
@@ -92,7 +92,10 @@ def test_numbers_take_the_dtype_of_what_they_meet(fn: str, args: tuple[Any, ...]
 
 def test_what_is_known_folds() -> None:
     assert elementwise("add", 2, 3) == 5
-    assert elementwise("multiply", X, 1) is X and elementwise("add", X, 0) is X and elementwise("subtract", X, 0) is X
+    assert (
+        elementwise("multiply", X, 1) is X and elementwise("add", X, -0.0) is X and elementwise("subtract", X, 0) is X
+    )
+    assert elementwise("add", X, 0) is not X and elementwise("add", index(H), 0) is index(H)
     assert elementwise("subtract", 0, X) is not X
     assert elementwise("logical_and", B, True) is B
     assert elementwise("logical_or", B, True) is const(True)

@@ -13,7 +13,8 @@ from dplc.ir.interp import loop, tile
 from dplc.ir.interp import tensor as meaning
 from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.interp.tuples import combined, fold_tuples, lifted
-from dplc.ir.monoids import NAMES, OVER_PARTS, monoid
+from dplc.ir.monoid_texts import NAMES, OVER_PARTS
+from dplc.ir.monoids import monoid
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
 from dplc.ir.verify import loop as verify_loop

@@ -81,7 +81,7 @@ def test_gathers_are_the_programs_business() -> None:
     ("        Sync()", "        if t < 3:\n            Sync()", "Sync in divergent control flow"),
     ("u[t]", "u[t + 1]", "index `t + 1` may leave 0..16"),
     ("t:16=THREAD", "i:16=THREAD", "two axes are called `i`"),
-    ("a = load u[t]", "a = load x[i, t]", "nobody reads `u`"),
+    ("a = load u[t]", "a = load x[i, t]", "`u` is never read"),
 ])  # fmt: skip
 def test_tile_problems(old: str, new: str, what: str) -> None:
     assert old in TILE

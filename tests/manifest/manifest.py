@@ -21,11 +21,11 @@ import torch
 from manifest_programs import Program, programs
 
 from dplc.codegen.target import target
+from dplc.engine.capture.capture import Capture
 from dplc.engine.compiler import Compilation, compile_captured
-from dplc.engine.front.capture import Capture
-from dplc.engine.model.census import census
-from dplc.engine.model.predict import predict
-from dplc.engine.toolchain import toolchain
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
 FILE = Path(__file__).parent / "manifest.json"
@@ -61,13 +61,13 @@ def compiled(captured: Capture, name: str) -> list[Any]:
 
 def microseconds(compilation: Compilation) -> float:
     """The predicted time of all launches."""
-    each = [predict(census(kernel), compilation.target).seconds * 1e6 for kernel in compilation.kernels]
+    each = [predict(instruction_counts(kernel), compilation.target).seconds * 1e6 for kernel in compilation.kernels]
     return sum(each[index] for index in compilation.launched)
 
 
 def traced(captured: Capture) -> list[Any]:
     """The trace of `-vv`: firings with their diffs, and every refusal with its reason."""
-    from dplc.engine.match.trace import Trace
+    from dplc.engine.rewrite.trace import Trace
 
     trace = Trace()
     compile_captured(captured, toolchain(), target(TRACED), trace)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dplc.engine.front.capture import Capture
-from dplc.engine.front.text import capture_text
-from dplc.engine.hub.capturing import capture_logits
-from dplc.engine.hub.module import build
-from dplc.engine.hub.sources import find
-from dplc.engine.suite.subject import subject_of
-from dplc.engine.suite.suite_file import read_suite
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.capture.capture import Capture
+from dplc.engine.capture.text import capture_text
+from dplc.engine.models.capturing import capture_logits
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import find
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SUITES = ("kernels_84", "halves")

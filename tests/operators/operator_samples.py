@@ -15,10 +15,10 @@ from torch.utils import _pytree as pytree
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
+from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import compile_captured
-from dplc.engine.front.capture import capture
-from dplc.engine.reference import accepted, errors, run_reference
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.reference import accepted, errors, run_reference
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool)

@@ -12,20 +12,19 @@ from typing import Any
 import torch
 from wide_programs import Program
 
-from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
+from dplc.engine.capture.capture import Capture, capture
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Stopwatch, compile_captured, fused, values_of
-from dplc.engine.egraph.explore import Options
-from dplc.engine.egraph.search import Effort
-from dplc.engine.exploring import chosen
-from dplc.engine.front.capture import Capture, capture
-from dplc.engine.front.text import capture_text
-from dplc.engine.judge import GATES, judge
-from dplc.engine.match.passes import run_pipeline
-from dplc.engine.reference import run_reference
-from dplc.engine.scheduling import schedule_tiles
-from dplc.engine.toolchain import toolchain
+from dplc.engine.explore.explore import Options
+from dplc.engine.explore.exploring import chosen
+from dplc.engine.explore.search import Effort
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.judge import GATES, judge
+from dplc.engine.run.reference import run_reference
+from dplc.engine.schedule.scheduling import by_default
+from dplc.engine.schedule.tail import kernel_ir
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
@@ -81,9 +80,7 @@ def check(program: Program, explored: bool = False, emulator: bool = False) -> N
         values = values_of(captured, tools, machine, None, Stopwatch())
         found = choose(values) if choose is not None else None
         plan = found.plan(values.results) if found is not None else fused(values, tools, machine, None)[1]
-        tiled, _ = schedule_tiles(plan.kernels, tools, machine, None, {}, None)
-        made = tuple(materialise(kernel, machine) for kernel in tiled)
-        kernels = run_pipeline(tools.engine, tools.pipelines["kernel"], made, machine, None, {})
+        kernels = kernel_ir(by_default(plan.kernels, tools, machine), tools, machine)
     folded = values.captured
     data = {name: flat(tensor) for name, tensor in folded.tensors.items()}
     if found is not None:
@@ -105,7 +102,7 @@ def threads(kernel: Any) -> int:
 
 
 def prepared(found: Any, captured: Capture) -> dict[str, Any]:
-    from dplc.engine.prepare import Preparation
+    from dplc.engine.run.load_time_weights import Preparation
 
     return Preparation(found.prepared).now(captured.tensors)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 
-from dplc.engine.tune.job import Job, Outcome
+from dplc.engine.tune.job import Job, JobOutcome
 from dplc.ir.diagnostic import DplcError
 
 
-def tune_one(job: Job) -> Outcome:
+def tune_one(job: Job) -> JobOutcome:
     """Says in which process it ran; fails, breaks or dies as the job's wishes say."""
     fate = job.wishes.get(job.names[0], "")
     if fate == "fails":
@@ -19,4 +19,4 @@ def tune_one(job: Job) -> Outcome:
     if fate == "dies":
         os._exit(9)
     time.sleep(float(job.wishes.get("seconds", 0.0)))
-    return Outcome(line=f"{os.getpid()} {job.kernel.splitlines()[1].split('(')[0]} {job.db}")
+    return JobOutcome(line=f"{os.getpid()} {job.kernel.splitlines()[1].split('(')[0]} {job.db}")

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from dplc.codegen.target import Target, target
+from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
-from dplc.engine.front.capture import capture
-from dplc.engine.match.choices import choices
-from dplc.engine.toolchain import Toolchain
-from dplc.engine.tune.limits import refusal
-from dplc.engine.tune.protocol import Decision, Schedule
-from dplc.engine.tune.schedule import decision, numbers_of, untiled
-from dplc.engine.tune.space import Space, Start
+from dplc.engine.rewrite.statements.choices import choices
+from dplc.engine.ruleset import Toolchain
+from dplc.engine.schedule.limits import refusal
+from dplc.engine.schedule.replay import decision, numbers_of, untiled
+from dplc.engine.schedule.space import Space, Start
+from dplc.engine.store.protocol import Decision, Schedule
 from dplc.ir.program import Kernel
 
 H200 = target("h200")

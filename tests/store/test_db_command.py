@@ -11,9 +11,9 @@ from entries import OTHER, key, tuned
 from schedules import H200, loops, written_down
 
 from dplc.engine.cli.app import main
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.protocol import Attempt, Decision, Score, key_of
-from dplc.engine.tune.store import open_store
+from dplc.engine.ruleset import toolchain
+from dplc.engine.store.protocol import Attempt, Decision, Score, key_of
+from dplc.engine.store.store import open_store
 
 Dplc = Callable[..., tuple[int, str, str]]
 TEXT = "torch.relu(torch.randn(64, 96) @ torch.randn(96, 80))"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from schedules import H200, loops
 
-from dplc.engine.suite.assembling import Assembled, assembler
-from dplc.engine.toolchain import toolchain
+from dplc.engine.bench.assembling import Assembled, assembler
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
 from dplc.engine.tune import evidence
-from dplc.engine.tune.space import Candidate, Space, Start
 
 
 @pytest.fixture(scope="module")
-def split() -> Candidate:
+def split() -> ScheduleCandidate:
     """Two kernels: partial sums, and their sum."""
     tools = toolchain()
     made = Space(tools, Start(loops(tools, lambda x, w: x @ w, (16, 4096), (4096, 16))), H200).default()
@@ -20,7 +20,7 @@ def split() -> Candidate:
     return made
 
 
-def test_counters(split: Candidate) -> None:
+def test_counters(split: ScheduleCandidate) -> None:
     details = evidence.of_emulator(split)
     assert details["counters_by"].startswith("emulator")
     assert len(details["sector_efficiency"]) == 2 and all(0 < share <= 1 for share in details["sector_efficiency"])
@@ -28,7 +28,7 @@ def test_counters(split: Candidate) -> None:
 
 
 @pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
-def test_the_assembler_is_asked(split: Candidate) -> None:
+def test_the_assembler_is_asked(split: ScheduleCandidate) -> None:
     details = evidence.evidence(split, emulate=False)
     assert details["registers_by"] == assembler()
     assert len(details["registers"]) == len(details["spills"]) == 2

@@ -12,9 +12,9 @@ from carried_out import tune_one
 from entries import key, tuned
 from schedules import H200
 
-from dplc.engine.suite.suite_file import Suite, read_suite
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune.job import Job, Outcome, name_of
+from dplc.engine.bench.suite_file import Suite, read_suite
+from dplc.engine.ruleset import toolchain
+from dplc.engine.tune.job import Job, JobOutcome, name_of
 from dplc.engine.tune.jobs import carry_out, distinct, of_grid, of_suite, points, summary
 from dplc.ir.diagnostic import UsageError
 from dplc.ir.text.read import read_program
@@ -106,7 +106,7 @@ def test_in_processes_that_may_die(path_of_tests: None) -> None:
 
 def test_only_functions_that_can_be_found_again() -> None:
     with pytest.raises(ValueError, match="cannot be found again"):
-        name_of(lambda job: Outcome())
+        name_of(lambda job: JobOutcome())
     assert name_of(tune_one) == "carried_out:tune_one"
 
 
@@ -118,7 +118,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_summary_keeps_measured_and_predicted_apart() -> None:
     found = {
-        "a": Outcome(key(), tuned(1e-5)), "b": Outcome(key(), tuned(5e-6, "measured")), "c": Outcome(failed="no"),
+        "a": JobOutcome(key(), tuned(1e-5)), "b": JobOutcome(key(), tuned(5e-6, "measured")), "c": JobOutcome(failed="no"),
     }  # fmt: skip
     said = "3 kernels, 1 failed; 1 measured: 4.00x of the default order; 1 predicted: 2.00x of the default order"
     assert summary(found) == said

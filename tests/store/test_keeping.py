@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from schedules import H200, loops
 
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
+from dplc.engine.store.protocol import key_of
+from dplc.engine.store.store import UNFINISHED, open_store
 from dplc.engine.tune import keeping
-from dplc.engine.tune.protocol import key_of
-from dplc.engine.tune.running import Budget, Run
+from dplc.engine.tune.running import Budget, SearchProgress
 from dplc.engine.tune.search import Tried
-from dplc.engine.tune.store import UNFINISHED, open_store
 from dplc.engine.tune.tuning import Wishes, tune_kernel
 from dplc.engine.tune.tuning_job import evaluator_for
 
@@ -26,7 +26,7 @@ def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.Mon
     seen: list[tuple[float, float]] = []
     with open_store(tmp_path / "t.sqlite", tools.rules) as store, evaluator_for(H200, {"predict": True}) as evaluator:
 
-        def heard(run: Run, tried: Tried) -> None:
+        def heard(run: SearchProgress, tried: Tried) -> None:
             (entry,) = store.exact(key)
             assert entry.checked and UNFINISHED in entry.details
             seen.append((entry.seconds, run.best[0] if run.best else 0.0))

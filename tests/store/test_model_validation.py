@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dplc.codegen.target import DEVICES, target
 from dplc.engine.cli.app import main
-from dplc.engine.model.validate import Point, agreement, kendall
-from dplc.engine.tune.protocol import Attempt, Score
-from dplc.engine.tune.store import open_store
+from dplc.engine.cost.validate import MeasuredVariant, agreement, kendall
+from dplc.engine.store.protocol import Attempt, Score
+from dplc.engine.store.store import open_store
 from dplc.ir.diagnostic import UsageError
 
 EXAMPLE = Path(__file__).with_name("synthetic_measurements.jsonl")
@@ -57,7 +57,12 @@ def test_tau_does_not_depend_on_the_order_of_the_list(values: list[int], dice: o
 
 
 def test_agreement() -> None:
-    points = [Point("a", 1.0, 2.0), Point("a", 2.0, 1.0), Point("b", 1e3, 1e3), Point("b", 2e3, 3e3)]
+    points = [
+        MeasuredVariant("a", 1.0, 2.0),
+        MeasuredVariant("a", 2.0, 1.0),
+        MeasuredVariant("b", 1e3, 1e3),
+        MeasuredVariant("b", 2e3, 3e3),
+    ]
     a, b, both = agreement(points)
     assert (a.tau, b.tau, both.tau) == (-1.0, 1.0, 0.0)
     assert (a.loss, b.loss) == (2.0, 1.0)

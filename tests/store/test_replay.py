@@ -14,19 +14,19 @@ from entries import tuned
 from schedules import H200, default_schedule, loops, written_down
 
 import dplc
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, compile_captured
-from dplc.engine.front.capture import capture
-from dplc.engine.fuse.key import key
-from dplc.engine.match.trace import Remark, Trace
-from dplc.engine.suite.subject import subject_of
-from dplc.engine.suite.suite_file import read_suite
-from dplc.engine.toolchain import Toolchain, toolchain
-from dplc.engine.tune.family import distance, extents, family
+from dplc.engine.kernels.key import key
+from dplc.engine.rewrite.trace import Remark, Trace
+from dplc.engine.ruleset import Toolchain, toolchain
+from dplc.engine.schedule.recorded import StoredSchedules, stored_schedules
+from dplc.engine.schedule.replay import replay
+from dplc.engine.store.family import distance, extents, family
+from dplc.engine.store.protocol import key_of
+from dplc.engine.store.store import open_store
 from dplc.engine.tune.jobs import kernels_of
-from dplc.engine.tune.protocol import key_of
-from dplc.engine.tune.recorded import Recorded, book_for
-from dplc.engine.tune.schedule import replay
-from dplc.engine.tune.store import open_store
 
 SHAPES = ((64, 96), (96, 80))
 
@@ -58,7 +58,9 @@ def compiled(
     tools: Toolchain, path: Path | None, function: Any, *shapes: tuple[int, ...], trace: Trace | None = None
 ) -> Compilation:
     captured = capture(function, [torch.randn(shape) for shape in shapes])
-    return compile_captured(captured, tools, H200, trace, 0.0, book=book_for(tools, path) if path else None)
+    return compile_captured(
+        captured, tools, H200, trace, 0.0, schedules=stored_schedules(tools, path) if path else None
+    )
 
 
 # ---- the same kernel
@@ -152,13 +154,13 @@ def test_measured_goes_before_predicted(tools: Toolchain, path: Path) -> None:
 def test_a_lookup_takes_less_than_a_millisecond(tools: Toolchain, path: Path) -> None:
     remembered(tools, path, *SHAPES)
     (kernel,) = loops(tools, product, *SHAPES)
-    book = book_for(tools, path)
-    assert book is not None
+    schedules = stored_schedules(tools, path)
+    assert schedules is not None
     times = []
     for _ in range(20):
         start = time.process_time()
         wanted = key_of(kernel, H200, tools.rules)
-        assert book.store.valid(book.store.exact(wanted), wanted)
+        assert schedules.store.valid(schedules.store.exact(wanted), wanted)
         times.append(time.process_time() - start)
     assert sorted(times)[10] < 1e-3
 
@@ -192,9 +194,9 @@ def test_families(tools: Toolchain) -> None:
     one, two = kernel(product, *SHAPES), kernel(product, (128, 96), (96, 80))
     assert family(one) == family(two) != family(kernel(lambda x, w: x @ w, *SHAPES))
     assert extents(one) == (64, 96, 96, 80, 64, 80, 64, 80, 96)
-    assert distance(extents(one), extents(two)) == 3.0  # rows: of x, of the result, of the loop
-    assert distance((1, 8), (1, 64)) == float("inf")
-    assert distance((1, 8), (1,)) == float("inf")
+    assert distance(extents(one), extents(two), 2.0) == 3.0  # rows: of x, of the result, of the loop
+    assert distance((1, 8), (1, 64), 2.0) == float("inf")
+    assert distance((1, 8), (1,), 2.0) == float("inf")
 
 
 def test_changed_rules_mean_the_default_order(tools: Toolchain, path: Path, tmp_path: Path) -> None:
@@ -263,14 +265,14 @@ def test_switched_off(tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPa
     own = path.parent / "tuning.sqlite"
     remembered(tools, own, *SHAPES)
     monkeypatch.setenv("DPLC_NO_DB", "0")
-    assert isinstance(book_for(tools), Recorded)
-    assert book_for(tools, wanted=False) is None
+    assert isinstance(stored_schedules(tools), StoredSchedules)
+    assert stored_schedules(tools, wanted=False) is None
     pinned = toolchain(tools.rules, {"snake": {}, "residency": {"B": 2}})
-    assert book_for(pinned) is None  # --set says what should happen
+    assert stored_schedules(pinned) is None  # --set says what should happen
     monkeypatch.setenv("DPLC_NO_DB", "1")
-    assert book_for(tools) is None
-    assert book_for(tools, own) is not None  # asked for by name
-    assert book_for(tools, path.parent / "absent.sqlite") is None
+    assert stored_schedules(tools) is None
+    assert stored_schedules(tools, own) is not None  # asked for by name
+    assert stored_schedules(tools, path.parent / "absent.sqlite") is None
 
 
 def test_a_store_that_is_replaced_is_opened_again(tools: Toolchain, path: Path) -> None:

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from entries import OTHER, SCHEDULE, key, tuned
 
-from dplc.engine.rw.rule import BUILT_IN, RuleSet, load
-from dplc.engine.tune.digests import RuleDigests
-from dplc.engine.tune.exchange import export_lines, import_lines
-from dplc.engine.tune.protocol import Attempt, Score
-from dplc.engine.tune.store import Store, default_path, open_store
+from dplc.engine.language.rule import BUILT_IN, RuleSet, load
+from dplc.engine.store.digests import RuleDigests
+from dplc.engine.store.import_export import export_lines, import_lines
+from dplc.engine.store.protocol import Attempt, Score
+from dplc.engine.store.store import SqliteStore, default_path, open_store
 from dplc.ir.diagnostic import DplcError
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> SqliteStore:
     return open_store(tmp_path / "tuning.sqlite")
 
 
 # ---- what is kept
 
 
-def test_what_is_put_is_found_again(store: Store) -> None:
+def test_what_is_put_is_found_again(store: SqliteStore) -> None:
     assert store.get(key()) is None
     assert store.put(key(), tuned())
     assert store.get(key()) == tuned()
@@ -34,7 +34,7 @@ def test_what_is_put_is_found_again(store: Store) -> None:
     assert open_store(store.path).get(key()) == tuned()
 
 
-def test_only_what_is_better_is_kept(store: Store) -> None:
+def test_only_what_is_better_is_kept(store: SqliteStore) -> None:
     assert store.put(key(), tuned(2e-6))
     assert not store.put(key(), tuned(3e-6, schedule=OTHER))
     assert not store.put(key(), tuned(2e-6, schedule=OTHER))
@@ -42,7 +42,7 @@ def test_only_what_is_better_is_kept(store: Store) -> None:
     assert [entry.schedule for entry in store.select()] == [OTHER]
 
 
-def test_predicted_and_measured_do_not_mix(store: Store) -> None:
+def test_predicted_and_measured_do_not_mix(store: SqliteStore) -> None:
     assert store.put(key(), tuned(1e-6))
     assert store.put(key(), tuned(5e-6, "measured", OTHER, details={"assembler": "nvrtc 13.5"}))
     assert not store.put(key(), tuned(6e-6, "measured", details={"assembler": "nvrtc 13.5"}))
@@ -54,7 +54,7 @@ def test_predicted_and_measured_do_not_mix(store: Store) -> None:
     ]
 
 
-def test_predictions_of_another_model_are_not_compared(store: Store) -> None:
+def test_predictions_of_another_model_are_not_compared(store: SqliteStore) -> None:
     """New constants of a device: old figures neither win nor lose against new ones."""
     assert store.put(key(), tuned(1e-6))
     new = key(tools="dplc 1; model 2")
@@ -63,14 +63,14 @@ def test_predictions_of_another_model_are_not_compared(store: Store) -> None:
     assert store.get(key()) == tuned(1e-6)
 
 
-def test_what_is_no_time_is_refused(store: Store) -> None:
+def test_what_is_no_time_is_refused(store: SqliteStore) -> None:
     for seconds in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(DplcError, match="no time"):
             store.put(key(), tuned(seconds))
     assert store.select() == []
 
 
-def test_attempts_are_remembered(store: Store) -> None:
+def test_attempts_are_remembered(store: SqliteStore) -> None:
     wrong = Score(None, "measured", "wrong", "off by 0.1", {"assembler": "nvrtc 13.5"})
     store.record(key(), [Attempt(SCHEDULE, "p", wrong, "hill", 0, 1)] * 3)
     assert store.counts() == {"entries": 0, "attempts": 3, "kernels": 0}
@@ -169,7 +169,7 @@ def test_an_edit_invalidates_only_what_used_the_rule(tmp_path: Path) -> None:
             assert [store.get(key(n, rules=edited.digest)) is not None for n in (1, 2)] == kept, edits
 
 
-@pytest.mark.parametrize("name", ["tile/000_canonical", "tile/001_tileify", "kernel/addresses"])
+@pytest.mark.parametrize("name", ["tile/canonical", "tile/axes/tileify", "kernel/addresses"])
 def test_some_rules_concern_every_schedule(tmp_path: Path, name: str) -> None:
     """Canonical rules, those that make the first Tile, those on Kernel IR: nobody lists when they fire."""
     text = (BUILT_IN / f"{name}.rw").read_text()
@@ -197,7 +197,7 @@ def test_a_rule_of_a_user_that_was_never_offered(tmp_path: Path) -> None:
             assert (store.get(key(rules=mine.digest)) is not None) is kept, text
 
 
-def test_without_a_rule_set_only_the_same_rules_are_found(store: Store) -> None:
+def test_without_a_rule_set_only_the_same_rules_are_found(store: SqliteStore) -> None:
     store.put(key(), tuned())
     assert store.get(key(rules="others")) is None
 
@@ -205,7 +205,7 @@ def test_without_a_rule_set_only_the_same_rules_are_found(store: Store) -> None:
 # ---- exports
 
 
-def filled(path: Path, order: list[int]) -> Store:
+def filled(path: Path, order: list[int]) -> SqliteStore:
     store = open_store(path)
     for number in order:
         store.put(key(number), tuned((number + 1) * 1e-6))

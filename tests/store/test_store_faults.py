@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from entries import OTHER, key, tuned
 
-from dplc.engine.tune import schema
-from dplc.engine.tune.exchange import import_lines
-from dplc.engine.tune.protocol import Attempt, Score
-from dplc.engine.tune.store import Store, open_store
+from dplc.engine.store import schema
+from dplc.engine.store.import_export import import_lines
+from dplc.engine.store.protocol import Attempt, Score
+from dplc.engine.store.store import SqliteStore, open_store
 
 HERE = Path(__file__).parent
 WRITER = """
@@ -25,7 +25,7 @@ import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from entries import key, tuned
-from dplc.engine.tune.store import open_store
+from dplc.engine.store.store import open_store
 store = open_store(Path(sys.argv[1]))
 for number in range(int(sys.argv[3]), int(sys.argv[4])):
     assert store.put(key(number), tuned())
@@ -39,9 +39,9 @@ def writer(path: Path, first: int, last: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def told(path: Path) -> tuple[Store, list[str]]:
+def told(path: Path) -> tuple[SqliteStore, list[str]]:
     lines: list[str] = []
-    return Store(path, None, lines.append, patience=0.2), lines
+    return SqliteStore(path, None, lines.append, patience=0.2), lines
 
 
 def test_killed_writers_lose_nothing_that_was_said_to_be_kept(tmp_path: Path) -> None:
@@ -121,6 +121,16 @@ def cut_off(path: Path) -> None:
     path.write_bytes(data[:4096] + bytes(len(data) - 4096))
 
 
+def not_utf8(path: Path) -> None:
+    """What SQLite says of it is no text: it quotes the bytes."""
+    open_store(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("PRAGMA journal_mode = DELETE")
+    db.close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE T\xe1BLE"))
+
+
 def of_something_else(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE songs (title TEXT)")
@@ -141,6 +151,7 @@ def a_folder(path: Path) -> None:
     [
         (damaged, "damaged"),
         (cut_off, "damaged"),
+        (not_utf8, "damaged"),
         (of_something_else, "something else"),
         (newer, f"version {schema.VERSION + 1}"),
         (a_folder, "unable to open"),
@@ -246,7 +257,7 @@ def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch:
         connection.execute("PRAGMA max_page_count = 2")
         return connection
 
-    monkeypatch.setattr("dplc.engine.tune.store.sqlite3.connect", small)
+    monkeypatch.setattr("dplc.engine.store.store.sqlite3.connect", small)
     store, lines = told(tmp_path / "t.sqlite")
     assert len(lines) == 1 and "the disk is full" in lines[0], lines
     store.put(key(), tuned())

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from dplc.engine.cli.app import main
-from dplc.engine.tune import schema
-from dplc.engine.tune.exchange import import_lines
-from dplc.engine.tune.store import UNFINISHED, Store, open_store
+from dplc.engine.store import schema
+from dplc.engine.store.import_export import import_lines
+from dplc.engine.store.store import UNFINISHED, SqliteStore, open_store
 
 TEXT = "torch.relu(torch.randn(64, 32) @ torch.randn(32, 48))"
 LONG = 300.0  # seconds that a test waits at most
@@ -68,7 +68,7 @@ def test_tuners_that_are_killed_and_interrupted_leave_a_whole_store(tmp_path: Pa
     assert "interrupted" in out and "kept" in out and "checked: emulator, whole" in out
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
     said: list[str] = []
-    store = Store(path, None, said.append)
+    store = SqliteStore(path, None, said.append)
     (entry,) = store.select()
     assert entry.checked == "emulator, whole" and entry.seconds < entry.default_seconds and not said
 
@@ -114,7 +114,7 @@ def test_a_killed_search_has_left_its_best(tmp_path: Path) -> None:
         one.communicate()
     assert one.returncode == -signal.SIGKILL
     said: list[str] = []
-    (entry,) = Store(path, None, said.append).select()
+    (entry,) = SqliteStore(path, None, said.append).select()
     assert not said and entry.checked == "emulator, whole" and UNFINISHED in entry.details
     assert entry.seconds <= entry.default_seconds
 
@@ -133,5 +133,5 @@ def test_a_search_that_is_asked_to_end_keeps_what_it_found(tmp_path: Path, numbe
         one.communicate()
     assert one.returncode == 130, err
     assert "interrupted" in out and "checked: emulator, whole" in out
-    (entry,) = Store(path, None, lambda line: None).select()
+    (entry,) = SqliteStore(path, None, lambda line: None).select()
     assert UNFINISHED not in entry.details

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dplc.engine.cli.app import main
-from dplc.engine.tune.store import open_store
+from dplc.engine.store.store import open_store
 
 Dplc = Callable[..., tuple[int, str, str]]
 GRID = (

@@ -6,10 +6,10 @@ import functools
 from pathlib import Path
 
 from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
-from dplc.engine.front.text import capture_text
-from dplc.engine.toolchain import Toolchain, toolchain
-from dplc.engine.tune.space import Space, Start
+from dplc.engine.ruleset import Toolchain, toolchain
+from dplc.engine.schedule.space import Space, Start
 from dplc.ir.program import Kernel
 
 MACHINE = target("sm_90a")

@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.model.census import Census, census
-from dplc.engine.model.latency import Waits, alone
-from dplc.engine.model.predict import predict
-from dplc.engine.tune.space import DEFAULT, SKIP, Fire
+from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
+from dplc.engine.cost.latency import Waits, alone
+from dplc.engine.cost.predict import predict
+from dplc.engine.schedule.space import DEFAULT, SKIP, Fire
 from tests.tune.subjects import MATMUL, space
 
 H200 = target("sm_90a")
 
 
-def counted(name: str, tokens: dict[str, object]) -> Census:
+def counted(name: str, tokens: dict[str, object]) -> InstructionCounts:
     found = space(MATMUL)
     candidate = found.walk(lambda space, state, slot: tokens.get(slot.step, DEFAULT))  # type: ignore[arg-type,return-value]
-    return census(candidate.kernels[0])
+    return instruction_counts(candidate.kernels[0])
 
 
 def test_a_grid_that_reaches_beyond_the_output_is_no_gain() -> None:
@@ -31,7 +31,7 @@ def test_a_grid_that_reaches_beyond_the_output_is_no_gain() -> None:
 
 
 def test_the_same_work_takes_longer_in_one_warp() -> None:
-    base = Census(blocks=132, threads=128, shared=0, dram=1e3, issued=4000.0, fma=3500.0)
+    base = InstructionCounts(blocks=132, threads=128, shared=0, dram=1e3, issued=4000.0, fma=3500.0)
     wide, narrow = predict(base, H200), predict(replace(base, threads=32), H200)
     assert narrow.seconds - narrow.fixed > 3 * (wide.seconds - wide.fixed)
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from dplc.codegen.build import Assembly, Resources
-from dplc.engine.tune.assembling import Assembled
-from dplc.engine.tune.limits import refusal
-from dplc.engine.tune.moves import random_token
-from dplc.engine.tune.predicting import Model
-from dplc.engine.tune.program_space import ProgramSpace, Way
-from dplc.engine.tune.protocol import Attempt, Basis, Score
-from dplc.engine.tune.running import SEARCHES, Budget, Run, Runner
+from dplc.engine.schedule.limits import refusal
+from dplc.engine.schedule.program_space import ProgramSpace, Way
+from dplc.engine.schedule.space import ScheduleCandidate, Space
+from dplc.engine.store.protocol import Attempt, Basis, Score
+from dplc.engine.tune.assembling import AssemblingEvaluator
+from dplc.engine.tune.neighbours import random_token
+from dplc.engine.tune.predicting import PredictingEvaluator
+from dplc.engine.tune.running import SEARCHES, Budget, Runner, SearchProgress
 from dplc.engine.tune.search import Proposal, Tried, reward
-from dplc.engine.tune.space import Candidate, Space
 from dplc.ir.diagnostic import DplcError
 from tests.tune.subjects import MACHINE, MATMUL, SUM, kernels, space
 
@@ -35,21 +35,21 @@ class Known:
         self.scores: dict[str, Score] = {}
         self.asked = 0
 
-    def __call__(self, candidate: Candidate) -> Score:
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
         self.asked += 1
         if candidate.key not in self.scores:
-            self.scores[candidate.key] = Model()(candidate)
+            self.scores[candidate.key] = PredictingEvaluator()(candidate)
         return self.scores[candidate.key]
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[Space, Known, Run]:
+def small() -> tuple[Space, Known, SearchProgress]:
     """A space, its scores, and what exhaustive search found."""
     found, known = space(MATMUL, *FREE), Known()
     return found, known, Runner(found, known, "exhaustive", 0, Budget()).run()
 
 
-def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, Run]) -> None:
+def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, SearchProgress]) -> None:
     _, known, run = small
     assert run.programs == run.tries - run.again and run.programs > 200
     assert run.best is not None and run.best[0] == min(s.seconds for s in known.scores.values() if s.seconds)
@@ -57,7 +57,7 @@ def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, 
 
 
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name != "exhaustive"])
-def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Space, Known, Run]) -> None:
+def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Space, Known, SearchProgress]) -> None:
     found, known, whole = small
     runs = [Runner(found, known, name, 7, Budget(tries=40)).run() for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 40
@@ -65,7 +65,7 @@ def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Spac
     assert whole.best[0] <= runs[0].best[0] <= (runs[0].default.seconds or 0)
 
 
-def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, Run]) -> None:
+def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, SearchProgress]) -> None:
     found, known, whole = small
     assert whole.best is not None
     ends = sorted(
@@ -76,7 +76,7 @@ def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, Run]) 
     assert ends[2] <= 1.05
 
 
-def test_budgets(small: tuple[Space, Known, Run]) -> None:
+def test_budgets(small: tuple[Space, Known, SearchProgress]) -> None:
     found, known, _ = small
     run = Runner(found, known, "random", 0, Budget(programs=10)).run()
     assert run.programs == 10 <= run.tries
@@ -92,14 +92,14 @@ def test_tree_search_exhausts_a_tiny_space_and_says_so() -> None:
     assert run.programs == whole.programs and run.tries < 200
 
 
-def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, Run]) -> None:
+def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, SearchProgress]) -> None:
     found, known, _ = small
     given: list[Attempt] = []
 
     def record(start: object, attempts: list[Attempt]) -> None:
         given.extend(attempts)
 
-    def heard(run: Run, tried: Tried) -> None:
+    def heard(run: SearchProgress, tried: Tried) -> None:
         if run.tries == 12:
             raise KeyboardInterrupt
 
@@ -124,7 +124,7 @@ def test_limits_name_what_is_too_much() -> None:
 
 
 def _forced(values: dict[str, tuple[tuple[str, int], ...]], skip: tuple[str, ...] = ()) -> Callable[..., object]:
-    from dplc.engine.tune.space import DEFAULT, SKIP, Fire
+    from dplc.engine.schedule.space import DEFAULT, SKIP, Fire
 
     def policy(space: object, state: object, slot: object) -> object:
         step = slot.step  # type: ignore[attr-defined]
@@ -139,12 +139,14 @@ def test_rewards_lie_between_nothing_and_all() -> None:
     assert reward(Score(1e-9, "predicted"), 1.0) == 1.0
 
 
-def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(small: tuple[Space, Known, Run]) -> None:
+def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(
+    small: tuple[Space, Known, SearchProgress],
+) -> None:
     found, known, _ = small
     default = found.default().key
 
     class Without(Known):
-        def __call__(self, candidate: Candidate) -> Score:
+        def __call__(self, candidate: ScheduleCandidate) -> Score:
             return Score(None, "predicted", "failed") if candidate.key == default else known(candidate)
 
     rewards: list[float] = []
@@ -153,14 +155,16 @@ def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(smal
     assert run.best is not None and run.best[0] < run.curve[0][2]
 
 
-def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, Run]) -> None:
+def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, SearchProgress]) -> None:
     found, known, _ = small
     with ThreadPoolExecutor(2) as pool:
         runs = [Runner(found, known, "mcts", 1, Budget(tries=30), pool=pool, ahead=3).run() for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 30
 
 
-def test_only_what_may_win_is_assembled(small: tuple[Space, Known, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_may_win_is_assembled(
+    small: tuple[Space, Known, SearchProgress], monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, _, _ = small
     asked: list[str] = []
 
@@ -169,7 +173,7 @@ def test_only_what_may_win_is_assembled(small: tuple[Space, Known, Run], monkeyp
         return Assembly(b"", defaultdict(lambda: Resources(64, 8, 8, 16, 0)))
 
     monkeypatch.setattr("dplc.engine.tune.assembling.assemble", spills)
-    run = Runner(found, Assembled(), "random", 2, Budget(tries=20)).run()
+    run = Runner(found, AssemblingEvaluator(), "random", 2, Budget(tries=20)).run()
     assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill
 
 
@@ -181,7 +185,9 @@ def test_several_ways_of_fusing_are_the_first_decision(name: str) -> None:
     both = ProgramSpace(space(MATMUL).tools, ways, MACHINE, frozenset({"no_pass"}))
     run = Runner(both, Known(), name, 0, Budget(tries=30)).run()
     assert run.best is not None and both.ways[run.best[1].way] == "once"
-    assert run.default.seconds == pytest.approx(2 * (Model()(space(MATMUL, "no_pass").default()).seconds or 0))
+    assert run.default.seconds == pytest.approx(
+        2 * (PredictingEvaluator()(space(MATMUL, "no_pass").default()).seconds or 0)
+    )
 
 
 @pytest.mark.parametrize("name", ["hill", "mcts-tree", "evolution", "random"])

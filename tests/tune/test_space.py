@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.fuse.key import key
-from dplc.engine.match.driver import Engine
-from dplc.engine.match.passes import run_pipeline
-from dplc.engine.model.census import census
-from dplc.engine.model.predict import predict
-from dplc.engine.toolchain import toolchain
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.engine.kernels.key import key
+from dplc.engine.rewrite.statements.driver import Engine
+from dplc.engine.rewrite.statements.passes import run_pipeline
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.replay import replay
+from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
+from dplc.engine.store.protocol import Decision
 from dplc.engine.tune.describe import levels, size
 from dplc.engine.tune.exhaustive import tokens
-from dplc.engine.tune.moves import default_fill, mutated, options, random_token
-from dplc.engine.tune.protocol import Decision
-from dplc.engine.tune.schedule import replay
-from dplc.engine.tune.space import DEFAULT, SKIP, Candidate, Fire, Slot, Space, State, Token
+from dplc.engine.tune.neighbours import default_fill, mutated, options, random_token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.substitute import substitute
@@ -32,7 +32,7 @@ def test_the_default_walk_is_the_default_order(text: str) -> None:
     assert space(text).default().tile == run_pipeline(tools.engine, tools.pipelines["tile"], loops, MACHINE)
 
 
-def walked(found: Space, seed: int, chance: float = 0.4) -> Candidate:
+def walked(found: Space, seed: int, chance: float = 0.4) -> ScheduleCandidate:
     dice = random.Random(seed)
     return found.walk(
         lambda space, state, slot: random_token(found, state, dice) if dice.random() < chance else DEFAULT
@@ -153,7 +153,7 @@ def test_tma_can_be_chosen_and_what_it_opens_is_said() -> None:
     assert known["tma_copy"].opens == ("split_inner_for_swizzle",)
     assert known["async_copy"].reference == "async_copy"
 
-    def by_tma(space: Space, state: State, slot: Slot) -> Token:
+    def by_tma(space: Space, state: State, slot: DecisionPoint) -> Token:
         if slot.step == "pipeline_predicated":
             return SKIP
         if slot.step in ("tma_copy", "split_inner_for_swizzle") and space.spots(state):
@@ -165,5 +165,5 @@ def test_tma_can_be_chosen_and_what_it_opens_is_said() -> None:
     assert {"tma_copy", "pipeline_k_outer"} <= set(rules) and {"swizzle", "split_inner_for_swizzle"} & set(rules)
     assert "async_copy" not in rules and "copy_box_2d" in made.cuda[0].text
     assert replay(toolchain(), kernels(BOXED)[0], made.schedule, MACHINE) == made.tile
-    predicted = predict(census(made.kernels[0]), MACHINE).seconds
-    assert predicted < 1.5 * predict(census(found.default().kernels[0]), MACHINE).seconds
+    predicted = predict(instruction_counts(made.kernels[0]), MACHINE).seconds
+    assert predicted < 1.5 * predict(instruction_counts(found.default().kernels[0]), MACHINE).seconds

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.model.validate import Point, agreement
-from dplc.engine.suite.records import geomean
-from dplc.engine.tune.chronicle import Times
-from dplc.engine.tune.mcts import FactoredTree, Node, PlainTree, TreeThenHill
-from dplc.engine.tune.protocol import Score
+from dplc.engine.bench.records import geomean
+from dplc.engine.cost.validate import MeasuredVariant, agreement
+from dplc.engine.store.protocol import Score
+from dplc.engine.tune.mcts import FactoredTree, PlainTree, TreeNode, TreeThenHill
 from dplc.engine.tune.search import Proposal, Tried
+from dplc.engine.tune.search_log import CandidateTimes
 from tests.tune.subjects import SUM, space
 
 
@@ -21,9 +21,9 @@ def tree(kind: type[Any] = FactoredTree) -> Any:
     return kind(space(SUM, "register_row"), random.Random(0))
 
 
-def visited(*rewards: float, visits: int | None = None) -> Node:
+def visited(*rewards: float, visits: int | None = None) -> TreeNode:
     """A node after some rewards."""
-    node = Node()
+    node = TreeNode()
     node.visits = len(rewards) if visits is None else visits
     node.total, node.squares, node.best = sum(rewards), sum(r * r for r in rewards), max(rewards)
     return node
@@ -31,7 +31,7 @@ def visited(*rewards: float, visits: int | None = None) -> Node:
 
 def test_a_reward_passes_up_its_whole_path_and_nowhere_else() -> None:
     search = tree()
-    path, other = (Node(), Node(), Node()), Node()
+    path, other = (TreeNode(), TreeNode(), TreeNode()), TreeNode()
     candidate = search.space.default()
     for reward in (0.5, 0.2, 0.4):
         search.observe(Tried(Proposal(candidate, path), Score(1e-6, "predicted"), reward))
@@ -61,7 +61,7 @@ def test_of_equal_rewards_the_wider_spread_and_the_less_visited_are_worth_more()
     assert search.worth(node, wide) > search.worth(node, narrow)
     often, seldom = visited(*[0.5] * 40), visited(*[0.5] * 4)
     assert search.worth(node, seldom) > search.worth(node, often)
-    assert search.worth(node, Node()) == pytest.approx(0.3 * math.sqrt(math.log(100)) + math.sqrt(0.02))
+    assert search.worth(node, TreeNode()) == pytest.approx(0.3 * math.sqrt(math.log(100)) + math.sqrt(0.02))
 
 
 def test_the_most_promising_open_child_is_taken() -> None:
@@ -83,7 +83,7 @@ def test_a_tree_widens_with_its_visits(visits: int, children: int) -> None:
     made = []
     while (key := search._new(node)) is not None:
         made.append(key)
-        node.children[key] = Node()
+        node.children[key] = TreeNode()
     assert made == list(range(children))
     if children < 10:
         for child in node.children.values():
@@ -93,14 +93,14 @@ def test_a_tree_widens_with_its_visits(visits: int, children: int) -> None:
 
 def test_a_node_closes_when_all_its_options_are_exhausted() -> None:
     search = tree()
-    top, middle, last = Node(), Node(), Node()
+    top, middle, last = TreeNode(), TreeNode(), TreeNode()
     top.options, top.children = ["a"], {"a": middle}
     middle.options, middle.children = ["x", "y"], {"x": last}
     search._path = [top, middle, last]
     last.closed = True
     search._close()
     assert not middle.closed and not top.closed  # `y` was never tried
-    middle.children["y"] = Node()
+    middle.children["y"] = TreeNode()
     search._close()
     assert not middle.closed and not top.closed
     middle.children["y"].closed = True
@@ -115,7 +115,7 @@ def test_the_tree_has_a_quarter_of_the_budget() -> None:
 
 
 def test_means_of_times_are_geometric() -> None:
-    times = Times()
+    times = CandidateTimes()
     assert times.mean == math.inf
     for seconds in (1.0, 4.0, None, 16.0):
         times.add(seconds)
@@ -125,8 +125,8 @@ def test_means_of_times_are_geometric() -> None:
 
 def test_the_whole_of_an_agreement_is_the_mean_of_its_kernels() -> None:
     """tau: of one kernel 1, of the other -1; loss: nothing, and fourfold."""
-    good = [Point("a", 1.0, 1.0), Point("a", 2.0, 2.0)]
-    bad = [Point("b", 1.0, 2.0), Point("b", 4.0, 1.0)]
+    good = [MeasuredVariant("a", 1.0, 1.0), MeasuredVariant("a", 2.0, 2.0)]
+    bad = [MeasuredVariant("b", 1.0, 2.0), MeasuredVariant("b", 4.0, 1.0)]
     a, b, both = agreement([*good, *bad])
     assert (a.tau, b.tau, both.tau) == (1.0, -1.0, 0.0)
     assert (a.loss, b.loss) == (1.0, 4.0) and both.loss == pytest.approx(2.0)

@@ -13,26 +13,26 @@ import pytest
 pytest.importorskip("egglog")
 
 from dplc.engine.api import Compiled
+from dplc.engine.capture.capture import Capture
+from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Stopwatch, Values, compile_captured, values_of
-from dplc.engine.egraph.explore import Exploration
-from dplc.engine.egraph.recorded import NotProved, Recorded
-from dplc.engine.exploring import chosen, explore, replayed
-from dplc.engine.front.capture import Capture
-from dplc.engine.front.text import capture_text
-from dplc.engine.fuse.program_key import program_key
-from dplc.engine.reference import accepted, run_reference
-from dplc.engine.rw.rule import RuleSet, load
-from dplc.engine.toolchain import Toolchain, toolchain
+from dplc.engine.explore.explore import Exploration
+from dplc.engine.explore.exploring import chosen, explore, replayed
+from dplc.engine.explore.recorded import NotProved, StoredSolution
+from dplc.engine.explore.ways import SOLUTION, Fusing, key_of_program, remembered
+from dplc.engine.kernels.program_key import program_key
+from dplc.engine.language.rule import RuleSet, load
+from dplc.engine.ruleset import Toolchain, toolchain
+from dplc.engine.run.reference import accepted, run_reference
+from dplc.engine.schedule.recorded import stored_schedules
+from dplc.engine.store.import_export import export_lines, import_lines
+from dplc.engine.store.protocol import Decision, Score, Tuned
+from dplc.engine.store.store import open_store
 from dplc.engine.tune import tuning_program
-from dplc.engine.tune.candidates import SOLUTION, Fusing, key_of_program, remembered
-from dplc.engine.tune.exchange import export_lines, import_lines
-from dplc.engine.tune.predicting import Model
-from dplc.engine.tune.protocol import Decision, Score, Tuned
-from dplc.engine.tune.recorded import book_for
-from dplc.engine.tune.running import Budget, Run
+from dplc.engine.tune.predicting import PredictingEvaluator
+from dplc.engine.tune.running import Budget, SearchProgress
 from dplc.engine.tune.search import Tried
-from dplc.engine.tune.store import open_store
 from dplc.engine.tune.tuning import Wishes
 from dplc.engine.tune.tuning_program import CANDIDATE, tune_program
 from tests.tune.subjects import MACHINE
@@ -64,18 +64,20 @@ def right(text: str, compilation: Any) -> bool:
 def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
     with open_store(path, tools.rules) as store:
-        found = tune_program(Fusing(values(TWO), tools, MACHINE), Model(), wishes(6, "register_tile"), store)
+        found = tune_program(
+            Fusing(values(TWO), tools, MACHINE), PredictingEvaluator(), wishes(6, "register_tile"), store
+        )
     assert found.label == "candidate 1" and found.gain > 1.5 and found.kept
     assert found.checked == "emulator, the program whole" and len(found.kernels) == 1
     other = tmp_path / "other.sqlite"  # an export is all that it takes
     with open_store(path) as store, open_store(other) as mine:
         (tmp_path / "share.jsonl").write_text(export_lines(store.select()))
         mine.add(import_lines(tmp_path / "share.jsonl"))
-    book = book_for(tools, other)
+    schedules = stored_schedules(tools, other)
     plain = compile_captured(capture(TWO), tools, MACHINE)
-    for otherwise in (None, chosen(tools, MACHINE, book=book)):  # compile, and compile --explore
+    for otherwise in (None, chosen(tools, MACHINE, schedules=schedules)):  # compile, and compile --explore
         again = compile_captured(
-            capture(TWO), tools, MACHINE, book=book, explore=remembered(book, tools, MACHINE, otherwise)
+            capture(TWO), tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, otherwise)
         )
         assert len(plain.program.kernels) == 2 and len(again.program.kernels) == 1
         (origin,) = again.origins
@@ -85,12 +87,12 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
 
 def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
     fusing = Fusing(values(NORM), toolchain(), MACHINE)
-    found = tune_program(fusing, Model(), Wishes(budget=Budget(tries=10), check=False))
+    found = tune_program(fusing, PredictingEvaluator(), Wishes(budget=Budget(tries=10), check=False))
     assert len(found.space.built) == len(found.space.ways) > 2
     for way in found.space.built:
         if not found.space.problems.get(way):
             kernels = [
-                tuning_program.settled(inner, _Scored(found.run), found.run, Wishes(check=False), None)
+                tuning_program.choose_schedule(inner, _Scored(found.run), found.run, Wishes(check=False), None)
                 for inner, _ in found.space.spaces(way)
             ]
             assert right(NORM, tuning_program.composed(fusing, way, kernels)), found.space.ways[way]
@@ -101,11 +103,11 @@ class _Scored:
 
     keeper = None
 
-    def __init__(self, run: Run):
+    def __init__(self, run: SearchProgress):
         self.run = run
 
     def score(self, candidate: Any) -> Score:
-        return Model()(candidate)
+        return PredictingEvaluator()(candidate)
 
 
 def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,14 +133,14 @@ def test_what_the_rules_decide_is_remembered_too(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
     text = "torch.softmax(torch.randn(16, 64), -1) @ torch.randn(64, 32)"
     with open_store(path, tools.rules) as store:
-        found = tune_program(Fusing(values(text), tools, MACHINE), Model(), wishes(4), store)
+        found = tune_program(Fusing(values(text), tools, MACHINE), PredictingEvaluator(), wishes(4), store)
     assert found.way == 0 and found.kept
-    book = book_for(tools, path)
+    schedules = stored_schedules(tools, path)
 
     def never(values: Values) -> Any:
         raise AssertionError("it was remembered")
 
-    choose = remembered(book, tools, MACHINE, never)
+    choose = remembered(schedules, tools, MACHINE, never)
     assert choose is not None and choose(values(text)) is None
     with pytest.raises(AssertionError):
         choose(values(TWO))
@@ -148,20 +150,22 @@ def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -
     path, tools = tmp_path / "t.sqlite", toolchain()
     before = {c.signature: c.predicted_us for c in explore(values(TWO), tools, MACHINE)}
     with open_store(path, tools.rules) as store:
-        tune_program(Fusing(values(TWO), tools, MACHINE, top=1), Model(), Wishes(budget=Budget(tries=30)), store)
-    after = chosen(tools, MACHINE, number=2, book=book_for(tools, path))(values(TWO))
+        tune_program(
+            Fusing(values(TWO), tools, MACHINE, top=1), PredictingEvaluator(), Wishes(budget=Budget(tries=30)), store
+        )
+    after = chosen(tools, MACHINE, number=2, schedules=stored_schedules(tools, path))(values(TWO))
     assert after is not None and after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]
 
 
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
-    def heard(run: Run, tried: Tried) -> None:
+    def heard(run: SearchProgress, tried: Tried) -> None:
         if run.tries == 5:
             raise KeyboardInterrupt
 
     tools = toolchain()
     with open_store(tmp_path / "t.sqlite", tools.rules) as store:
         fusing = Fusing(values(TWO), tools, MACHINE)
-        found = tune_program(fusing, Model(), wishes(50), store, heard)
+        found = tune_program(fusing, PredictingEvaluator(), wishes(50), store, heard)
         assert found.run.interrupted and found.run.tries == 5 and found.kept
         assert store.get(key_of_program(fusing.values, tools, MACHINE)) is not None
         assert store.counts()["attempts"] >= 3
@@ -174,7 +178,7 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
         return ("", "an output differs") if way else checked(fusing, way, kernels)
 
     monkeypatch.setattr(tuning_program, "_checked", wrong)
-    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), Model(), wishes(4))
+    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(4))
     assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
 
 
@@ -182,12 +186,12 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
 
 
 @functools.cache
-def solution() -> Recorded:
+def solution() -> StoredSolution:
     """The candidate of NORM whose product comes before the scaling."""
     fusing = Fusing(values(NORM), toolchain(), MACHINE)
     way = next(way for way in (1, 2, 3) if "scale_after_product" in fusing.rules(way))
     (found,) = [d for d in fusing.written(way, ()) if d.rule == SOLUTION]
-    return msgspec.convert(json.loads(json.dumps(found.parameters)), Recorded)
+    return msgspec.convert(json.loads(json.dumps(found.parameters)), StoredSolution)
 
 
 def test_a_solution_is_proved_again() -> None:
@@ -239,9 +243,13 @@ def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
     with open_store(path, tools.rules) as store:
         store.put(key_of_program(values(NORM), tools, MACHINE), tuned)
     told: list[str] = []
-    book = book_for(tools, path)
+    schedules = stored_schedules(tools, path)
     made = compile_captured(
-        capture(NORM), tools, MACHINE, book=book, explore=remembered(book, tools, MACHINE, None, told.append)
+        capture(NORM),
+        tools,
+        MACHINE,
+        schedules=schedules,
+        explore=remembered(schedules, tools, MACHINE, None, told.append),
     )
     assert made.plan.kernels == compile_captured(capture(NORM), tools, MACHINE).plan.kernels
     assert len(told) == 1 and "not taken" in told[0]
@@ -283,8 +291,12 @@ NEW = "rule mine on tensor\nmatch\n    y = add(x, x)\nrewrite\n    y = multiply(
         ((), "", True),
         ((("varies along the reduced axis", "is no factor"),), "", True),  # what a refusal says
         ((("nothing to sum", "it sums nothing"),), "\n# a comment\n", True),
-        ((("rule scale_after_product(TILE: int = 128)", "rule scale_after_product(TILE: int = 64)"),), "", False),
-        ((("rule scale_after_gain(TILE: int = 128)", "rule scale_after_gain(TILE: int = 64)"),), "", True),
+        (
+            (("rule scale_after_product(TILE: int = tile_columns)", "rule scale_after_product(TILE: int = 64)"),),
+            "",
+            False,
+        ),
+        ((("rule scale_after_gain(TILE: int = tile_columns)", "rule scale_after_gain(TILE: int = 64)"),), "", True),
         ((("rule share_elementwise", "rule share_elementwise(T: int = 1)"),), "", False),  # any may decide
         ((), NEW, False),  # nobody has offered it to the search
     ],
@@ -310,7 +322,7 @@ def _with(key: Any, rules: RuleSet) -> Any:
 
 
 def test_an_edit_of_a_rule_of_a_schedule_counts_as_well(tmp_path: Path) -> None:
-    text = (BUILT_IN / "tile/008_register_tile.rw").read_text()
+    text = (BUILT_IN / "tile/registers/register_tile.rw").read_text()
     mine = tmp_path / "mine.rw"
     mine.write_text("override " + text[text.index("\nrule ") + 1 : text.index("\nexample")] + "\n")
     first, path = load([mine]), tmp_path / "t.sqlite"
@@ -392,12 +404,12 @@ def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.
 
 
 def test_a_program_that_no_egraph_takes_in_is_tuned_as_the_rules_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.egraph.problem.MOST_AXES", 2)
-    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), Model(), wishes(3))
+    monkeypatch.setattr("dplc.engine.explore.problem.MOST_AXES", 2)
+    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(3))
     assert found.space.ways == ("rules",) and found.checked
 
 
 def test_no_candidate_without_egglog(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.tune.candidates.available", lambda: False)
-    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), Model(), wishes(3))
+    monkeypatch.setattr("dplc.engine.explore.ways.available", lambda: False)
+    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(3))
     assert found.space.ways == ("rules",) and found.label == "rules"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.toolchain import toolchain
-from dplc.engine.tune import verify
-from dplc.engine.tune.predicting import Model
-from dplc.engine.tune.program_space import distinct
-from dplc.engine.tune.protocol import Attempt, Tuned, TuningKey
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.program_space import distinct
+from dplc.engine.store.protocol import Attempt, Tuned, TuningKey
+from dplc.engine.tune import correctness as verify
+from dplc.engine.tune.correctness import verdict
+from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import Budget
 from dplc.engine.tune.tuning import Wishes, tune_kernel
-from dplc.engine.tune.verify import verdict
 from dplc.ir.node import replace
 from dplc.ir.tile import Sync
 from tests.tune.subjects import MACHINE, MATMUL, RULES, SUM, kernels, space
@@ -44,7 +44,7 @@ class Kept:
 def test_a_winner_is_checked_and_remembered() -> None:
     store = Kept()
     wishes = Wishes(budget=Budget(tries=25), free=frozenset(("blockify_launch",)))
-    outcome = tune_kernel(kernels(MATMUL)[0], toolchain(), MACHINE, Model(), wishes, store)
+    outcome = tune_kernel(kernels(MATMUL)[0], toolchain(), MACHINE, PredictingEvaluator(), wishes, store)
     (kept,) = store.tuned.values()
     assert outcome.kept and outcome.gain >= 1.0 and outcome.checked == "emulator, whole"
     assert kept.schedule == outcome.winner.schedule and kept.basis == "predicted"
@@ -61,7 +61,7 @@ def test_halves_are_held_to_their_own_gate(dtype: str) -> None:
 def test_a_wrong_winner_is_told_and_never_kept() -> None:
     tools, store = toolchain([RULES]), Kept()
     wishes = Wishes("exhaustive", budget=Budget(), free=frozenset(("half_a_sum",)))
-    outcome = tune_kernel(kernels(SUM)[0], tools, MACHINE, Model(), wishes, store)
+    outcome = tune_kernel(kernels(SUM)[0], tools, MACHINE, PredictingEvaluator(), wishes, store)
     assert len(outcome.wrong) >= 1 and "differs" in outcome.wrong[0][1]
     assert any(d.rule == "half_a_sum" for d in outcome.wrong[0][0].schedule)
     assert outcome.winner.key == outcome.default.key and outcome.checked

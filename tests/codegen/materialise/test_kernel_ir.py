@@ -83,6 +83,8 @@ BAD = [
     ("StoreTo(f32, Address(y_at)", "StoreTo(f32, Address(x_at)", "`x_at` is an input"),
     ("StoreTo(f32, Address(y_at)", "StoreTo(f32, Address(r)", "`r` is no address"),
     ("bytes=16", "bytes=2", "no instruction moves 2 bytes"),
+    ("bytes=16", "bytes=0", "no instruction moves 0 bytes"),
+    ("offset=q*4), width=4)", "offset=q*4), width=0)", "no instruction moves 0 bytes"),
     ("Address(x_smem, xor=16), Address(x_at, offset=4)", "Address(y_at), Address(x_at)", "from global to shared"),
     ("        Barrier()\n", "        Branch(t < 3):\n            Barrier()\n", "not every thread"),
     ("        Barrier()\n", "        Loop(z, t, 9):\n            Barrier()\n", "not every thread"),

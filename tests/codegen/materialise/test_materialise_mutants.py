@@ -15,7 +15,7 @@ from lowering_oracle import read, same
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.emulator.kernels import check
-from dplc.codegen.materialise import addresses, combine, copies, guards, lowering, materialise, memory, slabs, values
+from dplc.codegen.materialise import addresses, combine, copies, guards, materialise, memory, slabs, values
 from dplc.codegen.target import target
 from dplc.ir import kernel as k
 from dplc.ir.diagnostic import DplcError
@@ -189,7 +189,7 @@ BREAKS: dict[str, tuple[Any, str, Any, str]] = {
     "parts of an xor that share bits": (slabs, "possible_bits", lambda low, e: 0, "overlap"),
     "ring starts at its first slot": (addresses, "linear", lambda e: (addresses_linear(e)[0], 0), "ring"),
     "copies narrowed by nothing": (copies, "narrowed", lambda low, when: {**low.ranges, "c": (0, 0)}, "ragged"),
-    "exchange areas on one another": (lowering.Lowering, "allocate", lambda self, size, alignment=128: 0, "ring"),
+    "exchange areas on one another": (slabs, "allocate", lambda low, size, alignment=128: 0, "ring"),
     "lane bits taken for parts": (combine, "floordiv", lambda a, b: 0, "rows"),
     "a chain too few folded": (combine, "tree", lambda fn, terms: terms[0], "rows"),
 }

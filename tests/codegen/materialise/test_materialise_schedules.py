@@ -1,4 +1,4 @@
-"""The schedules of LOWERING.md section 7 at full size: some blocks of each against float64, the text of three, their SASS."""
+"""Three hand-written schedules at full size: some blocks of each against float64, the text of three, their SASS."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_golden(name):
     assert text == path.read_text()
 
 
-# {arch: (registers, FFMA share of the hot loop, instructions of the kernel)}: LOWERING.md section 7
+# {arch: (registers, FFMA share of the hot loop, instructions of the kernel)}
 EXPECTED: dict[str, tuple[tuple[int, float, int], ...]] = {
     "nn_512x2048x2048": ((128, 0.913, 1280), (128, 0.914, 1280), (128, 0.917, 1280)),
     "nt_512x2048x2048": ((168, 0.907, 1304), (168, 0.908, 1304), (168, 0.913, 1304)),

@@ -148,3 +148,12 @@ def test_values_beyond_an_int(name: str) -> None:
     a = torch.tensor([0, 1, -(2**40), 5, 2**31, 7, 2**62, 3])
     got, want = dplc.compile(SMALL[name], (a,))(a), SMALL[name](a)
     assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+def test_the_dtype_of_nested_calls_is_asked_of_each_operand_once():
+    asked: list[str] = []
+    nested: Any = Var("x")
+    for _ in range(12):
+        nested = Call("add", (nested, 1))
+    assert dtype_of(nested, lambda name: (asked.append(name), "f32")[1], "i32") == "f32"
+    assert asked == ["x"]

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from facts_purity import checked_facts
 
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
-from dplc.engine.facts.purity import checked_facts
-from dplc.engine.front.text import capture_text
-from dplc.engine.match.driver import Engine
-from dplc.engine.match.examples import run_examples
-from dplc.engine.match.passes import run_pipeline
-from dplc.engine.rw.rule import load
-from dplc.engine.toolchain import toolchain
+from dplc.engine.language.rule import load
+from dplc.engine.rewrite.statements.driver import Engine
+from dplc.engine.rewrite.statements.examples import run_examples
+from dplc.engine.rewrite.statements.passes import run_pipeline
+from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import linear
 from dplc.ir.interp import kernel
 from dplc.ir.kernel import Base, Branch, Replicate

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dplc.codegen.target import Target, target
-from dplc.engine.match.driver import Engine
-from dplc.engine.match.passes import run_pipeline
-from dplc.engine.rw.check import load_facts
-from dplc.engine.rw.pipeline import PassStep, pipelines
-from dplc.engine.rw.rule import BUILT_IN, RuleSet, read_rules, rule_paths
+from dplc.engine.language.check import load_facts
+from dplc.engine.language.pipeline import PassStep, pipelines
+from dplc.engine.language.rule import BUILT_IN, RuleSet, further_of, read_rules, rule_paths
+from dplc.engine.rewrite.statements.driver import Engine
+from dplc.engine.rewrite.statements.passes import run_pipeline
 from dplc.ir.diagnostic import Source
 from dplc.ir.interp import tile
 from dplc.ir.program import Kernel
@@ -31,7 +31,8 @@ def rule_files(changes: dict[str, tuple[str, str]] | None = None) -> RuleSet:
         old, new = (changes or {}).get(path.stem, ("", ""))
         assert old in text, f"{path.stem} no longer says `{old}`"
         text = text.replace(old, new, 1) if old else text
-        files.append(read_rules(Source(str(path.relative_to(BUILT_IN.parent)), text)))
+        name = str(path.relative_to(BUILT_IN.parent))
+        files.append(read_rules(Source(name, text), further=further_of(path, name)))
     return RuleSet(files)
 
 

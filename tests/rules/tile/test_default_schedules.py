@@ -11,7 +11,7 @@ from nests import NESTS
 from scheduling import MACHINE, difference, schedule
 
 from dplc.codegen.target import Target, target
-from dplc.engine.match.trace import Trace
+from dplc.engine.rewrite.trace import Trace
 from dplc.ir.interp import loop
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program

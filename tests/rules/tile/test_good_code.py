@@ -1,6 +1,6 @@
 """What the default schedules make of large kernels, as the assembler sees it; nothing here is picked by hand.
 
-The wanted figures are of the target texts in LOWERING.md. A share is the part of the hot loop that does the arithmetic.
+The wanted figures are those of kernels written by hand. A share is the part of the hot loop that does the arithmetic.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dplc.codegen.emulator import kernels as emulator
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
 from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, compile_captured
-from dplc.engine.front.text import capture_text
-from dplc.engine.toolchain import toolchain
+from dplc.engine.ruleset import toolchain
 
 HOPPER = "h200"
 ARCHITECTURES = ("a100", "h200", "rtx5090")

@@ -14,7 +14,7 @@ import pytest
 from nests import NESTS
 from scheduling import MACHINE, Program, difference, engine
 
-from dplc.engine.match.choices import Choice, choices
+from dplc.engine.rewrite.statements.choices import FiringChoice, choices
 from dplc.ir.node import nodes
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
@@ -49,7 +49,7 @@ def schedule(program: Program, dice: random.Random) -> tuple[Program, list[str]]
             found = list(itertools.islice(choices(engine(), step, program, MACHINE, without=frozenset(done)), TRIED))
             if not found or (name not in ("tileify", "blockify_launch") and dice.random() < skipped):
                 break
-            choice: Choice = dice.choice(found)
+            choice: FiringChoice = dice.choice(found)
             made = choice.apply()
             if any(_size(tile) > LARGEST for tile in nodes(made, Tile)) and name not in ("tileify", "blockify_launch"):
                 break

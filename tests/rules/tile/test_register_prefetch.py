@@ -13,8 +13,8 @@ from scheduling import MACHINE, difference, engine, rule_files, steps
 
 from dplc.codegen.cuda import generate
 from dplc.engine.facts.schedule import registers
-from dplc.engine.match.choices import choices
-from dplc.engine.match.driver import Engine
+from dplc.engine.rewrite.statements.choices import choices
+from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
@@ -137,7 +137,8 @@ def test_registers_of_a_chunk_are_counted() -> None:
     """13 threads copy 13 rows of 8 elements."""
     fetched, copied = read(RAGGED)[0], read(RAGGED.replace("via=FETCH", "via=SYNC"))[0]
     counts = [
-        registers(SimpleNamespace(kernel=kernel), kernel.body[0].axes, kernel.body) for kernel in (fetched, copied)
+        registers(SimpleNamespace(kernel=kernel, target=MACHINE), kernel.body[0].axes, kernel.body)
+        for kernel in (fetched, copied)
     ]
     assert counts[0] - counts[1] == 8
 
@@ -174,7 +175,7 @@ def test_a_product_of_prime_extents(nest: Nest, without: tuple[str, ...]) -> Non
 
 def test_a_lost_barrier_is_noticed() -> None:
     """Without the barrier that ends a turn of `stage_inputs`, a Put overwrites what others still read."""
-    broken = Engine(rule_files({"007_stage_inputs": (
+    broken = Engine(rule_files({"stage_inputs": (
         "load f.buf[i..] => load f.smem[local(i, f)..] for f in which\n                Sync()\n",
         "load f.buf[i..] => load f.smem[local(i, f)..] for f in which\n")}))  # fmt: skip
     program = prefetched(PRIMES, ("double_buffer",), broken)

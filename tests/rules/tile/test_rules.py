@@ -5,41 +5,54 @@ from __future__ import annotations
 import re
 
 import pytest
+from facts_purity import checked, checked_facts
 from nests import NESTS
 from scheduling import MACHINE, rule_files, steps
 
-from dplc.engine.facts.purity import checked, checked_facts
-from dplc.engine.match.driver import Engine
-from dplc.engine.match.examples import run_examples
-from dplc.engine.match.passes import run_pipeline
-from dplc.engine.rw.facts import Fact
-from dplc.engine.rw.rule import BUILT_IN
+from dplc.engine.language.facts import Fact
+from dplc.engine.language.rule import BUILT_IN, rule_paths
+from dplc.engine.rewrite.statements.driver import LEVELS, Engine
+from dplc.engine.rewrite.statements.examples import run_examples
+from dplc.engine.rewrite.statements.passes import run_pipeline
 from dplc.ir.diagnostic import InternalError
 from dplc.ir.tile import Sync
 
 SIXTEEN = (
-    "001_tileify", "002_chunk_matmul_k", "003_split_matmul_k", "004_cooperative_reduce", "005_blockify_launch",
-    "006_chunk_reduce", "007_stage_inputs", "008_register_tile", "009_permute_register_tile", "010_double_buffer",
-    "011_tma_copy", "012_split_inner_for_swizzle", "013_async_copy", "014_pad_smem", "015_pipeline_k_outer",
-    "016_mark_unroll",
+    "tileify", "chunk_matmul_k", "split_matmul_k", "cooperative_reduce", "blockify_launch",
+    "chunk_reduce", "stage_inputs", "register_tile", "permute_register_tile", "double_buffer",
+    "tma_copy", "split_inner_for_swizzle", "async_copy", "pad_smem", "pipeline_k_outer",
+    "mark_unroll",
 )  # fmt: skip
+
+
+TILE = rule_paths(BUILT_IN / "tile")
 
 
 def lengths(stem: str) -> list[int]:
     """Lines of each rule of a file, without documentation, examples and empty lines."""
-    text = (BUILT_IN / "tile" / f"{stem}.rw").read_text()
+    (path,) = (path for path in TILE if path.stem == stem)
+    text = path.read_text()
     text = re.sub(r'(?ms)^example ".*?(?=^(?:##|@|rule |example )|\Z)', "", text)
     rules = re.split(r"(?m)^(?=(?:@\w+\n)*rule )", text)
     return [sum(bool(line.strip()) and not line.startswith("#") for line in rule.splitlines()) for rule in rules[1:]]
 
 
-@pytest.mark.parametrize("stem", [path.stem for path in sorted((BUILT_IN / "tile").glob("*.rw"))])
+@pytest.mark.parametrize("stem", [path.stem for path in TILE])
 def test_no_rule_is_longer_than_a_page(stem: str) -> None:
     assert max(lengths(stem)) <= 60
 
 
 def test_the_sixteen_stay_small() -> None:
     assert sum(sum(lengths(stem)) for stem in SIXTEEN) <= 420
+
+
+def test_every_rule_compiles_in_both_variants() -> None:
+    """The matcher, the one that reports, decisions and template are generated when first asked for."""
+    engine = Engine(rule_files())
+    scheduling = [name for name, rule in engine.rules.rules.items() if rule.level in LEVELS]
+    for rule in map(engine.rule, scheduling):
+        assert rule.pattern and rule.reporting and rule.decisions and rule.template
+    assert len(scheduling) > 80
 
 
 def test_facts_never_build_statements() -> None:

@@ -1,0 +1,144 @@
+"""Running the kernels of a case on the emulator: right or not, and what their accesses cost."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from ...codegen.arrays import as_numpy, as_tensor, is_written
+from ...codegen.build import BuildError, build_host, build_runtime, host_text
+from ...codegen.emulator.kernels import load
+from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, LineCost
+from ...codegen.kernel import CudaKernel, Program
+from ...ir.diagnostic import DplcError
+from ..compiler import Compilation
+from ..cost.accesses import LANES
+from ..cost.instruction_counts import instruction_counts
+from ..run.judge import Judgement, judge
+from ..run.load_time_weights import Preparation
+from ..run.reference import run_reference
+from .assembling import WORKERS, distinct_kernels
+from .compiling import CompiledCase
+from .records import KernelRecord, RunRecord
+
+# Instructions of threads that a case may take and still be run whole: half a minute here, on two cores.
+WHOLE = 2e11
+SAMPLED_BLOCKS = 32
+
+
+def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None:
+    """Build every kernel for both modes of the emulator, two at a time, so that runs find them in the cache."""
+    kernels = distinct_kernels(suite)
+    say(f"building {len(kernels)} kernels for the emulator")
+    build_runtime()
+    tasks = [(kernel, checked) for kernel in kernels.values() for checked in (False, True)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(_build, tasks))
+
+
+def _build(task: tuple[CudaKernel, bool]) -> None:
+    with contextlib.suppress(BuildError):  # running the kernel will report it
+        build_host(host_text([task[0]]), task[1])
+
+
+def run_case(compiled: CompiledCase) -> None:
+    """Run a case on drawn inputs, compare with float64, count accesses; the record says how it went."""
+    compilation, record = compiled.compilation, compiled.record
+    if compilation is None:
+        return
+    start = time.perf_counter()
+    blocks = _sample(compilation)
+    total = sum(kernel.blocks for kernel in compilation.program.kernels)
+    extent = "whole" if blocks is None else f"{len(blocks)} of {total} blocks: whole would take minutes"
+    record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
+    try:
+        values = compiled.subject.inputs()
+        tensors = {
+            **compilation.captured.tensors,
+            **dict(zip(compilation.captured.inputs, values.values(), strict=True)),
+        }
+        tensors |= Preparation(compilation.prepared).now(tensors)
+        results = _run(compilation, tensors, blocks, record.kernels)
+        references = run_reference(compilation.captured, tensors)
+        found = _judged(results, references, _leaves(compiled.subject.function(*values.values())), blocks is not None)
+        record.run.relative_error, record.run.ok = found.relative, found.ok
+        record.run.finding = "" if found.ok else f"the result is wrong: {found.verdict}"
+    except DplcError as problem:
+        record.run.finding = problem.render()
+    record.run.seconds = time.perf_counter() - start
+
+
+def _sample(compilation: Compilation) -> tuple[int, ...] | None:
+    """The blocks to run, None for all. Several kernels feed one another: they run whole."""
+    if len(compilation.launched) > 1:
+        return None
+    launch = instruction_counts(compilation.kernels[0])
+    if launch.issued * LANES * launch.blocks <= WHOLE or launch.blocks <= SAMPLED_BLOCKS:
+        return None
+    last = launch.blocks - 1
+    return tuple(sorted({place * last // (SAMPLED_BLOCKS - 1) for place in range(SAMPLED_BLOCKS)}))
+
+
+def _run(
+    compilation: Compilation, tensors: dict[str, Any], blocks: tuple[int, ...] | None, records: list[KernelRecord]
+) -> list[Any]:
+    """The outputs of the program, with torch's shapes; what no block wrote is NaN."""
+    program = compilation.program
+    buffers = _buffers(program, tensors)
+    for launch, record in zip(program.launches(), records, strict=True):
+        kernel = launch.kernel
+        bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
+        note_sites(record, check_ends(kernel, bound))
+        load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
+    plan = compilation.plan
+    outputs = {buffer.name: as_tensor(buffer, buffers[buffer.name].array.copy()) for buffer in program.outputs}
+    return [outputs[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
+
+
+def _buffers(program: Program, tensors: dict[str, Any]) -> dict[str, DeviceBuffer]:
+    buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
+    for buffer in (*program.inputs, *program.constants):
+        given = buffers[buffer.name]
+        given.array[...] = as_numpy(buffer, tensors[buffer.name].detach().reshape(buffer.shape))
+        given.protect(writable=False)
+    return buffers
+
+
+def check_ends(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> tuple[LineCost, ...]:
+    """The first and the last block in checked mode, on outputs of their own. Raises EmulatorError."""
+    own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+    options = LaunchOptions(blocks=tuple(sorted({0, kernel.blocks - 1})), checked=True)
+    return load((kernel,), True).launch(kernel, own, options)
+
+
+def note_sites(record: KernelRecord, sites: Sequence[LineCost]) -> None:
+    """Sectors of global memory and wavefronts of shared memory against the least possible."""
+    outside = [site for site in sites if site.access.startswith("global")]
+    inside = [site for site in sites if not site.access.startswith("global")]
+    if cost := sum(site.cost for site in outside):  # lanes that read the same bytes take less than their bytes
+        record.sector_efficiency = round(sum(min(site.ideal, site.cost) for site in outside) / cost, 4)
+    if ideal := sum(site.ideal for site in inside):
+        record.wavefront_ratio = round(sum(site.cost for site in inside) / ideal, 4)
+
+
+def _judged(results: list[Any], references: list[Any], eager: list[Any], sampled: bool) -> Judgement:
+    """The outputs of a run. sampled: only where a block wrote."""
+    if not sampled:
+        return judge(results, references, eager)
+    stored = [is_written(result) for result in results]
+
+    def there(outputs: list[Any]) -> list[Any]:
+        return [output[where] for output, where in zip(outputs, stored, strict=True)]
+
+    return judge(there(results), there(references), there(eager))
+
+
+def _leaves(value: Any) -> list[Any]:
+    from torch.utils import _pytree as pytree
+
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,137 @@
+"""Suite files: JSON that says which operations to compile at which sizes.
+
+    {"about": "two shapes of one operation",
+     "operations": {"linear": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
+     "cases": [{"name": "small", "operation": "linear", "sizes": {"rows": 32, "in": 64, "out": 48}}]}
+
+An expression is what `-c` takes, statements before it included, over the inputs by name; torch, nn, F and math are in
+scope. Like the text after `-c` it is Python: run suites that you trust. An input names its dimensions: sizes of the
+case, or numbers. Inputs are drawn from a normal distribution, in the dtype of the case.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import keyword
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """An expression over named inputs; every input is its dimensions, in order, as a text: `"rows in"`."""
+
+    expression: str
+    inputs: dict[str, str]
+    about: str = ""
+
+
+class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """An operation at sizes. published: figures of others by name, for people; nothing computes with them."""
+
+    name: str
+    operation: str
+    sizes: dict[str, int]
+    dtype: str = "float32"
+    published: dict[str, float] = {}
+
+
+class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A suite. published: where the cases' figures come from."""
+
+    operations: dict[str, BenchOperation]
+    cases: list[BenchCase]
+    about: str = ""
+    published: str = ""
+
+    def shapes(self, case: BenchCase) -> dict[str, tuple[int, ...]]:
+        """{input: its shape} of a case."""
+        inputs = self.operations[case.operation].inputs
+        return {name: tuple(_extent(part, case.sizes) for part in text.split()) for name, text in inputs.items()}
+
+    def select(self, pattern: str | None) -> list[BenchCase]:
+        """The cases whose names match: a part of a name, or a pattern with `*`. Raises UsageError for none."""
+        if pattern is None:
+            return self.cases
+        wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
+        found = [case for case in self.cases if fnmatch.fnmatchcase(case.name, wanted)]
+        if not found:
+            hint = did_you_mean(pattern, [case.name for case in self.cases])
+            raise UsageError(f"--only {pattern}: no case of the suite has such a name", hint=hint)
+        return found
+
+
+def _extent(part: str, sizes: dict[str, int]) -> int:
+    return int(part) if part.isdigit() else sizes[part]
+
+
+def read_suite(path: Path) -> Suite:
+    """The suite in a file. Raises DplcError for what is wrong in it, all at once."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the suite {path}: {error.strerror}") from None
+    try:
+        suite = msgspec.json.decode(data, type=Suite)
+    except msgspec.ValidationError as error:
+        raise DplcError(f"{path}: {error}", hint="engine/bench/suite_file.py shows a suite") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DplcError(f"{path} is not JSON: {error}") from None
+    wrong = list(_mistakes(suite))
+    if wrong:
+        found = [DplcError(f"{path}: {what}", hint=hint) for what, hint in wrong]
+        raise found[0] if len(found) == 1 else Diagnostics(found)
+    return suite
+
+
+def _mistakes(suite: Suite) -> Iterator[tuple[str, str | None]]:
+    """(what is wrong, what to do)"""
+    if not suite.cases:
+        yield "the suite has no cases", None
+    for name, operation in suite.operations.items():
+        yield from _in_operation(name, operation)
+    seen: set[str] = set()
+    for case in suite.cases:
+        if case.name in seen:
+            yield f"two cases are named `{case.name}`", None
+        seen.add(case.name)
+        yield from _in_case(case, suite)
+
+
+def _in_operation(name: str, operation: BenchOperation) -> Iterator[tuple[str, str | None]]:
+    where = f"operation `{name}`"
+    if not operation.inputs:
+        yield f"{where} has no inputs", "a program without inputs is a constant"
+    for given, text in operation.inputs.items():
+        if not given.isidentifier() or keyword.iskeyword(given) or given in ("torch", "nn", "F", "math"):
+            yield f"{where}: an input cannot be named `{given}`", "take a Python name other than torch, nn, F, math"
+        for part in text.split():
+            if not part.isdigit() and not part.isidentifier():
+                yield f"{where}: `{part}` of input `{given}` is neither a number nor a name of a size", None
+
+
+def _in_case(case: BenchCase, suite: Suite) -> Iterator[tuple[str, str | None]]:
+    where = f"case `{case.name}`"
+    operation: Any = suite.operations.get(case.operation)
+    if operation is None:
+        yield f"{where}: there is no operation `{case.operation}`", did_you_mean(case.operation, suite.operations)
+        return
+    if case.dtype not in DTYPES:
+        yield f"{where}: there is no dtype `{case.dtype}`", f"dtypes are {', '.join(DTYPES)}"
+    needed = {part for text in operation.inputs.values() for part in text.split() if not part.isdigit()}
+    for name in sorted(needed - case.sizes.keys()):
+        yield (
+            f"{where} does not say how large `{name}` is",
+            f"add it to its sizes: operation `{case.operation}` needs it",
+        )
+    for name in sorted(case.sizes.keys() - needed):
+        yield f"{where}: no input of `{case.operation}` has a dimension `{name}`", did_you_mean(name, needed)
+    for name, size in case.sizes.items():
+        if size < 1:
+            yield f"{where}: `{name}` is {size}", "sizes are at least 1"

@@ -1,0 +1,189 @@
+"""Capture: functions and modules -> Torch IR with everything that is known about where it came from.
+
+`capture` traces a function or a module on example arguments, `capture_text` (text.py) a `-c` text.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ...ir import node, schemas
+from ...ir.diagnostic import DplcError, Span
+from ...ir.dtypes import DTYPES
+from ...ir.expr import free_names
+from ...ir.torch import TorchGraph, TorchOp
+from ..language.collector import collections_paused
+from .alone import alone
+from .convert import Conversion, convert
+from .export import export
+from .objects import tensors_of
+from .places import SourcePlaces
+from .signature import Fixed, Signature
+from .weights import modules_of
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A captured program.
+
+    graph: what it computes. tensors: {input name: tensor}, for every input of the graph; of the declared shape and
+    dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: where in the user's text it
+    was asked for; the path of its module where no line of the user's did}. inputs: the user inputs in calling order.
+    signature: how the function is called and what it returns. reference: what torch itself gave, one tensor per output
+    of the graph (texts only, else None).
+    """
+
+    graph: TorchGraph
+    tensors: Mapping[str, Any]
+    kinds: Mapping[str, str]
+    spans: Mapping[str, Span | str]
+    inputs: tuple[str, ...]
+    signature: Signature
+    reference: tuple[Any, ...] | None = None
+
+
+@alone()
+@collections_paused()
+def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None) -> Capture:
+    """The program that `function(*example_args, **kwargs)` is, for arguments of these shapes and dtypes.
+
+    function: a function, or a module, in the mode (training or evaluation) that it is in. example_args: a tuple of
+    arguments, nested as one likes; tensors in it are inputs, everything else is fixed. Raises DplcError where it cannot
+    be compiled.
+    """
+    if not callable(function):
+        raise DplcError(f"a function or module is needed, not {type(function).__name__}")
+    args = tuple(example_args) if isinstance(example_args, (tuple, list)) else (example_args,)
+    leaves, spec = pytree.tree_flatten((args, dict(kwargs or {})))
+    names = _argument_names(function, args, dict(kwargs or {}))
+    positions = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    for leaf, name in zip(leaves, names, strict=True):
+        if type(leaf).__module__ == "numpy":
+            raise DplcError(f"argument `{name}` is a numpy array", hint="pass torch.from_numpy(..)")
+        if not isinstance(leaf, torch.Tensor) and tensors_of(leaf):
+            what = f"argument `{name}` is a {type(leaf).__name__}, which holds tensors"
+            raise DplcError(what, hint="tensors come alone or in tuples, lists and dicts")
+
+    def call(*tensors: Any) -> Any:
+        filled = list(leaves)
+        for index, tensor in zip(positions, tensors, strict=True):
+            filled[index] = tensor
+        inner_args, inner_kwargs = pytree.tree_unflatten(filled, spec)
+        return function(*inner_args, **inner_kwargs)
+
+    places, weights = SourcePlaces(), modules_of(function)
+    # detached: a capture holds values, not how they came about
+    tensors = [leaves[index].detach() for index in positions]
+    input_names = tuple(names[index] for index in positions)
+    exported = export(call, tensors, input_names, weights, places)
+    conversion = convert(exported, input_names, places)
+    given = dict(zip(conversion.inputs, tensors, strict=True))
+    by_position = dict(zip(positions, conversion.inputs, strict=True))
+    arguments = tuple(by_position.get(index) or Fixed(leaf) for index, leaf in enumerate(leaves))
+    return finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
+
+
+def finish(
+    conversion: Conversion,
+    given: Mapping[str, Any],
+    signature: Signature,
+    keep_inputs: bool,
+    reference: Sequence[Any] | None = None,
+) -> Capture:
+    """The capture of a conversion, without the weights that nothing reads (and the inputs, unless they are kept).
+
+    Outputs without elements are no outputs of the graph: the signature knows them.
+    """
+    graph = conversion.graph
+    full = [index for index, out in enumerate(graph.outs) if 0 not in out.shape]
+    graph = node.replace(graph, outs=tuple(graph.outs[index] for index in full))
+    used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
+    kept = [p for p in graph.ins if p.name in used or (keep_inputs and conversion.kinds[p.name] == "input")]
+    tensors = {**conversion.tensors, **given}
+    result = Capture(
+        TorchGraph(graph.name, tuple(kept), graph.outs, graph.body),
+        {param.name: tensors[param.name] for param in kept},
+        {param.name: conversion.kinds[param.name] for param in kept},
+        conversion.spans,
+        tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
+        signature.without_empty(conversion.graph.outs),
+        None if reference is None else tuple(reference[index] for index in full),
+    )
+    check_dtypes(result)
+    return result
+
+
+def unsupported(captured: Capture, statement: TorchOp, reasons: Sequence[str] = ()) -> DplcError:
+    """The error for an op that no rule takes. reasons: why the rules that came near did not match, a line each."""
+    return _at(captured, (statement.dst,), f"torch op '{schemas.aten_name(statement.op)}' is not supported", reasons)
+
+
+def check_dtypes(captured: Capture) -> None:
+    """Raises DplcError for a dtype that cannot be compiled, except where only constants are computed: those fold."""
+    reached = set()
+    for param in captured.graph.ins:
+        reached.add(param.name)
+        if param.dtype not in DTYPES:
+            what = f"{captured.kinds[param.name]} `{param.name}` is {_not_yet(param.dtype)}"
+            reader = next((s.dst for s in captured.graph.body if param.name in free_names(s.args)), "")
+            raise _at(captured, (param.name, reader), what, (), _hint(param.dtype))
+    for statement in captured.graph.body:
+        if reached.isdisjoint(free_names(statement.args)):
+            continue
+        reached.add(statement.dst)
+        bad = next((kind.dtype for kind in statement.types if kind.dtype not in DTYPES), None)
+        if bad is not None and bad.startswith("c"):
+            raise unsupported(captured, statement, (f"it gives complex numbers ({bad})",))
+        if bad is not None:
+            what = f"torch op '{schemas.aten_name(statement.op)}' gives {_not_yet(bad)}"
+            raise _at(captured, (statement.dst,), what, (), _hint(bad))
+
+
+def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str], hint: str | None = None) -> DplcError:
+    """An error at the first of the values whose place is known."""
+    place = next((captured.spans[name] for name in names if name in captured.spans), None)
+    if isinstance(place, str):
+        return DplcError(what, None, (f"in {place}", *notes), hint)
+    return DplcError(what, place, notes, hint)
+
+
+def _not_yet(dtype: str) -> str:
+    return f"{dtype}, which is not supported{' yet' if dtype == 'f64' else ''}"
+
+
+def _hint(dtype: str) -> str:
+    return "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
+
+
+def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """A name per leaf: the parameter's, with the way to the leaf inside of it (`batch_ids`, `xs_0`)."""
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        parameters = list(inspect.signature(called).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "x")
+    paths: Any = pytree.tree_flatten_with_path((args, kwargs))[0]
+    names = []
+    for path, _ in paths:
+        keys = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))) for key in path[1:]]
+        if path[0].idx == 0:
+            first, rest = keys[0], keys[1:]
+            keys = [named[first], *rest] if first < len(named) else [variadic, first - len(named), *rest]
+        names.append("_".join(map(str, keys)))
+    return names
+
+
+def with_graph(captured: Capture, graph: TorchGraph, constants: Mapping[str, Any]) -> Capture:
+    """The capture with another graph, whose further inputs are the given constants."""
+    known = {**captured.tensors, **constants}
+    tensors = {param.name: known[param.name] for param in graph.ins}
+    kinds = {param.name: captured.kinds.get(param.name, "constant") for param in graph.ins}
+    return replace(captured, graph=graph, tensors=tensors, kinds=kinds)

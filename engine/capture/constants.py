@@ -1,0 +1,97 @@
+"""Constants: what no input reaches is computed once, by torch on the CPU, when the program is compiled.
+
+Attention-mask arithmetic, position ids, causal masks: in a model they are dozens of small ops that make one tensor of
+known values. A result that something else reads becomes an input of the kind "constant". A tensor without elements
+depends on nothing, whatever it is made of: it is a constant, and what follows from it folds too (the sum of nothing).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Var, free_names
+from ...ir.interp.torch import argument, call
+from ...ir.program import Param
+from ...ir.schemas import DTYPES
+from ...ir.substitute import substitute
+from ...ir.torch import TorchGraph, TorchOp
+from ..language.policy import Policy, built_in_policy
+from .capture import Capture, check_dtypes, with_graph
+
+
+def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
+    """The capture with everything folded that depends on no input, parameter or buffer, up to `largest_constant`
+    elements a tensor.
+
+    What was a constant already (a tensor written out in a function, or of its closure) counts as known. The tensors of
+    the constants are in `tensors`. Raises DplcError for a dtype that cannot be compiled and did not fold away.
+    """
+    largest = (numbers or built_in_policy()).largest_constant
+    graph = captured.graph
+    given = {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
+    known = {name: tensor.detach().cpu() for name, tensor in given.items() if tensor.device.type != "meta"}
+    known |= {param.name: _nothing(param.dtype, param.shape) for param in graph.ins if 0 in param.shape}
+    rest = []
+    with torch.no_grad():
+        for statement in graph.body:
+            if _empty(statement):
+                known[statement.dst] = _nothing(statement.types[0].dtype, statement.types[0].shape)
+            elif _foldable(statement, known, largest):
+                known[statement.dst] = _compute(statement, known)
+            else:
+                rest.append(statement)
+    known, rest = _merged(graph, known, rest)
+    read = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in rest))
+    types = {statement.dst: statement.types[0] for statement in graph.body}
+    made = {name: value.contiguous() for name, value in known.items() if name in read and name in types}
+    kept = tuple(param for param in graph.ins if param.name in read or captured.kinds[param.name] == "input")
+    ins = kept + tuple(Param(name, types[name].dtype, types[name].shape) for name in made)
+    folded = with_graph(captured, TorchGraph(graph.name, ins, graph.outs, tuple(rest)), made)
+    check_dtypes(folded)
+    return folded
+
+
+def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tuple[dict[str, Any], list[TorchOp]]:
+    """One constant for those of equal bits: every layer of a model makes its own view of what all of them read."""
+    read = set().union(*(free_names(statement.args) for statement in rest)) & known.keys()
+    outs = {out.name for out in graph.outs}
+    first: dict[tuple[Any, ...], str] = {}
+    same: dict[str, Any] = {}
+    for name in (name for name in known if name in read and name not in outs):
+        value = known[name].contiguous()
+        content = (value.dtype, tuple(value.shape), value.reshape(-1).view(torch.uint8).numpy().tobytes())
+        kept = first.setdefault(content, name)
+        if kept != name:
+            same[name] = Var(kept)
+    merged = [
+        statement if same.keys().isdisjoint(free_names(statement.args)) else substitute(statement, same)
+        for statement in rest
+    ]
+    return {name: value for name, value in known.items() if name not in same}, merged
+
+
+def _empty(statement: TorchOp) -> bool:
+    return len(statement.types) == 1 and 0 in statement.types[0].shape
+
+
+def _nothing(dtype: str, shape: tuple[Any, ...]) -> Any:
+    return torch.empty(tuple(map(int, shape)), dtype=getattr(torch, DTYPES.get(dtype, dtype)))
+
+
+def _foldable(statement: TorchOp, known: dict[str, Any], largest: int) -> bool:
+    if not free_names(statement.args) - DTYPES.keys() <= known.keys():
+        return False
+    return statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in statement.types)
+
+
+def _compute(statement: TorchOp, values: dict[str, Any]) -> Any:
+    given = {field: argument(value, values, wide=False) for field, value in statement.args}
+    try:
+        result = call(statement.op, given)
+    except Exception as error:
+        raise DplcError(f"the constant `{statement.dst}` cannot be computed: {error}") from None
+    return result.cpu() if isinstance(result, torch.Tensor) else result

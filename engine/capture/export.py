@@ -1,0 +1,248 @@
+"""`torch.export` (not strict) of one function of flat tensors, and its errors told as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.traceback import preserve_node_meta
+from torch.utils import _pytree as pytree
+
+from ...ir.diagnostic import DplcError, Span, did_you_mean
+from .objects import Mould, mould, tensors_of
+from .places import SourcePlaces
+from .record import KEY, Annotate
+from .signature import Fixed, ObjectOutput, Results
+
+# A functional spelling of these is the value itself: no reason to pay for functionalisation.
+HARMLESS = frozenset(("aten::detach_",))
+
+
+@dataclass(frozen=True)
+class Exported:
+    """program: the exported graph, functional; its user inputs are the tensors in order. outputs: the nodes of the
+    tensors it returns. results: as in Signature. labels: {name of a weight in the program: its kind, its name for
+    people, the tensor}."""
+
+    program: Any
+    labels: Mapping[str, tuple[str, str, Any]]
+    results: Results
+    outputs: tuple[Any, ...]
+
+
+@dataclass
+class _Returned:
+    """What the traced function returned. An object, since export puts plain attributes of a module back."""
+
+    spec: Any = None
+    leaves: tuple[Fixed | Mould | None, ...] = ()  # None for a tensor
+    kind: str = ""
+
+
+def _form(leaf: Any) -> Fixed | Mould | None:
+    if isinstance(leaf, torch.Tensor):
+        return None
+    return mould(leaf) if tensors_of(leaf) else Fixed(leaf)
+
+
+class Root(torch.nn.Module):  # type: ignore[misc]
+    """What is exported: a function of flat tensors, and the modules it uses under names of our own."""
+
+    def __init__(self, function: Callable[..., Any], names: Sequence[str], weights: Mapping[str, Any]):
+        super().__init__()
+        self._function = [function]  # in a list, so that a module is not registered a second time
+        self.labels = {f"tensors_{index}": name for index, name in enumerate(names)}  # as export calls them
+        self.returned = _Returned()
+        for index, (label, weight) in enumerate(weights.items()):
+            self.labels[f"weight{index}"] = label
+            setattr(self, f"weight{index}", weight)
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        result = self._function[0](*tensors)
+        leaves, self.returned.spec = pytree.tree_flatten(result)
+        self.returned.leaves = tuple(map(_form, leaves))
+        self.returned.kind = type(result).__name__
+        return tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
+
+    def label(self, target: str) -> str:
+        """The name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
+        name, _, rest = target.partition(".")
+        return "_".join(part for part in (self.labels.get(name, name), *rest.split(".")) if part)
+
+    def results(self) -> Results:
+        """What the function returned, as in Signature. Raises DplcError unless it is tensors and fixed values."""
+        leaves = self.returned.leaves
+        if all(isinstance(leaf, Fixed) for leaf in leaves):
+            raise DplcError(f"the function returns {_article(self.returned.kind)}, not a tensor")
+        symbolic = (torch.SymInt, torch.SymFloat, torch.SymBool)
+        if any(isinstance(leaf, Fixed) and isinstance(leaf.value, symbolic) for leaf in leaves):
+            raise DplcError("the function returns a number that depends on the values of a tensor")
+        order = itertools.count()
+        return self.returned.spec, tuple(
+            ObjectOutput(leaf, tuple(itertools.islice(order, len(leaf.holes))))
+            if isinstance(leaf, Mould)
+            else next(order)
+            if leaf is None
+            else leaf
+            for leaf in leaves
+        )
+
+
+def export(
+    function: Callable[..., Any],
+    tensors: Sequence[Any],
+    names: Sequence[str],
+    weights: Mapping[str, Any],
+    places: SourcePlaces,
+    may_change: bool = False,
+) -> Exported:
+    """Trace `function(*tensors)`.
+
+    names: what people call the tensors. weights: {label: module that the function uses}. may_change: whether the
+    function may change its inputs in place. Raises DplcError for everything that cannot be traced, at the place of the
+    user's that caused it.
+    """
+    root = Root(function, names, weights)
+    annotate = Annotate(places, Root.forward.__code__)
+    with torch.no_grad(), _quiet(), preserve_node_meta():
+        try:
+            with annotate:
+                program: Any = torch.export.export(root, tuple(tensors), strict=False)
+        except DplcError:
+            raise
+        except Exception as error:
+            raise explain(error, places.of_error(error) or places.span(annotate.last)) from None
+        results = root.results()
+        program = _functional(program, root, places, may_change)
+    return Exported(program, _labels(program, root), results, _outputs(program))
+
+
+def explain(error: BaseException, span: Span | None) -> DplcError:
+    """One clear error for one that Python or torch raised while the user's program ran or was traced."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
+        return DplcError(
+            "a Python value depends on the values of a tensor, which are not known when the program is compiled",
+            span,
+            hint="branch with torch.where; compute sizes from shapes",
+        )
+    if "is mutated in the forward method" in text:
+        what = "the function changes a tensor of its closure in place"
+        return DplcError(what, span, hint="change a copy: `.clone()`")
+    if isinstance(error, SystemExit):
+        return DplcError("the program exits", span)
+    if type(error).__name__ == "UncapturedHigherOrderOpError":
+        return DplcError("torch's control flow operators (cond, while_loop, ..) are not supported", span)
+    if "nbacked symbol" in text:
+        return DplcError("a shape depends on the values of a tensor", span, hint="compute sizes from shapes")
+    if text.startswith("aten.") and hasattr(error, "func"):  # torch cannot trace the op: its name is all it says
+        return DplcError(f"torch op '{_spoken(error.func)}' is not supported", span)
+    text = text.replace("'FakeTensor'", "'Tensor'")  # what stands for a tensor while it is traced
+    hint = None
+    if isinstance(error, NameError) and error.name:
+        hint = did_you_mean(error.name, ("torch", "nn", "F", "math"))
+    if isinstance(error, AttributeError) and error.name and error.obj is not None:
+        hint = did_you_mean(error.name, dir(error.obj))
+    named = isinstance(error, (NameError, AttributeError, RuntimeError)) and text
+    return DplcError(text if named else f"{type(error).__name__}: {text}".rstrip(": "), span, hint=hint)
+
+
+def _spoken(op: Any) -> str:
+    return str(op._schema.name).rpartition("::")[2].strip("_")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch prints the graph and warns when a trace fails; the one error we raise says it better."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool) -> Any:
+    """The program without in-place ops. An empty table of decompositions keeps rms_norm, linear, sdpa as they are."""
+    changes = [node for node in _nodes(program) if _mutable(node)]
+    if not changes:
+        return program
+    try:
+        functional = program.run_decompositions({})
+    except AssertionError:  # torch's own, of what it cannot make functional
+        what = f"torch op '{_spoken(changes[0].target)}' works in place, which is not supported here"
+        raise DplcError(what, place(changes[0], places), hint="change a copy: `.clone()`") from None
+    except Exception as error:
+        raise explain(error, places.of_error(error) or place(changes[0], places)) from None
+    for output in functional.graph_signature.output_specs:
+        of_input = output.kind.name == "USER_INPUT_MUTATION"
+        if output.kind.name != "USER_OUTPUT" and not (of_input and may_change):
+            change = next((node for node in changes if _changed(program, node) == output.target), changes[0])
+            name = root.label(output.target)
+            hint = "change a copy: `.clone()`"
+            if output.kind.name == "BUFFER_MUTATION":
+                hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
+            raise DplcError(f"the function changes `{name}` in place", place(change, places), hint=hint)
+    return functional
+
+
+def _nodes(program: Any) -> Iterator[Any]:
+    """All nodes, those of regions such as `with torch.enable_grad()` included."""
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield from module.graph.nodes
+
+
+def _mutable(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and schema.is_mutable and schema.name not in HARMLESS
+
+
+def _changed(program: Any, node: Any) -> str | None:
+    """The input or weight whose memory a node changes, through views of it."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    return next((s.target or s.arg.name for s in program.graph_signature.input_specs if s.arg.name == node.name), None)
+
+
+def _labels(program: Any, root: Root) -> dict[str, tuple[str, str, Any]]:
+    kinds = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "constant"}
+    found = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name in kinds:
+            tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
+            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else kinds[spec.kind.name]
+            label = "constant" if spec.kind.name == "CONSTANT_TENSOR" else root.label(spec.target)
+            found[spec.arg.name] = kind, label, tensor
+        elif spec.kind.name != "USER_INPUT":
+            raise DplcError(f"an input of the kind {spec.kind.name.lower()} is not supported")
+    return found
+
+
+def _outputs(program: Any) -> tuple[Any, ...]:
+    """The nodes of the user outputs, in order; what is changed in place stands before them and is left out."""
+    nodes = next(node for node in program.graph.nodes if node.op == "output").args[0]
+    specs = program.graph_signature.output_specs
+    return tuple(node for node, spec in zip(nodes, specs, strict=True) if spec.kind.name == "USER_OUTPUT")
+
+
+def place(node: Any, places: SourcePlaces) -> Span | None:
+    """Where in the user's text the call stands that gave a node, or else one that reads it."""
+    for candidate in (node, *node.users):
+        span = places.span((candidate.meta.get("custom") or {}).get(KEY))
+        if span is not None:
+            return span
+    return None
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,102 @@
+"""A graph of torch functions cut around the ops that dplc does not compile, so that the rest is compiled."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx.passes.split_module import split_module
+from torch.utils import _pytree as pytree
+
+from ...ir.diagnostic import Span
+from .places import is_library
+
+Function = Callable[..., Any]
+
+
+class Piece(torch.nn.Module):  # type: ignore[misc]
+    """A function in the place of a submodule."""
+
+    def __init__(self, function: Function):
+        super().__init__()
+        self.forward = function
+
+
+def ops(graph: torch.fx.GraphModule) -> list[Any]:
+    """The nodes that compute."""
+    return [node for node in graph.graph.nodes if node.op.startswith("call_")]
+
+
+def alike(graph: torch.fx.GraphModule, bad: Any) -> set[Any]:
+    """A node and what goes with it: the same function elsewhere, and what takes its several results apart."""
+    if bad.target is operator.getitem:  # which may be anything: a slice, a mask
+        return {bad}
+    found = {node for node in ops(graph) if (node.op, node.target) == (bad.op, bad.target)}
+    for node in ops(graph):
+        if node.target in (operator.getitem, getattr) and node.args[0] in found and _several(node.args[0]):
+            found.add(node)
+    return found
+
+
+def _several(node: Any) -> bool:
+    return isinstance(node.meta.get("example_value"), (tuple, list))
+
+
+def cut(graph: torch.fx.GraphModule, bad: set[Any], compiled: Callable[[torch.fx.GraphModule], Function]) -> Function:
+    """The graph with `bad` nodes in eager and every run of others as `compiled` makes it, in the order of the graph."""
+    number: dict[Any, int] = {}
+    run, last = 0, False
+    for node in graph.graph.nodes:
+        run, last = run + ((node in bad) != last), node in bad
+        number[node] = run
+    whole = split_module(graph, graph, lambda node: number[node], keep_original_order=True)
+    eager = {f"submod_{number[node]}" for node in bad}
+    for name, child in list(whole.named_children()):
+        if name not in eager and isinstance(child, torch.fx.GraphModule) and ops(child):
+            setattr(whole, name, Piece(compiled(child)))
+    forward: Function = whole.forward
+    return forward
+
+
+def node_at(graph: torch.fx.GraphModule, span: Span | None) -> Any | None:
+    """The node of a line of the graph's own text; None for a place elsewhere."""
+    if span is None or not span.source.name.startswith("<eval_with_key>"):
+        return None
+    name = re.match(r"\s*(\w+)", span.source.line(span.line))
+    return next((node for node in ops(graph) if name is not None and node.name == name[1]), None)
+
+
+def user_place(node: Any | None, span: Span | None) -> str | None:
+    """Where the user wrote the op of a node: `model.py:12: y = conv(x)`."""
+    if node is None:
+        return None if span is None or span.source.name.startswith("<eval_with_key>") else span.location
+    frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.stack_trace or "")
+    users = [frame for frame in frames if not is_library(frame[0])] or frames
+    return "{}:{}: {}".format(*users[-1]) if users else None
+
+
+def alias(graph: torch.fx.GraphModule) -> Any | None:
+    """The first result that shares memory with an argument or a result computed before it: it must stay a view."""
+    nodes = list(graph.graph.nodes)
+    results = pytree.tree_leaves([node.args for node in nodes if node.op == "output"])
+    if len({x for x in results if isinstance(x, torch.fx.Node)}) < sum(isinstance(x, torch.fx.Node) for x in results):
+        return next(x for x in results if isinstance(x, torch.fx.Node) and results.count(x) > 1)
+    seen: set[int] = set()
+    for node in nodes:
+        if node.op == "placeholder":
+            if node in results:
+                return node
+            seen.update(_storages(node))
+        elif node in results:
+            if not seen.isdisjoint(_storages(node)):
+                return node
+            seen.update(_storages(node))
+    return None
+
+
+def _storages(node: torch.fx.Node) -> tuple[int, ...]:
+    value = node.meta.get("example_value", node.meta.get("val"))
+    return (value.untyped_storage()._cdata,) if isinstance(value, torch.Tensor) else ()

@@ -1,0 +1,105 @@
+"""Where a torch call stands in the user's text: the line and columns that Python keeps for every instruction.
+
+The text after `-c`, functions and modules all have a code object, so one device serves the three.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+import torch
+
+from ...ir.diagnostic import Source, Span
+
+_OURS = Path(__file__).parents[2]
+_FOLDERS = (Path(torch.__file__).parent, *(_OURS / name for name in ("engine", "codegen", "ir")))
+_LIBRARIES = tuple(str(folder) + os.sep for folder in _FOLDERS)
+_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")  # below Python's own, yet not of it
+
+
+class SourcePlaces:
+    """The places seen so far, numbered: an FX node carries the number, since it can carry no frame."""
+
+    def __init__(self, *sources: Source):
+        """sources: texts that are not files; the file name of their code objects is the source's name."""
+        self._sources: dict[str, Source | None] = {source.name: source for source in sources}
+        self._seen: list[tuple[CodeType, int]] = []
+        self._numbers: dict[tuple[CodeType, int], int] = {}
+
+    def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> int | None:
+        """The number of the innermost place of the user's among the callers of `frame`, below `outermost`."""
+        sources = self._sources
+        while frame is not None and frame.f_code is not outermost:
+            code = frame.f_code
+            if code.co_filename not in sources:
+                self._source(code)
+            if sources[code.co_filename] is not None:  # asked about dozens of frames for every call of torch
+                key = (code, frame.f_lasti)
+                if key not in self._numbers:
+                    self._numbers[key] = len(self._seen)
+                    self._seen.append(key)
+                return self._numbers[key]
+            frame = frame.f_back
+        return None
+
+    def span(self, number: int | None) -> Span | None:
+        return None if number is None else self._span(*self._seen[number])
+
+    def of_error(self, error: BaseException) -> Span | None:
+        """The innermost place of the user's that the error passed through, None if it passed through none."""
+        places = [at for at in _frames(error.__traceback__) if self._source(at[0]) is not None]
+        return self._span(*places[-1]) if places else None
+
+    def _source(self, code: CodeType) -> Source | None:
+        """The text of a code object, None where it is torch's, Python's, ours or unknown."""
+        name = code.co_filename
+        if name not in self._sources:
+            lines = [] if is_library(name) else linecache.getlines(name)
+            self._sources[name] = Source(_shown(name), "".join(lines)) if lines else None
+        return self._sources[name]
+
+    def _span(self, code: CodeType, instruction: int) -> Span | None:
+        source = self._source(code)
+        if source is None:
+            return None
+        positions = list(code.co_positions())[instruction // 2]
+        line, end_line, column, end_column = positions
+        if line is None:
+            return None
+        end_line = end_line or line
+        start = _characters(source.line(line), column or 0)
+        end = _characters(source.line(end_line), end_column) if end_column is not None else len(source.line(line))
+        return Span(source, line, start, end_line, end)
+
+
+def is_library(name: str) -> bool:
+    """Whether a file is torch's, ours or Python's. What else is installed may be what the user compiles: a model."""
+    return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and not any(part in name for part in _INSTALLED))
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    while traceback is not None:
+        yield traceback.tb_frame.f_code, traceback.tb_lasti
+        traceback = traceback.tb_next
+
+
+def _characters(line: str, offset: int) -> int:
+    """Python counts columns in bytes of UTF-8, a span counts characters."""
+    return len(line.encode()[:offset].decode(errors="ignore"))
+
+
+def _shown(name: str) -> str:
+    """A file's path as people want to read it: relative if it is below the current directory."""
+    return name.removeprefix(str(Path.cwd()) + os.sep)
+
+
+def caller() -> FrameType | None:
+    """The frame that called the function which calls this."""
+    return sys._getframe(2)

@@ -1,0 +1,103 @@
+"""How a captured function is called and what it returns: nested Python values outside, flat tensors inside."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ...ir.diagnostic import DplcError
+from ...ir.program import Param
+from ...ir.schemas import DTYPES
+from .objects import Mould
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A leaf that is not a tensor. It was part of what was captured, so it cannot change."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Empty:
+    """A result without elements: made anew at every call, by no kernel."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def make(self, device: Any) -> Any:
+        return torch.empty(self.shape, dtype=getattr(torch, DTYPES.get(self.dtype, self.dtype)), device=device)
+
+
+@dataclass(frozen=True)
+class ObjectOutput:
+    """A result that is an object with tensors inside. places: the outputs that these are."""
+
+    mould: Mould
+    places: tuple[int | Empty, ...]
+
+
+# The structure of what is returned, and per leaf the index of the output or whatever else it is.
+Results = tuple[Any, tuple[int | Fixed | Empty | ObjectOutput, ...]]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: of what is
+    returned."""
+
+    arguments: tuple[Any, tuple[str | Fixed, ...]]
+    results: Results
+
+    def without_empty(self, outs: Sequence[Param]) -> Signature:
+        """The same where the empty ones of these outputs of the graph are none of its outputs."""
+        spec, leaves = self.results
+        order = itertools.count()
+        places: list[int | Empty] = [
+            Empty(out.dtype, tuple(map(int, out.shape))) if 0 in out.shape else next(order) for out in outs
+        ]
+
+        def placed(leaf: int | Fixed | Empty | ObjectOutput) -> int | Fixed | Empty | ObjectOutput:
+            if isinstance(leaf, ObjectOutput):
+                return ObjectOutput(leaf.mould, tuple(places[x] if isinstance(x, int) else x for x in leaf.places))
+            return places[leaf] if isinstance(leaf, int) else leaf
+
+        return replace(self, results=(spec, tuple(map(placed, leaves))))
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """{input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
+        spec, expected = self.arguments
+        leaves, found = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
+        if found != spec:
+            raise DplcError(
+                "the arguments are not structured as those the function was captured with",
+                notes=(f"captured: {pytree.treespec_pprint(spec)}", f"given: {pytree.treespec_pprint(found)}"),
+            )
+        bound = {}
+        for leaf, name in zip(leaves, expected, strict=True):
+            if isinstance(name, str):
+                bound[name] = leaf
+            elif not (leaf is name.value or leaf == name.value):
+                raise DplcError(
+                    f"an argument was {name.value!r} when the function was captured and is {leaf!r} now",
+                    hint="only tensors may differ between calls: compile again",
+                )
+        return bound
+
+    def pack(self, outputs: Sequence[Any], device: Any = None) -> Any:
+        """What the function returns, given the outputs of the graph in order. device: of results without elements."""
+        spec, leaves = self.results
+
+        def value(leaf: int | Fixed | Empty | ObjectOutput) -> Any:
+            if isinstance(leaf, ObjectOutput):
+                return leaf.mould.cast([value(place) for place in leaf.places])
+            if isinstance(leaf, int):
+                return outputs[leaf]
+            return leaf.make(device) if isinstance(leaf, Empty) else leaf.value
+
+        return pytree.tree_unflatten(map(value, leaves), spec)

@@ -1,0 +1,282 @@
+"""Capture of a `-c` text. The text is evaluated twice: once for real, once to be traced with the inputs handed in.
+
+What must not happen twice is kept from the first time:
+- a call that gives a module or a parameter, by its site and how often it ran: so neither initialisation nor `.float()`
+  is ever traced, and what factories make inside such a call are weights, not inputs;
+- a statement that defines a class, so that classes keep their identity;
+- a statement that changes a weight in place (`nn.init.ones_(m.weight)`): it prepares the program and is not part of it.
+Everything else runs again, in the same order and in the same, emptied, scope.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ...ir import node
+from ...ir.diagnostic import DplcError, Span
+from ...ir.expr import Var
+from ...ir.names import unused
+from ...ir.schemas import DTYPES
+from .alone import alone
+from .capture import Capture, finish
+from .convert import Conversion, convert
+from .export import explain, export
+from .instrument import HOOK, ParsedText, parse
+from .objects import tensors_of
+from .places import SourcePlaces
+from .record import Made, Record, Replay
+from .signature import Signature
+
+
+@alone()
+def capture_text(text: str, seed: int = 0, dtype: str | None = None) -> Capture:
+    """The program that the last expression of a text is. In scope: torch, nn, F, math.
+
+    seed: for torch.manual_seed, right before the text is evaluated. dtype: of the floats for which the text names none,
+    by our name; as torch has it if left out. Modules are in evaluation mode from the start.
+    `reference` of the result is what the evaluation gave. Raises DplcError with a caret in the text.
+    """
+    program = parse(text)
+    places = SourcePlaces(program.source)
+    evaluation = Evaluation(program, places)
+    with _isolated():
+        torch.manual_seed(seed)
+        if dtype is not None:
+            torch.set_default_dtype(getattr(torch, DTYPES[dtype]))
+        result = evaluation.first()
+        reference = [tensor.detach() for leaf in pytree.tree_leaves(result) for tensor in tensors_of(leaf)]
+        if not reference:
+            raise DplcError(f"the expression gives {type(result).__name__}, not a tensor", program.result_span)
+        return _traced(evaluation, places, reference, program.result_span)
+
+
+def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], span: Span) -> Capture:
+    """The second evaluation. What the factories made, then the parameters outside of modules, are its inputs."""
+    made, weights = evaluation.made, evaluation.weights()
+    modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
+    loose = {label: weight for label, weight in weights.items() if label not in modules}
+    values = [*(item.value for item in made), *(weight.detach() for weight in loose.values())]
+    names = (*evaluation.input_names(), *loose)
+
+    exported = export(partial(evaluation.again, tuple(loose.values())), values, names, modules, places, may_change=True)
+    if len(reference) != len(exported.outputs):
+        raise DplcError("the text does not give the same when it is evaluated twice", span)
+    conversion = convert(exported, names, places)
+    conversion.kinds.update(dict.fromkeys(conversion.inputs[len(made) :], "parameter"))
+    conversion = _identified(conversion, made)
+    for name, item in zip(conversion.inputs, made, strict=False):
+        place = places.span(item.place)
+        if place is not None:
+            conversion.spans[name] = place
+
+    given = dict(zip(conversion.inputs, values, strict=True))
+    captured = finish(conversion, given, Signature(((), ()), exported.results), keep_inputs=False, reference=reference)
+    _, spec = pytree.tree_flatten((captured.inputs, {}))
+    return replace(captured, signature=replace(captured.signature, arguments=(spec, captured.inputs)))
+
+
+@dataclass
+class _Kept:
+    """What ran once. counts: how often every site had run by its end, so that the second time goes on from there."""
+
+    value: Any
+    counts: dict[int, int]
+
+
+class Evaluation:
+    """Both evaluations of a text, and what the second keeps of the first."""
+
+    def __init__(self, program: ParsedText, places: SourcePlaces):
+        self.made: list[Made] = []
+        self._program, self._places = program, places
+        self._scope: dict[str, Any] = {}
+        self._calls: dict[tuple[int, int], _Kept] = {}
+        self._statements: dict[int, _Kept] = {}  # by index; the value is what it bound
+        self._counts: dict[int, int] = {}
+        self._depth = 0  # of running forwards
+        self._known: set[int] = set()  # modules that were put in evaluation mode
+        self._record: Record | None = None
+        self._names: dict[str, Any] = {}
+        self._replaced: dict[int, Any] = {}  # loose parameters by identity, when traced
+
+    def first(self) -> Any:
+        """Evaluate for real. Returns the value of the last expression."""
+        record = self._record = Record(self._places, self._inside, self._is_weight)
+        self.made = record.made
+        self._reset()
+        try:
+            with torch.no_grad(), self._watching(record), record:
+                for index, statement in enumerate(self._program.statements):
+                    before, mark = dict(self._scope), len(self.made)
+                    record.changed_weight = False
+                    statement.run(self._scope)
+                    if statement.once or record.changed_weight:
+                        bound = {k: v for k, v in self._scope.items() if k not in before or before[k] is not v}
+                        self._statements[index] = _Kept(bound, dict(self._counts))
+                        del self.made[mark:]
+                result = self._program.value(self._scope)
+        except DplcError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise explain(error, self._places.of_error(error)) from None
+        finally:
+            self._record = None
+        self._names = {name: value for name, value in self._scope.items() if not name.startswith("__")}
+        return result
+
+    def again(self, loose: tuple[Any, ...], *inputs: Any) -> Any:
+        """Evaluate with the inputs of the graph in place of what the factories made, and of the loose parameters."""
+        self._reset()
+        self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[len(self.made) :], strict=True)}
+        try:
+            with Replay(self.made, inputs[: len(self.made)], self._inside), contextlib.redirect_stdout(io.StringIO()):
+                for index, statement in enumerate(self._program.statements):
+                    kept = self._statements.get(index)
+                    if kept is None:
+                        statement.run(self._scope)
+                    else:
+                        self._scope.update(kept.value)
+                        self._counts = dict(kept.counts)
+                return self._program.value(self._scope)
+        finally:
+            self._scope.clear()
+
+    def call(self, site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """What `function(*args, **kwargs)` gives; every call in the text comes through here."""
+        if function is torch.compile and args:
+            return args[0]  # the same function, and no reason to wait for its compilation
+        if function is map:
+            return (self.call(site, args[0], *items) for items in zip(*args[1:], strict=False))
+        key = (site, self._counts.get(site, 0))
+        self._counts[site] = key[1] + 1
+        if self._record is None and key in self._calls:
+            kept = self._calls[key]
+            self._counts = dict(kept.counts)
+            return self._replaced.get(id(kept.value), kept.value)
+        if _is_forward(function):
+            self._depth += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._depth -= 1
+        mark = len(self.made)
+        result = function(*args, **kwargs)
+        if isinstance(result, (torch.nn.Module, torch.nn.Parameter)):
+            self._keep(key, result, mark)
+        return result
+
+    def _keep(self, key: tuple[int, int], result: Any, mark: int) -> None:
+        if self._record is None:
+            raise DplcError(f"{type(result).__name__} is only made when the text is traced, not when it runs")
+        self._calls[key] = _Kept(result, dict(self._counts))
+        del self.made[mark:]
+        if isinstance(result, torch.nn.Module) and id(result) not in self._known:
+            self._known.update(id(module) for module in result.modules())
+            result.eval()
+
+    @contextlib.contextmanager
+    def _watching(self, record: Record) -> Iterator[None]:
+        """Notices when a module that is already made gets another parameter, buffer or child."""
+
+        def registered(module: Any, name: str, value: Any) -> None:
+            if id(module) in self._known:
+                record.changed_weight = True
+
+        hooks = torch.nn.modules.module
+        handles = [
+            hooks.register_module_parameter_registration_hook(registered),
+            hooks.register_module_buffer_registration_hook(registered),
+            hooks.register_module_module_registration_hook(registered),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def weights(self) -> dict[str, Any]:
+        """{label: module or parameter} of what the text made, by its variable, without what is inside another."""
+        made = {id(kept.value): kept.value for kept in self._calls.values()}
+        inner: set[int] = set()
+        for value in made.values():
+            if isinstance(value, torch.nn.Module):
+                inner.update(id(part) for part in (*value.modules(), *value.parameters()) if part is not value)
+        variables = {id(value): name for name, value in reversed(self._names.items())}
+        labelled: dict[str, Any] = {}
+        for key, value in made.items():
+            if key not in inner:
+                wish = variables.get(key, type(value).__name__.lower())
+                labelled[unused(wish, labelled, between="_")] = value
+        return labelled
+
+    def input_names(self) -> tuple[str, ...]:
+        """A wish per input: the variable that holds it, else a letter."""
+        variables = {id(value): name for name, value in reversed(self._names.items())}
+        letters = iter([letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in self._names])
+        return tuple(variables.get(id(made.tensor)) or next(letters, "x") for made in self.made)
+
+    def _reset(self) -> None:
+        self._counts, self._depth = {}, 0
+        scope = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "math": math, "__name__": "__main__"}
+        self._scope.clear()
+        self._scope.update(scope, **{HOOK: self.call})
+
+    def _inside(self) -> bool:
+        return self._depth > 0
+
+    def _is_weight(self, tensor: Any) -> bool:
+        weights = (weight for kept in self._calls.values() for weight in _weights(kept.value))
+        return any(weight.untyped_storage()._cdata == tensor.untyped_storage()._cdata for weight in weights)
+
+
+def _weights(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.nn.Module):
+        yield from value.parameters()
+        yield from value.buffers()
+    else:
+        yield value
+
+
+def _is_forward(function: Any) -> bool:
+    owner = getattr(function, "__self__", None)
+    return isinstance(function, torch.nn.Module) or (
+        isinstance(owner, torch.nn.Module) and getattr(function, "__name__", "") == "forward"
+    )
+
+
+def _identified(conversion: Conversion, made: list[Made]) -> Conversion:
+    """A tensor that was lifted as a constant because the text kept it somewhere is one of the inputs."""
+    inputs = {id(item.tensor): name for item, name in zip(made, conversion.inputs, strict=False) if item.unchanged}
+    renamed = {name: inputs[id(tensor)] for name, tensor in conversion.tensors.items() if id(tensor) in inputs}
+    if not renamed:
+        return conversion
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, Var):
+            return Var(renamed.get(value.name, value.name))
+        return tuple(map(rename, value)) if isinstance(value, tuple) else value
+
+    graph = conversion.graph
+    body = tuple(node.replace(statement, args=rename(statement.args)) for statement in graph.body)
+    outs = tuple(node.replace(out, name=renamed.get(out.name, out.name)) for out in graph.outs)
+    return replace(conversion, graph=node.replace(graph, body=body, outs=outs))
+
+
+@contextlib.contextmanager
+def _isolated() -> Iterator[None]:
+    """A text may seed, draw and set the default dtype; all of it is undone afterwards."""
+    dtype = torch.get_default_dtype()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)

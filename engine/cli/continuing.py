@@ -1,0 +1,205 @@
+"""A dump of any IR, edited or written by hand: compiling goes on from the level that it is on.
+
+    dplc compile softmax.tile.ir        # CUDA of an edited schedule
+    dplc run program.tensor.ir          # on drawn inputs, compared with the meaning of the text in float64
+
+Nothing in a text is executed: it is parsed, checked by the verifiers and compiled as what rules made would be. The
+first line says the level, `## level: tile`, as dumps do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...codegen.arrays import torch_dtype
+from ...codegen.target import Target
+from ...ir.diagnostic import Diagnostics, DplcError
+from ...ir.interp import kernel as kernel_meaning
+from ...ir.interp import loop as loop_meaning
+from ...ir.interp import tensor as tensor_meaning
+from ...ir.interp import tile as tile_meaning
+from ...ir.interp import torch as torch_meaning
+from ...ir.program import Kernel, Param, TensorType
+from ...ir.tensor import TensorGraph, dtype
+from ...ir.text.read import read_program
+from ...ir.torch import TorchGraph
+from ...ir.verify import kernel as kernel_rules
+from ...ir.verify import loop as loop_rules
+from ...ir.verify import tensor as tensor_rules
+from ...ir.verify import tile as tile_rules
+from ...ir.verify.sorts import sort_problems
+from ..capture.capture import Capture
+from ..capture.signature import Signature
+from ..compiler import Compilation, Stopwatch, Values, compile_captured, compile_plan, fused, launch_plan, lower_tiles
+from ..kernels.kernels import Plan
+from ..kernels.renaming import push_renamings
+from ..kernels.sharing import share
+from ..rewrite.terms.terms import rewrite_graph
+from ..rewrite.trace import Trace
+from ..ruleset import Toolchain
+from ..schedule.tail import cuda_of
+
+LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
+WHOLE_NUMBERS = 4  # drawn integers are below: they are often places
+VERIFIERS = {"loop": loop_rules.problems, "tile": tile_rules.problems, "kernel": kernel_rules.problems}
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A program as its text says it. units: one graph, or kernels in the order of their launches."""
+
+    name: str
+    level: str
+    units: tuple[Any, ...]
+
+    @property
+    def graph(self) -> Any:
+        return self.units[0]
+
+    @property
+    def ins(self) -> tuple[Param, ...]:
+        """What is given: the inputs of the graph, or what kernels read and none before has written."""
+        if self.level == "torch":
+            return tuple(self.graph.ins)
+        if self.level == "tensor":
+            return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in self.graph.ins)
+        written: set[str] = set()
+        found: dict[str, Param] = {}
+        for kernel in self.units:
+            found |= {p.name: p for p in kernel.ins if p.name not in written and p.name not in found}
+            written |= {p.name for p in kernel.outs}
+        return tuple(found.values())
+
+    @property
+    def outs(self) -> tuple[Param, ...]:
+        """What is asked for: the outputs of the graph, or what kernels write and none reads."""
+        if self.level == "torch":
+            return tuple(self.graph.outs)
+        if self.level == "tensor":
+            return tuple(Param(o.name, dtype(o.value), tuple(a.extent for a in o.axes)) for o in self.graph.outs)
+        read = {p.name for kernel in self.units for p in kernel.ins}
+        return tuple(p for kernel in self.units for p in kernel.outs if p.name not in read)
+
+
+def read_dump(path: Path) -> Dump:
+    """The program in a file. Raises DplcError for one that cannot be read, or that a verifier refuses."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DplcError(f"cannot read {path}: {error}") from None
+    level, units = read_program(text, str(path))
+    if level is None:
+        raise DplcError(f"{path} does not say its level", hint=f"begin with `## level: LEVEL`, of {', '.join(LEVELS)}")
+    if not units:
+        raise DplcError(f"{path} holds no program")
+    kind: Any = {"torch": TorchGraph, "tensor": TensorGraph}.get(level, Kernel)
+    if any(type(unit) is not kind for unit in units) or (kind is not Kernel and len(units) > 1):
+        wanted = "kernels" if kind is Kernel else "one graph"
+        raise DplcError(f"{path}: {level} IR is {wanted}")
+    found = [DplcError(f"{path}: {problem}") for unit in units for problem in _problems(unit, level)]
+    if found:
+        raise found[0] if len(found) == 1 else Diagnostics(found)
+    return Dump(str(path), level, units)
+
+
+def _problems(unit: Any, level: str) -> Sequence[str]:
+    if level == "torch":
+        return ()  # reading it has checked it against PyTorch's schemas
+    if level == "tensor":
+        return tensor_rules.check(unit)
+    return sort_problems(unit) or VERIFIERS[level](unit)
+
+
+def compile_dump(
+    dump: Dump, tools: Toolchain, target: Target, trace: Trace | None = None, seed: int = 0
+) -> Compilation:
+    """The rest of the way to CUDA. The inputs of its capture are drawn. Raises DplcError where that is not possible."""
+    captured, watch = stand_in(dump, seed), Stopwatch()
+    if dump.level == "torch":
+        made = compile_captured(captured, tools, target, trace)
+    elif dump.level == "tensor":
+        settled = push_renamings(dump.graph)
+        graph = rewrite_graph(settled, tools.algebra, target)
+        values = Values(captured, settled, graph, {}, _types(dump.outs))
+        made = compile_plan(captured, *fused(values, tools, target, trace), tools, target, trace, watch)
+    elif dump.level == "loop":
+        made = compile_plan(captured, None, plan_of(dump), tools, target, trace, watch)
+    else:
+        made = _compile_schedule(dump, captured, tools, target, trace, watch)
+    return dataclasses.replace(made, since=dump.level)
+
+
+def _compile_schedule(
+    dump: Dump, captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
+) -> Compilation:
+    """From Tile IR, or from Kernel IR, which is printed as it is."""
+    tile: tuple[Kernel, ...] = ()
+    if dump.level == "tile":
+        tile = share(dump.units).kernels
+        kernels, cuda = lower_tiles(tile, tools, target, trace, watch, {})
+    else:
+        kernels = share(dump.units).kernels
+        cuda = cuda_of(kernels)
+    plan = plan_of(dump)
+    program, launched = launch_plan(plan, share(dump.units), kernels, cuda, captured.kinds)
+    return Compilation(captured, target, None, plan, tile, kernels, cuda, program, launched, watch.timings, trace)
+
+
+def plan_of(dump: Dump) -> Plan:
+    """Kernels as a plan: what passes between them, what comes in and what goes out."""
+    ends = {p.name for p in (*dump.ins, *dump.outs)}
+    between = {p.name: p for kernel in dump.units for p in kernel.outs if p.name not in ends}
+    return Plan(
+        dump.units[0].name, dump.units, dump.ins, dump.outs, tuple(between.values()), _types(dump.outs)
+    )  # fmt: skip
+
+
+def _types(params: Sequence[Param]) -> tuple[TensorType, ...]:
+    return tuple(TensorType(param.dtype, param.shape) for param in params)
+
+
+def stand_in(dump: Dump, seed: int) -> Capture:
+    """What a capture would be: every input drawn. At later levels than torch its graph only names inputs."""
+    graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
+    names = tuple(param.name for param in dump.ins)
+    tensors = draw(dump.ins, seed)
+    signature = Signature((None, ()), (None, ()))
+    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, signature)
+
+
+def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
+    """{input: values}, the same for a seed: normal floats, small whole numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    made = {}
+    for param in params:
+        kind = torch_dtype(param.dtype)  # type: ignore[arg-type]
+        values = torch.randn(param.shape, generator=generator)  # type: ignore[arg-type]
+        if not kind.is_floating_point:
+            top = 2 if kind is torch.bool else WHOLE_NUMBERS
+            values = torch.randint(0, top, param.shape, generator=generator)  # type: ignore[arg-type]
+        made[param.name] = values.to(kind)
+    return made
+
+
+def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:
+    """The outputs by the meaning of the text's own level, in float64; integers and bools exact."""
+    if dump.level == "torch":
+        return list(torch_meaning.run(dump.graph, tensors))
+    arrays = {name: _array(tensor) for name, tensor in tensors.items()}
+    if dump.level == "tensor":
+        found = tensor_meaning.run(dump.graph, arrays)
+    else:
+        run: Any = {"loop": loop_meaning.run, "tile": tile_meaning.run, "kernel": kernel_meaning.run}[dump.level]
+        memory = run(dump.units, arrays)
+        found = [memory[param.name] for param in dump.outs]
+    return [torch.from_numpy(value.copy()) for value in found]
+
+
+def _array(tensor: Any) -> Any:
+    return (tensor.double() if tensor.dtype.is_floating_point else tensor).numpy()

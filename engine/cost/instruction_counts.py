@@ -1,0 +1,294 @@
+"""What one launch asks of a device, counted in its Kernel IR: instructions, sectors, wavefronts, bytes.
+
+All threads of the middle block are followed at once (of the first, where that does more: the grid may reach beyond the
+output), every statement once, weighted with how often it runs; addresses are those of the first turn of every loop,
+guards are asked at every turn. So counts are exact where they depend neither on data nor on the block. The emulator's
+counters of checked mode, which follow every access of a real run, are the test of this.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import DTYPES
+from ...ir.expr import free_names
+from ...ir.interp.scalar import ScheduleError, evaluate
+from ...ir.kernel import (
+    BLOCK_INDEX,
+    SHARED,
+    THREAD,
+    Address,
+    Assign,
+    Barrier,
+    Base,
+    Branch,
+    Butterfly,
+    CopyAsync,
+    CopyBox,
+    Define,
+    Expect,
+    Launch,
+    LoadFrom,
+    Loop,
+    Registers,
+    Replicate,
+    Shuffle,
+    StoreTo,
+    TensorMap,
+    WaitGroup,
+    WaitPhase,
+)
+from ...ir.node import nodes
+from ...ir.program import Block, Kernel, Stmt
+from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
+from .latency import Waits
+from .work import Replications, Work
+
+LOOP_OVERHEAD = 3  # count, compare, branch
+
+
+@dataclass(frozen=True)
+class InstructionCounts:
+    """One launch. Sizes in bytes.
+
+    blocks, threads (of a block), shared: as launched. registers of a thread, None where nothing assembled the kernel.
+    dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
+    wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
+    fma (the fp32 pipe), special (the special function unit). tensor: floating-point operations of tensor cores.
+    waits: of one warp; block: the indices (x, y, z) of the block that was followed.
+    """
+
+    blocks: int
+    threads: int
+    shared: int
+    dram: float
+    sectors: float = 0.0
+    ideal_sectors: float = 0.0
+    wavefronts: float = 0.0
+    ideal_wavefronts: float = 0.0
+    issued: float = 0.0
+    fma: float = 0.0
+    special: float = 0.0
+    tensor: float = 0.0
+    registers: int | None = None
+    waits: Waits = field(default_factory=Waits)
+    block: tuple[int, ...] = ()
+
+    @property
+    def fill(self) -> float:
+        """Bytes of the sectors that a block asks of L2."""
+        return self.sectors * SECTOR
+
+
+def instruction_counts(kernel: Kernel, registers: int | None = None) -> InstructionCounts:
+    """What a kernel of Kernel IR executes, counted."""
+    (launch,) = kernel.body
+    assert isinstance(launch, Launch)
+    counter = _counted(kernel, launch, tuple(extent // 2 for extent in launch.grid))
+    if counter.idle:  # a guard that no thread of this block passes: the first block may do more
+        first = _counted(kernel, launch, (0,) * len(launch.grid))
+        counter = max(counter, first, key=lambda c: (c.work.issued, c.sectors))
+    blocks, work = math.prod(launch.grid), counter.work
+    asked = counter.sectors * SECTOR * blocks
+    return InstructionCounts(
+        blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
+        counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
+        work.issued, work.fma, work.special, 0.0, registers, counter.waits.finish(), counter.followed,
+    )  # fmt: skip
+
+
+def _counted(kernel: Kernel, launch: Launch, block: tuple[int, ...]) -> _Counter:
+    counter = _Counter(kernel, launch, block)
+    counter.block(launch.body, 1.0, counter.alive)
+    return counter
+
+
+def buffer_bytes(kernel: Kernel) -> int:
+    """The bytes of all buffers of a kernel, each read or written once."""
+    return sum(_item(p.dtype) * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))
+
+
+def _item(dtype: str) -> int:
+    return DTYPES[dtype].item_bytes
+
+
+class _Counter:
+    """Counts statements. Values are arrays over (warps, lanes); `mask` says which threads are there."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, block: tuple[int, ...]):
+        warps = -(-launch.block // LANES)
+        threads = np.arange(warps * LANES).reshape(warps, LANES)
+        self.alive = threads < launch.block
+        self.env: dict[str, Any] = {THREAD: threads, **dict(zip(BLOCK_INDEX, (*block, 0, 0), strict=False))}
+        self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
+        self.bases[SHARED] = (SHARED, 0)
+        self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
+        self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
+        self.followed = block
+        self.idle = False  # some guard let no thread pass
+        self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
+        self.scope, self.work, self.waits = Replications(), Work(), Waits()
+        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
+
+    # ---- statements
+
+    def block(self, block: Block, times: float, mask: Any) -> None:
+        for statement in block:
+            self.statement(statement, times, mask)
+
+    def statement(self, statement: Stmt, times: float, mask: Any) -> None:
+        if isinstance(statement, Replicate):
+            self.env[statement.var] = 0
+            outside, self.turns = self.turns, {**self.turns, statement.var: np.arange(statement.extent)}
+            with self.scope.replicated(statement.var, statement.extent):
+                self.block(statement.body, times * statement.extent, mask)
+            self.turns = outside
+        elif isinstance(statement, Loop):
+            self.loop(statement, times, mask)
+        elif isinstance(statement, Branch):
+            self.compute((statement.cond,), times, mask)
+            there, share = self.where(statement.cond, mask)
+            self.idle |= share == 0.0 or not there.any()
+            self.block(statement.body, times * share, there)
+        elif isinstance(statement, Define | Assign | Registers | Base):
+            self.register(statement, times, mask)
+        else:
+            self.instruction(statement, times, mask)
+
+    def loop(self, loop: Loop, times: float, mask: Any) -> None:
+        start, stop, step = (self.value(e) for e in (loop.start, loop.stop, loop.step))
+        turns, outside = 1, self.turns  # one turn of a loop that data decides
+        if not (start is None or stop is None or step is None):
+            each = np.broadcast_to(np.maximum(-((start - stop) // step), 0), mask.shape)
+            turns = int(each[mask].max(initial=0))
+            self.env[loop.var] = start
+            self.turns = {loop.var: np.arange(turns) * step + np.min(start)}
+        self.issue(LOOP_OVERHEAD, times * turns, mask)
+        apart = any(True for _ in nodes(loop, Barrier))
+        with self.scope.straight_line(), self.waits.loop(turns, loop.unroll, apart):
+            self.block(loop.body, times * turns, mask)
+        self.turns = outside
+
+    def register(self, statement: Any, times: float, mask: Any) -> None:
+        """What gives a register a value, or an address a name."""
+        if isinstance(statement, Registers):
+            self.scope.defined(statement.dst, self.scope.here)
+        elif isinstance(statement, Base):
+            root, origin = self.bases[statement.root]
+            offset = self.value(statement.offset)
+            self.bases[statement.dst] = (root, None if origin is None or offset is None else origin + offset)
+            self.issue(1, times, mask)
+        elif isinstance(statement, Define):
+            depends = self.compute((statement.val,), times, mask)
+            self.scope.defined(statement.dst, depends)
+            value = self.value(statement.val)
+            self.env.pop(statement.dst, None)
+            if value is not None:
+                self.env[statement.dst] = value
+        else:
+            self.scope.changed(statement.place)
+            self.compute((statement.val,), times, mask)
+
+    def instruction(self, statement: Any, times: float, mask: Any) -> None:
+        """What is an instruction by itself."""
+        self.issue(1, times, mask)
+        if isinstance(statement, LoadFrom):
+            self.scope.changed(statement.into)
+            size = _item(statement.dtype) * statement.width
+            self.access(statement.address, size, times, mask, statement.when)
+            self.waits.loads(self.bases[statement.address.base][0] == SHARED)
+        elif isinstance(statement, StoreTo):
+            self.compute(statement.values, times, mask)
+            self.access(statement.address, _item(statement.dtype) * len(statement.values), times, mask)
+        elif isinstance(statement, CopyAsync):
+            self.waits.copies()
+            there, share = self.where(statement.when, mask)
+            self.access(statement.source, statement.bytes, times * share, there, statement.inside)
+            self.access(statement.to, statement.bytes, times * share, there)
+        elif isinstance(statement, TensorMap):
+            self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
+        elif isinstance(statement, Barrier):
+            self.waits.barrier()
+        elif isinstance(statement, WaitGroup | WaitPhase):
+            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
+        elif isinstance(statement, Expect):
+            self.waits.phases += statement.bytes != 0
+        elif isinstance(statement, CopyBox):
+            self.waits.copies()
+            touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR
+            self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
+        elif isinstance(statement, Shuffle):
+            self.scope.changed(statement.place)
+            self.issue(1, times, mask)
+        elif isinstance(statement, Butterfly):
+            self.scope.changed(statement.place)
+            steps = math.log2(2 * statement.high / statement.low)
+            self.issue(2 * steps - 1, times, mask)
+        else:
+            self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
+
+    # ---- memory
+
+    def access(self, address: Address, size: int, times: float, mask: Any, guard: Any = True) -> None:
+        """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be."""
+        mask, share = self.where(guard, mask)
+        times *= share
+        root, base = self.bases[address.base]
+        offset, flip = self.value(address.offset), self.value(address.xor)
+        unknown = base is None or offset is None or flip is None
+        unit = 1 if unknown else self.items.get(root, 1)
+        place = self.env[THREAD] * size if unknown else ((base ^ flip) + offset) * unit
+        if root == SHARED:
+            self.wavefronts += times * wavefronts(place // 4, max(size // 4, 1), mask)
+            self.ideal_wavefronts += times * least(mask, size, LINE)
+        else:
+            self.sectors += times * sectors(place, mask)
+            self.ideal_sectors += times * least(mask, size, SECTOR)
+
+    # ---- values
+
+    def value(self, e: Any) -> Any:
+        """An index, or None where it depends on data."""
+        try:
+            return evaluate(e, self.env)
+        except (ScheduleError, KeyError, TypeError, AttributeError):
+            return None
+
+    def where(self, condition: Any, mask: Any) -> tuple[Any, float]:
+        """The threads for which a condition holds at some turn, and the share of the turns at which it does for any.
+
+        Turns are those of the innermost loop and of what is replicated. All threads where data decides.
+        """
+        if condition is True:
+            return mask, 1.0
+        free = free_names(condition)
+        asked = {name: values for name, values in self.turns.items() if name in free}
+        first = {name: self.env[name] for name in asked}
+        for place, (name, values) in enumerate(asked.items()):
+            self.env[name] = values.reshape(-1, *[1] * (len(asked) - 1 - place), 1, 1)
+        holds = self.value(condition)
+        self.env.update(first)
+        if holds is None:
+            return mask, 1.0
+        each = mask & np.asarray(holds, bool)
+        turns = each.reshape(-1, *mask.shape)
+        return turns.any(axis=0), float(turns.any(axis=(1, 2)).mean()) if asked else 1.0
+
+    # ---- instructions
+
+    def issue(self, count: float, times: float, mask: Any) -> None:
+        self.work.issued += count * times * _warps(mask)
+
+    def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:
+        """Count the instructions of values; what they depend on."""
+        work, depends = self.scope.work(values)
+        self.work.add(work, times * _warps(mask))
+        return depends
+
+
+def _warps(mask: Any) -> float:
+    return float(mask.any(axis=1).sum())

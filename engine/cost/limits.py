@@ -1,0 +1,72 @@
+"""What no schedule of a kernel goes below: every byte once, every operation once at the device's peak, one launch.
+
+Counted in Loop IR, where a value may stand in more loops than it varies with: operations are counted by what the value
+varies with, so a nest that computes something again in every turn has the limit of one that does not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.dtypes import DTYPES
+from ...ir.expr import Call, Var
+from ...ir.facts.structure import Variations, dependencies, summary
+from ...ir.loop import Accumulate, Load, Merge, Store
+from ...ir.program import Kernel
+from .work import COSTS
+
+
+def least_seconds(kernel: Kernel, target: Target) -> float:
+    """Seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
+    moved = _bytes(kernel) / target.dram_bytes_per_second
+    computed = _slots(kernel, target) / (target.multiprocessors * target.fp32_per_clock * target.clock)
+    return target.launch_seconds + 1.5 * target.memory_latency_seconds + max(moved, computed)
+
+
+def _bytes(kernel: Kernel) -> float:
+    """Bytes of global memory, each once: of a buffer, at most as many elements as there are places asked for."""
+    body, found = kernel.body, summary(kernel.body)
+    extents = {loop.var: loop.stop for loop in found.loops}
+    asked: dict[str, float] = {}
+    accesses: tuple[Load | Store, ...] = (*found.loads, *found.stores)
+    for access in accesses:
+        along = dependencies(access.idx, body) & extents.keys()
+        asked[access.buf] = asked.get(access.buf, 0) + math.prod(extents[name] for name in along)
+    total = 0.0
+    for param in (*kernel.ins, *kernel.outs):
+        item = DTYPES[param.dtype].item_bytes
+        total += item * min(asked.get(param.name, 0), math.prod(param.shape))
+    return total
+
+
+def _slots(kernel: Kernel, target: Target) -> float:
+    """Issue slots of all operations, each done once for every element of its value."""
+    body, found = kernel.body, summary(kernel.body)
+    extents = {loop.var: loop.stop for loop in found.loops}
+    variations = Variations(body)
+
+    def times(*values: Any) -> float:
+        return float(math.prod(extents[name] for name in variations.of(values) & extents.keys()))
+
+    summed = {stmt.val.name for stmt in found.sums if stmt.fn == "add" and stmt.val.__class__ is Var}
+    total = 0.0
+    for let in found.lets:
+        call = let.val if let.val.__class__ is Call else None
+        if call is not None and not (call.fn == "multiply" and let.dst in summed):  # one instruction with the sum
+            total += times(Var(let.dst)) * _cost(call.fn, target)
+    folds: tuple[Accumulate | Merge, ...] = (*found.sums, *found.merges)
+    return total + sum(_folded(stmt, times, target) for stmt in folds)
+
+
+def _folded(stmt: Accumulate | Merge, times: Any, target: Target) -> float:
+    """An element goes into an accumulator by one operation; into a running softmax after an exponential of its key."""
+    if isinstance(stmt, Accumulate):
+        return float(times(stmt.val))
+    return float(times(*stmt.vals) + times(stmt.vals[0]) * _cost("exp", target))
+
+
+def _cost(fn: str, target: Target) -> float:
+    issued, special = COSTS.get(fn, (1, 0))
+    return max(float(issued), special * target.fp32_per_clock / target.special_per_clock)

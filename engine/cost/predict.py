@@ -1,0 +1,118 @@
+"""The analytic model: T = waves x max(DRAM, L2 fill, shared memory, issue, tensor, latency) +
+prologue + epilogue + launch.
+
+Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource. How many fit
+is never a score by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of
+the grid, so one block too many costs a wave, but not a full one.
+
+Rates are published peaks, so predictions are optimistic; the order of blocks and hits in L1 are not modelled. Latency
+is what one block takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
+variants of one kernel and for seeing what binds, not for absolute times.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...codegen.target import Target
+from .accesses import LANES
+from .instruction_counts import InstructionCounts
+from .latency import Waits, alone
+
+BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
+REGISTER_GRAIN = 8
+RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
+
+
+class Counts(NamedTuple):
+    """What a prediction asks of a launch: of `InstructionCounts`, or of an estimate, in their units."""
+
+    blocks: int
+    threads: int
+    shared: int
+    dram: float
+    fill: float
+    wavefronts: float
+    issued: float
+    fma: float
+    special: float
+    tensor: float
+    registers: int | None
+    waits: Waits
+
+
+class Prediction(NamedTuple):
+    """seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
+
+    bounds: {resource: the seconds it alone would take, summed over waves}; binding: the resource that takes longest.
+    """
+
+    seconds: float
+    fixed: float
+    waves: int
+    resident: int
+    bounds: dict[str, float]
+
+    @property
+    def binding(self) -> str:
+        variable = max(self.bounds, key=lambda name: self.bounds[name])
+        return variable if self.bounds[variable] > self.fixed else "launch"
+
+
+def resident_blocks(launch: InstructionCounts | Counts, target: Target) -> int:
+    """Blocks that one multiprocessor holds at once. Registers count only where they are known."""
+    most = min(
+        target.blocks,
+        target.threads // launch.threads,
+        (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE),
+    )
+    if launch.registers:
+        rounded = -(-launch.registers // REGISTER_GRAIN) * REGISTER_GRAIN
+        most = min(most, target.registers // (rounded * -(-launch.threads // LANES) * LANES))
+    return max(1, most)
+
+
+def occupancy(launch: InstructionCounts | Counts, target: Target) -> tuple[float, str]:
+    """Warps that the busiest multiprocessor holds at once over those it could, and what holds it down."""
+    own, resident = -(-launch.threads // LANES), resident_blocks(launch, target)
+    each = min(resident, -(-launch.blocks // target.multiprocessors))
+    held = {"grid": each < resident, "blocks": resident == target.blocks}
+    held["threads"] = resident == target.threads // launch.threads
+    held["shared"] = resident == (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE)
+    return min(1.0, each * own * LANES / target.threads), next((name for name in held if held[name]), "registers")
+
+
+def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
+    """What one launch takes, in seconds, predicted."""
+    resident = resident_blocks(launch, target)
+    wide = resident * target.multiprocessors
+    full, rest = divmod(launch.blocks, wide)
+    bounds, variable = (0.0,) * len(RESOURCES), 0.0
+    for blocks, times in ((wide, full), (rest, 1)):
+        if blocks and times:
+            taken = wave(launch, target, blocks)
+            variable += times * max(taken)
+            bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
+    # the first loads of the first wave and the last stores of the last have nothing to hide behind
+    fixed = target.launch_seconds + 1.5 * target.memory_latency_seconds
+    return Prediction(variable + fixed, fixed, full + bool(rest), resident, dict(zip(RESOURCES, bounds, strict=True)))
+
+
+def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tuple[float, ...]:
+    """The seconds that each of RESOURCES needs for a wave of so many blocks."""
+    multiprocessors, schedulers = target.multiprocessors, target.schedulers
+    each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
+    own = -(-launch.threads // LANES)
+    cycle = 1.0 / target.clock
+    issue = launch.issued / min(schedulers, each * own)
+    shared = launch.wavefronts * 128 / target.shared_bytes_per_clock
+    busy = max(launch.issued / min(schedulers, own), shared)
+    pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
+    return (
+        launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
+        each * launch.fill * multiprocessors / target.l2_bytes_per_second,
+        each * shared * cycle,
+        each * max(issue, pipes) * cycle,
+        alone(busy, launch.waits, target),
+        each * launch.tensor * multiprocessors / target.tensor_flops_per_second,
+    )

@@ -1,6 +1,0 @@
-"""Fusion by equality saturation: algebra rules fill an e-graph, extraction decides spellings and stores at once.
-
-A program is cut into regions (regions); a region becomes plain data (problem); its algebra is exported as egglog text
-(export, saturate) and read back (graph); kernels are priced before they have a schedule (body, and engine/model);
-search finds the best spellings and cuts (solution, search, exact); rebuild makes Tensor IR of them again (explore).
-"""

@@ -1,0 +1,315 @@
+"""A problem to egglog text, saturated step by step under budgets, and read back.
+
+egglog sees limits only between iterations, so one iteration is run at a time, rows are counted, and it stops: never
+"until saturated". A stopped e-graph is smaller, never wrong, and the program as it was written is always in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from ...ir.dtypes import FLOATS
+from ...ir.functions import ARITHMETIC, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, opmath
+from ...ir.monoid_texts import PARTS
+from ...ir.monoids import of_part
+from .export import RuleTexts
+from .graph import CONSTRUCTORS, LISTS, EGraph, Stop, read_back
+from .problem import ENode, IndexForm, Problem
+from .workspace import bindings, read, run, workspace
+
+
+@dataclass(frozen=True)
+class SaturationBudget:
+    """When to stop: e-nodes, seconds, iterations."""
+
+    nodes: int = 2000
+    seconds: float = 2.0
+    iterations: int = 30
+
+
+def available() -> bool:
+    """Whether egglog can be imported here."""
+    try:
+        bindings()
+    except ImportError:
+        return False
+    return True
+
+
+@cache
+def prelude() -> str:
+    """Sorts, constructors, and the analyses: axes, dtype, known when loaded, varies at run time."""
+    out = ["(sort T)"]
+    for name, (attributes, arity) in CONSTRUCTORS.items():
+        out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
+    out += [
+        "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
+        "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
+        "(function source (i64) i64 :no-merge)", "(function first (i64) i64 :no-merge)", "(relation one_over (T i64))",
+        "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
+        "(function opmath (String) String :no-merge)",
+        "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
+        "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
+        "(function packed (T i64) T :merge old)", "(function places (T i64) i64 :merge old)",
+        "(ruleset analysis)",
+    ]  # fmt: skip
+
+    def rule(query: str, *actions: str) -> None:
+        out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
+
+    _elementwise(rule)
+    rule("(= e (Red f k a)) (= m (axes a))", "(set (axes e) (& m (not-i64 k)))")
+    rule("(= e (Red f k a)) (= d (opmath (dtype a)))", "(set (dtype e) d)")  # 16-bit floats add up to f32
+    rule("(= e (Map n a)) (= m (axes a)) (= s (source n)) (= i (image n))", "(set (axes e) (| (& m (not-i64 s)) i))")
+    rule("(= e (Case n a b)) (= x (axes a)) (= y (axes b)) (= i (brings n))", "(set (axes e) (| i (| x y)))")
+    for node in ("(Map n a)", "(Case n a b)"):
+        rule(f"(= e {node}) (= d (dtype a))", "(set (dtype e) d)")
+    out += [f'(set (opmath "{name}") "{opmath(name)}")' for name in DTYPES]
+    for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
+        rule(f"(= e {node}) (varies a)", "(varies e)")
+    rule("(= e (Case n a b)) (varies b)", "(varies e)")
+    for node in ("(Red f k a)", "(Map n a)"):
+        rule(f"(= e {node}) (known a)", "(known e)")
+    rule("(= e (Num v d))", "(set (axes e) 0)", "(set (dtype e) d)", "(number e)")
+    for name, function in FUNCTIONS.items():
+        if function.kind in (COMPARE, LOGICAL):
+            out.append(f'(gives "{name}" "b8")')
+        elif function.kind == CAST:
+            out.append(f'(gives "{name}" "{HELD.get(name, name)}")')
+        else:
+            assert function.kind in (ARITHMETIC, FLOAT, SELECT)
+            out.append(f'(keeps "{name}")')
+    out += [f'(floating "{name}")' for name in FLOATS]
+    return "\n".join(out)
+
+
+@cache
+def fold_analyses() -> str:
+    """The analyses of reductions over tuples: a part has the axes of what it depends on."""
+    out: list[str] = []
+
+    def rule(query: str, *actions: str) -> None:
+        out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
+
+    for part in PARTS:
+        monoid, own = of_part(part)
+        names = "abc"[: len(monoid.operands)]
+        node = f'(F{len(names)} "{part}" k {" ".join(names)})'
+        read = [name for name, operand in zip(names, monoid.operands, strict=True) if operand in monoid.reads(own)]
+        mask = f"m{read[0]}" if read else "0"
+        for name in read[1:]:
+            mask = f"(| {mask} m{name})"
+        asked = " ".join(f"(= m{name} (axes {name}))" for name in read)
+        rule(f"(= e {node}) {asked}", f"(set (axes e) (& {mask} (not-i64 k)))")
+        rule(f"(= e {node}) (= d (opmath (dtype a)))", "(set (dtype e) d)")
+        for name in names:
+            rule(f"(= e {node}) (varies {name})", "(varies e)")
+    return "\n".join(out)
+
+
+def _elementwise(rule: Callable[..., None]) -> None:
+    """The analyses of functions of one to three operands."""
+    for arity in (1, 2, 3):
+        names = "abc"[:arity]
+        node, mask = f"(E{arity} f {' '.join(names)})", "ma"
+        for name in names[1:]:
+            mask = f"(| {mask} m{name})"
+        rule(f"(= e {node}) {' '.join(f'(= m{name} (axes {name}))' for name in names)}", f"(set (axes e) {mask})")
+        rule(f"(= e {node}) (gives f d)", "(set (dtype e) d)")
+        rule(f"(= e {node}) (keeps f) (= d (dtype {names[-1]}))", "(set (dtype e) d)")
+        for name in names:
+            rule(f"(= e {node}) (varies {name})", "(varies e)")
+            # known: an operand is, and the others are too, or are numbers
+            for choice in itertools.product(("known", "number"), repeat=arity - 1):
+                rest = zip(choice, names.replace(name, ""), strict=True)
+                rule(
+                    f"(= e {node}) (known {name}) {' '.join(f'({what} {other})' for what, other in rest)}", "(known e)"
+                )
+
+
+def constructor(node: ENode) -> str:
+    """The egglog constructor of an e-node."""
+    op, _, children = node
+    return f"{LISTS[op]}{len(children)}" if op in LISTS else op
+
+
+def node_text(node: ENode, name: str) -> str:
+    """An e-node over classes called `name` and their number."""
+    attributes = (f'"{a}"' if isinstance(a, str) else str(a) for a in node[1])
+    return f"({' '.join((constructor(node), *attributes, *(f'{name}{child}' for child in node[2])))})"
+
+
+def text_of(problem: Problem) -> str:
+    """The program and what is known of it."""
+    out: list[str] = []
+    for number, node in enumerate(problem.nodes):
+        out.append(f"(let $t{number} {node_text(node, '$t')})")
+        if node[0] == "Leaf":
+            leaf = problem.leaves[node[1][0]]
+            out.append(f'(set (axes $t{number}) {leaf.mask}) (set (dtype $t{number}) "{leaf.dtype}")')
+            if leaf.memory:
+                out.append(f"({'known' if leaf.known else 'varies'} $t{number})")
+        elif (literal := literal_of(node)) is not None:
+            out.append(f"(set (literal $t{number}) {literal})")
+        elif node[0] == "Op":
+            out.append(f"(set (axes $t{number}) {problem.forms[node[1][0]].mask})")
+            out.append(f'(set (dtype $t{number}) "{problem.dtypes[number]}") (varies $t{number})')
+    out += [f"(single {bit})" for bit in problem.extents]
+    for number, form in enumerate(problem.forms):
+        source, image = moved(form)
+        out.append(
+            f"(set (source {number}) {source}) (set (image {number}) {image}) (set (brings {number}) {form.mask})"
+        )
+    out += [f"(set (extent {mask}) {size})" for mask, size in sizes(problem).items()]
+    for pack in problem.packs:
+        at = f"$t{pack.weight} {pack.over}"
+        out.append(f"(set (packed {at}) $t{pack.whole}) (set (places {at}) {pack.places})")
+    for mean in problem.means:
+        out.append(f"(one_over $t{mean.number} {mean.over}) (set (first {mean.over}) {mean.first})")
+    return "\n".join(out)
+
+
+def literal_of(node: ENode) -> int | None:
+    """A whole number as what a rule compares with an extent."""
+    text = node[1][0] if node[0] == "Num" else ""
+    return int(float(text)) if text.endswith(".0") and abs(float(text)) < 2**53 else None
+
+
+def moved(form: IndexForm) -> tuple[int, int]:
+    """The axes that an index map reads, and those under which it reads them."""
+    source = image = 0
+    for axis, mask in form.images:
+        source, image = source | axis, image | mask
+    return source, image
+
+
+def sizes(problem: Problem) -> dict[int, int]:
+    """The places along sets of axes, for those sets that a rule can ask for."""
+    masks = {node[1][1] for node in problem.nodes if node[0] == "Red"}.union(
+        problem.extents, *map(moved, problem.forms)
+    )
+    return {mask: problem.size(mask) for mask in sorted(masks)}
+
+
+def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...]:
+    """All that rules can see of extents: which is larger, among themselves, numbers of the program and of the rules."""
+    numbers = [n for n in map(literal_of, problem.nodes) if n is not None]
+    values = (*sizes(problem).values(), *numbers, *constants)
+    place = {value: rank for rank, value in enumerate(sorted(set(values)))}
+    return tuple(place[value] for value in values)
+
+
+def useful(exported: RuleTexts, problem: Problem) -> list[str]:
+    """The rules that can match at all, by name: all that they need is there, or another rule brings it."""
+    there = _contents(problem)
+    chosen: dict[str, None] = {}
+    while True:
+        more = [name for name, needs in exported.needs.items() if name not in chosen and needs <= there]
+        if not more:
+            return [name for name in exported.needs if name in chosen]
+        for name in more:
+            chosen[name] = None
+            there |= exported.makes[name]
+
+
+def _contents(problem: Problem) -> set[str]:
+    """What rules may need, in the words of `RuleTexts`."""
+    there = {node[1][0] if node[0] in ("E", "Red", "Fold", "Num") else node[0] for node in problem.nodes}
+    return there | {"packed"} if problem.packs else there
+
+
+def theory(exported: RuleTexts, names: Iterable[str], folds: bool) -> str:
+    """What egglog is told before a problem: what values are, and rules, each in a ruleset of its own."""
+    commuting = commutativity()
+    rulesets = [f"(ruleset rule_{name})" for name in names] + [f"(ruleset commutes_{fn})" for fn in commuting]
+    analyses = (prelude(), fold_analyses()) if folds else (prelude(),)
+    return "\n".join((*analyses, *rulesets, *(exported.text[name] for name in names), *commuting.values()))
+
+
+@cache
+def commutativity() -> dict[str, str]:
+    """Commutativity is a rule of the e-graph, for each function: it unites the twins that templates make."""
+    return {
+        name: f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset commutes_{name})'
+        for name, function in sorted(FUNCTIONS.items())
+        if function.commutative and function.arity == 2
+    }
+
+
+def algebra(problem: Problem, exported: RuleTexts, names: Sequence[str]) -> str:
+    """The rules that run on a problem, as one ruleset."""
+    there = _brought(problem, exported, names)
+    chosen = [f"rule_{name}" for name in names] + [f"commutes_{fn}" for fn in commutativity() if fn in there]
+    return f"(unstable-combined-ruleset algebra {' '.join(chosen)})" if chosen else "(ruleset algebra)"
+
+
+def _brought(problem: Problem, exported: RuleTexts, names: Iterable[str]) -> set[str]:
+    return _contents(problem).union(*(exported.makes[name] for name in names))
+
+
+def _folds(problem: Problem, exported: RuleTexts, names: Iterable[str]) -> bool:
+    """Whether reductions over tuples can come up."""
+    return not _brought(problem, exported, names).isdisjoint(PARTS)
+
+
+def saturate(
+    problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None, without: Collection[str] = ()
+) -> EGraph:
+    """The e-graph of a problem, with egglog's own to go on with. without: rules to leave out."""
+    names = [name for name in useful(exported, problem) if name not in without]
+    graph = read(theory(exported, names, _folds(problem, exported, names)))
+    run(graph, algebra(problem, exported, names))
+    made = saturated(graph, problem, names, budget or SaturationBudget())
+    made.bindings = graph
+    return made
+
+
+def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: SaturationBudget) -> EGraph:
+    """Puts a problem into an e-graph of egglog, and lets its algebra run. names: the rules in it."""
+    start = time.perf_counter()
+    run(graph, text_of(problem))
+    run(graph, "(run-schedule (saturate analysis))")
+    reason, rows, done = "", len(problem.nodes), 0
+    hits: dict[str, int] = {}
+    while not reason:
+        if rows > budget.nodes:
+            reason = "nodes"
+        elif time.perf_counter() - start >= budget.seconds:
+            reason = "seconds"
+        elif done >= budget.iterations:
+            reason = "iterations"
+        else:
+            done += 1
+            report = run(graph, "(run-schedule (run algebra))")[0].report
+            for name, count in report.num_matches_per_rule.items():
+                hits[name] = hits.get(name, 0) + count
+            run(graph, "(run-schedule (saturate analysis))")
+            rows = sum(len(f.rows) for name, f in graph.freeze().functions.items() if name in CONSTRUCTORS)
+            reason = "" if report.updated else "saturated"
+    stop = Stop(reason, done, rows, time.perf_counter() - start)
+    return read_back(graph, problem, stop, tuple(name for name in names if hits.get(name)))
+
+
+class Spellings:
+    """The e-graphs of problems. Those that differ in extents share one, unless a rule could tell them apart."""
+
+    def __init__(self, exported: RuleTexts, budget: SaturationBudget):
+        self.exported, self.budget = exported, budget
+        self.made: dict[Any, EGraph] = {}
+
+    def of(self, problem: Problem) -> EGraph:
+        names = useful(self.exported, problem)
+        constants = sorted(set().union(*(self.exported.constants[name] for name in names)))
+        key = problem.structure, order_of_sizes(problem, constants)
+        made = self.made.get(key)
+        if made is None:
+            text = theory(self.exported, self.exported.text, _folds(problem, self.exported, names))
+            with workspace(text) as graph:
+                run(graph, algebra(problem, self.exported, names))
+                made = self.made[key] = saturated(graph, problem, names, self.budget)
+        return replace(made, problem=problem)

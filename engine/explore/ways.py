@@ -1,0 +1,179 @@
+"""Ways of fusing as decisions: the candidates of exploration for a search, and the one it chose as data in the store.
+
+What is remembered of a program is the solution of each of its regions (`egraph.recorded`) with the rules that prove it;
+a compile proves it again by the rules in force, so that no store can make a program wrong. The entry also names the
+rules that the schedules of its kernels use: an edit of one of them makes it void, an edit of any other does not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ..compiler import Explore, Values, fused
+from ..kernels.candidate import Candidate
+from ..kernels.key import key
+from ..kernels.program_key import program_key
+from ..language.collector import collections_paused
+from ..ruleset import Toolchain
+from ..schedule.program_space import Way
+from ..schedule.recorded import StoredSchedules, figures
+from ..store.digests import FUSING
+from ..store.protocol import PROGRAM, Decision, Schedule, TuningKey
+from ..store.tools import tools_of
+from . import exploring
+from .explore import Exploration, Options
+from .exploring import warn
+from .fallback import or_else
+from .recorded import NotProved, StoredSolution, proved, written
+from .saturate import available
+
+STEP = "candidate"  # the label of the decision
+SOLUTION, BY_RULES = "(solution)", "(rules)"  # in the place of a rule: what is not a rule's own decision
+TOP = 4
+
+
+def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKey:
+    """What the candidate of a program is remembered under."""
+    name = program_key(values.lowered, values.known)
+    return TuningKey(name, target.name, target.arch, tools.rules.digest, tools_of(target), PROGRAM)
+
+
+class Fusing:
+    """The candidates of a program, built one by one. top: how many at most, what the rules decide among them.
+
+    Without egglog there is nothing to choose: no candidate could be proved when it comes back.
+    """
+
+    def __init__(self, values: Values, tools: Toolchain, target: Target, top: int = TOP):
+        self.values, self.tools, self.target = values, tools, target
+        self.top = top if available() else 1
+        self._built: dict[tuple[str, ...], int] = {}
+
+    @functools.cached_property
+    def exploration(self) -> Exploration:
+        with collections_paused():
+            made = exploring.exploration(self.values, self.tools, self.target, Options(top=self.top))
+            _ = made.problems
+        return made
+
+    @functools.cached_property
+    def choices(self) -> list[tuple[int, ...]]:
+        """Solutions of the regions put together: the best, then those that differ from all before in their kernels.
+
+        Where exploration fails there are none: what the rules decide is all there is.
+        """
+        return or_else(self._choices, list, warn)
+
+    def _choices(self) -> list[tuple[int, ...]]:
+        found: dict[Any, tuple[int, ...]] = {}
+        problems = self.exploration.problems
+        for choice in self.exploration.choices():
+            alike = tuple(solved.found[rank].signature for (_, solved), rank in zip(problems, choice, strict=True))
+            found.setdefault(alike, choice)
+            if len(found) >= self.top - 1:
+                break
+        return list(found.values())
+
+    def ways(self) -> list[Way]:
+        """What the rules decide in their order, then the candidates. Searches the regions, builds no candidate."""
+        explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
+        names = ("rules", *(f"candidate {number}" for number in explored))
+        return [Way(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
+
+    def kernels(self, way: int) -> Sequence[Kernel]:
+        """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""
+        if way == 0:
+            kernels = fused(self.values, self.tools, self.target, None)[1].kernels
+        else:
+            made = or_else(lambda: self.candidate(way), lambda: None, warn)
+            if made is None or made.problem:
+                raise DplcError(f"it cannot be lowered: {made.problem if made else 'its exploration failed'}")
+            kernels = made.plan(self.values.results).kernels
+        first = self._built.setdefault(tuple(sorted(map(key, kernels))), way)
+        if first != way:
+            raise DplcError("its kernels are those of " + ("the rules" if first == 0 else f"candidate {first}"))
+        return kernels
+
+    @functools.cache  # noqa: B019 - as long-lived as the exploration
+    def candidate(self, way: int) -> Candidate:
+        """A candidate, built. It is not 0: that is what the rules decide."""
+        return self.exploration.candidate(self.choices[way - 1], "explored")
+
+    @functools.cache  # noqa: B019
+    def rules(self, way: int) -> tuple[str, ...]:
+        """The rules without which a candidate would not be there."""
+        found: dict[str, None] = {}
+        for solved, rank in self._solutions(way):
+            found.update(dict.fromkeys(solved.credit(rank, self.exploration.exported, self.exploration.options.budget)))
+        return tuple(found)
+
+    def _solutions(self, way: int) -> Iterable[tuple[Any, int]]:
+        if way == 0:
+            return []
+        problems = (solved for _, solved in self.exploration.problems)
+        return zip(problems, self.choices[way - 1], strict=True)
+
+    def written(self, way: int, scheduling: Iterable[str]) -> Schedule:
+        """A way as it is remembered. scheduling: the rules that the schedules of its kernels use.
+
+        Raises NotProved for a solution that cannot be proved again (a saturation that ran out of time).
+        """
+        uses = tuple(Decision("schedule", rule, "") for rule in sorted(set(scheduling)))
+        if way == 0:
+            return (Decision(STEP, BY_RULES, ""), Decision(STEP, FUSING, ""), *uses)
+        found: dict[str, StoredSolution] = {}
+        made, choice = self.exploration, self.choices[way - 1]
+        for (problem, solved), rank in zip(made.problems, choice, strict=True):
+            rules = solved.credit(rank, made.exported, made.options.budget)
+            recorded = written(problem, solved, rank, rules)
+            if recorded.region not in found:
+                proved(problem, recorded, made.exported, made.options.budget)
+                found[recorded.region] = recorded
+        fusing = (Decision(STEP, rule, "") for rule in (FUSING, *self.rules(way)))
+        solutions = (Decision(STEP, SOLUTION, r.region, msgspec.to_builtins(r)) for r in found.values())
+        return (*solutions, *fusing, *uses)
+
+
+def replayed(schedule: Schedule, values: Values, tools: Toolchain, target: Target) -> Candidate | None:
+    """A remembered way, proved by the rules in force; None for what the rules decide. Raises NotProved, DplcError."""
+    solutions = [decision for decision in schedule if decision.rule == SOLUTION]
+    if not solutions:
+        return None
+    try:
+        found = [msgspec.convert(decision.parameters, StoredSolution) for decision in solutions]
+    except msgspec.ValidationError as error:
+        raise NotProved(f"it is no solution: {error}") from None
+    return exploring.replayed(values, tools, target, found)
+
+
+def remembered(
+    schedules: StoredSchedules | None, tools: Toolchain, target: Target, otherwise: Explore | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Explore | None:  # fmt: skip
+    """What compile asks where there is a store: the way of fusing that was tuned, else what `otherwise` chooses.
+
+    Without a store, or where it holds no program, this is `otherwise`, and costs nothing.
+    """
+    if schedules is None or not schedules.store.has_family(PROGRAM, target.name, target.arch):
+        return otherwise
+
+    def choose(values: Values) -> Candidate | None:
+        wanted = key_of_program(values, tools, target)
+        for entry in schedules.store.valid(schedules.store.exact(wanted), wanted):
+            try:
+                found = replayed(entry.schedule, values, tools, target)
+            except (NotProved, DplcError) as error:
+                tell(f"the remembered candidate of fusion is not taken: {error}")
+                continue
+            tell(f"candidate of fusion from the store: {figures(entry)}")
+            return found
+        return otherwise(values) if otherwise is not None else None
+
+    return choose

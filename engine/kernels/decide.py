@@ -1,0 +1,354 @@
+"""Which values are stored: fusion rules run forward over the program.
+
+Every computed value starts stored: `mat(v)`. Going forward, each operation y asks the rules to take in the values below
+it whose `mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the terms
+above v at every firing and ask again at every later operation, since a kernel that may hold v may still be refused
+further up. So a `mat` here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the axes
+y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are
+asked of the kernel that would end in y. If every v is accepted they stay open and the next operation is asked; if one
+is refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
+and the walk goes back to that place. It ends: each way back stores a value that was not stored, and none is taken back,
+so there are no more of them than operations. Each operation is visited once plus once per store between it and what it
+reads: linear in practice, and no term is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.expr import Axis
+from ...ir.facts.dataflow import Dataflow
+from ...ir.tensor import Const, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
+from ...ir.text import syntax as s
+from ..language.policy import policy
+from ..language.rule import Rule
+from ..rewrite.terms.terms import GuardRefusal
+from .rules import FusionRules
+
+NEVER_STORED = (Input, Const, Index)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so."""
+
+    value: Term
+    reader: Term | None
+    reason: str
+    location: str = ""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in."""
+
+    rule: Rule
+    value: Term
+    reader: Term
+
+
+@dataclass
+class FusionDecisions:
+    """The program as a flow, its stored values, and the record of why.
+
+    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings.
+    """
+
+    flow: Dataflow
+    stored: set[Any]
+    groups: Sequence[Sequence[Any]] | None = None
+    why: dict[Any, Stored] = field(default_factory=dict)
+    refusals: list[GuardRefusal] = field(default_factory=list)
+    firings: list[Fused] = field(default_factory=list)
+
+
+class FusionSite:
+    """What the facts of fusion rules see: an operation y, and the open values that its kernel would hold."""
+
+    def __init__(self, fusion: Fusion):
+        self.fusion, self.flow, self.target = fusion, fusion.flow, fusion.target
+        self.reader: Any = None
+        self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
+        self.folded = 0  # mask of the axes that reductions of this kernel fold
+        self.space = 0  # mask of the axes the reader runs over
+        self.value: Any = None  # the open value in question
+        self.top: Any = None  # what a climbing store has come to
+        self.refused: GuardRefusal | None = None
+
+    def stored(self, operand: Any) -> Any:
+        """The value that `mat(v)` stands for at this operand, or None."""
+        return self.value if operand is self.value or self.value in self.fusion.open.get(operand, ()) else None
+
+    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
+        if self.refused is not None:  # the first rule that fits is the one that the reader expects
+            return
+        where = f"{guard.span.source.name}:{guard.span.line}"
+        self.refused = GuardRefusal(rule, guard.reason, guard.kind, where, term)
+
+
+class Fusion:
+    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question."""
+
+    def __init__(self, graph: TensorGraph, rules: FusionRules, target: Target, marked: frozenset[Any] | None = None):
+        self.rules, self.target, self.marked = rules, target, marked
+        self.flow = Dataflow(out.value for out in graph.outs)
+        self.kept = {out.value for out in graph.outs}
+        self.open: dict[Any, dict[Any, int]] = {}
+        self.why: dict[Any, Stored] = {}
+        self.refusals: dict[tuple[str, str, Any], GuardRefusal] = {}
+        self.fused: dict[tuple[Any, Any], Rule] = {}
+        self.climbed: dict[tuple[Any, Any], Rule] = {}
+        self.site = FusionSite(self)
+        self.owners: dict[Any, int] = {}
+        self.evaluations: dict[Any, int] = {}
+
+    def decide(self) -> FusionDecisions:
+        start: int | None = 0
+        while start is not None:
+            self._forward(start)
+            start = self._share()
+        fused = [
+            Fused(rule, value, reader) for (value, reader), rule in self.fused.items() if self._is_open(value, reader)
+        ]
+        fused += [Fused(rule, value, reader) for (value, reader), rule in self.climbed.items() if reader in self.why]
+        return FusionDecisions(self.flow, self.kept, None, self.why, list(self.refusals.values()), fused)
+
+    def _is_open(self, value: Any, reader: Any) -> bool:
+        """Whether the kernel of a reader computes a value, now that all is decided."""
+        return value not in self.kept and (value in self.open[reader] or reader in self.kept)
+
+    # ---- the walk
+    def _forward(self, start: int) -> None:
+        place, order = start, self.flow.order
+        while place < len(order):
+            back = self._visit(order[place])
+            place = place + 1 if back is None else back
+
+    def _visit(self, term: Any) -> int | None:
+        """Takes in what is below, or stores something of it: then the place to go on from."""
+        seen = self._seen(term)
+        if seen:
+            refused = self._refused(term, seen)
+            if refused is not None:
+                value, refusal = refused
+                return self._store(value, term, refusal)
+        self.evaluations[term] = self._evaluations(term)
+        if not isinstance(term, NEVER_STORED) and term not in self.kept and not self._inlined(term):
+            seen = {**seen, term: self.flow.mask[term]}
+        self.open[term] = seen
+        return None
+
+    def _evaluations(self, term: Any) -> int:
+        """How often a value below a term is computed for an element of it: for what a map reads, and for its places."""
+        counts = [1 if operand in self.kept else self.evaluations[operand] for operand in operands(term)]
+        return sum(counts) if term.__class__ is Remap else max(counts, default=1)
+
+    def _seen(self, term: Any) -> dict[Any, int]:
+        """The open values below a term, with the axes that it would see them under."""
+        if term.__class__ is Remap:
+            return self._seen_through(term)
+        found: dict[Any, int] = {}
+        for operand in operands(term):
+            below = self.open[operand] if operand not in self.kept else None
+            if below:
+                if not found:
+                    found = below
+                elif below is not found:
+                    found = dict(found)
+                    for value, mask in below.items():
+                        found[value] = found.get(value, 0) | mask
+        return found
+
+    def _seen_through(self, term: Remap) -> dict[Any, int]:
+        flow, found = self.flow, {}
+        if term.x not in self.kept:
+            mapping = [(flow.bit(axis), flow.mask_of_axes(index_axes(e))) for axis, e in term.map]
+            for value, mask in self.open[term.x].items():
+                for bit, onto in mapping:
+                    if mask & bit:
+                        mask = mask & ~bit | onto
+                found[value] = mask
+        for operand in operands(term)[1:]:
+            if operand not in self.kept:
+                found.update(self.open[operand])
+        return found
+
+    def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, GuardRefusal | None] | None:
+        """The first open value that no rule lets this operation take in."""
+        site = self.site
+        self._at(term, seen)
+        values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
+        attempts = self.rules.fuse.at(term)
+        if self.marked is not None and not attempts and self._allowed_in_example(term):
+            return None
+        for value in values:
+            site.value, site.refused = value, None
+            for attempt, run in attempts:
+                if run(term, site) is not None:
+                    self.fused[value, term] = attempt.rule
+                    break
+                if site.refused is not None:
+                    self.refusals.setdefault((site.refused.rule.name, site.refused.because, value), site.refused)
+            else:
+                return value, site.refused
+        return None
+
+    def _allowed_in_example(self, term: Any) -> bool:
+        """An example is about its own rule: other operations take all in, unless a `mat` has to climb."""
+        return bool(
+            self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap))
+        )
+
+    def _at(self, term: Any, seen: dict[Any, int]) -> None:
+        site, flow = self.site, self.flow
+        site.reader, site.seen = term, seen
+        folded = 0
+        for value in seen:
+            if value.__class__ in (Reduce, Fold):
+                folded |= flow.mask_of_axes(value.over)
+        site.space = flow.mask[term]
+        if term.__class__ in (Reduce, Fold):
+            folded |= flow.mask_of_axes(term.over)
+            site.space = flow.mask[term] | flow.mask_of_axes(term.over)
+        site.folded = folded
+
+    def _inlined(self, term: Any) -> bool:
+        """Whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
+        if self.marked is not None and term not in self.marked:
+            return True
+        site = self.site
+        site.reader = site.value = term
+        site.refused = None
+        if any(run(term, site) is not None for _, run in self.rules.inline.at(term)):
+            return True
+        self._note(term)
+        return False
+
+    def _note(self, term: Any) -> None:
+        """In an example, every refusal counts; otherwise only those that store something are kept."""
+        refused = self.site.refused
+        if self.marked is not None and refused is not None:
+            self.refusals[refused.rule.name, refused.because, term] = refused
+
+    # ---- stores
+    def _store(self, value: Any, reader: Any, refusal: GuardRefusal | None) -> int:
+        chosen = self._place_of(value, reader)
+        assert chosen not in self.kept, "the walk would go back without a change, and never end"
+        self.kept.add(chosen)
+        reason, where = ("no fusion rule takes it in", "") if refusal is None else (refusal.because, refusal.location)
+        self.why[chosen] = Stored(chosen, reader, reason, where)
+        return self.flow.position[chosen]
+
+    def _place_of(self, value: Any, reader: Any) -> Any:
+        """What is stored so that a reader finds a value in memory: the value, or what it is part of."""
+        if reader.__class__ is Remap and reader.x not in self.kept and value in self.open[reader.x]:
+            return reader.x  # what a view reads stays stored as it is: a map is not an epilogue
+        return self._climb(value, reader)
+
+    def _climb(self, value: Any, reader: Any) -> Any:
+        """Where the `mat` of a value ends up: over what all its readers flow into, as the climbing rules allow."""
+        flow, top, steps = self.flow, value, policy(self.target).diamond_operations
+        while top not in self.kept:
+            front = set(self._readers(top, reader))
+            for _ in range(steps):  # a diamond (x * sigmoid(x)) closes where all its paths meet
+                if len(front) < 2:
+                    break
+                first = min(front, key=flow.position.__getitem__)
+                if first is reader or first in self.kept or not self._climbs(first, top, value):
+                    return top
+                front.discard(first)
+                front.update(self._readers(first, reader))
+            if len(front) != 1:
+                return top
+            (following,) = front
+            if following is reader or not self._climbs(following, top, value):
+                return top
+            top = following
+        return top
+
+    def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
+        """Who reads a value; a map that only renames axes is as good as its own readers."""
+        for other in self.flow.readers[term]:
+            if (
+                other.__class__ is Remap
+                and other is not stop
+                and other.x is term
+                and other not in self.kept
+                and is_renaming(other)
+            ):
+                yield from self._readers(other, stop)
+            else:
+                yield other
+
+    def _climbs(self, term: Any, top: Any, value: Any) -> bool:
+        site = self.site
+        site.reader, site.value, site.top = term, value, top
+        site.refused = None
+        for attempt, run in self.rules.climb.at(term):
+            if run(term, site) is not None:
+                self.climbed[value, term] = attempt.rule
+                return True
+        self._note(term)
+        return False
+
+    # ---- values that several kernels would compute
+    def _share(self) -> int | None:
+        """Stores what several kernels compute, where a rule says so: the first place that changed, or None."""
+        if not self.rules.share.attempts:
+            return None
+        owners, readers = self._owners(), self.flow.readers
+        changed = []
+        for term in self.flow.order:
+            mine = owners[term]
+            if term in self.kept or isinstance(term, NEVER_STORED):
+                continue
+            several = mine & (mine - 1) != 0 or self.marked is not None
+            if several and any(reader not in self.kept and owners[reader] == mine for reader in readers[term]):
+                several = False  # the same kernels compute that as well: store it instead
+            if not several and not self._widened(term):
+                continue
+            self.owners = owners
+            self.site.reader = self.site.value = term
+            self.site.refused = None
+            for attempt, run in self.rules.share.at(term):
+                if run(term, self.site) is not None:
+                    changed.append(term)
+                    self.why[term] = Stored(
+                        term,
+                        None,
+                        attempt.rule.docs[0] if attempt.rule.docs else attempt.rule.name,
+                        attempt.rule.location,
+                    )
+                    break
+            self._note(term)
+        self.kept.update(changed)
+        return min((self.flow.position[term] for term in changed), default=None)
+
+    def _widened(self, term: Any) -> bool:
+        """Whether a reader runs over more axes, so that several blocks may compute what it reads."""
+        mask, readers = self.flow.mask, self.flow.readers
+        for seen in (term, *(view for view in readers[term] if view.__class__ is Remap and view.x is term)):
+            if any(mask[seen] & ~mask[reader] == 0 != mask[reader] & ~mask[seen] for reader in readers[seen]):
+                return True
+        return False
+
+    def _owners(self) -> dict[Any, int]:
+        """For every value the kernels that compute it, a bit each."""
+        owners: dict[Any, int] = {}
+        bits: dict[Any, int] = {}
+        for term in reversed(self.flow.order):
+            mask = 0
+            for reader in self.flow.readers[term]:
+                mask |= bits[reader] if reader in self.kept else owners[reader]
+            if term in self.kept:
+                bits[term] = 1 << len(bits)
+            owners[term] = mask
+        return owners
+
+
+def is_renaming(term: Remap) -> bool:
+    """Whether a map only gives axes other names."""
+    return all(e.__class__ is Axis for _, e in term.map)

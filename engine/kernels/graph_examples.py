@@ -1,0 +1,79 @@
+"""Inline examples of rules on tensor: whole graphs, before and after. An input called `weight..` is one.
+
+An example of a fusion rule marks the values in question with `mat`; its result keeps the `mat`s that the rule did not
+drop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ...ir.tensor import TensorGraph
+from ...ir.text import syntax as s
+from ...ir.text.print import print_unit
+from ...ir.text.read import read_unit
+from ...ir.text.tensor import print_graph
+from ...ir.text.tensor_read import read_graph
+from ..language.rule import Rule
+from ..rewrite.statements.examples import Failure, runs
+from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from .examples import fuse_marked, sibling_kernels
+from .key import key
+from .rules import kind_of
+
+
+@runs("tensor")
+def run_term_example(engine: Any, rule: Rule, example: s.Example, target: Target) -> Failure | None:
+    """One example of a rule on tensor."""
+    before = _graph(example.before, example)
+    parameters = {f"{rule.name}.{argument.name}": _value(argument) for argument in example.arguments}
+    if mentions_mat(rule):
+        if kind_of(rule) == "siblings":
+            return _sibling_example(rule, example, sibling_kernels(rule, before, target, parameters))
+        got, refusals = fuse_marked(rule, before, target, parameters)
+    else:
+        evidence = TermEvidence()
+        weights = tuple(x.name for x in before.ins if x.name.startswith("weight"))
+        got = rewrite_graph(
+            before, TermRules([rule], (rule.name,), parameters=parameters), target, evidence, weights=weights
+        )
+        refusals = [refusal.because for refusal in evidence.refusals]
+    fired = [out.value for out in got.outs] != [out.value for out in before.outs]
+    if isinstance(example.gives, str):
+        return Failure.of_refusal(rule, example, fired, refusals)
+    if not fired:
+        return Failure(rule, example, "did not fire", tuple(dict.fromkeys(refusals)))
+    wanted = _graph(example.gives, example)
+    if [(out.name, out.axes, out.value) for out in got.outs] == [
+        (out.name, out.axes, out.value) for out in wanted.outs
+    ]:
+        return None
+    return Failure.different(rule, example, *(print_graph(TensorGraph(g.name, g.ins, g.outs)) for g in (wanted, got)))
+
+
+def _sibling_example(rule: Rule, example: s.Example, outcome: tuple[list[Kernel], list[str]]) -> Failure | None:
+    """The result of a rule of two kernels is one kernel of Loop IR."""
+    kernels, refusals = outcome
+    if isinstance(example.gives, str):
+        return Failure.of_refusal(rule, example, len(kernels) == 1, refusals)
+    if len(kernels) != 1:
+        return Failure(rule, example, "did not fire", tuple(dict.fromkeys(refusals)))
+    wanted: Any = read_unit(example.gives[0])
+    if key(wanted) == key(kernels[0]):
+        return None
+    return Failure.different(rule, example, print_unit(wanted), print_unit(kernels[0]))
+
+
+def _graph(block: tuple[s.Syntax, ...], example: s.Example) -> TensorGraph:
+    if len(block) != 1 or not isinstance(block[0], s.Unit):
+        raise DplcError("an example of a rule on tensor is one `graph`", example.span)
+    return read_graph(block[0])
+
+
+def _value(argument: s.Keyword) -> Any:
+    return (
+        argument.value.value if isinstance(argument.value, s.Number | s.Text) else getattr(argument.value, "text", None)
+    )

@@ -1,0 +1,369 @@
+"""From decisions to kernels: the layout of every stored value, siblings put together, each kernel lifted, the launch
+plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...codegen.target import Target
+from ...codegen.target import target as default_target
+from ...ir.expr import Axis, Binary, add, both, multiply
+from ...ir.facts.dataflow import topological
+from ...ir.facts.index import operate
+from ...ir.program import Kernel, Param, TensorType
+from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, axes, operands
+from ...ir.text import syntax as s
+from ..language.policy import policy
+from ..language.rule import Rule
+from .decide import Fusion, FusionDecisions, Stored
+from .fusion_summary import FusionSummary, fusion_summary
+from .lift import BufferLayout, Lift, Write, input_buffer, result_buffer
+from .names import Names
+from .parts import Parts, parts_of
+from .resolve import Resolver
+from .rules import FusionRules
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program as launches. Kernels in order; every buffer by name, dtype and shape.
+
+    inputs: what the caller passes, weights and constants too; temporaries: what the kernels pass on; outputs: in the
+    program's order, with `results` giving torch's shapes (size-1 dimensions included) where the caller told them.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[Param, ...]
+    outputs: tuple[Param, ...]
+    temporaries: tuple[Param, ...]
+    results: tuple[TensorType, ...]
+    stores: tuple[tuple[Any, ...], ...] = field(default=(), compare=False, repr=False)  # the values of each kernel
+    why: tuple[Stored, ...] = field(default=(), compare=False, repr=False)
+    decisions: FusionDecisions | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass
+class StoredValue:
+    """A value that is stored: what computes it, over stored values, and where it goes."""
+
+    value: Any
+    root: Any
+    buffer: BufferLayout
+    copy: bool = False
+
+
+class Kernels:
+    """Builds the kernels of one program; also the site of rules that put two kernels together."""
+
+    def __init__(
+        self,
+        graph: TensorGraph,
+        decisions: FusionDecisions,
+        rules: FusionRules,
+        target: Target,
+        origins: Mapping[Any, str],
+    ):
+        self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
+        self.flow = decisions.flow
+        self.names = Names(graph, self.flow, decisions.stored, origins)
+        self.resolver = Resolver(self.flow, decisions.stored, self.names.values)
+        self.buffers: dict[Any, BufferLayout] = {x: input_buffer(x) for x in graph.ins}
+        self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
+        self.entries: list[StoredValue] = []
+        self.stores: tuple[tuple[Any, ...], ...] = ()
+        self.refusals: list[tuple[Rule, s.Guard, Any, Any]] = []
+        self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
+
+    def build(self) -> list[Kernel]:
+        return [lift() for _, lift in self.summarised()]
+
+    def summarised(self) -> Iterator[tuple[Callable[[], FusionSummary], Callable[[], Kernel]]]:
+        """The kernels in the order of their launches: what summarises and what lifts each, before the next is asked."""
+        for group in self.arrange():
+            writes = [replace(w, value=in_memory(w.value, self.filled)) for w in self._writes(group)]
+            # not all buffers: pushing index maps can spell a value that is only stored later
+            yield functools.partial(fusion_summary, writes, self.filled), functools.partial(self._lift, group, writes)
+            self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
+
+    def arrange(self) -> list[list[StoredValue]]:
+        """What is stored, by kernel, in the order of the launches."""
+        outs: dict[Any, Any] = {}
+        copies = []
+        for out in self.graph.outs:
+            if out.value.__class__ is Input or out.value in outs:
+                copies.append(out)
+            else:
+                outs[out.value] = out
+        for term in self.flow.order:
+            if term in self.decisions.stored and term.__class__ is not Input:
+                self._enter(term, outs.get(term))
+        for out in copies:  # an output that is an input, or was returned before: a copy of its own
+            self.entries.append(
+                StoredValue(out.value, Remap(out.value, ()), result_buffer(out.name, out.value, out.axes), copy=True)
+            )
+        self._place = {entry.value: place for place, entry in enumerate(self.entries) if not entry.copy}
+        groups = self._groups()
+        self.stores = tuple(tuple(entry.value for entry in group) for group in groups)
+        return groups
+
+    # ---- layouts
+    def _enter(self, term: Any, out: Any) -> None:
+        root = in_memory(self.resolver.kernel(term), self.buffers)
+        if out is not None:
+            buffer = result_buffer(out.name, term, out.axes)
+        else:
+            buffer = self._temporary(term)
+        self.buffers[term] = buffer
+        self.entries.append(StoredValue(term, root, buffer))
+
+    def _temporary(self, term: Any) -> BufferLayout:
+        """Axes that every reader merges stand side by side, and the buffer is written merged."""
+        name, loops = self.names.temporary(term), self.flow.natural(term)
+        readers = self.flow.readers[term]
+        maps = [dict(reader.map) for reader in readers if reader.__class__ is Remap and reader.x is term]
+        for mapping in maps:
+            split = [axis for axis, e in mapping.items() if e.__class__ is Binary and e.op in ("//", "%")]
+            split.sort(key=lambda axis: mapping[axis].op != "//")
+            loops = (*(axis for axis in loops if axis not in split), *split)
+        plain = result_buffer(name, term, loops)
+        if not maps or len(maps) < len(readers):
+            return plain
+        for high, low in itertools.pairwise(loops):
+            if all(_merges(mapping, high, low) for mapping in maps):
+                merged = Axis(f"{high.name}{low.name}", high.extent * low.extent)
+                dims = tuple(merged if axis is high else axis for axis in loops if axis is not low)
+                together = add(multiply(high, low.extent), low)
+                return BufferLayout(
+                    name, plain.dtype, dims, loops, tuple(together if axis is merged else axis for axis in dims)
+                )
+        return plain
+
+    # ---- siblings
+    def _groups(self) -> list[list[StoredValue]]:
+        if self.decisions.groups is not None:
+            return self._decided(self.decisions.groups)
+        groups: list[list[StoredValue]] = []
+        taken: set[int] = set()
+        for place, entry in enumerate(self.entries):
+            if place in taken:
+                continue
+            group = [entry]
+            other = self._sibling(place, taken) if self.rules.siblings and not entry.copy else None
+            if other is not None:
+                taken.add(other)
+                group.append(self.entries[other])
+            groups.append(group)
+        return groups
+
+    def _decided(self, together: Sequence[Sequence[Any]]) -> list[list[StoredValue]]:
+        """The groups that were decided, as far as their loops agree, in an order in which each finds what it reads."""
+        of: dict[Any, list[StoredValue]] = {}
+        for values in together:
+            members = [self.entries[place] for place in sorted(self._place[value] for value in values)]
+            alike = [e for e in members if self.extents(e.value) is not None]
+            if len(alike) < len(members) or self._parts(alike) is None:
+                alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
+            if not any(self._views(entry, alike) for entry in alike):
+                of.update((entry.value, alike) for entry in alike)
+        every = ([entry] if entry.copy else of.get(entry.value, [entry]) for entry in self.entries)
+        waiting = list({id(group[0]): group for group in every}.values())
+        ordered: list[list[StoredValue]] = []
+        written: set[Any] = set()
+        while waiting:
+            ready = next((group for group in waiting if self._needs(group) <= written), None)
+            if ready is None:  # together they would wait for each other
+                broken = next(group for group in waiting if len(group) > 1)
+                waiting[waiting.index(broken) : waiting.index(broken) + 1] = [[entry] for entry in broken]
+                continue
+            waiting.remove(ready)
+            ordered.append(ready)
+            written.update(entry.value for entry in ready if not entry.copy)
+        return ordered
+
+    def _parts(self, group: Sequence[StoredValue]) -> Parts | None:
+        """How values of different extents stand side by side in one kernel; None where they do not."""
+        if any(entry.copy for entry in group) or len({self.extents(entry.value) for entry in group}) < 2:
+            return None
+        if {entry.value for entry in group} & frozenset().union(*(self.leaves(entry.value) for entry in group)):
+            return None
+        return parts_of([e.value for e in group], [e.buffer.loops for e in group], self.decisions.stored)
+
+    def _views(self, entry: StoredValue, group: list[StoredValue]) -> bool:
+        """Whether a value reads another one of its kernel at other places than its own."""
+        mine = {other.value for other in group if other is not entry}
+        order = topological([entry.root], self._below(entry.root))
+        return any(term.__class__ is Remap and not mine.isdisjoint(operands(term)) for term in order) or any(
+            other.buffer.loops != entry.buffer.loops for other in group if other.value in self.leaves(entry.value)
+        )
+
+    def _needs(self, group: list[StoredValue]) -> set[Any]:
+        """The stored values that a kernel reads."""
+        mine = {entry.value for entry in group if not entry.copy}
+        needed = {e.value for e in group if e.copy and e.value.__class__ is not Input}
+        for value in mine:
+            needed |= {leaf for leaf in self.leaves(value) if leaf.__class__ is not Input}
+        return needed - mine
+
+    def _sibling(self, place: int, taken: set[int]) -> int | None:
+        """The next kernel that a rule lets join this one."""
+        first = self.entries[place]
+        if self.reduction(first.value) is None:
+            return None
+        near = range(place + 1, min(place + 1 + policy(self.target).launches_looked_at, len(self.entries)))
+        for other in near:
+            second = self.entries[other]
+            if other in taken or second.copy or self.reduction(second.value) is None:
+                continue
+            for rule in self.rules.siblings:
+                guard = rule.refused(first.value, second.value, self)
+                if guard is None:
+                    return other
+                self.refusals.append((rule.rule, guard, first.value, second.value))
+        return None
+
+    def _below(self, root: Any) -> Any:
+        def below(term: Any) -> Sequence[Any]:
+            return () if term is not root and term in self.buffers else operands(term)
+
+        return below
+
+    def _facts_of(self, value: Any) -> tuple[Any, frozenset[Any]]:
+        """A reduction of the kernel that stores a value, and what it reads. No reduction where they differ in axes."""
+        known = self._facts.get(value)
+        if known is None:
+            root = self.entries[self._place[value]].root
+            order = topological([root], self._below(root))
+            folded = [
+                term
+                for term in order
+                if term.__class__ in (Reduce, Fold) and (term is root or term not in self.buffers)
+            ]
+            leaves = frozenset(term for term in order if term is not root and term in self.buffers)
+            one_row = len({term.over for term in folded}) == 1
+            known = self._facts[value] = (folded[0] if one_row else None, leaves)
+        return known
+
+    def reduction(self, value: Any) -> Any:
+        return self._facts_of(value)[0]
+
+    def leaves(self, value: Any) -> frozenset[Any]:
+        return self._facts_of(value)[1]
+
+    def axes(self, leaf: Any) -> tuple[Axis, ...]:
+        return axes(leaf)
+
+    def extents(self, value: Any) -> tuple[Any, ...] | None:
+        buffer = self.entries[self._place[value]].buffer
+        return tuple(axis.extent for axis in buffer.loops) if buffer.address == buffer.loops else None
+
+    def place(self, value: Any) -> int:
+        return self._place[value]
+
+    def independent(self, first: Any, second: Any) -> bool:
+        between = self.entries[self.place(first) : self.place(second)]
+        return not any(entry.value in self.leaves(second) for entry in between)
+
+    # ---- lifting
+    def _lift(self, group: list[StoredValue], writes: list[Write]) -> Kernel:
+        name = self.names.kernel([entry.value for entry in group])
+        return Lift(name, writes, self.filled, self.names.values).kernel()
+
+    def _writes(self, group: list[StoredValue]) -> list[Write]:
+        """What a kernel stores, over the loops of its first value."""
+        first = group[0]
+        parts = self._parts(group)
+        if parts is not None:
+            return self._side_by_side(group, parts)
+        inside, resolver = {entry.value for entry in group}, self.resolver
+        if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
+            # what one of them computes, another one reads: in their kernel that is not a load
+            resolver = Resolver(self.flow, self.decisions.stored - inside, self.names.values)
+            for entry in group:
+                entry.root = resolver.kernel(entry.value)
+        writes = [Write(first.root, first.buffer)]
+        for entry in group[1:]:
+            renaming = {
+                own: shared
+                for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True)
+                if own is not shared
+            }
+            root = resolver.rename(entry.root, renaming) if renaming else entry.root
+            buffer = entry.buffer
+            writes.append(
+                Write(
+                    root,
+                    BufferLayout(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops),
+                )
+            )
+        return writes
+
+    def _side_by_side(self, group: list[StoredValue], parts: Parts) -> list[Write]:
+        """Values that are stored at their own ranges of one axis."""
+        loops: tuple[Axis, ...] | None = None
+        writes = []
+        for entry, places, (start, stop) in zip(group, parts.places, parts.ranges, strict=True):
+            (own,) = places
+            if loops is None:
+                loops = tuple(parts.axis if axis is own else axis for axis in entry.buffer.loops)
+            moved = {mine: shared for mine, shared in zip(entry.buffer.loops, loops, strict=True) if mine is not shared}
+            moved.update(places)
+            address = tuple(moved.get(axis, axis) for axis in entry.buffer.loops)
+            buffer = replace(entry.buffer, loops=loops, address=address)
+            guard = both(operate(">=", parts.axis, start), operate("<", parts.axis, stop))
+            writes.append(Write(self.resolver.moved(entry.value, moved), buffer, guard))
+        return writes
+
+
+def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
+    """What a kernel stores: a value that turns out to be one in memory, as the first row of two, is read from there."""
+    return Remap(value, ()) if value.__class__ is Input or value in buffers else value
+
+
+def _merges(mapping: Mapping[Axis, Any], high: Axis, low: Axis) -> bool:
+    """Whether a map reads (high, low) at (e // C, e % C): one merged axis."""
+    a, b = mapping.get(high), mapping.get(low)
+    if a.__class__ is not Binary or b.__class__ is not Binary:
+        return False
+    return bool(a.op == "//" and b.op == "%" and a.a is b.a and a.b == b.b == low.extent)
+
+
+def compile_graph(
+    graph: TensorGraph,
+    rules: FusionRules,
+    target: Target | None = None,
+    origins: Mapping[Any, str] | None = None,
+    results: Sequence[TensorType] | None = None,
+) -> Plan:
+    """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types."""
+    machine = target or default_target()
+    return plan(graph, Fusion(graph, rules, machine).decide(), rules, machine, origins, results)
+
+
+def plan(
+    graph: TensorGraph,
+    decisions: FusionDecisions,
+    rules: FusionRules,
+    machine: Target,
+    origins: Mapping[Any, str] | None = None,
+    results: Sequence[TensorType] | None = None,
+) -> Plan:
+    """Lifts a program of which is decided what is stored."""
+    builder = Kernels(graph, decisions, rules, machine, origins or {})
+    kernels = tuple(builder.build())
+    outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
+    named = {param.name for param in outs}
+    temporaries = tuple(entry.buffer.param for entry in builder.entries if entry.buffer.name not in named)
+    types = (
+        tuple(results)
+        if results is not None
+        else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
+    )
+    inputs = tuple(input_buffer(x).param for x in graph.ins)
+    why = tuple(decisions.why.values())
+    return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions)

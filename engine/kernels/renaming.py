@@ -1,0 +1,157 @@
+"""Renamings pushed to the leaves, before any rule looks.
+
+Where two values meet, one of them may be read under other axis names: `multiply(exp_1[j], exp_2)`. A renaming costs
+nothing, but it stands between an operation and its operand, and a rule that says `multiply(exp(x), exp(y))` would not
+see through it. So a value with one reader takes the names of its reader, down to what is stored. A value with
+several readers keeps its own: pushing would compute it once for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir.compose import remap, remap_expr
+from ...ir.expr import Axis
+from ...ir.facts.dataflow import Dataflow, topological
+from ...ir.tensor import Case, Elementwise, Fold, Input, Named, Output, Reduce, Remap, TensorGraph, Term, axes, operands
+
+Renaming = dict[Axis, Axis]
+
+
+def push_renamings(graph: TensorGraph, origins: dict[Term, str] | None = None) -> TensorGraph:
+    """The same program with renamings at the leaves. Names and origins follow the values that have them."""
+    settled = RenamingPass(graph)
+    new = settled.build()
+    if all(new[out.value] is out.value for out in graph.outs):
+        return graph
+    final = own_names(graph.ins, [new[out.value] for out in graph.outs])
+    becomes = {old: final.get(value, value) for old, value in new.items()}
+    if origins is not None:
+        for old, origin in tuple(origins.items()):
+            origins.setdefault(becomes.get(old, old), origin)
+    names: dict[Any, Named] = {}
+    for named in graph.names:
+        value = becomes.get(named.value)
+        if value is not None and value.__class__ not in (Input, Remap):
+            names.setdefault(value, Named(named.name, value))
+    outs = tuple(Output(out.name, out.axes, becomes[out.value]) for out in graph.outs)
+    return TensorGraph(graph.name, tuple(final.get(x, x) for x in graph.ins), outs, tuple(names.values()))
+
+
+class RenamingPass:
+    """One pass: which renaming each value takes over from its only reader, and the values rebuilt under them."""
+
+    def __init__(self, graph: TensorGraph):
+        self.flow = Dataflow([out.value for out in graph.outs])
+        self.stored = {out.value for out in graph.outs}
+        self.taken: dict[Any, Renaming] = {}  # values that are computed under their reader's names
+        for term in reversed(self.flow.order):
+            renaming = self.taken.get(term, {})
+            if term.__class__ is Remap and self._absorbs(term.x, of := self._renaming(term, renaming)):
+                self.taken[term.x] = of
+            elif renaming:
+                for operand in operands(term):
+                    part = restricted(renaming, operand)
+                    if part and self._absorbs(operand, part):
+                        self.taken[operand] = part
+
+    def _renaming(self, term: Any, outer: Renaming) -> Renaming:
+        """The map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
+        mapping = dict(term.map)
+        out: dict[Axis, Any] = {a: outer.get(mapping.get(a, a), mapping.get(a, a)) for a in axes(term.x)}
+        return {a: e for a, e in out.items() if e is not a} if all(map(same_extent, out, out.values())) else {}
+
+    def _absorbs(self, term: Any, renaming: Renaming) -> bool:
+        """Whether a value can be computed under other names: one reader, and no axis of its own would be captured."""
+        if not renaming or term in self.stored or len(self.flow.readers[term]) != 1:
+            return False
+        if term.__class__ in (Reduce, Fold):
+            return not set(renaming.values()) & set(term.over)
+        return term.__class__ in (Elementwise, Case) or (term.__class__ is Remap and bool(self._renaming(term, {})))
+
+    def build(self) -> dict[Any, Any]:
+        """Every value, rebuilt."""
+        new: dict[Any, Any] = {}
+        for term in self.flow.order:
+            new[term] = self._rebuilt(term, self.taken.get(term, {}), new)
+            axes(new[term])  # remembered from below: no recursion later
+        return new
+
+    def _rebuilt(self, term: Any, renaming: Renaming, new: Mapping[Any, Any]) -> Any:
+        def operand(x: Any) -> Any:
+            return new[x] if x in self.taken else remap(new[x], restricted(renaming, x))
+
+        kind = term.__class__
+        if kind is Elementwise:
+            args = tuple(map(operand, term.args))
+            return term if args == term.args else Elementwise(term.fn, args)
+        if kind is Reduce:
+            return Reduce(term.fn, term.over, operand(term.x))
+        if kind is Fold:
+            return Fold(term.part, term.over, tuple(map(operand, term.args)))
+        if kind is Case:
+            return Case(remap_expr(term.cond, renaming), operand(term.a), operand(term.b))
+        if kind is Remap:
+            if term.x in self.taken:
+                return new[term.x]
+            return remap(remap(new[term.x], dict(term.map)), renaming)
+        return term
+
+
+def same_extent(axis: Axis, image: Any) -> bool:
+    """Under a Case a value may be read along a longer axis: that is not a renaming."""
+    return isinstance(image, Axis) and image.extent == axis.extent
+
+
+def restricted(renaming: Renaming, term: Any) -> Renaming:
+    """The part of a renaming that concerns a value."""
+    own = axes(term)
+    return {a: e for a, e in renaming.items() if a in own}
+
+
+def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
+    """What becomes of each value when an input that is never read plainly takes the names of its first reader."""
+    order = topological(roots)
+    plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
+    plain.update(roots)
+    better: dict[Any, Input] = {}
+    for term in order:
+        if term.__class__ is Remap and term.x.__class__ is Input and term.x not in plain:
+            mapping = dict(term.map)
+            names = tuple(mapping.get(a, a) for a in term.x.axes)
+            if all(map(same_extent, term.x.axes, names)) and len(set(names)) == len(names):
+                better.setdefault(term.x, Input(term.x.name, names, term.x.dtype))
+    new: dict[Any, Any] = {x: better.get(x, x) for x in ins}
+    for term in order:
+        new[term] = _over_inputs(term, better, new)
+        axes(new[term])
+    return new
+
+
+def _over_inputs(term: Any, better: Mapping[Any, Input], new: Mapping[Any, Any]) -> Any:
+    kind = term.__class__
+    if kind is Input:
+        return better.get(term, term)
+    if kind is Elementwise:
+        args = tuple(new[x] for x in term.args)
+        return term if args == term.args else Elementwise(term.fn, args)
+    if kind is Reduce:
+        return Reduce(term.fn, term.over, new[term.x])
+    if kind is Fold:
+        return Fold(term.part, term.over, tuple(new[x] for x in term.args))
+    if kind is Case:
+        return Case(_indexing(term.cond, new), new[term.a], new[term.b])
+    if kind is Remap:
+        mapping = {a: _indexing(e, new) for a, e in term.map}
+        if term.x in better:
+            mapping = {b: mapping.get(a, a) for a, b in zip(term.x.axes, better[term.x].axes, strict=True)}
+        return remap(new[term.x], mapping)
+    return type(term)(_indexing(term.expr, new)) if hasattr(term, "expr") else term
+
+
+def _indexing(e: Any, new: Mapping[Any, Any]) -> Any:
+    """An index expression whose terms have become others."""
+    from ...ir.facts.index import substitute
+
+    return substitute(e, {}, lambda term: new.get(term, term))

@@ -1,0 +1,133 @@
+"""Facts that are an expression: `fact tiles_of(axes: [axis]) -> int = ceildiv(product(extents(axes)), area_of_tile)`.
+
+A rule that asks one reads as if the expression stood there, with what it gave in the place of the parameters: so one
+definition serves matchers, egglog's guards and Z3, and static checks see what is really asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.text import syntax as s
+from .evaluate import CONSTANTS, RESERVED
+from .facts import FACTS
+from .numbers import NAME, fields_of, written_out
+from .sorts import READABLE
+
+Facts = Mapping[str, s.FactOf]
+GIVEN = ("target",)  # what every expression of a rule may name
+
+
+def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax]) -> dict[str, s.FactOf]:
+    """The facts of some files, each with numbers and earlier facts written out. Raises DplcError for one that means
+    nothing. One may ask those above it."""
+    found: dict[str, s.FactOf] = {}
+    for declared in (fact for file in files for fact in file):
+        _check(declared, found)
+        value = expanded(written_out(declared.value, literals), found)
+        names = {parameter.name for parameter in declared.parameters}
+        _closed(declared, value, frozenset(names), {*found, *literals})
+        found[declared.name] = dataclasses.replace(declared, value=value)
+    return found
+
+
+def _check(declared: s.FactOf, known: Facts) -> None:
+    name = declared.name
+    if name in known:
+        earlier = known[name].span
+        note = f"first at {earlier.source.name}:{earlier.line}"
+        raise DplcError(f"fact `{name}` is declared twice", declared.span, (note,), "choose another name")
+    if not NAME.fullmatch(name):
+        what = f"`{name}` is no name of a fact: two words or more in lower case, joined by `_`"
+        raise DplcError(what, declared.span)
+    if any(known_name == name for _, known_name in FACTS):
+        raise DplcError(f"there is a fact `{name}` already", declared.span, (), "choose another name")
+    seen: set[str] = set()
+    for parameter in declared.parameters:
+        if parameter.name in seen:
+            raise DplcError(f"fact `{name}` has two parameters `{parameter.name}`", parameter.span)
+        seen.add(parameter.name)
+    for sort, span in [(p.sort or "any", p.span) for p in declared.parameters] + [(declared.result, declared.span)]:
+        if sort.strip("[]") not in READABLE:
+            notes = (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",)
+            raise DplcError(f"fact `{name}`: unknown sort `{sort}`", span, notes, did_you_mean(sort, READABLE))
+
+
+def _closed(declared: s.FactOf, value: Any, bound: frozenset[str], known: Iterable[str]) -> None:
+    """Raises DplcError for a name that is no parameter."""
+    if isinstance(value, tuple):
+        for item in value:
+            _closed(declared, item, bound, known)
+    elif isinstance(value, s.NameOf):
+        free = value.text not in bound and value.text not in GIVEN
+        if free and value.text not in RESERVED and value.text not in CONSTANTS:
+            hint = did_you_mean(value.text, [*bound, *known])
+            raise DplcError(f"fact `{declared.name}`: unbound variable `{value.text}`", value.span, (), hint)
+    elif isinstance(value, s.Syntax):
+        inner = bound | {value.variable} if isinstance(value, s.Comprehension) else bound
+        for name in fields_of(value):
+            _closed(declared, getattr(value, name), inner, known)
+
+
+def expanded(value: Any, facts: Facts) -> Any:
+    """Some syntax with facts written out where they are asked; itself where it asks none."""
+    if isinstance(value, tuple):
+        items = [expanded(item, facts) for item in value]
+        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if not isinstance(value, s.Syntax):
+        return value
+    changes = {}
+    for name in fields_of(value):
+        before = getattr(value, name)
+        after = expanded(before, facts)
+        if after is not before:
+            changes[name] = after
+    made = dataclasses.replace(value, **changes) if changes else value
+    if isinstance(made, s.Apply) and made.fn in facts:
+        return _answer(made, facts[made.fn])
+    return made
+
+
+def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
+    wanted = len(fact.parameters)
+    if len(asked.items) != wanted:
+        shown = ", ".join(f"{p.name}: {p.sort}" for p in fact.parameters)
+        note = f"it is `{fact.name}({shown}) -> {fact.result}`"
+        raise DplcError(f"fact `{fact.name}` takes {wanted} arguments, not {len(asked.items)}", asked.span, (note,))
+    given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}
+    made = _given(fact.value, given, frozenset(_names(asked.items)))
+    return dataclasses.replace(made, span=asked.span) if isinstance(made, s.Syntax) else made
+
+
+def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> Any:
+    """An expression with arguments for parameters. taken: names in the arguments, which nothing in it may catch."""
+    if isinstance(value, tuple):
+        return tuple(_given(item, given, taken) for item in value)
+    if isinstance(value, s.NameOf):
+        return given.get(value.text, value)
+    if not isinstance(value, s.Syntax):
+        return value
+    if isinstance(value, s.Comprehension):
+        variable = value.variable
+        while variable in taken:
+            variable += "_"
+        inner = {**given, value.variable: s.NameOf(value.span, variable)}
+        condition = None if value.condition is None else _given(value.condition, inner, taken)
+        domain, element = _given(value.domain, given, taken), _given(value.element, inner, taken)
+        return dataclasses.replace(value, element=element, variable=variable, domain=domain, condition=condition)
+    changes = {name: _given(getattr(value, name), given, taken) for name in fields_of(value)}
+    return dataclasses.replace(value, **changes)
+
+
+def _names(value: Any) -> Iterable[str]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _names(item)
+    elif isinstance(value, s.NameOf):
+        yield value.text
+    elif isinstance(value, s.Syntax):
+        for name in fields_of(value):
+            yield from _names(getattr(value, name))

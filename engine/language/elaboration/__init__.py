@@ -1,0 +1,77 @@
+"""What makes a rule an equation, written out once, when its file is read, in the rest of the language.
+
+`split`, `join`, `let` and `fold` in a template, `guards` that rules share. Whoever reads a rule afterwards (matchers,
+terms, proofs, static checks, mutants) meets none of them, and all see one meaning. Nodes that are made here stand where
+the user's text says why they are there, so that every message points at it. `rules show` prints what was
+written, with the guards of groups, since they stand elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from ....ir.diagnostic import DplcError
+from ....ir.text import equations as eq
+from ....ir.text import syntax as s
+from ....ir.text.words import words_in
+from ..positions import walk
+from .folds import without_folds
+from .groups import GuardGroups
+from .lets import without_lets
+from .splits import Splits
+from .template import SplitTemplate
+
+SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards)
+LEVELS = ("module", "loop", "tile")
+
+
+def elaborated(declarations: Iterable[s.Syntax]) -> tuple[s.Syntax, ...]:
+    """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
+    written = tuple(declarations)
+    groups = GuardGroups(one for one in written if isinstance(one, eq.GuardGroup))
+    kept = (one for one in written if not isinstance(one, eq.GuardGroup))
+    found = tuple(_rule(one, groups) if isinstance(one, s.Rule) else one for one in kept)
+    groups.finish()
+    return found
+
+
+def _rule(rule: s.Rule, groups: GuardGroups) -> s.Rule:
+    if not any(isinstance(node, SUGAR) for clause in rule.clauses for node in walk(clause)):
+        return rule
+    try:
+        clauses = tuple(made for clause in rule.clauses for made in groups.written_out(clause))
+        words = tuple(sorted({*rule.words, *words_in(tuple(c for c in clauses if isinstance(c, s.Guard)))}))
+        full = dataclasses.replace(rule, clauses=clauses)
+        return dataclasses.replace(rule, clauses=_clauses(full), written=clauses, words=words)
+    except DplcError as error:
+        raise type(error)(f"rule `{rule.name}`: {error.what}", error.span, error.notes, error.hint) from None
+
+
+def _clauses(rule: s.Rule) -> tuple[s.Syntax, ...]:
+    for clause in rule.clauses:
+        if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
+            what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
+            raise DplcError(what, clause.span)
+        for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
+            if isinstance(node, eq.LetStatement):
+                raise DplcError("a pattern defines nothing: `let` is a clause, or stands in a template", node.span)
+            if isinstance(node, eq.FoldAssign):
+                raise DplcError("a pattern has a reduction as programs do: a `fold` stands in a template", node.span)
+            if isinstance(node, eq.PartLoop):
+                what = f"a loop of a pattern has bounds: `for {node.var} in 0..K reduce:`"
+                raise DplcError(what, node.span)
+    rule = dataclasses.replace(rule, clauses=tuple(map(without_lets(rule), rule.clauses)))
+    rule = dataclasses.replace(rule, clauses=tuple(map(without_folds(rule), rule.clauses)))
+    splits = Splits(rule)
+    template = SplitTemplate(splits)
+    written: list[s.Syntax] = []
+    for clause in rule.clauses:
+        if isinstance(clause, eq.SplitClause | eq.JoinClause):
+            written += splits.fresh_names(clause)
+        elif isinstance(clause, s.Rewrite):
+            written.append(dataclasses.replace(clause, body=template.block(clause.body)))
+        else:
+            written.append(template.clause(clause) if splits.all else clause)
+    template.finish()
+    return tuple(written)

@@ -1,0 +1,351 @@
+"""Guard, let, domain and template expressions: syntax compiled once to Python closures over an environment.
+
+Values are numbers, booleans, text, None, tuples, sets, names as `Var`, expressions and statements of the IRs, and the
+records that facts return. An environment is a dictionary from names to values; "@site" holds the site that facts see.
+
+Arithmetic is `ir.expr`'s, so `ko*BK + k` with bound `ko`, `k` is an index expression. Comparisons are Python's in
+guards (`==` is identity for nodes); with `symbolic` (templates) a comparison of index expressions is an index
+expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir import expr as e
+from ...ir.diagnostic import DplcError, InternalError, did_you_mean
+from ...ir.dtypes import DTYPES
+from ...ir.functions import FUNCTIONS
+from ...ir.loop import LOOP_ROLES
+from ...ir.monoid_texts import NAMES as MONOIDS
+from ...ir.node import Node
+from ...ir.text import syntax as s
+from ...ir.tile import AXIS_ROLES, VIAS
+from .facts import Fact, facts_of
+
+Environment = dict[str, Any]
+Closure = Callable[[Environment], Any]
+SITE = "@site"
+
+CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
+RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS))
+
+
+# What Python raises for arithmetic, or a question, that has no answer for these values.
+MISTAKES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+LARGEST = 2**127
+LONGEST = 1 << 20
+_ABSENT = object()
+
+
+class NotComputed(DplcError, ValueError):
+    """A clause that has no value here, at its place. A domain or a default without one is a refusal, no error."""
+
+
+class Undecided(Exception):
+    """A guard met a comparison of expressions that are not numbers; it counts as not holding."""
+
+
+class Expressions:
+    """Compiles expressions for one level. Subclasses add meaning (brackets, terms) by overriding `subscript` or
+    `apply`.
+    """
+
+    def __init__(self, level: str, symbolic: bool = False):
+        self.level, self.symbolic = level, symbolic
+        self.facts: dict[str, Fact] = facts_of(level)
+        self.variables: list[str] = []  # of the comprehensions around what is compiled, outermost first
+
+    def compile(self, node: s.Syntax) -> Closure:
+        """The closure of an expression. Raises DplcError for an unknown fact or a form that is no expression."""
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise DplcError("this is not an expression", node.span)
+        return method(node)  # type: ignore[no-any-return]
+
+    def compile_all(self, items: tuple[s.Syntax, ...]) -> Closure:
+        """The tuple of the items' values; `xs..` is spliced."""
+        if not any(isinstance(item, s.Run) for item in items):
+            parts = tuple(map(self.compile, items))
+            return lambda env: tuple([part(env) for part in parts])
+        spliced = tuple((isinstance(item, s.Run), self.compile(item)) for item in items)
+
+        def build(env: Environment) -> Any:
+            out: list[Any] = []
+            for run, part in spliced:
+                out.extend(part(env)) if run else out.append(part(env))
+            return tuple(out)
+
+        return build
+
+    # ---- leaves
+    def _nameof(self, node: s.NameOf) -> Closure:
+        name = node.text
+        if name in CONSTANTS:
+            value = CONSTANTS[name]
+            return lambda env: value
+        symbol = e.Var(name) if name in RESERVED else None
+
+        def look(env: Environment) -> Any:
+            try:
+                return env[name]
+            except KeyError:
+                if symbol is not None:
+                    return symbol
+                raise DplcError(f"unbound variable `{name}`", node.span, (), did_you_mean(name, env)) from None
+
+        return look
+
+    def _number(self, node: s.Number) -> Closure:
+        value = node.value
+        return lambda env: value
+
+    def _text(self, node: s.Text) -> Closure:
+        value = node.value
+        return lambda env: value
+
+    # ---- operators
+    def _operation(self, node: s.Operation) -> Closure:
+        a, b, op = self.compile(node.a), self.compile(node.b), node.op
+        if op == "and":
+            return lambda env: _and(a(env), lambda: b(env))
+        if op == "or":
+            return lambda env: _or(a(env), lambda: b(env))
+        if op == "in":
+            return lambda env: a(env) in b(env)
+        if op == "not in":
+            return lambda env: a(env) not in b(env)
+        if op in ("==", "!="):
+            return self._equality(op, a, b)
+        if op in e.COMPARISONS:
+            return self._comparison(op, a, b)
+        combine = e.OPERATORS[op]
+
+        def calculate(env: Environment) -> Any:
+            left, right = a(env), b(env)
+            if left.__class__ is tuple and right.__class__ is tuple and op == "+":
+                return _bounded(node, left + right)
+            if isinstance(left, (set, frozenset)):
+                return left - right if op == "-" else left | right
+            try:
+                found = combine(left, right)
+            except MISTAKES as error:
+                raise mistaken(node, error) from error
+            return found if found.__class__ is not int or -LARGEST < found < LARGEST else _bounded(node, found)
+
+        return calculate
+
+    def _equality(self, op: str, a: Closure, b: Closure) -> Closure:
+        same = op == "=="
+        if not self.symbolic:
+            return lambda env: (a(env) == b(env)) is same
+
+        def compare(env: Environment) -> Any:
+            left, right = a(env), b(env)
+            if isinstance(left, Node) or isinstance(right, Node):
+                return e.compare(op, left, right)
+            return (left == right) is same
+
+        return compare
+
+    def _comparison(self, op: str, a: Closure, b: Closure) -> Closure:
+        symbolic = self.symbolic
+
+        def compare(env: Environment) -> Any:
+            result = e.compare(op, a(env), b(env))
+            if result.__class__ is bool or symbolic:
+                return result
+            raise Undecided
+
+        return compare
+
+    def _prefix(self, node: s.Prefix) -> Closure:
+        a = self.compile(node.a)
+        if node.op == "-":
+            return lambda env: e.negate(a(env))
+        return lambda env: e.invert(v) if isinstance(v := a(env), Node) else not v
+
+    def _choice(self, node: s.Choice) -> Closure:
+        a, condition, b = self.compile(node.a), self.compile(node.condition), self.compile(node.b)
+        return lambda env: a(env) if condition(env) else b(env)
+
+    # ---- collections
+    def _group(self, node: s.Group) -> Closure:
+        if (
+            node.bracket == "("
+            and len(node.items) == 1
+            and not isinstance(node.items[0], (s.Run, s.AxisItem, s.Keyword))
+        ):
+            return self.compile(node.items[0])
+        items = self.compile_all(node.items)
+        return items if node.bracket != "{" else lambda env: tuple(dict.fromkeys(items(env)))
+
+    def _comprehension(self, node: s.Comprehension) -> Closure:
+        domain, variable = self.compile(node.domain), node.variable
+        self.variables.append(variable)
+        element = self.compile(node.element)
+        condition = self.compile(node.condition) if node.condition is not None else None
+        self.variables.pop()
+
+        def collect(env: Environment) -> Any:
+            inner = dict(env)
+            out = []
+            for inner[variable] in domain(env):
+                if condition is None or condition(inner):
+                    out.append(element(inner))
+            return tuple(dict.fromkeys(out)) if node.bracket == "{" else tuple(out)
+
+        return collect
+
+    def _between(self, node: s.Between) -> Closure:
+        a, b = self.compile(node.a), self.compile(node.b)
+
+        def numbers(env: Environment) -> Any:
+            start, stop = a(env), b(env)
+            if not e.is_int(start) or not e.is_int(stop):
+                raise DplcError(f"a range is between whole numbers, not {start} and {stop}", node.span)
+            if stop - start > LONGEST:
+                raise DplcError(f"a range of {stop - start} numbers; {LONGEST} are possible", node.span)
+            return tuple(range(start, stop))
+
+        return numbers
+
+    def _run(self, node: s.Run) -> Closure:
+        return self.compile(node.base)
+
+    def _member(self, node: s.Member) -> Closure:
+        base, field = self.compile(node.base), node.field
+        if field.startswith("_"):  # fields of records only: nothing that leads into Python
+            raise DplcError(f"there is no field `{field}`", node.span)
+
+        def get(env: Environment) -> Any:
+            owner = base(env)
+            value = getattr(owner, field, _ABSENT)
+            if value is _ABSENT:
+                options = [f.name for f in getattr(type(owner), "fields", ())]
+                raise DplcError(
+                    f"`{type(owner).__name__}` has no field `{field}`", node.span, (), did_you_mean(field, options)
+                )
+            return e.Var(value) if value.__class__ is str else value
+
+        return get
+
+    # ---- calls and brackets
+    def _apply(self, node: s.Apply) -> Closure:
+        entry = self.facts.get(node.fn)
+        if entry is None:
+            return self.apply(node)
+        ask = entry.ask
+        if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
+            parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
+            a, b = parts[0], parts[-1]
+            return _ask_one(node, ask, a) if len(parts) == 1 else _ask_two(node, ask, a, b)
+        arguments = self.compile_all(node.items)
+
+        def question(env: Environment) -> Any:
+            given = arguments(env)
+            try:
+                return ask(env.get(SITE), *given)
+            except MISTAKES as error:
+                raise mistaken(node, error) from error
+
+        return question
+
+    def apply(self, node: s.Apply) -> Closure:
+        """A call that is no fact: a scalar function (or a variable bound to one) of expressions."""
+        arguments, name = self.compile_all(node.items), node.fn
+
+        def call(env: Environment) -> Any:
+            fn = env[name].name if name in env else name
+            if fn not in FUNCTIONS:
+                raise DplcError(
+                    f"unknown fact or function `{fn}`", node.span, (), did_you_mean(fn, (*self.facts, *FUNCTIONS))
+                )
+            return e.Call(fn, arguments(env))
+
+        return call
+
+    def _subscript(self, node: s.Subscript) -> Closure:
+        return self.subscript(node)
+
+    def subscript(self, node: s.Subscript) -> Closure:
+        """`xs[n]`: an element of a list."""
+        if len(node.items) != 1:
+            raise DplcError("one index expected", node.span)
+        base, index = self.compile(node.base), self.compile(node.items[0])
+
+        def element(env: Environment) -> Any:
+            found, place = base(env), index(env)
+            try:
+                return found[place]
+            except MISTAKES as error:
+                raise mistaken(node, error) from error
+
+        return element
+
+
+def mistaken(node: s.Syntax, error: Exception) -> NotComputed:
+    """The error of a fact or an operator that gives nothing here, at its place."""
+    if isinstance(error, NotComputed):
+        return error
+    why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
+    return NotComputed(f"this cannot be evaluated: {why}", node.span)
+
+
+def _ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure) -> Closure:
+    """A fact of one argument, as most are: no tuple is built for it."""
+
+    def question(env: Environment) -> Any:
+        given = a(env)
+        try:
+            return ask(env.get(SITE), given)
+        except MISTAKES as error:
+            raise mistaken(node, error) from error
+
+    return question
+
+
+def _ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) -> Closure:
+    def question(env: Environment) -> Any:
+        first, second = a(env), b(env)
+        try:
+            return ask(env.get(SITE), first, second)
+        except MISTAKES as error:
+            raise mistaken(node, error) from error
+
+    return question
+
+
+def _bounded(node: s.Syntax, value: Any) -> Any:
+    """The value. Raises DplcError for a number or a list that only grows."""
+    if value.__class__ is int and not -LARGEST < value < LARGEST:
+        raise DplcError("this number is too large: more than 127 bits", node.span)
+    if value.__class__ is tuple and len(value) > LONGEST:
+        raise DplcError(f"this list is too long: more than {LONGEST}", node.span)
+    return value
+
+
+def _and(a: Any, b: Callable[[], Any]) -> Any:
+    if isinstance(a, Node):
+        return e.both(a, b())
+    return b() if a else a
+
+
+def _or(a: Any, b: Callable[[], Any]) -> Any:
+    if isinstance(a, Node):
+        return e.either(a, b())
+    return a if a else b()
+
+
+def holds(guard: Closure, env: Environment) -> bool:
+    """Whether a guard is true; a comparison that cannot be decided does not hold."""
+    try:
+        result = guard(env)
+    except Undecided:
+        return False
+    if isinstance(result, Node):
+        return False
+    if result is not True and result is not False:
+        raise InternalError(f"a guard gave {result!r}, which is neither true nor false")
+    return result

@@ -1,0 +1,170 @@
+"""The numbers that choices depend on, each with a name and a reason: `rules/policy.rw`.
+
+    number most_threads = 1024    because "no device starts more threads in a block"
+
+Rules read a number where they name it: when a rule set is made, its value takes the place of the name, so that whatever
+reads rules reads numbers, and a rule's digest is that of the rule with the number written out. A user's file replaces
+one with `override number most_threads = 512`. How Python reads them: policy.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.text import syntax as s
+from ...ir.text.words import words_in
+from .evaluate import CONSTANTS, RESERVED, Expressions
+
+Value = Any  # a number, or a tuple of numbers
+NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
+
+
+@dataclass(frozen=True)
+class PolicyNumber:
+    """A number in force. literal: its value as syntax; overrides: what it replaces."""
+
+    declared: s.NumberOf
+    value: Value
+    literal: s.Syntax
+    overrides: PolicyNumber | None = None
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
+
+    @property
+    def location(self) -> str:
+        return f"{self.declared.span.source.name}:{self.declared.span.line}"
+
+
+Numbers = Mapping[str, PolicyNumber]
+
+
+def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumber]:
+    """The numbers in force, given those of each file in order. Raises DplcError for a declaration that means nothing.
+
+    One may be made of others: it follows them where they are overridden.
+    """
+    first: dict[str, s.NumberOf] = {}
+    last: dict[str, s.NumberOf] = {}
+    for declared in (number for file in files for number in file):
+        _check(declared, last)
+        first.setdefault(declared.name, declared)
+        last[declared.name] = declared
+    found: dict[str, PolicyNumber] = {}
+    originals = {name: declared for name, declared in first.items() if declared is not last[name]}
+    for name in last:
+        _resolve(name, last, found, ())
+    if originals:
+        before: dict[str, PolicyNumber] = {}
+        for name in first:
+            _resolve(name, first, before, ())
+        for name, number in found.items():
+            if number.value != before[name].value or name in originals:
+                found[name] = dataclasses.replace(number, overrides=before[name])
+    return found
+
+
+def _check(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None:
+    name, earlier = declared.name, known.get(declared.name)
+    if earlier is not None and not declared.override:
+        place = f"{earlier.span.source.name}:{earlier.span.line}"
+        hint = f"write `override number {name} = ..` to replace it"
+        raise DplcError(f"number `{name}` is declared twice", declared.span, (f"first at {place}",), hint)
+    if earlier is None and declared.override:
+        what = f"`override number {name}`, but there is no number `{name}`"
+        raise DplcError(what, declared.span, (), did_you_mean(name, known))
+    if not NAME.fullmatch(name) or name in RESERVED or name in CONSTANTS:
+        what = f"`{name}` is no name of a number: two words or more in lower case, joined by `_`"
+        raise DplcError(what, declared.span, (), "variables of rules have short names; these say what they are for")
+    if earlier is None and not (declared.reason or "").strip():
+        raise DplcError(f"number `{name}` has no reason", declared.span, (), 'because "why it is what it is"')
+
+
+def _resolve(
+    name: str, declared: Mapping[str, s.NumberOf], found: dict[str, PolicyNumber], above: tuple[str, ...]
+) -> Value:
+    if name in found:
+        return found[name].value
+    number = declared[name]
+    if name in above:
+        raise DplcError(f"number `{name}` is made of itself: {' -> '.join((*above, name))}", number.span)
+    values: dict[str, Value] = {}
+    for word in words_in(number.value):
+        if word in declared:
+            values[word] = _resolve(word, declared, found, (*above, name))
+    value = _value(number, values, declared)
+    found[name] = PolicyNumber(number, value, _literal(value, number.value))
+    return value
+
+
+def _value(number: s.NumberOf, values: dict[str, Value], known: Iterable[str]) -> Value:
+    if isinstance(number.value, s.Number):
+        return number.value.value
+    try:
+        value = Expressions("tile").compile(number.value)(values)
+    except DplcError as error:
+        unknown = re.search(r"unbound variable `(\w+)`", error.what)
+        hint = did_you_mean(unknown[1], known) if unknown else None
+        what = f"number `{number.name}` is not a constant: {error.what}"
+        raise DplcError(what, error.span or number.value.span, (), hint) from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise DplcError(f"number `{number.name}` is not a constant: {error}", number.value.span) from None
+    if not _is_number(value) and not (isinstance(value, tuple) and value and all(map(_is_number, value))):
+        raise DplcError(f"number `{number.name}` is neither a number nor a list of numbers", number.value.span)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return value.__class__ in (int, float)
+
+
+def _literal(value: Value, written: s.Syntax) -> s.Syntax:
+    if not isinstance(value, tuple):
+        return s.Number(written.span, value)
+    bracket = written.bracket if isinstance(written, s.Group) else "("
+    return s.Group(written.span, bracket, tuple(s.Number(written.span, item) for item in value))
+
+
+def format_value(value: Value) -> str:
+    """A number, or a list of them, as text."""
+    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
+
+
+# ---- in rules
+
+
+def fields_of(node: Any) -> tuple[str, ...]:
+    """What a node of syntax holds, but for its place."""
+    return _fields(node.__class__)
+
+
+@functools.cache
+def _fields(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls) if field.name != "span")
+
+
+def written_out(value: Any, numbers: Mapping[str, s.Syntax]) -> Any:
+    """Some syntax with values in the place of the names of numbers; itself where it names none."""
+    kind = value.__class__
+    if kind is tuple:
+        items = [written_out(item, numbers) for item in value]
+        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if kind is s.NameOf:
+        literal = numbers.get(value.text)
+        return value if literal is None else dataclasses.replace(literal, span=value.span)
+    if not isinstance(value, s.Syntax):
+        return value
+    changes = {}
+    for name in _fields(kind):
+        before = getattr(value, name)
+        after = written_out(before, numbers)
+        if after is not before:
+            changes[name] = after
+    return dataclasses.replace(value, **changes) if changes else value

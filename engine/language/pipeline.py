@@ -1,0 +1,266 @@
+"""Pipelines: the order of everything, as data. `rules/pipeline.rw` first, users' files laid over it.
+
+    pipeline tile
+        pass tileify
+        pass xor_smem after vectorise            because "conflicts depend on the width"
+        one of pipeline_predicated, pipeline_k_outer because "both rotate the ring"
+        pass residency last
+
+A pass is a rule file (`stage_inputs.rw` is `stage_inputs`) or one rule. An entry whose label an earlier file has
+already takes its place. A pass that no pipeline names runs where rules of its level run, after ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.text import syntax as s
+from .domains import admits, shown
+from .evaluate import Expressions
+from .order import LinePlace, arrange
+from .positions import walk
+from .rule import Rule, RuleFile, RuleSet, pass_name
+
+# The pipelines in the order they run, and the levels of the rules that may stand in each.
+PIPELINES: dict[str, tuple[str, ...]] = {
+    "torch": ("torch",),
+    "tensor": ("tensor",),
+    "fusion": ("tensor", "module"),
+    "loop": ("module", "loop"),
+    "tile": ("module", "loop", "tile"),
+    "kernel": ("kernel",),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class PassStep:
+    """One line of a pipeline, equal to itself alone. `group` is shared by the passes of a `one of`: the first that
+    fires ends the group.
+    """
+
+    name: str  # the pass: the stem of a file without its number, or the name of one rule
+    rules: tuple[Rule, ...]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    label: str = ""  # the name it runs under: the alias, or `name`
+    span: Span | None = None
+    group: str | None = None
+    reason: str | None = None
+
+    @property
+    def location(self) -> str:
+        return f"{self.span.source.name}:{self.span.line}" if self.span else "built in"
+
+
+Pipelines = dict[str, tuple[PassStep, ...]]
+
+
+def pipelines(rules: RuleSet) -> Pipelines:
+    """Every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError that points at both lines."""
+    dropped = _dropped(rules)
+    entries: dict[str, dict[str, _PipelineEntry]] = {name: {} for name in PIPELINES}
+    for layer, file in enumerate(rules.files):
+        for declared in file.pipelines:
+            _lay_over(entries, declared, rules, layer)
+    _place_the_rest(entries, rules)
+    return {name: tuple(_steps(name, found, dropped, rules)) for name, found in entries.items()}
+
+
+# ---- entries: what the files say
+
+
+@dataclass(frozen=True)
+class _PipelineEntry:
+    step: PassStep
+    places: tuple[tuple[str, str | None], ...]
+    layer: int  # which file says so
+    laid_over: bool = False  # an earlier file declares the pipeline
+    said: bool = True  # there is a line for it
+
+
+def _lay_over(entries: dict[str, dict[str, _PipelineEntry]], declared: s.Pipeline, rules: RuleSet, layer: int) -> None:
+    if declared.name not in PIPELINES:
+        notes = (f"pipelines are {', '.join(PIPELINES)}",)
+        raise DplcError(
+            f"unknown pipeline `{declared.name}`", declared.span, notes, did_you_mean(declared.name, PIPELINES)
+        )
+    found = entries[declared.name]
+    laid_over = any(entry.layer != layer for entry in found.values())
+    for written in declared.entries:
+        if isinstance(written, s.OneOf):
+            _lay_group(found, written, declared.name, rules, layer, laid_over)
+        elif isinstance(written, s.PassEntry):
+            again = found.get(written.rule) if written.alias is None else None
+            if again is not None:  # by its label: `pass spread_rows(V=2)`
+                written = dataclasses.replace(written, rule=again.step.name, alias=written.rule)
+            step = _step(written, declared.name, rules)
+            earlier = found.get(step.label)
+            if earlier is not None and earlier.layer == layer:
+                raise DplcError(
+                    f"pass `{step.label}` stands twice in pipeline `{declared.name}`", written.span,
+                    (f"first at {earlier.step.location}",),
+                    f"give one of them another name: `pass {step.name} as NAME`",
+                )  # fmt: skip
+            if (
+                earlier is not None
+            ):  # said again by a later file: new parameters, the old place unless it says otherwise
+                step = dataclasses.replace(step, group=earlier.step.group)
+                if not written.places:
+                    found[step.label] = dataclasses.replace(earlier, step=step)
+                    continue
+                del found[step.label]
+            found[step.label] = _PipelineEntry(step, written.places, layer, laid_over)
+
+
+def _lay_group(
+    found: dict[str, _PipelineEntry], written: s.OneOf, pipeline: str, rules: RuleSet, layer: int, laid_over: bool
+) -> None:
+    """`one of a, b`: passes that stand in the pipeline already are tied together, the others are added here."""
+    group = " | ".join(written.names)
+    for name in written.names:
+        if name in found:
+            entry = found[name]
+            found[name] = dataclasses.replace(entry, step=dataclasses.replace(entry.step, group=group))
+        else:
+            alone = s.PassEntry(written.span, name, (), None, (), written.reason)
+            step = dataclasses.replace(_step(alone, pipeline, rules), group=group)
+            found[name] = _PipelineEntry(step, (), layer, laid_over)
+
+
+def _step(written: s.PassEntry, pipeline: str, rules: RuleSet) -> PassStep:
+    members = _members(written.rule, rules)
+    if not members:
+        options = (*rules.passes, *rules.rules)
+        what = f"pipeline `{pipeline}`: there is no pass or rule `{written.rule}`"
+        raise DplcError(what, written.span, (), did_you_mean(written.rule, options))
+    for rule in members:
+        if rule.level not in PIPELINES[pipeline]:
+            levels = " and ".join(PIPELINES[pipeline])
+            what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
+            raise DplcError(what, written.span, (f"the rule is at {rule.location}",))
+    parameters = {argument.name: _argument(argument, members) for argument in written.arguments}
+    return PassStep(
+        written.rule, members, parameters, written.alias or written.rule, written.span, None, written.reason
+    )
+
+
+def _members(name: str, rules: RuleSet) -> tuple[Rule, ...]:
+    if name in rules.passes:
+        return rules.passes[name]
+    rule = rules.rules.get(name)
+    return (rule,) if rule is not None and not rule.attributes & {"local", "canonical"} else ()
+
+
+def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
+    known = {parameter.name for rule in members for parameter in rule.parameters}
+    if written.name not in known:
+        what = f"`{members[0].name}` has no parameter `{written.name}`"
+        raise DplcError(what, written.span, (), did_you_mean(written.name, known))
+    try:
+        value = Expressions(members[0].level).compile(written.value)({})
+    except DplcError:
+        raise
+    except Exception:
+        raise DplcError(f"the value of `{written.name}` is not a constant", written.value.span) from None
+    having = [rule for rule in members if any(parameter.name == written.name for parameter in rule.parameters)]
+    if not any(admits(rule, written.name, value) for rule in having):
+        what = f"{value} is not in the domain of `{written.name}`: no rule of `{members[0].name}` would ever fire"
+        raise DplcError(what, written.value.span, (f"the domain is {shown(having[0], written.name)}",))
+    return value
+
+
+def _place_the_rest(entries: dict[str, dict[str, _PipelineEntry]], rules: RuleSet) -> None:
+    """Passes that no pipeline names: a rule in ten lines fires without a line here."""
+    named = {e.step.name for found in entries.values() for e in found.values()}
+    for layer, file in enumerate(rules.files):
+        for name, members in _passes_of(file, rules).items():
+            left = tuple(rule for rule in members if rule.name not in named)
+            if name in named or not left:
+                continue
+            for pipeline in dict.fromkeys(default_pipeline(rule) for rule in left):
+                own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
+                step = PassStep(
+                    name, own, {}, name, own[0].span, None, "in no pipeline: runs after the passes that are"
+                )
+                entries[pipeline][name] = _PipelineEntry(step, (), layer, True, False)
+
+
+def _passes_of(file: RuleFile, rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
+    name = pass_name(file.stem)
+    return {name: rules.passes[name]} if name in rules.passes else {}
+
+
+def default_pipeline(rule: Rule) -> str:
+    """Where a rule runs that no pipeline names.
+
+    One on `tensor` that moves a `mat` decides what is stored: fusion. One on several kernels stands on the side of
+    `Tile` that its pattern mentions.
+    """
+    if rule.level == "tensor":
+        return "fusion" if _calls("mat", (*rule.match, *rule.rewrite)) else "tensor"
+    if rule.level == "module":
+        return "tile" if _calls("Tile", rule.match) else "loop"
+    return rule.level
+
+
+def _calls(name: str, statements: tuple[s.Syntax, ...]) -> bool:
+    return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
+
+
+# ---- what users take out
+
+
+def _dropped(rules: RuleSet) -> dict[str, int]:
+    """The labels, passes and rules that `without` takes out, and which file says so: a later one may undo it."""
+    dropped: dict[str, int] = {}
+    labels = {
+        e.alias or e.rule for f in rules.files for p in f.pipelines for e in p.entries if isinstance(e, s.PassEntry)
+    }
+    known = labels | rules.passes.keys() | rules.rules.keys()
+    for layer, file in enumerate(rules.files):
+        for written in file.without:
+            if written.name not in known:
+                what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
+                raise DplcError(what, written.span, (), did_you_mean(written.name, known))
+            dropped[written.name] = layer
+    return dropped
+
+
+def _steps(
+    pipeline: str, found: dict[str, _PipelineEntry], dropped: dict[str, int], rules: RuleSet
+) -> Iterator[PassStep]:
+    places = [LinePlace(label, e.step.name, e.step.span, e.places, e.laid_over) for label, e in found.items()]
+    for label in arrange(pipeline, places, known=set(dropped)):
+        entry = found[label]
+        gone = {name for name, layer in dropped.items() if entry.layer <= layer or not entry.said}
+        if label in gone or entry.step.name in gone:
+            continue
+        kept = tuple(rule for rule in entry.step.rules if rule.name not in gone)
+        if kept:
+            yield dataclasses.replace(entry.step, rules=kept)
+
+
+# ---- for people
+
+
+def describe(steps: Pipelines, only: Iterable[str] = ()) -> str:
+    """The pipelines as text: the order, what is pinned, the reason, and where each line comes from."""
+    wanted = tuple(only) or tuple(name for name in steps if steps[name])
+    blocks = []
+    for name in wanted:
+        rows = [(_line(step), step.location, step.reason or "") for step in steps[name]]
+        width = max((len(text) for text, _, _ in rows), default=0)
+        place = max((len(location) for _, location, _ in rows), default=0)
+        lines = [f"    {text:{width}}  {location:{place}}  {reason}".rstrip() for text, location, reason in rows]
+        blocks.append("\n".join([f"pipeline {name}", *lines]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _line(step: PassStep) -> str:
+    pinned = ", ".join(f"{name}={value}" for name, value in step.parameters.items())
+    alias = f" as {step.label}" if step.label != step.name else ""
+    group = f" (one of {step.group})" if step.group else ""
+    return f"{step.name}{f'({pinned})' if pinned else ''}{alias}{group}"

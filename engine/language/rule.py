@@ -1,0 +1,407 @@
+"""Rules and rule sets: what a `.rw` file declares, families written out, users' files laid over ours.
+
+A file is a pass. Rules stay syntax until a matcher of their level compiles them; nothing in a rule file is ever
+executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
+from ...ir.text import syntax as s
+from ...ir.text.parse import parse
+from ...ir.text.words import words_in
+from .cache import Later, parse_stored
+from .collector import collections_paused
+from .definitions import expanded, facts_of_files
+from .elaboration import elaborated
+from .further import FURTHER, FurtherExamples
+from .limits import within_limits
+from .numbers import numbers_of, written_out
+
+LEVELS = ("torch", "tensor", "module", "loop", "tile", "kernel")
+ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
+PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
+Clause = s.LetClause | s.PickClause | s.Guard
+BINDERS = (s.Parameter, s.LetClause, s.PickClause)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One equation. `match` and `rewrite` are statements; `clauses` are let, pick, where and prefer in their order."""
+
+    name: str
+    level: str
+    file: str  # the stem, `stage_inputs`: the name of the pass
+    span: Span
+    docs: tuple[str, ...]
+    attributes: frozenset[str]
+    parameters: tuple[s.Parameter, ...]
+    match: tuple[s.Syntax, ...]
+    clauses: tuple[Clause, ...]
+    rewrite: tuple[s.Syntax, ...]
+    examples: Sequence[s.Example]
+    override: bool = False
+    family: str | None = None
+    words: tuple[str, ...] = ()  # what may be names of numbers
+    written: Sequence[s.Syntax] = ()  # the clauses as they stand in the file, where they were elaborated
+
+    @property
+    def guards(self) -> tuple[s.Guard, ...]:
+        return tuple(c for c in self.clauses if isinstance(c, s.Guard))
+
+    @property
+    def location(self) -> str:
+        return f"{self.span.source.name}:{self.span.line}"
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """A parsed file: its rules (a pass), its pipelines, and the names it takes out of the pipelines."""
+
+    source: Source
+    stem: str
+    rules: tuple[Rule, ...]
+    pipelines: tuple[s.Pipeline, ...]
+    without: tuple[s.Without, ...]
+    further: Source | None = None  # examples of its rules, in a file beside it
+    numbers: tuple[s.NumberOf, ...] = ()
+    facts: tuple[s.FactOf, ...] = ()
+
+
+def _legal(rule: Rule) -> Rule:
+    """A rule without what it prefers."""
+    kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
+    return dataclasses.replace(rule, clauses=kept)
+
+
+def pass_name(stem: str) -> str:
+    """`stage_inputs` -> `stage_inputs`: the number orders the folder for people, the pipeline orders the passes."""
+    return re.sub(r"^\d+_", "", stem)
+
+
+class RuleSet:
+    """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards."""
+
+    def __init__(self, files: Iterable[RuleFile]):
+        self.files = tuple(files)
+        self.numbers = numbers_of(file.numbers for file in self.files)
+        self._literals = {name: number.literal for name, number in self.numbers.items()}
+        self.facts = facts_of_files((file.facts for file in self.files), self._literals)
+        self._words = {*self.numbers, *self.facts}
+        self.rules: dict[str, Rule] = {}
+        self.written: dict[str, Rule] = {}  # those that read numbers or ask such facts, as they stand
+        for file in self.files:
+            for rule in file.rules:
+                self._declare(rule)
+        self.passes: dict[str, tuple[Rule, ...]] = {}
+        for rule in self.rules.values():
+            if not rule.attributes & {"local", "canonical"}:
+                name = pass_name(rule.file)
+                self.passes[name] = (*self.passes.get(name, ()), rule)
+        self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes)
+        self.digest = hashlib.blake2b("\0".join(f.source.text for f in self.files).encode(), digest_size=16).hexdigest()
+
+    def _declare(self, rule: Rule) -> None:
+        earlier = self.rules.get(rule.name)
+        if rule.override and earlier is None:
+            raise DplcError(
+                f"`override rule {rule.name}`, but there is no rule `{rule.name}`",
+                rule.span,
+                (),
+                did_you_mean(rule.name, self.rules),
+            )
+        if earlier is not None and not rule.override:
+            raise DplcError(
+                f"rule `{rule.name}` is declared twice",
+                rule.span,
+                (f"first at {earlier.location}",),
+                f"write `override rule {rule.name}` to replace it",
+            )
+        if earlier is not None:  # the replacement stands in the pass of what it replaces
+            rule = dataclasses.replace(rule, file=earlier.file)
+        self.written.pop(rule.name, None)
+        if not self._words.isdisjoint(rule.words):
+            self.written[rule.name] = rule
+            rule = self._with_policy(rule)
+        self.rules[rule.name] = rule
+
+    def _with_policy(self, rule: Rule) -> Rule:
+        """A rule with numbers in the place of their names, and facts that are an expression written out."""
+        bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
+        bound.update(words_in(rule.match))
+        for name in sorted(bound & self._literals.keys()):
+            note = f"it is declared at {self.numbers[name].location}"
+            what = f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable"
+            raise DplcError(what, rule.span, (note,), "choose another name for the variable")
+        parts = rule.parameters, rule.clauses, rule.rewrite
+        parameters, clauses, rewrite = (expanded(written_out(part, self._literals), self.facts) for part in parts)
+        return dataclasses.replace(rule, parameters=parameters, clauses=clauses, rewrite=rewrite)
+
+    def without(self, names: set[str]) -> RuleSet:
+        """The set less some rules; itself if there are none."""
+        if not names & self.rules.keys():
+            return self
+        kept = (dataclasses.replace(f, rules=tuple(r for r in f.rules if r.name not in names)) for f in self.files)
+        out = RuleSet(kept)
+        out.digest = hashlib.blake2b(f"{self.digest} without {sorted(names)}".encode(), digest_size=16).hexdigest()
+        return out
+
+    def unpreferred(self, names: set[str]) -> RuleSet:
+        """The set with some rules that fire wherever they are legal, preferred or not; itself if there are none."""
+        if not names:
+            return self
+        files = (
+            dataclasses.replace(f, rules=tuple(_legal(r) if r.name in names else r for r in f.rules))
+            for f in self.files
+        )
+        out = RuleSet(files)
+        out.digest = hashlib.blake2b(f"{self.digest} unpreferred {sorted(names)}".encode(), digest_size=16).hexdigest()
+        return out
+
+    def at(self, *levels: str) -> tuple[Rule, ...]:
+        """The rules of the given levels, in declaration order."""
+        return tuple(rule for rule in self.rules.values() if rule.level in levels)
+
+    def rule(self, name: str) -> Rule:
+        """The rule of this name; DplcError with the closest name otherwise."""
+        if name not in self.rules:
+            raise self.missing(name)
+        return self.rules[name]
+
+    def missing(self, name: str) -> DplcError:
+        """The error for a name that no rule has."""
+        return DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
+
+
+def rename(node: Any, names: dict[str, Any]) -> Any:
+    """A syntax tree with names replaced: by other names everywhere, by values where a name stands as an expression."""
+    if isinstance(node, tuple):
+        return tuple(rename(item, names) for item in node)
+    if isinstance(node, s.NameOf) and node.text in names:
+        value = names[node.text]
+        return (
+            dataclasses.replace(node, text=value)
+            if isinstance(value, str)
+            else dataclasses.replace(value, span=node.span)
+        )
+    if not isinstance(node, s.Syntax):
+        return names[node] if isinstance(node, str) and isinstance(names.get(node), str) else node
+    changes = {
+        f.name: rename(getattr(node, f.name), names)
+        for f in dataclasses.fields(node)
+        if f.name != "span" and not isinstance(node, s.Text)
+    }
+    return dataclasses.replace(node, **changes)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
+    """A rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
+    if not declared.rows:
+        yield declared, None
+        return
+    for row in declared.rows:
+        cells = row.items if isinstance(row, s.Group) else (row,)
+        if len(cells) != len(declared.parameters):
+            raise DplcError(
+                f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values",
+                row.span,
+            )
+        names: dict[str, Any] = {
+            p.name: cell.text if isinstance(cell, s.NameOf) else cell
+            for p, cell in zip(declared.parameters, cells, strict=True)
+        }
+        first = cells[0].text if isinstance(cells[0], s.NameOf) else str(getattr(cells[0], "value", "row"))
+        member = dataclasses.replace(
+            declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(),
+            clauses=rename(declared.clauses, names), examples=_examples_of(declared.examples, names),
+            written=_renamed(declared.written, names),
+        )  # fmt: skip
+        yield member, declared.name
+
+
+T = TypeVar("T", bound=s.Syntax)
+
+
+def _renamed(nodes: Sequence[T], names: dict[str, Any]) -> Sequence[T]:
+    """Not before they are read, if they were not read yet."""
+    if isinstance(nodes, Later):
+        return Later(lambda: rename(tuple(nodes), names))
+    return rename(tuple(nodes), names)  # type: ignore[no-any-return]
+
+
+def _examples_of(examples: Sequence[s.Example], names: dict[str, Any]) -> Sequence[s.Example]:
+    """The examples of a member; not before they are read, if they were not read yet."""
+    if isinstance(examples, Later):
+        return Later(lambda: _of_member(examples, names))
+    return _of_member(examples, names)
+
+
+def _of_member(examples: Sequence[s.Example], names: dict[str, Any]) -> tuple[s.Example, ...]:
+    """Examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
+    own = []
+    for example in examples:
+        chosen = {item.name: item.value for item in example.arguments if item.name in names}
+        if all(_constant(value) == _constant(names[name]) for name, value in chosen.items()):
+            rest = tuple(item for item in example.arguments if item.name not in chosen)
+            own.append(rename(dataclasses.replace(example, arguments=rest), names))
+    return tuple(own)
+
+
+def _constant(value: Any) -> Any:
+    return getattr(value, "text", getattr(value, "value", value))
+
+
+def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
+    matches = [c for c in declared.clauses if isinstance(c, s.Match)]
+    rewrites = [c for c in declared.clauses if isinstance(c, s.Rewrite)]
+    for kind, found in (("match", matches), ("rewrite", rewrites)):
+        if len(found) != 1:
+            problem = f"has no `{kind}`" if not found else f"has {len(found)} `{kind}` clauses"
+            raise DplcError(f"rule `{declared.name}` {problem}", declared.span)
+    if declared.level not in LEVELS:
+        raise DplcError(
+            f"rule `{declared.name}`: unknown level `{declared.level}`",
+            declared.span,
+            (f"levels are {', '.join(LEVELS)}",),
+            did_you_mean(declared.level, LEVELS),
+        )
+    for attribute in declared.attributes:
+        if attribute not in ATTRIBUTES:
+            raise DplcError(
+                f"rule `{declared.name}`: unknown attribute `@{attribute}`",
+                declared.span,
+                (),
+                did_you_mean(attribute, ATTRIBUTES),
+            )
+    return Rule(
+        declared.name, declared.level, stem, declared.span, declared.docs, frozenset(declared.attributes),
+        declared.parameters, matches[0].body,
+        tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
+        rewrites[0].body,
+        declared.examples, declared.override, family, declared.words, declared.written,
+    )  # fmt: skip
+
+
+Parse = Callable[[Source], tuple[s.Syntax, ...]]
+
+
+def parse_rules(source: Source) -> tuple[s.Syntax, ...]:
+    """The declarations of a text, its rules written out."""
+    return elaborated(parse(source))
+
+
+def read_rules(source: Source, parse: Parse = parse_rules, further: Source | None = None) -> RuleFile:
+    """Parse one rule file. further: the file of examples beside it, read when somebody asks for them.
+
+    Raises DplcError with a caret.
+    """
+    stem = Path(source.name).stem
+    rules: list[Rule] = []
+    pipelines, without, numbers, facts = [], [], [], []
+    more = FurtherExamples(further, parse) if further is not None else None
+    for declaration in parse(within_limits(source)):
+        if isinstance(declaration, s.Rule):
+            if more is not None:
+                declaration = dataclasses.replace(declaration, examples=more.after(declaration))
+            rules += [_rule(member, stem, family) for member, family in _members(declaration)]
+        elif isinstance(declaration, s.Pipeline):
+            pipelines.append(declaration)
+        elif isinstance(declaration, s.Without):
+            without.append(declaration)
+        elif isinstance(declaration, s.NumberOf):
+            numbers.append(declaration)
+        elif isinstance(declaration, s.FactOf):
+            facts.append(declaration)
+        elif isinstance(declaration, s.ExamplesOf):
+            hint = f"write them into `{stem}{FURTHER}`, or into the rule"
+            raise DplcError(
+                "examples of a rule stand in the rule, or in the file beside it", declaration.span, (), hint
+            )
+        else:
+            raise DplcError(
+                "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`",
+                declaration.span,
+            )
+    return RuleFile(source, stem, tuple(rules), tuple(pipelines), tuple(without), further, tuple(numbers), tuple(facts))
+
+
+BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
+
+
+def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
+    """The `.rw` files of a folder (sorted, recursive) or the file itself, without the files of examples beside them.
+
+    Raises DplcError if there is none.
+    """
+    if folder_or_file.is_dir():
+        found = tuple(sorted(path for path in folder_or_file.rglob("*.rw") if not path.name.endswith(FURTHER)))
+        if not found:
+            raise DplcError(f"no .rw files in {folder_or_file}")
+        return found
+    if not folder_or_file.is_file():
+        raise DplcError(f"no such rule file: {folder_or_file}")
+    if folder_or_file.name.endswith(FURTHER):
+        rules = folder_or_file.name.removesuffix(FURTHER) + ".rw"
+        raise DplcError(f"{folder_or_file} holds examples only", hint=f"give `{rules}`: its examples are read with it")
+    return (folder_or_file,)
+
+
+def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool = False) -> RuleSet:
+    """The built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
+
+    A built-in file that is given itself is read in its place; copies: so is a file that declares rules of one anew, as
+    an edited copy does. It is known by the names of its rules.
+    """
+    files = list(built_in_files()) if built_in else []
+    for given in paths:
+        for path in rule_paths(Path(given)):
+            file = read_rules(_source(path), further=further_of(path))
+            place = place_of(file, files, copies)
+            if file.further is None and place < len(files):  # an edited copy: the examples of what it is a copy of
+                file = read_rules(file.source, further=files[place].further)
+            files[place : place + 1] = [file]
+    return RuleSet(files)
+
+
+def _source(path: Path, name: str = "") -> Source:
+    try:
+        return Source(name or str(path), path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise DplcError(f"cannot read {path}: {error}") from None
+
+
+def further_of(path: Path, name: str = "") -> Source | None:
+    """The file of examples beside a rule file, if there is one: `stage.examples.rw` beside `stage.rw`."""
+    beside = path.with_name(path.stem + FURTHER)
+    return _source(beside, name and str(Path(name).with_name(beside.name))) if beside.is_file() else None
+
+
+def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
+    """Which of the built-in files a given one stands for: the number behind all of them if for none."""
+    path = Path(file.source.name).resolve()
+    declared = {rule.name for rule in file.rules if not rule.override} if copies else set()
+    for place, known in enumerate(files):
+        if BUILT_IN.parent / known.source.name == path or any(rule.name in declared for rule in known.rules):
+            return place
+    return len(files)
+
+
+@functools.cache
+@collections_paused()
+def built_in_files() -> tuple[RuleFile, ...]:
+    """The files of `rules/`, read once per process."""
+    named = ((path, str(path.relative_to(BUILT_IN.parent))) for path in rule_paths(BUILT_IN))
+    return tuple(read_rules(_source(path, name), parse_stored, further_of(path, name)) for path, name in named)

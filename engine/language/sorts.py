@@ -1,0 +1,298 @@
+"""Sorts of rule expressions: what a variable holds, what a fact wants, and whether the one can be the other.
+
+A sort is a kind, a list of that kind, or a captured statement of a known class. The question is always *may it fit*: an
+`expr` (`0..K` bound K) may be a number when the rule fires, so it fits where an `int` is wanted; text never does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...codegen.target import DEVICE_FIELDS
+from ...ir import expr as e
+from ...ir import loop
+from ...ir.diagnostic import did_you_mean
+from ...ir.functions import FUNCTIONS
+from ...ir.text import syntax as s
+from ...ir.text.read_statements import CLOSED, CONSTANTS, statement_classes
+from .facts import Fact
+
+
+class Sort(NamedTuple):
+    """kind, many (a list of it), node (the class of a captured statement, where it is known)."""
+
+    kind: str
+    many: bool = False
+    node: str | None = None
+
+    def __str__(self) -> str:
+        name = READABLE.get(self.kind, self.kind)
+        if self.kind == "stmt" and self.many:
+            return "a run of statements"
+        return f"a list ({name} each)" if self.many and self.kind != "any" else "a list" if self.many else name
+
+    @property
+    def one(self) -> Sort:
+        return Sort(self.kind, False, self.node)
+
+
+READABLE = {
+    "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
+    "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
+    "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype",
+    "monoid": "a monoid", "any": "anything", "value": "a value", "splice": "statements", "target": "the target",
+    "index": "an axis or a number",
+}  # fmt: skip
+ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
+EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")
+LIST, RUN, AXES, RECORD = Sort("any", True), Sort("stmt", True), Sort("axis", True), Sort("record")
+NAMED = ("name", "role", "via", "fn", "dtype", "context")  # kinds that only a name can be in a pattern
+TARGET = Sort("target")
+INDEX = Sort("index")  # what a bracket of axes holds: an axis, a number, a value of integers by its name
+SPLICE = Sort("splice")  # what `xs..` puts back: statements, one or many
+FIELD_SORTS = {
+    "Name": "name",
+    "Expr": "expr",
+    "Int": "int",
+    "Num": "num",
+    "Axis": "axis",
+    "Over": "expr",
+    "Value": "value",
+    "Block": "stmt",
+}
+CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "Dtype": "dtype"}
+_SORT_NAMES = ("int", "num", "bool", "name", "expr", "axis", "text", "role", "via", "fn", "monoid", "dtype", "any")
+PARAMETER_SORTS = {kind: Sort(kind) for kind in _SORT_NAMES} | {"set": LIST, "list": LIST}
+
+_SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", "role", "via", "fn", "monoid", "dtype"))
+_NAMES = frozenset(("name", "expr", "axis", "role", "via", "fn", "monoid", "dtype", "term"))
+# What is wanted -> what may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit everywhere.
+_MAY_BE: dict[str, frozenset[str]] = {
+    "int": frozenset(("int", "expr")),
+    "num": frozenset(("int", "num", "expr")),
+    "bool": frozenset(("bool", "expr")),
+    "name": _NAMES,
+    "expr": _SCALAR | {"term"},
+    "axis": frozenset(("axis", "name", "expr")),
+    "text": frozenset(("text",)),
+    "stmt": frozenset(("stmt", "context")),
+    "record": frozenset(("record", "context", "stmt")),
+    "term": frozenset(("term", "int", "num", "bool", "name", "expr")),
+    "context": frozenset(("context",)),
+    "role": frozenset(("role", "name", "expr")),
+    "via": frozenset(("via", "name", "expr")),
+    "fn": frozenset(("fn", "name", "expr")),
+    "monoid": frozenset(("monoid", "name", "expr")),
+    "dtype": frozenset(("dtype", "name", "expr")),
+    "target": frozenset(("target",)),
+    "index": frozenset(("axis", "name", "expr", "int")),
+}
+
+
+def fits(have: Sort, want: Sort) -> bool:
+    """Whether a value of one sort may stand where the other is wanted."""
+    if have.kind == "context" and want == RUN:
+        return True
+    if want == SPLICE:
+        return have.kind in ("stmt", "context", "any")
+    if have == ANY or want == ANY or "value" in (have.kind, want.kind):
+        return True
+    if have.many is not want.many:
+        return False
+    return "any" in (have.kind, want.kind) or have.kind in _MAY_BE[want.kind]
+
+
+@functools.cache
+def sort_of(text: str) -> Sort:
+    """A sort as signatures write it: `int`, `[axis]`, `run`; without the `*` or `?` of an argument."""
+    text = text.rstrip("*?")
+    if text == "run":
+        return RUN
+    if text.startswith("["):
+        inner = sort_of(text[1:-1])
+        return ANY if inner.many else Sort(inner.kind, True)
+    return Sort(text) if text in READABLE else ANY
+
+
+def field_sort(sort: str, many: bool) -> Sort:
+    """The sort of a node's field."""
+    return Sort(CLOSED_SORTS.get(sort) or FIELD_SORTS.get(sort, "any"), many)
+
+
+def constant_sort(name: str) -> Sort | None:
+    """The sort of a reserved name, None for a variable."""
+    if name in CONSTANTS:
+        return BOOL if name in ("true", "false") else NUM if name in ("inf", "nan") else ANY
+    return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
+
+
+Report = Callable[..., None]  # what is wrong, where, a hint or nothing
+
+
+class Inference:
+    """Finds the sort of an expression in an environment of sorts, reporting every clash inside it once."""
+
+    def __init__(self, facts: Mapping[str, Fact], report: Report):
+        self.facts, self.report = facts, report
+
+    def want(self, node: s.Syntax, sort: Sort, env: Mapping[str, Sort], place: str) -> Sort:
+        """The sort of an expression that stands where `sort` is wanted."""
+        have = self.sort(node, env)
+        if not fits(have, sort):
+            self.report(f"{place} is {sort}, not {have}", node)
+        return have
+
+    def sort(self, node: s.Syntax, env: Mapping[str, Sort]) -> Sort:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        return method(node, env) if method else ANY
+
+    def _nameof(self, node: s.NameOf, env: Mapping[str, Sort]) -> Sort:
+        return env.get(node.text) or constant_sort(node.text) or ANY
+
+    def _number(self, node: s.Number, env: Mapping[str, Sort]) -> Sort:
+        return INT if isinstance(node.value, int) else NUM
+
+    def _text(self, node: s.Text, env: Mapping[str, Sort]) -> Sort:
+        return TEXT
+
+    # ---- operators
+    def _operation(self, node: s.Operation, env: Mapping[str, Sort]) -> Sort:
+        if node.op in ("and", "or"):
+            self.want(node.a, BOOL, env, f"the left of `{node.op}`")
+            self.want(node.b, BOOL, env, f"the right of `{node.op}`")
+            return BOOL
+        a, b = self.sort(node.a, env), self.sort(node.b, env)
+        if node.op in ("in", "not in"):
+            if not fits(b, LIST) and b.kind not in ("record", "context"):
+                self.report(f"the right of `{node.op}` is a list, not {b}", node.b)
+            return BOOL
+        if node.op in ("==", "!="):
+            if not (fits(a, b) or fits(b, a)):
+                self.report(f"{a} is compared with {b}: never equal", node)
+            return BOOL
+        if a.many and b.many and node.op in ("+", "-"):
+            return a if a.kind == b.kind else LIST
+        for operand, have in ((node.a, a), (node.b, b)):
+            if not fits(have, NUM) and not fits(have, EXPR):
+                self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", operand)
+        return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
+
+    def _prefix(self, node: s.Prefix, env: Mapping[str, Sort]) -> Sort:
+        if node.op == "not":
+            self.want(node.a, BOOL, env, "what `not` denies")
+            return BOOL
+        return self.want(node.a, EXPR, env, "what `-` negates")
+
+    def _choice(self, node: s.Choice, env: Mapping[str, Sort]) -> Sort:
+        self.want(node.condition, BOOL, env, "the condition of `if`")
+        a, b = self.sort(node.a, env), self.sort(node.b, env)
+        return a if a == b else _arithmetic(a, b) if fits(a, NUM) and fits(b, NUM) else ANY
+
+    # ---- collections
+    def _group(self, node: s.Group, env: Mapping[str, Sort]) -> Sort:
+        if node.bracket == "(" and len(node.items) == 1 and not isinstance(node.items[0], (s.Run, s.AxisItem)):
+            return self.sort(node.items[0], env)
+        found = {self.sort(item, env).one for item in node.items}
+        if not found:
+            return LIST
+        first = found.pop()
+        return Sort(first.kind, True, first.node) if not found else LIST
+
+    def _comprehension(self, node: s.Comprehension, env: Mapping[str, Sort]) -> Sort:
+        inner = {**env, node.variable: self.element(node.domain, env)}
+        if node.condition is not None:
+            self.want(node.condition, BOOL, inner, "the condition of a comprehension")
+        have = self.sort(node.element, inner)
+        return LIST if have.many else Sort(have.kind, True, have.node)
+
+    def element(self, domain: s.Syntax, env: Mapping[str, Sort]) -> Sort:
+        """The sort of the elements of a domain."""
+        have = self.sort(domain, env)
+        if not fits(have, LIST):
+            self.report(f"a domain is a list, not {have}", domain)
+            return ANY
+        return have.one
+
+    def _between(self, node: s.Between, env: Mapping[str, Sort]) -> Sort:
+        self.want(node.a, INT, env, "the start of a range")
+        self.want(node.b, INT, env, "the end of a range")
+        return Sort("int", True)
+
+    def _run(self, node: s.Run, env: Mapping[str, Sort]) -> Sort:
+        have = self.sort(node.base, env)
+        if not fits(have, LIST) and have != CONTEXT:
+            self.report(f"`..` splices a list, not {have}", node)
+        return have
+
+    def _axisitem(self, node: s.AxisItem, env: Mapping[str, Sort]) -> Sort:
+        return AXIS
+
+    # ---- calls, brackets and members
+    def _apply(self, node: s.Apply, env: Mapping[str, Sort]) -> Sort:
+        have = [self.sort(item, env) for item in node.items]
+        known = self.facts.get(node.fn)
+        if known is None:
+            return EXPR if node.fn in FUNCTIONS or node.fn in env else ANY
+        if not any(isinstance(item, s.Run) for item in node.items):
+            for n, (item, sort) in enumerate(zip(node.items, have, strict=True)):
+                wanted = _argument(known, n)
+                if wanted is not None and not fits(sort, wanted):
+                    self.report(f"argument {n + 1} of `{node.fn}` is {wanted}, not {sort}", item)
+        return sort_of(known.result)
+
+    def _subscript(self, node: s.Subscript, env: Mapping[str, Sort]) -> Sort:
+        base = self.sort(node.base, env)
+        if any(isinstance(item, (s.Substitution, s.Run)) for item in node.items):
+            for item in node.items:
+                if isinstance(item, s.Substitution):
+                    self.sort(item.right, env)
+            return base
+        if len(node.items) == 1 and base.many:
+            self.want(node.items[0], INT, env, "the index of a list")
+            return base.one
+        if not fits(base, LIST) and base.kind in ("int", "num", "bool", "text"):
+            self.report(f"`[..]` reads a list or substitutes, not {base}", node)
+        return ANY
+
+    def _member(self, node: s.Member, env: Mapping[str, Sort]) -> Sort:
+        base = self.sort(node.base, env)
+        if base == TARGET:
+            return self._field(node, "a target", TARGET_FIELDS)
+        if base.many or base.kind in ("int", "num", "bool", "text", "context"):
+            self.report(f"`.{node.field}` is read from one statement, axis or record, not from {base}", node)
+            return ANY
+        owner = (
+            e.Axis if base.kind == "axis" else owners().get(base.node) if base.kind == "stmt" and base.node else None
+        )
+        if owner is None:
+            return ANY
+        return self._field(node, f"`{owner.__name__}`", {f.name: field_sort(f.sort, f.many) for f in owner.fields})
+
+    def _field(self, node: s.Member, owner: str, known: Mapping[str, Sort]) -> Sort:
+        if node.field not in known:
+            self.report(f"{owner} has no field `{node.field}`", node, did_you_mean(node.field, known))
+        return known.get(node.field, ANY)
+
+
+def _arithmetic(a: Sort, b: Sort) -> Sort:
+    kinds = {a.kind, b.kind}
+    return INT if kinds == {"int"} else NUM if kinds <= {"int", "num"} else EXPR if kinds <= _SCALAR else ANY
+
+
+def _argument(fact: Fact, n: int) -> Sort | None:
+    """The sort of argument n; the last one repeats where it says `*`."""
+    if n < len(fact.arguments):
+        return sort_of(fact.arguments[n])
+    return sort_of(fact.arguments[-1]) if fact.most is None else None
+
+
+@functools.cache
+def owners() -> dict[str, Any]:
+    """The statements that a rule can capture, by name: the ops, and those of Loop IR."""
+    plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Merge, loop.Store)
+    return {**{cls.__name__: cls for cls in plain}, **statement_classes()}
+
+
+TARGET_FIELDS: dict[str, Sort] = {f.name: {"int": INT, "float": NUM, "str": TEXT}[str(f.type)] for f in DEVICE_FIELDS}

@@ -1,0 +1,203 @@
+"""A rule laid out for checking: what its pattern binds, and every expression with what is in scope there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from ...ir.diagnostic import Span
+from ...ir.text import syntax as s
+from .dataflow import DataflowPositions
+from .facts import Fact, facts_of
+from .findings import ERROR, Finding
+from .positions import Positions, SortedPosition, calls, is_variable, names
+from .rule import Rule, RuleSet
+from .sorts import ANY, BOOL, INT, LIST, PARAMETER_SORTS, TARGET, Inference, Sort
+
+Scope = Mapping[str, Sort]
+
+
+class Expression(NamedTuple):
+    """An expression, the sort that is wanted where it stands, that place in words, and what is in scope.
+
+    makes: a template may make the name that stands here.
+    """
+
+    node: s.Syntax
+    want: Sort
+    what: str
+    scope: Scope
+    makes: bool = False
+
+
+class CheckedRule:
+    """One rule, its rule set, and everything the checks share. `problems` is what could not even be placed."""
+
+    def __init__(self, rule: Rule, rules: RuleSet):
+        self.rule, self.rules = rule, rules
+        self.facts: dict[str, Fact] = facts_of(rule.level)
+        self.dataflow = rule.level in ("torch", "tensor")
+        self.problems: list[Finding] = []
+        self.pattern, pattern_axes = self._positions(rule.match, True)
+        self.template, template_axes = self._positions(rule.rewrite, False)
+        self.axes: dict[str, Sort] = template_axes | pattern_axes
+        self.local = "local" in rule.attributes
+        self.expressions: list[Expression] = []
+        self.lets: dict[str, s.Syntax] = {}
+        self.scope = self._clauses()
+        self._template()
+
+    def finding(
+        self, what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None, severity: str = ERROR
+    ) -> Finding:
+        return Finding(f"rule `{self.rule.name}`: {what}", span, notes, hint, severity)
+
+    def _positions(
+        self, statements: tuple[s.Syntax, ...], pattern: bool
+    ) -> tuple[list[SortedPosition], dict[str, Sort]]:
+        def report(what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None) -> None:
+            self.problems.append(self.finding(what, span, notes, hint))
+
+        walker = (DataflowPositions if self.dataflow else Positions)(self.rule.level, pattern, report)
+        walker.block(statements)
+        return walker.slots, getattr(walker, "axes", {})
+
+    # ---- what the pattern binds
+    @functools.cached_property
+    def occurrences(self) -> list[tuple[s.NameOf, Sort]]:
+        """Every variable of the pattern, each time it stands there, with the sort of its place."""
+        return [found for slot in self.pattern if not slot.around for found in _variables(slot.value, slot.sort)]
+
+    @functools.cached_property
+    def bound(self) -> dict[str, Sort]:
+        """The variables of the pattern. Of several places the one that says most gives the sort."""
+        found: dict[str, Sort] = {}
+        for name, sort in self.occurrences:
+            known = found.get(name.text)
+            if known is None or (known.kind in ("any", "expr", "value") and sort.kind not in ("any", "value")):
+                found[name.text] = sort
+        return found
+
+    # ---- clauses, in order
+    def _clauses(self) -> dict[str, Sort]:
+        scope: dict[str, Sort] = {
+            **self.axes,
+            **self.bound,
+            "target": TARGET,
+        }
+        self.waiting = {p.name: p for p in self.rule.parameters}
+        if self.local:
+            for parameter in self.rule.parameters:
+                self._parameter(parameter, scope)
+        for clause in self.rule.clauses:
+            node = (
+                clause.value
+                if isinstance(clause, s.LetClause)
+                else clause.domain
+                if isinstance(clause, s.PickClause)
+                else clause.condition
+            )
+            self._mentioned(node, scope)
+            if isinstance(clause, s.Guard):
+                self._add(node, BOOL, f"the condition of `{clause.kind}`", scope)
+            elif isinstance(clause, s.LetClause):
+                self._add(node, ANY, "a value", scope)
+                self.lets[clause.name] = node
+                scope[clause.name] = self._quiet.sort(node, scope)
+            else:
+                self._add(node, LIST, "the domain of `pick`", scope)
+                scope[clause.name] = self._quiet.element(node, scope)
+        for parameter in list(self.waiting.values()):
+            self._parameter(parameter, scope)
+        return scope
+
+    def _mentioned(self, node: s.Syntax, scope: dict[str, Sort]) -> None:
+        """Parameters are bound just before the first clause that mentions them."""
+        for name in list(names(node)):
+            if name.text in self.waiting:
+                self._parameter(self.waiting[name.text], scope)
+
+    def _parameter(self, parameter: s.Parameter, scope: dict[str, Sort]) -> None:
+        self.waiting.pop(parameter.name, None)
+        sort = PARAMETER_SORTS.get(parameter.sort or "any", ANY)
+        for node in (parameter.domain, parameter.default):
+            if node is not None:
+                self._mentioned(node, scope)
+        if parameter.domain is not None:
+            self._add(parameter.domain, LIST, f"the domain of `{parameter.name}`", scope)
+            if sort == ANY:
+                sort = self._quiet.element(parameter.domain, scope)
+        if parameter.default is not None:
+            self._add(parameter.default, sort, f"the default of `{parameter.name}`", scope)
+        scope[parameter.name] = sort
+
+    def _add(self, node: s.Syntax, want: Sort, what: str, scope: Scope) -> None:
+        self.expressions.append(Expression(node, want, what, dict(scope)))
+
+    @functools.cached_property
+    def _quiet(self) -> Inference:
+        return Inference(self.facts, lambda *report: None)
+
+    # ---- the template
+    @functools.cached_property
+    def made(self) -> dict[str, Sort]:
+        """The names that the template makes: fresh ones."""
+        return {
+            slot.value.text: slot.sort
+            for slot in self.template
+            if slot.makes
+            and isinstance(slot.value, s.NameOf)
+            and is_variable(slot.value.text)
+            and slot.value.text not in self.scope
+        }
+
+    def _template(self) -> None:
+        base = {**self.scope, **self.made}
+        for slot in self.template:
+            scope = self._around(slot, base)
+            self.expressions.append(Expression(slot.value, slot.sort, slot.what, scope, slot.makes))
+
+    def _around(self, slot: SortedPosition, base: Scope) -> Scope:
+        """What `each` blocks and arms add to the scope."""
+        if not slot.around:
+            return base
+        scope = dict(base)
+        for block in slot.around:
+            if isinstance(block, s.EachBlock):
+                element = INT if isinstance(block.domain, s.Between) else self._quiet.element(block.domain, scope)
+                scope |= dict.fromkeys(block.names, element if len(block.names) == 1 else ANY)
+            elif isinstance(block, s.Arm):
+                if block.variable is not None and block.domain is not None:
+                    scope[block.variable] = self._quiet.element(block.domain, scope)
+                for name, sort in _variables(block.pattern, ANY):
+                    scope.setdefault(name.text, sort)
+        return scope
+
+    @functools.cached_property
+    def used(self) -> set[str]:
+        """Every name that a clause, a domain, a default or the template reads or writes again."""
+        found = {name.text for e in self.expressions for name in names(e.node)}
+        found |= {call.fn for e in self.expressions for call in calls(e.node)}
+        return found
+
+    @functools.cached_property
+    def parts(self) -> tuple[s.Syntax, ...]:
+        """Everything the rule says, but its examples."""
+        return (*self.rule.parameters, *self.rule.match, *self.rule.clauses, *self.rule.rewrite)
+
+
+def _variables(node: object, sort: Sort) -> Iterator[tuple[s.NameOf, Sort]]:
+    """The variables that a piece of a pattern binds. `x.field` is a value: it binds nothing."""
+    if isinstance(node, tuple):
+        for item in node:
+            yield from _variables(item, sort)
+    elif isinstance(node, s.NameOf):
+        if is_variable(node.text):
+            yield node, sort
+    elif isinstance(node, s.Run):
+        yield from _variables(node.base, Sort(sort.kind, True))
+    elif isinstance(node, s.Syntax) and not isinstance(node, s.Member | s.Text | s.Number):
+        for name in names(node):
+            if is_variable(name.text):
+                yield name, ANY

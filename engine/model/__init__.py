@@ -1,4 +1,0 @@
-"""What a kernel will take on a device, predicted: a census of its Kernel IR, and a model with the device's constants.
-
-Nothing here has been calibrated: published peaks, no measurement. Whatever shows a figure of it says `predicted`.
-"""

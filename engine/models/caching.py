@@ -1,0 +1,127 @@
+"""A causal language model as two calls with a cache of keys and values: the prompt at once, then one token at a time.
+
+Both are transformers' own module, given a cache of ours: what it hands to attention, and what it keeps. The cache has
+a fixed length, so that one compile of the second call serves every position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...ir.diagnostic import DplcError
+from .capturing import CapturedModel, capture_call
+
+KINDS = ("full_attention", "sliding_attention")
+
+
+def capture_prompt(model: Any, length: int, maximum: int) -> CapturedModel:
+    """All tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1]; then of every layer its keys and its
+    values, f[1, heads, maximum, width], zeros after the prompt.
+
+    Raises DplcError for a model that keeps anything else from token to token.
+    """
+    check_attention(model, maximum)
+
+    def prompt(input_ids: Any) -> tuple[Any, ...]:
+        kept = _PromptCache(length)
+        positions = torch.arange(length, device=input_ids.device)[None]
+        token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
+        room = (0, 0, 0, maximum - length)
+        return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept.tensors())
+
+    captured = capture_call(model, {"input_ids": _ids(model, length)}, prompt)
+    if len(captured.captured.graph.outs) == 1:
+        raise DplcError("this model does not keep keys and values: it cannot generate here")
+    return captured
+
+
+def capture_token(model: Any, cache: Sequence[tuple[str, Sequence[int]]], maximum: int) -> CapturedModel:
+    """One token: input_ids: i64[1, 1], its position: i64[], and the cache that the prompt's call returned, (dtype by
+    torch's name, shape) of each tensor -> the next token i64[1], and the cache with this token's row at its position.
+    """
+
+    def token(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
+        kept = _Written(cache, position)
+        seen = torch.arange(maximum, device=position.device) <= position
+        mask = seen[None, None, None, :]
+        chosen = _next_token(model, kept, input_ids=input_ids, position_ids=position.reshape(1, 1), attention_mask=mask)
+        return chosen, *kept.tensors()
+
+    ids = _ids(model, 1)
+    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=ids.device) for dtype, shape in cache]
+    position = torch.empty((), dtype=torch.long, device=ids.device)
+    return capture_call(model, {"input_ids": ids, "position": position, "cache": tensors}, token)
+
+
+def check_attention(model: Any, maximum: int) -> None:
+    """Raises DplcError where a token does not see all tokens before it, up to a maximum length."""
+    config = model.config
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - set(KINDS))
+    if others:
+        raise DplcError(f"layers of the kind `{others[0]}` keep no keys and values: they cannot generate here")
+    window = getattr(config, "sliding_window", None)
+    if window is not None and maximum > window:
+        raise DplcError(
+            f"this model's attention sees {window} tokens; with a maximum length of {maximum} it would need a window",
+            hint=f"--max-length {window}",
+        )
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and maximum > positions:
+        raise DplcError(f"this model has {positions} positions; the maximum length is {maximum}")
+
+
+def _ids(model: Any, length: int) -> Any:
+    return torch.empty((1, length), dtype=torch.long, device=next(model.parameters()).device)
+
+
+def _next_token(model: Any, kept: Any, **arguments: Any) -> Any:
+    """The token of the largest logit after the last one given: i64[1]."""
+    (logits, *_) = model(past_key_values=kept, use_cache=True, return_dict=False, logits_to_keep=1, **arguments)
+    return logits[:, -1].argmax(-1)
+
+
+class _PromptCache:
+    """What transformers takes for a cache while the prompt runs: attention gets the prompt's own keys and values."""
+
+    is_compileable = False
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.layers: dict[int, tuple[Any, Any]] = {}
+
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        """The keys and values that this layer's attention reads."""
+        self.layers[layer] = keys, values
+        return self.layers[layer]
+
+    def tensors(self) -> list[Any]:
+        """Of every layer the keys, then the values."""
+        return [tensor for layer in sorted(self.layers) for tensor in self.layers[layer]]
+
+    def get_seq_length(self, *_: Any) -> int:
+        return 0
+
+    def get_query_offset(self, *_: Any) -> int:
+        return 0
+
+    def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+        return self.length, 0
+
+
+class _Written(_PromptCache):
+    """The same for one token at a position that is an input: attention gets the whole cache with its row written."""
+
+    def __init__(self, cache: Sequence[Any], position: Any) -> None:
+        super().__init__(1)
+        self.cache, self.position = cache, position
+
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        before = self.cache[2 * layer : 2 * layer + 2]
+        rows = torch.arange(before[0].shape[2], device=before[0].device)[None, None, :, None]
+        new_keys, new_values = (
+            torch.where(rows == self.position, new, old) for new, old in zip((keys, values), before, strict=True)
+        )
+        return super().update(new_keys, new_values, layer)

@@ -1,0 +1,217 @@
+"""A model from its configuration to a launch plan, timed; and the figures that are told of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ...codegen.kernel import Program
+from ...codegen.target import Target
+from ..compiler import Compilation, Explore, Stopwatch, compile_captured
+from ..explore.explore import Options
+from ..explore.exploring import chosen, warn
+from ..language.collector import collections_paused
+from ..rewrite.pinned import tell_unheard
+from ..rewrite.trace import Trace
+from ..ruleset import Toolchain
+from ..schedule.scheduling import ScheduleStore
+from .capturing import CapturedModel, capture_logits
+from .memory import eager_peak, planned_peak
+from .module import build
+from .running import TorchOutput
+from .sources import ModelSource
+from .weights import Tell, WeightRequest, silent
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What a model is compiled for: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all)."""
+
+    length: int = 32
+    batch: int = 1
+    dtype: str = "f32"
+    layers: int | None = None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compile gave. Bytes; seconds by the clock.
+
+    launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:
+    of the arena of temporaries; eager_bytes: what eager holds, see `memory.EAGER`. seconds: of building the module, of
+    capture, of everything after; rss_bytes: the most this process ever held.
+    """
+
+    launches: int
+    kernels: int
+    per_block: int
+    cuda_lines: int
+    weight_bytes: int
+    planned_bytes: int
+    eager_bytes: int
+    seconds: dict[str, float]
+    rss_bytes: int
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A compiled model without its weights. weights: {buffer: what it takes}; rules: the digest of the rule set."""
+
+    source: ModelSource
+    shape: ModelShape
+    compilation: Compilation
+    weights: Mapping[str, WeightRequest]
+    figures: Figures
+    rules: str
+
+    @property
+    def program(self) -> Program:
+        return self.compilation.program
+
+    def ir(self, stage: str) -> str:
+        """The program's text at a stage. Raises UsageError for another name."""
+        return self.compilation.ir(stage)
+
+    @property
+    def outputs(self) -> tuple[TorchOutput, ...]:
+        plan = self.compilation.plan
+        return tuple(
+            TorchOutput(param.name, kind.dtype, tuple(map(int, kind.shape)))
+            for param, kind in zip(plan.outputs, plan.results, strict=True)
+        )
+
+    def constants(self) -> dict[str, Any]:
+        """{name: tensor} of what the program reads and no weight file holds, and of what only its Torch IR reads."""
+        captured = self.compilation.captured
+        return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
+
+
+def compile_model(
+    source: ModelSource,
+    shape: ModelShape,
+    tools: Toolchain,
+    target: Target,
+    tell: Tell = silent,
+    trace: Trace | None = None,
+    schedules: ScheduleStore | None = None,
+    explore: Explore | None = None,
+) -> CompiledModel:
+    """Compile the logits of a model for its shape. schedules: remembered schedules; explore: as of `exploring`.
+
+    Raises DplcError for what cannot be compiled.
+    """
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "build"):
+        model = build(source, shape.dtype, shape.layers)
+    how = How(tools, target, tell, trace, schedules, explore)
+    return compile_call(source, shape, lambda: capture_logits(model, shape.length, shape.batch), how, seconds)
+
+
+@dataclass(frozen=True)
+class How:
+    """What a compile is given beside its subject. schedules: remembered; explore: chooses spelling and cuts."""
+
+    tools: Toolchain
+    target: Target
+    tell: Tell = silent
+    trace: Trace | None = None
+    schedules: ScheduleStore | None = None
+    explore: Explore | None = None
+
+
+def exploring(
+    tools: Toolchain, target: Target, schedules: ScheduleStore | None, note: Callable[[str], None] = warn
+) -> Explore:
+    """What `explore` asks of a model: the best candidate that leaves weights as their files have them."""
+    return chosen(tools, target, Options(top=1, prepare=False), schedules=schedules, tell=note)
+
+
+def compile_call(
+    source: ModelSource,
+    shape: ModelShape,
+    capture: Callable[[], CapturedModel],
+    how: How,
+    seconds: dict[str, float] | None = None,
+) -> CompiledModel:
+    """Compile any captured call of a model. seconds: what has been timed before. Raises DplcError."""
+    timed = {} if seconds is None else seconds
+    tell = how.tell
+    with collections_paused():
+        tell("capturing", 0, 1)
+        with _timed(timed, "capture"):
+            captured = capture()
+        tell("capturing", 1, 1)
+        with _timed(timed, "compile"):
+            watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
+            graph, tools = captured.captured, how.tools
+            compilation = compile_captured(
+                graph, tools, how.target, how.trace, watch=watch, schedules=how.schedules, explore=how.explore
+            )
+    tell_unheard(compilation.unheard)
+    told = figures(captured, compilation, timed)
+    return CompiledModel(source, shape, compilation, _read(captured, compilation), told, tools.rules.digest)
+
+
+def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
+    """The figures of a compile."""
+    program, weights = compilation.program, _read(captured, compilation)
+    return Figures(
+        launches=len(program.kernels),
+        kernels=len(compilation.cuda_kernels),
+        per_block=max(launches_of_blocks(program, weights).values(), default=0),
+        cuda_lines=compilation.cuda.count("\n"),
+        weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
+        planned_bytes=planned_peak(program),
+        eager_bytes=eager_peak(captured.captured.graph),
+        seconds=seconds,
+        rss_bytes=peak_rss(),
+    )
+
+
+def _read(captured: CapturedModel, compilation: Compilation) -> dict[str, WeightRequest]:
+    """The weights that the program reads once it is folded."""
+    kept = {param.name for param in compilation.captured.graph.ins}
+    return {name: want for name, want in captured.weights.items() if name in kept}
+
+
+_BLOCK = re.compile(r"\.(\d+)\.")
+
+
+def launches_of_blocks(program: Program, weights: Mapping[str, WeightRequest]) -> dict[int, int]:
+    """{block: its launches}. A launch belongs to the first block whose weights it reads; one that reads none, to the
+    block before it. Launches before and after all blocks (the embedding, the head) belong to none."""
+    counts: Counter[int] = Counter()
+    current: int | None = None
+    for launch in program.launches():
+        paths = [_BLOCK.search(weights[name].names[0]) for name in launch.buffers if name in weights]
+        blocks = [int(found[1]) for found in paths if found]
+        if blocks:
+            current = min(blocks)
+        elif paths:
+            current = None  # reads weights, but none of a block
+        if current is not None:
+            counts[current] += 1
+    return dict(counts)
+
+
+def peak_rss() -> int:
+    """The most bytes that this process held in memory so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - start

@@ -1,0 +1,179 @@
+"""Text from a model, greedily: the prompt compiled for its length, then one token at a time with a cache in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ...codegen.kernel import Buffer
+from ...codegen.launch import Executor
+from ...ir.diagnostic import DplcError
+from ...ir.dtypes import DTYPES
+from ...ir.schemas import DTYPES as TORCH_DTYPES
+from ..run.aliasing import refusal, with_aliases
+from .caching import capture_prompt, capture_token
+from .compiling import CompiledModel, How, ModelShape, compile_call
+from .memory import planned_peak
+from .module import build
+from .running import ModelRunner
+from .sources import ModelSource
+from .weights import WeightRequest
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A model compiled to generate after prompts of `length` tokens, up to `maximum` tokens with them.
+
+    prompt, token: the two calls of caching.py; the second writes its cache where it reads it. stops: the tokens that
+    end a text.
+    """
+
+    prompt: CompiledModel
+    token: CompiledModel
+    length: int
+    maximum: int
+    stops: frozenset[int]
+
+    @property
+    def weights(self) -> dict[str, WeightRequest]:
+        """{a weight's name in files: what it is}, of both calls."""
+        return {want.names[0]: want for call in (self.prompt, self.token) for want in call.weights.values()}
+
+    @property
+    def memory(self) -> Memory:
+        cache = [buffer for buffer in self.token.program.inputs if buffer.name.startswith("cache_")]
+        weights = [math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()]
+        return Memory(
+            weights=sum(weights),
+            tables=sum(buffer.nbytes for call in (self.prompt, self.token) for buffer in _others(call)),
+            cache=sum(buffer.nbytes for buffer in cache),
+            copied=sum(b.nbytes for b in cache if b.name not in self.token.program.aliases.values()),
+            prompt=planned_peak(self.prompt.program),
+            token=planned_peak(self.token.program),
+        )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device. weights: of the model; tables: other constants; cache: keys and values of all layers.
+
+    copied: what a token's call needs for a second cache, 0 where it writes in place; prompt, token: temporaries of the
+    two calls.
+    """
+
+    weights: int
+    tables: int
+    cache: int
+    copied: int
+    prompt: int
+    token: int
+
+    @property
+    def peak(self) -> int:
+        """The most that is held at once: the prompt's temporaries are given back before the first token's are taken."""
+        return self.weights + self.tables + self.cache + max(self.prompt, self.token + self.copied)
+
+
+def compile_generation(source: ModelSource, length: int, maximum: int, shape: ModelShape, how: How) -> Generation:
+    """Compile a model to generate. length: tokens of the prompt; maximum: of prompt and text; shape: dtype and layers.
+
+    Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.
+    """
+    check_length(length, maximum)
+    model = build(source, shape.dtype, shape.layers)
+    prompt = compile_call(source, replace(shape, length=length), lambda: capture_prompt(model, length, maximum), how)
+    cache = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
+    token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache, maximum), how)
+    return Generation(prompt, _in_place(token), length, maximum, _stops(model))
+
+
+def _in_place(token: CompiledModel) -> CompiledModel:
+    """A token's call with its outputs in the memory of its inputs, those that may: `Memory.copied` tells of others."""
+    plan = token.compilation.plan
+    sources = ["input_ids", *(f"cache_{place}" for place in range(len(plan.outputs) - 1))]
+    pairs = enumerate(zip(plan.outputs, sources, strict=True))
+    allowed = {place: source for place, (output, source) in pairs if refusal(plan, output.name, source) is None}
+    return replace(token, compilation=with_aliases(token.compilation, allowed))
+
+
+def check_length(length: int, maximum: int) -> None:
+    """Raises DplcError for a prompt without tokens, or that leaves no room for one more."""
+    if length < 1:
+        raise DplcError("the prompt has no tokens")
+    if length >= maximum:
+        raise DplcError(
+            f"the prompt has {length} tokens; with a maximum length of {maximum} there is no room for another",
+            hint="a shorter prompt, or a larger --max-length",
+        )
+
+
+class Generator:
+    """A compiled model with its weights in place. One text at a time: the cache is the generator's own.
+
+    weights: {name in files: tensor}, all of `Generation.weights`; placed once for both calls. device: torch's, where
+    the executor finds tensors.
+    """
+
+    def __init__(self, generation: Generation, executor: Executor, weights: Mapping[str, Any], device: str = "cpu"):
+        self.generation, self._executor, self._device = generation, executor, device
+        values = {name: tensor.to(device) for name, tensor in weights.items()}
+        self._values = [_values(call, values, device) for call in (generation.prompt, generation.token)]
+        call = generation.token
+        self._token = ModelRunner(call.program, call.outputs, executor, self._values[1])
+        self._prompt()  # its kernels are built now, not when the first token is asked for
+
+    def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
+        """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
+
+        No more come than there is room for. Raises DplcError for a prompt of another length than was compiled for.
+        """
+        found = self.generation
+        if len(prompt) != found.length:
+            raise DplcError(f"the prompt has {len(prompt)} tokens; this was compiled for {found.length}")
+        ends = found.stops if stops is None else stops
+        count = min(count, found.maximum - found.length)
+        if count < 1:
+            return
+        token, cache = self._read(prompt)
+        position = torch.zeros((), dtype=torch.long, device=self._device)
+        for place in range(found.length, found.length + count):
+            number = int(token)
+            yield number
+            if number in ends or place + 1 == found.length + count:
+                return
+            position.fill_(place)
+            given = {f"cache_{number}": tensor for number, tensor in enumerate(cache)}
+            token, *cache = self._token.run({"input_ids": token, "position": position, **given})
+
+    def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
+        """The first new token, and the cache. The call's temporaries are given back."""
+        token, *cache = self._prompt().run({"input_ids": torch.tensor([list(prompt)], device=self._device)})
+        return token, cache
+
+    def _prompt(self) -> ModelRunner:
+        call = self.generation.prompt
+        return ModelRunner(call.program, call.outputs, self._executor, self._values[0], beside=self._token)
+
+
+def _values(call: CompiledModel, weights: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """{buffer: tensor} of everything that stays the same. Raises DplcError for a weight that is not given."""
+    missing = [want.names[0] for want in call.weights.values() if want.names[0] not in weights]
+    if missing:
+        raise DplcError(f"the weight `{missing[0]}` is not given", notes=(f"{len(missing)} in all are not",))
+    constants = {name: tensor.to(device) for name, tensor in call.constants().items()}
+    return {**constants, **{buffer: weights[want.names[0]] for buffer, want in call.weights.items()}}
+
+
+def _others(call: CompiledModel) -> list[Buffer]:
+    """The constants that no weight file holds."""
+    return [buffer for buffer in call.program.constants if buffer.name not in call.weights]
+
+
+def _stops(model: Any) -> frozenset[int]:
+    """The tokens that end a text, as the configuration says."""
+    found = model.config.eos_token_id
+    return frozenset(found if isinstance(found, (list, tuple)) else () if found is None else (found,))

@@ -1,0 +1,195 @@
+"""What dplc wrote into a folder: every file with its size and digest. Only such a folder is an artefact.
+
+It tells an artefact from any other folder, whatever the files are called, and damage is found before
+anything is parsed. It is no protection: one who changes a file can change its digest here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from ...codegen.host_memory import memory_bytes
+from ...ir.diagnostic import DplcError
+
+MANIFEST = "dplc-artefact.json"
+FORMAT = 2
+CHUNK = 1 << 20
+TOO_LARGE = "too large"  # in the place of a digest
+LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is no text of ours
+OURS = re.compile(
+    r"plan\.json|figures\.json|constants\.safetensors|ir/[a-z]+\.ir|cuda/\w+\.cu|cubin/\w+\.cubin", re.ASCII
+)
+
+
+class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """size: bytes; sha256: of the content."""
+
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """files: {path within the folder, with `/`: what was written there}, every file but the manifest itself."""
+
+    format: int
+    dplc: str
+    files: dict[str, FileRecord]
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def seal(folder: Path, version: str) -> None:
+    """Write the manifest of what is in a folder. version: of dplc."""
+    records = {name: _record(folder / name) for name in sorted(inside(folder)) if OURS.fullmatch(name)}
+    files = {name: record for name, record in records.items() if record is not None}
+    record = msgspec.json.encode(Manifest(FORMAT, version, files))
+    (folder / MANIFEST).write_bytes(msgspec.json.format(record, indent=1))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a folder. Raises DplcError for a folder without, and for one of another format."""
+    path = folder / MANIFEST
+    data = read_file(path)
+    try:
+        number = msgspec.json.decode(data, type=_Format).format
+        if number != FORMAT:
+            raise DplcError(f"{path} is of format {number}; this dplc reads {FORMAT}", hint="compile the model again")
+        found = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise DplcError(f"the artefact is damaged: {path} does not fit its schema: {error}") from None
+    foreign = next((name for name in found.files if not OURS.fullmatch(name)), None)
+    if foreign is not None:
+        raise DplcError(f"the artefact is damaged: {path} lists `{foreign}`, which is no file of an artefact")
+    return found
+
+
+def not_ours(folder: Path) -> str | None:
+    """Why a folder holds something that dplc did not write, or that was changed since; None where all of it is ours.
+
+    Links are not followed: a link is never ours. Raises DplcError for a folder that cannot be read.
+    """
+    names = sorted(inside(folder))
+    if not names:
+        return None
+    try:
+        files = read_manifest(folder).files
+    except DplcError:
+        return f"holds {names[0]} and no {MANIFEST} that says dplc wrote it"
+    parents = {f"{parent.as_posix()}/" for name in files for parent in Path(name).parents}
+    for name in names:
+        if name == MANIFEST or name in parents:
+            continue
+        if name not in files:
+            return f"holds {name}, which dplc did not write"
+        found = _record(folder / name)
+        if found != files[name] or found.sha256 == TOO_LARGE:
+            return f"holds {name}, which was changed since dplc wrote it"
+    return None
+
+
+def inside(folder: Path) -> Iterator[str]:
+    """Everything in a folder by its path there, folders with a `/` at the end. Links are not followed."""
+    pending = [folder]
+    while pending:
+        here = pending.pop()
+        try:
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError as error:
+            raise DplcError(f"cannot read {here}: {error.strerror}") from None
+        for entry in entries:
+            name = Path(entry.path).relative_to(folder).as_posix()
+            if entry.is_dir(follow_symlinks=False):
+                yield f"{name}/"
+                pending.append(Path(entry.path))
+            else:
+                yield name
+
+
+def remove(folder: Path) -> None:
+    """Remove what dplc wrote into a folder, and the folder if nothing else is in it: never anything else."""
+    names = sorted(inside(folder), key=len, reverse=True)
+    if not_ours(folder) is None:
+        for name in names:
+            if not name.endswith("/"):
+                (folder / name).unlink(missing_ok=True)
+    for name in names:
+        if name.endswith("/"):
+            _remove_empty(folder / name)
+    _remove_empty(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder unless something is in it."""
+    if not any(os.scandir(folder)):
+        folder.rmdir()
+
+
+def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
+    """The content of a file of an artefact. Raises DplcError for what is not a plain file, or over `limit` bytes.
+
+    Neither a link nor a pipe is opened: reading one might give another file, or never end.
+    """
+    try:
+        file = _plain(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DplcError(f"the artefact is damaged: cannot read {path}: {why}") from None
+    if file is None:
+        raise DplcError(f"the artefact is damaged: {path} is no plain file")
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise DplcError(f"the artefact is damaged: {path} has {size} bytes; {limit} are possible")
+        return file.read(limit + 1)
+
+
+def _plain(path: Path) -> IO[bytes] | None:
+    """A plain file, opened; None for a folder, a pipe, a device. Raises OSError and ValueError, for a link too."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    return None
+
+
+def check_file(folder: Path, name: str, manifest: Manifest) -> None:
+    """Raises DplcError unless a file is there as dplc wrote it."""
+    path = folder / name
+    if name not in manifest.files:
+        raise DplcError(f"the artefact is damaged: {folder / MANIFEST} does not list {name}")
+    found, written = _record(path), manifest.files[name]
+    if found is None:
+        raise DplcError(f"the artefact is damaged: cannot read {path}: no such plain file")
+    if found.size != written.size:
+        raise DplcError(f"the artefact is damaged: {path} has {found.size} bytes; dplc wrote {written.size}")
+    if found != written or found.sha256 == TOO_LARGE:
+        raise DplcError(f"the artefact is damaged: {path} is not what dplc wrote (sha256)")
+
+
+def _record(path: Path) -> FileRecord | None:
+    """What a file is like; None for what is not a plain file. One that is too large to be ours is not read through."""
+    try:
+        file = _plain(path)
+    except (OSError, ValueError):
+        file = None
+    if file is None:
+        return None
+    state, size = hashlib.sha256(), 0
+    with file:
+        length = os.fstat(file.fileno()).st_size
+        if length > (memory_bytes() if path.suffix == ".safetensors" else LARGEST_TEXT):
+            return FileRecord(length, TOO_LARGE)
+        while chunk := file.read(CHUNK):
+            state.update(chunk)
+            size += len(chunk)
+    return FileRecord(size, state.hexdigest())

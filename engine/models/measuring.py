@@ -1,0 +1,76 @@
+"""Measuring a model on a GPU: each distinct kernel alone, and the whole beside eager and torch.compile.
+
+All three use the same weights, made up or loaded, where they lie. Eager is the reference here: float64 of a large model
+fits nowhere. A result that is wrong is not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...codegen.launch import Executor
+from ...ir.diagnostic import DplcError
+from ..bench.kernels import nothing_measured, time_kernels
+from ..bench.measuring import Clock, compiled_by_torch, timing
+from ..bench.records import CaseRecord
+from ..run.judge import judge
+from .benching import BenchedModel
+from .checking import GATES
+from .module import build
+from .running import ModelRunner
+from .sources import ModelSource
+
+
+def measure(
+    subject: BenchedModel,
+    cases: list[CaseRecord],
+    weights: Mapping[str, Any],
+    executor: Executor,
+    clock: Clock,
+    device: str,
+) -> None:
+    """Fill in the measured times of the cases. weights: {name: tensor on the device}."""
+    constants = {**weights, **{name: tensor.to(device) for name, tensor in subject.constants.items()}}
+    (buffer,) = subject.program.inputs
+    shape, words = (subject.plan.batch, subject.plan.length), int(subject.plan.config.get("vocab_size", 2))
+    ids = torch.randint(0, words, shape, generator=torch.Generator().manual_seed(0)).to(device)
+    runner, eager = (
+        ModelRunner(subject.program, subject.outputs, executor, constants),
+        eager_model(subject, weights, device),
+    )
+
+    def of_eager(tokens: Any) -> Any:
+        return eager(input_ids=tokens, use_cache=False, return_dict=False)[0]
+
+    whole = cases[-1]
+    whole.measured = nothing_measured()
+    try:
+        with torch.no_grad():
+            (logits,) = runner.run({buffer.name: ids})
+            found = judge([logits], [of_eager(ids)], gates=dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype]))
+            whole.measured.relative_error = found.relative
+            if not found.ok:
+                whole.measured.wrong = f"off by {found.relative:.1e} from eager: not timed"
+                return
+            whole.measured.dplc = timing(lambda: runner.run({buffer.name: ids}), clock)
+            whole.measured.eager = timing(lambda: of_eager(ids), clock)
+            whole.measured.torch_compile = compiled_by_torch(of_eager, (ids,), clock)
+            runner.run({buffer.name: ids})
+            time_kernels(cases[:-1], runner.program, runner.launch, clock)
+    except DplcError as error:
+        whole.measured.wrong = error.render()
+
+
+def eager_model(subject: BenchedModel, weights: Mapping[str, Any], device: str) -> Any:
+    """transformers' own module on the same tensors."""
+    plan = subject.plan
+    model = build(ModelSource(plan.model, dict(plan.config)), plan.dtype, plan.layers)
+    named = {name: weights[buffer] for buffer, wanted in subject.weights.items() for name in wanted.names}
+    model.load_state_dict(named, strict=False, assign=True)
+    for module in model.modules():
+        for name, tensor in module.named_buffers(recurse=False):
+            module._buffers[name] = tensor.to(device)
+    return model

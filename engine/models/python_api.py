@@ -1,0 +1,133 @@
+"""Models from Python: `dplc.compile_model(path_or_id)` and `dplc.load_model(folder)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...codegen.launch import CudaExecutor, Executor
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.dtypes import FLOATS
+from ..api import RuleSource, choose_device, target_for, tools_of
+from ..rewrite.pinned import Settings
+from ..schedule.recorded import stored_schedules
+from . import artefact, weights
+from .artefact import Artefact
+from .checking import emulator
+from .compiling import CompiledModel, Figures, ModelShape, exploring
+from .compiling import compile_model as compile_source
+from .running import ModelRunner
+from .sources import find
+
+
+class Model:
+    """A compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it gives the logits.
+
+    `.load_weights(folder)` reads safetensors; without, the weights are made up when it is first called. `.save(folder)`
+    writes an artefact; `.figures` says what the compile gave; `.ir(stage)` and `.cuda` are its texts.
+    """
+
+    def __init__(self, compiled: CompiledModel | Artefact, device: str):
+        self.compiled, self.device = compiled, device
+        self._runner: ModelRunner | None = None
+
+    def __call__(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """The logits, on the device of the kernels. Raises DplcError for tokens of another shape or dtype."""
+        if self._runner is None:
+            self._place(weights.make(self.compiled.weights))
+        assert self._runner is not None
+        (buffer,) = self.compiled.program.inputs
+        given = input_ids.cuda() if self.device == "cuda" else input_ids
+        (logits,) = self._runner.run({buffer.name: given})
+        return logits  # type: ignore[no-any-return]
+
+    def load_weights(self, folder: str | Path) -> Model:
+        """Take the weights of a folder. Raises DplcError for what is missing or of another shape."""
+        self._place(weights.load(Path(folder), self.compiled.weights))
+        return self
+
+    def save(self, folder: str | Path, cubins: bool = True) -> None:
+        """Write the artefact, which `dplc run` and `dplc.load_model` take. Raises DplcError."""
+        if not isinstance(self.compiled, CompiledModel):
+            raise DplcError("this model was read from an artefact: copy its folder")
+        artefact.save(self.compiled, Path(folder), cubins)
+
+    @property
+    def figures(self) -> Figures:
+        return self.compiled.figures
+
+    def ir(self, stage: str) -> str:
+        """The program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""
+        return self.compiled.ir(stage)
+
+    @property
+    def cuda(self) -> str:
+        return self.ir("cuda")
+
+    def __repr__(self) -> str:
+        found = self.figures
+        return f"<dplc.Model for {self.device}: {found.launches} launches of {found.kernels} kernels>"
+
+    def _place(self, values: Mapping[str, Any]) -> None:
+        constants = self.compiled.constants
+        every = {**(constants() if callable(constants) else constants), **values}
+        runner: Executor = emulator()
+        if self.device == "cuda":
+            every = {name: tensor.cuda() for name, tensor in every.items()}
+            images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
+            runner = CudaExecutor(images=images)
+        self._runner = ModelRunner(self.compiled.program, self.compiled.outputs, runner, every)
+
+
+def compile_model(
+    path_or_id: str | Path,
+    *,
+    seq_len: int = 32,
+    batch: int = 1,
+    layers: int | None = None,
+    dtype: str = "f32",
+    device: str | None = None,
+    rules: RuleSource = None,
+    target: str | Target | None = None,
+    settings: Settings | None = None,
+    db: str | Path | bool | None = None,
+    explore: bool = False,
+) -> Model:
+    """Compile the logits of a causal language model for `batch` sequences of `seq_len` tokens.
+
+    path_or_id: a configuration (JSON), a folder with one, or an id of the hub. layers: only the first so many. dtype:
+    f32, f16 or bf16. device: cuda or emulator; the GPU if there is one. Weights are symbolic until `load_weights` or a
+    call. db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`. explore: search
+    spellings and cuts together, weights as their files have them. Raises DplcError for what cannot be compiled.
+    """
+    if dtype not in FLOATS:
+        raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOATS))
+    chosen = _device(device)
+    shape, tools = ModelShape(seq_len, batch, dtype, layers), tools_of(rules, settings)
+    machine = tools.on(target_for(chosen, target))
+    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    choose = exploring(tools, machine, schedules) if explore else None
+    return Model(
+        compile_source(find(str(path_or_id)), shape, tools, machine, schedules=schedules, explore=choose), chosen
+    )
+
+
+def load_model(folder: str | Path, *, device: str | None = None, trust_edited_cuda: bool = False) -> Model:
+    """The model of an artefact. Nothing in it is executed now, and later only CUDA that dplc prints of its Kernel IR.
+
+    trust_edited_cuda: take CUDA that was edited since, too: the emulator compiles and runs it on this machine. Raises
+    DplcError for a folder that is not an artefact, or is damaged.
+    """
+    chosen = _device(device)
+    return Model(artefact.load(Path(folder), trust_edited_cuda), chosen)
+
+
+def _device(device: str | None) -> str:
+    chosen = choose_device(device)
+    if chosen == "reference":
+        raise DplcError("models run on cuda and on the emulator", hint="`dplc run DIR --device reference` is there too")
+    return chosen

@@ -1,0 +1,67 @@
+"""Running a compiled model: its weights placed once, then inputs to outputs as often as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...codegen.kernel import Program
+from ...codegen.launch import Executor, Session
+from ...ir.diagnostic import DplcError
+from ...ir.schemas import DTYPES
+
+
+@dataclass(frozen=True)
+class TorchOutput:
+    """An output of a program: its buffer, and the dtype and shape it has in torch."""
+
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class ModelRunner:
+    """A program on a device with its weights and constants in place.
+
+    constants: {buffer: tensor} with torch's shapes, for every constant of the program; where the executor's device
+    finds them. beside: a runner on the same executor; weights that both were given are placed once. Raises LaunchError
+    for one that is missing or does not fit.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        outputs: Sequence[TorchOutput],
+        executor: Executor,
+        constants: Mapping[str, Any],
+        beside: ModelRunner | None = None,
+    ):
+        self.program, self.outputs, self.executor = program, tuple(outputs), executor
+        shapes = {buffer.name: buffer.shape for buffer in program.constants}
+        placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items() if name in constants}
+        self._session: Session = executor.prepare(program, placed, beside and beside._session)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for what does not fit."""
+        given = {}
+        for buffer in self.program.inputs:
+            if buffer.name not in inputs:
+                raise DplcError(f"the program needs the input `{buffer.name}`, {buffer.dtype}{list(buffer.shape)}")
+            tensor = inputs[buffer.name]
+            if tensor.numel() != buffer.size or tensor.dtype != _torch_dtype(buffer.dtype):
+                found = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+                raise DplcError(f"input `{buffer.name}` must be {buffer.dtype}{list(buffer.shape)}; it is {found}")
+            given[buffer.name] = tensor.detach().reshape(buffer.shape)
+        results = self._session.run(given)
+        return [results[output.buffer].reshape(output.shape) for output in self.outputs]
+
+    def launch(self, place: int) -> None:
+        """One launch again, on the buffers of the latest run; for measuring it alone."""
+        self._session.launch(place)
+
+
+def _torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, DTYPES[name])

@@ -1,0 +1,137 @@
+"""Where a model's configuration comes from: a JSON file, a folder with a `config.json`, or an id of the hub."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...ir.diagnostic import DplcError
+
+CONFIG = "config.json"
+# Beyond these a configuration is damaged, and building its modules would not end.
+LARGEST = {
+    "num_hidden_layers": 10_000, "hidden_size": 1 << 24, "intermediate_size": 1 << 24, "vocab_size": 1 << 28,
+    "num_attention_heads": 1 << 16, "num_key_value_heads": 1 << 16,
+}  # fmt: skip
+SHIPPED = Path(__file__).resolve().parents[2] / "examples" / "models"  # configurations that come with dplc
+_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model as it was asked for. name: for people; config: its configuration, as the hub's JSON has it."""
+
+    name: str
+    config: dict[str, Any]
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config["model_type"])
+
+
+def find(path_or_id: str) -> ModelSource:
+    """The model's configuration. Nothing of it is executed.
+
+    Raises DplcError for a path that is not there, a file that is not a model configuration, an id that the hub does
+    not give.
+    """
+    path = Path(path_or_id)
+    if path.is_dir():
+        if not (path / CONFIG).is_file():
+            raise DplcError(f"the folder {path} has no {CONFIG}", hint="a folder of the hub's layout is expected")
+        return _read(path / CONFIG, path.resolve().name)
+    if path.is_file():
+        return _read(path, path.stem)
+    if _ID.fullmatch(path_or_id) and path.suffix != ".json":
+        return _read(_download(path_or_id), path_or_id.split("/")[1])
+    shipped = _hint_of_shipped(path.name.removesuffix(".json"))
+    raise DplcError(
+        f"there is no model `{path_or_id}`: neither a file, nor a folder, nor an id of the hub (OWNER/NAME)",
+        hint=shipped or "a configuration is what `config.json` is in a folder of the hub",
+    )
+
+
+def _hint_of_shipped(name: str) -> str | None:
+    """The configuration that comes with dplc for a model of this name or a variant of it (`..-Instruct`); else None."""
+    asked = name.lower()
+    shipped = [path for path in SHIPPED.glob("*.json") if asked.startswith(path.stem)]
+    if not shipped:
+        return None
+    path = max(shipped, key=lambda path: len(path.stem))
+    with contextlib.suppress(ValueError):  # it is not below the current folder: named in full
+        path = path.relative_to(Path.cwd())
+    return f"the configuration of {path.stem} comes with dplc: give {path}"
+
+
+def is_model(path_or_id: str) -> bool:
+    """Whether a path or id is rather a model's than something else's (a suite, an artefact)."""
+    path = Path(path_or_id)
+    if path.is_dir():
+        return (path / CONFIG).is_file()
+    if path.is_file():
+        try:
+            found = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(found, dict) and "model_type" in found
+    return bool(_ID.fullmatch(path_or_id)) and path.suffix != ".json"
+
+
+def _read(path: Path, name: str) -> ModelSource:
+    try:
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DplcError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DplcError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise DplcError(f"{path} is no configuration of a model: it has no `model_type`")
+    for field, most in LARGEST.items():
+        value = config.get(field)
+        if value is not None and not (isinstance(value, int) and 0 < value <= most):
+            raise DplcError(f"{path}: `{field}` is {str(value)[:40]}; 1 to {most} are possible")
+    return ModelSource(name, config)
+
+
+def _download(name: str) -> Path:
+    """The configuration of an id, from the hub's cache on this machine or from the hub."""
+    try:
+        from huggingface_hub import constants, hf_hub_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ImportError:
+        raise DplcError("models of the hub need huggingface-hub", hint="pip install 'dplc[hub]'") from None
+    try:
+        with contextlib.suppress(LocalEntryNotFoundError):
+            return Path(hf_hub_download(name, CONFIG, local_files_only=True))
+        with quiet():
+            _reach(urlsplit(constants.ENDPOINT).hostname or "")
+            return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
+    except Exception as error:  # no network, no such model, no permission: many classes, one sentence
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        shipped = _hint_of_shipped(name.split("/")[1])
+        hint = shipped or "give a configuration file (`config.json`) or a folder that has one"
+        raise DplcError(f"cannot get `{name}` from the hub", notes=(lines[0],), hint=hint) from None
+
+
+def _reach(host: str) -> None:
+    """Raises OSError where there is no way to a host: the hub's own library would try for half a minute."""
+    socket.create_connection((host, 443), timeout=5).close()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The hub's libraries remark on what they do; what is wrong comes as an exception."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

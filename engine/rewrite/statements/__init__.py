@@ -1,0 +1,1 @@
+"""Rules on programs of statements: patterns to sites, templates to programs, passes in their order."""

@@ -1,0 +1,312 @@
+"""Clauses in their order: `let`, `pick`, `where`, `prefer`, and each parameter before the first clause that reads it.
+
+A `let` runs as late as it can: just before the first clause that reads it (but not behind a choice that it does not
+depend on), and if none does, only when the rule rewrites. What only a `prefer` reads costs a search nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.diagnostic import DplcError, InternalError
+from ....ir.text import syntax as s
+from ...language.evaluate import MISTAKES, Closure, Environment, NotComputed, Undecided, holds
+from ...language.rule import Rule
+from ..why_not import Evidence
+from .affine import names_in
+from .expressions import RuleExpressions
+
+
+class Every:
+    """A pin that leaves a parameter open: every value of its domain is a site."""
+
+    def __repr__(self) -> str:
+        return "EVERY"
+
+
+EVERY = Every()
+
+
+@dataclass(frozen=True)
+class PlannedLet:
+    name: str
+    value: Closure
+    place: s.Syntax
+    reads: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Pick:
+    name: str
+    domain: Closure
+    place: s.Syntax
+    reads: frozenset[str]
+
+
+@dataclass(frozen=True)
+class PlannedGuard:
+    guard: s.Guard
+    holds: Closure
+    depth: int
+    reads: frozenset[str]
+
+
+@dataclass(frozen=True)
+class PlannedParameter:
+    name: str
+    domain: Closure | None
+    default: Closure | None
+    place: s.Parameter
+    depth: int
+    reads: frozenset[str]
+
+
+Step = PlannedLet | Pick | PlannedGuard | PlannedParameter
+
+
+@dataclass(frozen=True)
+class MatchPlan:
+    """What runs to decide about a match, and the lets that only the template reads."""
+
+    steps: tuple[Step, ...]
+    late: tuple[PlannedLet, ...]
+
+
+def plans(rule: Rule, expressions: RuleExpressions) -> tuple[MatchPlan, MatchPlan]:
+    """(for the default pipeline, for a search, which does not ask what is preferred)"""
+    steps = _steps(rule, expressions)
+    legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
+    return _plan(steps), _plan(_free_first(legal))
+
+
+def _free_first(steps: list[Step]) -> list[Step]:
+    """What depends on no choice before everything that does: a search then asks it once for all values."""
+    chosen: set[str] = set()
+    free: list[Step] = []
+    bound: list[Step] = []
+    for step in steps:
+        if isinstance(step, PlannedParameter | Pick) or not chosen.isdisjoint(step.reads):
+            bound.append(step)
+            if not isinstance(step, PlannedGuard):
+                chosen.add(step.name)
+        else:
+            free.append(step)
+    return free + bound
+
+
+def _steps(rule: Rule, expressions: RuleExpressions) -> list[Step]:
+    """The clauses with the parameters placed between them."""
+    parameters = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
+    steps: list[Step] = []
+
+    def place(names: frozenset[str]) -> None:
+        for name in [name for name in parameters if name in names]:
+            found = parameters.pop(name, None)
+            if found is not None:
+                reads = names_in((found.domain, found.default))
+                place(reads)
+                domain = None if found.domain is None else expressions.compile(found.domain)
+                default = None if found.default is None else expressions.compile(found.default)
+                steps.append(PlannedParameter(name, domain, default, found, len(steps), reads))
+
+    for clause in rule.clauses:
+        read = clause.condition if isinstance(clause, s.Guard) else _value(clause)
+        reads = names_in(read)
+        place(reads)
+        closure = expressions.compile(read)
+        if isinstance(clause, s.Guard):
+            steps.append(PlannedGuard(clause, closure, len(steps), reads))
+        elif isinstance(clause, s.LetClause):
+            steps.append(PlannedLet(clause.name, closure, clause, reads))
+        else:
+            steps.append(Pick(clause.name, closure, clause, reads))
+    place(frozenset(parameters))
+    return steps
+
+
+def _value(clause: Any) -> s.Syntax:
+    return clause.value if isinstance(clause, s.LetClause) else clause.domain  # type: ignore[no-any-return]
+
+
+def _plan(steps: list[Step]) -> MatchPlan:
+    """Lets moved towards their readers."""
+    out: list[Step] = []
+    waiting: list[PlannedLet] = []
+
+    def release(wanted: frozenset[str]) -> None:
+        for let in [let for let in waiting if let.name in wanted]:
+            if let in waiting:
+                waiting.remove(let)
+                release(let.reads)
+                out.append(let)
+
+    needed = _needed(steps)
+    for step in steps:
+        if isinstance(step, PlannedLet):
+            waiting.append(step)
+            continue
+        release(step.reads)
+        if isinstance(step, PlannedParameter | Pick):  # what does not depend on the choice is computed before it
+            release(frozenset(let.name for let in waiting if let.name in needed))
+        out.append(step)
+    return MatchPlan(tuple(out), tuple(waiting))
+
+
+def _needed(steps: list[Step]) -> frozenset[str]:
+    """The names that some guard, choice or parameter reads, through lets."""
+    wanted: set[str] = set()
+    for step in reversed(steps):
+        if not isinstance(step, PlannedLet) or step.name in wanted:
+            wanted |= step.reads
+    return frozenset(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChoice:
+    """A plan that stands before a choice: the parameter or pick, its values here, and where the plan goes on."""
+
+    step: PlannedParameter | Pick
+    values: tuple[Any, ...]
+    env: Environment
+    position: int
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+
+class PlanRunner:
+    """Runs a plan over the environment of a match."""
+
+    def __init__(self, rule: Rule, plan: MatchPlan):
+        self.rule, self.plan = rule, plan
+
+    def solutions(
+        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
+    ) -> Iterator[Environment]:
+        """Every complete environment: one per pick and per open parameter value. `env` is changed."""
+        found = self.advance(env, pinned, evidence, at)
+        if found.__class__ is OpenChoice:
+            for value in found.values:  # type: ignore[union-attr]
+                chosen = {**found.env, found.name: value}  # type: ignore[union-attr]
+                yield from self.solutions(chosen, pinned, evidence, found.position)  # type: ignore[union-attr]
+        elif found is not None:
+            yield found  # type: ignore[misc]
+
+    def advance(
+        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
+    ) -> Environment | OpenChoice | None:
+        """Run the plan up to its next choice of several values, or to its end; None where a clause refuses."""
+        steps = self.plan.steps
+        for position in range(at, len(steps)):
+            step = steps[position]
+            kind = step.__class__
+            if kind is PlannedLet:
+                if not self.let(step, env, evidence):
+                    return None
+            elif kind is PlannedGuard:
+                if not self.passes(step, env):  # type: ignore[arg-type]
+                    if evidence is not None:
+                        evidence.guard(self.rule, step.guard, step.depth, env)  # type: ignore[union-attr]
+                    return None
+            else:
+                values = self.values(step, env, pinned, evidence)
+                if len(values) == 1:
+                    env[step.name] = values[0]  # type: ignore[union-attr]
+                elif values:
+                    return OpenChoice(step, tuple(values), env, position + 1)  # type: ignore[arg-type]
+                else:
+                    return None
+        return env
+
+    def default(self, step: PlannedParameter | Pick, env: Environment) -> Any:
+        """The value that a parameter would have by itself; None where it has none here."""
+        if isinstance(step, Pick) or step.default is None:
+            return None
+        try:
+            return step.default(env)
+        except (Undecided, *MISTAKES):
+            return None
+
+    def passes(self, step: PlannedGuard, env: Environment) -> bool:
+        try:
+            return holds(step.holds, env)
+        except InternalError as error:
+            raise DplcError(f"rule `{self.rule.name}`: {error.what}", step.guard.span) from error
+        except MISTAKES as error:
+            raise self.mistake(error, step.guard.condition) from error
+
+    def let(self, step: Any, env: Environment, evidence: Evidence | None) -> bool:
+        try:
+            env[step.name] = self.ask(step.value, env, step.place)
+        except Undecided:
+            if evidence is not None:
+                evidence.refuse(self.rule, 0, step.place.span, f"`{step.name}` compares what is not a number here")
+            return False
+        return True
+
+    def ask(self, closure: Closure, env: Environment, place: Any) -> Any:
+        try:
+            return closure(env)
+        except MISTAKES as error:
+            raise self.mistake(error, getattr(place, "value", place)) from error
+
+    def mistake(self, error: Exception, place: s.Syntax) -> DplcError:
+        if isinstance(error, NotComputed):
+            return DplcError(f"rule `{self.rule.name}`: {error.what}", error.span)
+        return DplcError(
+            f"rule `{self.rule.name}`: this cannot be evaluated: {error or type(error).__name__}", place.span
+        )
+
+    def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Any:
+        """The values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
+        if isinstance(step, Pick):
+            return tuple(self.ask(step.domain, env, step.place))
+        if step.name in env:  # the pattern binds it
+            return (env[step.name],)
+        pin = pinned.get(step.name)
+        domain = default = None
+        try:
+            domain = step.domain(env) if step.domain else None
+            if step.name not in pinned or (pin is EVERY and step.domain is None):
+                default = step.default(env) if step.default else None
+        except Undecided:
+            return self.refuse(step, evidence, f"{step.name} compares what is not a number here")
+        except MISTAKES as error:  # `max` of an empty list, say
+            why = error.what if isinstance(error, NotComputed) else str(error)
+            return self.refuse(step, evidence, f"{step.name} has no default here: {why}")
+        if pin is EVERY and domain is not None:
+            return tuple(domain)
+        if step.name in pinned and pin is not EVERY:
+            return (pin,) if domain is None or pin in domain else self.outside(step, pin, domain, evidence, "")
+        if default is None:
+            return (
+                (domain[0],)
+                if domain
+                else self.refuse(step, evidence, f"{step.name} has no value: its domain is empty")
+            )
+        return (
+            (default,)
+            if domain is None or default in domain
+            else self.outside(step, default, domain, evidence, "the default ")
+        )
+
+    def outside(
+        self, step: PlannedParameter, value: Any, domain: Any, evidence: Evidence | None, which: str
+    ) -> tuple[()]:
+        if evidence is not None:
+            evidence.domain(self.rule, step.place, step.depth, which, value, domain)
+        return ()
+
+    def refuse(self, step: PlannedParameter, evidence: Evidence | None, text: str) -> tuple[()]:
+        if evidence is not None:
+            evidence.refuse(self.rule, step.depth, step.place.span, text)
+        return ()
+
+    def finish(self, env: Environment) -> None:
+        """Compute what only the template reads."""
+        for let in self.plan.late:
+            if let.name not in env:
+                env[let.name] = self.ask(let.value, env, let.place)

@@ -1,0 +1,220 @@
+"""One rule, compiled when first used: where it matches, under which conditions, and what it makes of the match."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....codegen.target import Target
+from ....ir.diagnostic import DplcError
+from ....ir.node import contents, replace
+from ....ir.program import Block, Kernel
+from ....ir.text import syntax as s
+from ....ir.tile import Tile
+from ...language.evaluate import Closure, Environment
+from ...language.rule import Rule
+from ..why_not import Evidence
+from .clauses import EVERY, PlanRunner, plans
+from .context import places, splice
+from .expressions import RuleExpressions
+from .hygiene import apart, families
+from .names import NAMES, Names
+from .pattern import Pattern, compile_pattern
+from .site import Path, Site
+from .template import Template, declare, defined
+
+Program = tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One legal way to fire: `block at path, [start:end]`, and what everything is bound to.
+
+    ordinal: which of the ways to match at this start (split of runs, hole of a context), from 0.
+    """
+
+    path: tuple[int, ...]
+    start: int
+    end: int
+    ordinal: int
+    env: Environment
+
+    @property
+    def where(self) -> str:
+        """`0/2/1#1`: the path and the start from the module down; `#n` for the n-th way to match there."""
+        return "/".join(map(str, (*self.path, self.start))) + (f"#{self.ordinal}" if self.ordinal else "")
+
+
+class CompiledRule:
+    """A rule of the levels module, loop, tile or kernel."""
+
+    def __init__(self, rule: Rule, find: Any):
+        self.rule, self.find = rule, find  # find: name of a local rule -> CompiledRule
+        self.local = "local" in rule.attributes
+        self.given = tuple(parameter.name for parameter in rule.parameters) if self.local else ()
+        self.expressions = RuleExpressions(rule.level)
+        self.parameters = {parameter.name: EVERY for parameter in rule.parameters}
+        picks = (clause.name for clause in rule.clauses if isinstance(clause, s.PickClause))
+        self.chosen = (*self.parameters, *picks)
+
+    # ---- the parts, compiled when first needed
+    def _pattern(self, evidence: bool) -> Pattern:
+        return compile_pattern(self.rule.match, self.expressions, self.rule.name, self.given, evidence)
+
+    @functools.cached_property
+    def pattern(self) -> Pattern:
+        return self._pattern(False)
+
+    @functools.cached_property
+    def needs(self) -> int:
+        """The marks of classes without which a kernel has no place for the pattern."""
+        return 0 if self.rule.level == "module" and len(self.rule.match) > 1 else self.pattern.needs
+
+    @functools.cached_property
+    def bars(self) -> int:
+        """The marks of classes with which it has none."""
+        return Tile.mark if self.rule.level == "loop" else 0
+
+    @functools.cached_property
+    def reporting(self) -> Pattern:
+        """The variant that collects near misses."""
+        return self._pattern(True)
+
+    @functools.cached_property
+    def decisions(self) -> tuple[PlanRunner, PlanRunner]:
+        """(by default, in a search)"""
+        default, search = plans(self.rule, self.expressions)
+        return PlanRunner(self.rule, default), PlanRunner(self.rule, search)
+
+    @functools.cached_property
+    def known(self) -> frozenset[str]:
+        """The names that are bound when the template is built, less those that it defines."""
+        clauses = {clause.name for clause in self.rule.clauses if not isinstance(clause, s.Guard)}
+        parameters = {parameter.name for parameter in self.rule.parameters}
+        return frozenset(self.pattern.names) | clauses | parameters | {"target"}
+
+    @functools.cached_property
+    def defines(self) -> tuple[str, ...]:
+        return defined(self.rule.rewrite, self.known)
+
+    @functools.cached_property
+    def template(self) -> Closure:
+        known = self.known | set(self.defines)
+        runs = families(self.rule.match)
+        return Template(self.rule.level, known, self._local, runs).block(self.rule.rewrite)
+
+    def _local(self, name: str, span: Any) -> Any:
+        rule: CompiledRule = self.find(name, span)
+        return lambda block, arguments, env: rule.everywhere(block, arguments, env)
+
+    # ---- sites
+    def matches(
+        self, program: Program, kernels: Iterable[int], target: Target, pinned: Mapping[str, Any],
+        evidence: Evidence | None = None, search: bool = False,
+    ) -> Iterator[Match]:  # fmt: skip
+        """Every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
+        pattern = self.pattern if evidence is None else self.reporting
+        decision = self.decisions[search]
+        pinned = {**self.parameters, **pinned} if search else pinned
+        given = self.taken([pinned[name] for name in self.given if name in pinned])
+        for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
+            for match in self.matches_at(pattern, (program, path, target), block, start, evidence, given):
+                if self.agrees(match.env, pinned, evidence):
+                    for found in decision.solutions(match.env, pinned, evidence):
+                        yield Match(path, start, match.end, match.ordinal, found)
+
+    def matches_at(
+        self, pattern: Pattern, where: tuple[Program, Path, Target], block: Block, start: int,
+        evidence: Evidence | None = None, given: Mapping[str, Any] | None = None,
+    ) -> Iterator[Match]:  # fmt: skip
+        """Every way for the pattern alone to match at one start. where: what a Site is made of."""
+        near = None if evidence is None else evidence.near
+        site = None
+        for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": where[2], **(given or {})}, near)):
+            site = env["@site"] = site or Site(*where)
+            yield Match(site.path, start, end, ordinal, env)
+
+    def starts(self, pattern: Pattern, program: Program, kernels: Iterable[int], all_: bool) -> Iterator[Any]:
+        """(path, block, start): where the first statement could match. all_: also where it surely does not."""
+        root = None if all_ else pattern.root
+        if self.rule.level == "module":
+            yield from (((), program, number) for number in kernels if all_ or self.possible(program[number]))
+            return
+        for number in kernels:
+            kernel = program[number]
+            if not (self.visible(kernel) if all_ else self.possible(kernel)):
+                continue
+            for path, block, position in places(kernel, root):
+                yield (number, *path), block, position
+
+    def possible(self, kernel: Kernel) -> bool:
+        """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""
+        found = kernel._contents or contents(kernel)
+        return not self.needs & ~found and not self.bars & found
+
+    def visible(self, kernel: Kernel) -> bool:
+        return not self.bars & contents(kernel)
+
+    def agrees(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> bool:
+        """Whether variables of the match that are pinned have the pinned value."""
+        for name, value in pinned.items():
+            if name in env and value is not EVERY and env[name] != value:
+                if evidence is not None:
+                    evidence.refuse(self.rule, 0, self.rule.span, f"{name} is pinned to another value")
+                return False
+        return True
+
+    # ---- rewriting
+    def build(self, match_env: Environment) -> Block:
+        """The statements that the template makes of a match."""
+        env = dict(match_env)
+        self.decisions[True].finish(env)  # the lets that a search leaves out are a superset
+        env.setdefault(NAMES, Names(env["@site"], env))
+        declare(self.defines, env)
+        return self.template(env)  # type: ignore[no-any-return]
+
+    def rewrite(self, program: Program, match: Match) -> Program:
+        """The program after one firing."""
+        block: Any = program
+        for position in match.path:
+            block = block[position].body
+        made = apart(self.build(match.env), (*block[: match.start], *block[match.end :]), match.env["@site"])
+        return splice(program, match.path, match.start, match.end, made)  # type: ignore[no-any-return]
+
+    def taken(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """What a local rule is given, by name."""
+        if len(arguments) != len(self.given):
+            what = f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}"
+            raise DplcError(what, self.rule.span)
+        return dict(zip(self.given, arguments, strict=True))
+
+    def everywhere(self, block: Block, arguments: tuple[Any, ...], outer: Environment) -> Block:
+        """A local rule on a captured run: bottom-up, one pass, results are not looked at again."""
+        base = {"target": outer["target"], **self.taken(arguments)}
+        names = outer.get(NAMES) or Names(outer["@site"], outer)
+        return self._pass(block, {**base, NAMES: names, "@site": outer["@site"]})
+
+    def _pass(self, block: Block, base: Environment) -> Block:
+        inner: list[Any] = []
+        for statement in block:
+            if "body" in type(statement).by_name:
+                statement = replace(statement, body=self._pass(statement.body, base))  # type: ignore[attr-defined,call-arg]
+            inner.append(statement)
+        whole = tuple(inner)
+        out: list[Any] = []
+        position = 0
+        while position < len(whole):
+            end, new = self._first(whole, position, base)
+            out += new
+            position = end
+        return tuple(out)
+
+    def _first(self, block: Block, start: int, base: Environment) -> tuple[int, Block]:
+        root = self.pattern.root
+        if root is None or block[start].__class__ is root:
+            for end, env in self.pattern.match(block, start, base, None):
+                for found in self.decisions[0].solutions(env, {}, None):
+                    return end, self.build(found)
+        return start + 1, (block[start],)

@@ -1,0 +1,93 @@
+"""Blocks inside statements: one-hole contexts, splicing, and what a kernel holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.loop import For
+from ....ir.node import Node, contents, memoised, replace
+from ....ir.program import Block, Kernel
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Statements with a hole: `statements[path...].body[start:end]`."""
+
+    statements: Block
+    path: Path
+    start: int
+    end: int
+
+    def plug(self, new: Block) -> Block:
+        return splice(self.statements, self.path, self.start, self.end, new)  # type: ignore[no-any-return]
+
+    @property
+    def around(self) -> tuple[Any, ...]:
+        """The statements around the hole, outermost first."""
+        out = []
+        block: Any = self.statements
+        for position in self.path:
+            out.append(block[position])
+            block = block[position].body
+        return tuple(out)
+
+    @property
+    def hole(self) -> Block:
+        block: Any = self.statements
+        for position in self.path:
+            block = block[position].body
+        return block[self.start : self.end]  # type: ignore[no-any-return]
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        return tuple(statement for statement in self.around if isinstance(statement, For))
+
+
+def splice(block: Any, path: Path, start: int, end: int, new: Any) -> Any:
+    """The block with `[start:end]` of the block at `path` replaced."""
+    if not path:
+        return (*block[:start], *new, *block[end:])
+    position = path[0]
+    inner = splice(block[position].body, path[1:], start, end, new)
+    return (*block[:position], replace(block[position], body=inner), *block[position + 1 :])
+
+
+def holes(block: Block) -> list[tuple[Path, Block]]:
+    """The block itself and every block below it, pre-order."""
+    out: list[tuple[Path, Block]] = [((), block)]
+    for position, statement in enumerate(block):
+        if "body" in type(statement).by_name:
+            out += [((position, *path), inner) for path, inner in below(statement)]
+    return out
+
+
+@memoised
+def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
+    """The blocks of a statement with a body, its own first, with paths from that block."""
+    return tuple(holes(statement.body))
+
+
+def places(kernel: Kernel, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
+    """(path, block, position) of every statement of a class in a kernel, or of all: block by block, pre-order."""
+    known = _places(kernel)
+    if root not in known:
+        known[root] = _places_in(kernel.body, (), root)
+    return known[root]
+
+
+@memoised
+def _places(kernel: Kernel) -> dict[Any, list[tuple[Path, Block, int]]]:
+    """As far as asked for: many patterns begin alike."""
+    return {}
+
+
+def _places_in(block: Block, path: Path, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
+    found = [(path, block, place) for place, stmt in enumerate(block) if root is None or stmt.__class__ is root]
+    wanted = -1 if root is None else root.mark
+    for place, stmt in enumerate(block):
+        if "body" in type(stmt).by_name and contents(stmt) & wanted:
+            found += _places_in(stmt.body, (*path, place), root)  # type: ignore[attr-defined]
+    return found

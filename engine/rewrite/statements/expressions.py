@@ -1,0 +1,185 @@
+"""Expressions of clauses and templates: `engine/language/evaluate` with substitutions, roles, axes, nested nodes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ....ir import expr as e
+from ....ir.diagnostic import DplcError
+from ....ir.kernel import Element
+from ....ir.node import Node, replace
+from ....ir.substitute import substitute, substitute_affine
+from ....ir.text import syntax as s
+from ....ir.text.read_statements import value_classes
+from ...language.evaluate import Closure, Environment, Expressions
+from ...language.positions import walk
+from .shape import NAMES, Shape, op_shape, shape_of
+
+_numbers = itertools.count()
+
+
+def coerce(sort: str, many: bool, value: Any) -> Any:
+    """A value of the rule language as the value of a field: names become text, a lone item of a list a list."""
+    if many:
+        listed = value if value.__class__ is tuple else (value,)
+        return tuple([coerce(sort, False, item) for item in listed]) if sort in NAMES else listed
+    if sort in NAMES and value.__class__ is e.Var:
+        return value.name
+    return value
+
+
+class RuleExpressions(Expressions):
+    """Compiles the expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
+
+    def subscript(self, node: s.Subscript) -> Closure:
+        base = self.compile(node.base)
+        if len(node.items) == 1 and not isinstance(node.items[0], s.Substitution):
+            return self._element_or_map(base, self.compile(node.items[0]))
+        plain = not any(isinstance(item, s.Substitution | s.Run) for item in node.items)
+        places = [self.compile(item) for item in node.items] if plain else []
+        changes = [self._change(item) for item in node.items]
+
+        def apply(env: Environment) -> Any:
+            value, simple = base(env), {}
+            if plain and value.__class__ is e.Var:  # an array of registers
+                return Element(value.name, tuple(place(env) for place in places))
+            forms = []
+            for change in changes:
+                for left, right in change(env):
+                    if left.__class__ is e.Var:
+                        simple[left.name] = right
+                    else:
+                        forms.append((left, right))
+            for left, right in forms:
+                value = substitute_affine(value, left, right)
+            return substitute(value, simple)
+
+        return apply
+
+    def _element_or_map(self, base: Closure, index: Closure) -> Closure:
+        def look(env: Environment) -> Any:
+            owner, key = base(env), index(env)
+            if key.__class__ is dict:
+                return substitute(owner, key)
+            if owner.__class__ is e.Var:  # an array of registers
+                return Element(owner.name, (key,))
+            item = owner[key]
+            return e.Var(item) if item.__class__ is str else item
+
+        return look
+
+    def _change(self, item: s.Syntax) -> Closure:
+        """A closure that gives (left, right) pairs: of `a := e`, `as.. := es..`, or a renaming that a fact made."""
+        if not isinstance(item, s.Substitution):
+            renaming = self.compile(item.base if isinstance(item, s.Run) else item)
+            return lambda env: [(e.Var(name), image) for name, image in renaming(env).items()]
+        left, right = self.compile(item.left), self.compile(item.right)
+        if isinstance(item.left, s.Run):
+            return lambda env: zip(left(env), right(env), strict=True)
+        return lambda env: ((left(env), right(env)),)
+
+    def _member(self, node: s.Member) -> Closure:
+        """`x.field`: what a node or a record declares, never what Python adds to it."""
+        get = super()._member(node)
+
+        def look(env: Environment) -> Any:
+            value = get(env)
+            if callable(value):
+                raise DplcError(f"there is no field `{node.field}`", node.span)
+            return value
+
+        return look
+
+    def _apply(self, node: s.Apply) -> Closure:
+        """A fact in a comprehension that does not depend on its variable is asked once for all elements."""
+        question = super()._apply(node)
+        if node.fn not in self.facts or not self.variables:
+            return question
+        mentioned = {getattr(part, field, None) for part in walk(node) for field in ("text", "name", "fn")}
+        return question if self.variables[-1] in mentioned else _once(question, f"@{next(_numbers)}")
+
+    def _run(self, node: s.Run) -> Closure:
+        base = self.compile(node.base)
+        if node.role is None or node.role == "_":
+            return base
+        role = self.compile(s.NameOf(node.span, node.role))
+
+        def change(env: Environment) -> Any:
+            name = role(env).name
+            return tuple([replace(axis, role=name) for axis in base(env)])
+
+        return change
+
+    def _axisitem(self, node: s.AxisItem) -> Closure:
+        shape = shape_of(node)
+        assert shape is not None
+        return self.node(shape)
+
+    def _paramitem(self, node: s.ParamItem) -> Closure:
+        return self._axisitem(node)  # type: ignore[arg-type]
+
+    def apply(self, node: s.Apply) -> Closure:
+        if node.fn in value_classes():
+            return self.node(op_shape(node, value_classes()))
+        return super().apply(node)
+
+    def node(self, shape: Shape, defaults: dict[str, Closure] | None = None) -> Closure:
+        """A closure that builds the node of a shape; fields that it does not mention have their defaults."""
+        cls: Any = shape.cls
+        parts: list[Closure] = []
+        for field in cls.fields:
+            if field.name in shape.fields:
+                parts.append(self.field(field, shape.fields[field.name]))
+            elif defaults and field.name in defaults:
+                parts.append(defaults[field.name])
+            elif field.required:
+                raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place.span)
+            else:
+                parts.append(_constant(field.default))
+
+        def build(env: Environment) -> Node:
+            return cls(*[part(env) for part in parts])  # type: ignore[no-any-return]
+
+        return build
+
+    def field(self, field: Any, value: Any) -> Closure:
+        """The closure of one field's value."""
+        if field.sort == "Block":
+            return self.block(value)
+        if isinstance(value, tuple):
+            items, sort = self.compile_all(value), field.sort
+            return lambda env: coerce(sort, True, items(env))
+        if field.sort in NAMES and isinstance(value, s.NameOf):
+            return self.name(value)
+        closure, sort, many = self.compile(value), field.sort, field.many
+        return lambda env: coerce(sort, many, closure(env))
+
+    def name(self, node: s.NameOf) -> Closure:
+        """A name in a field of names: what the rule bound to it, or its own spelling (labels of a slab, say)."""
+        text = node.text
+
+        def look(env: Environment) -> Any:
+            value = env.get(text, text)
+            return value.name if value.__class__ is e.Var else value
+
+        return look
+
+    def block(self, statements: tuple[s.Syntax, ...]) -> Closure:
+        """Templates know how to build a block; guards have none."""
+        raise DplcError("statements stand in patterns and templates only", statements[0].span)
+
+
+def _once(question: Closure, place: str) -> Closure:
+    """A closure whose answer is kept in the environment, which a comprehension makes for itself."""
+
+    def answer(env: Environment) -> Any:
+        if place not in env:
+            env[place] = question(env)
+        return env[place]
+
+    return answer
+
+
+def _constant(value: Any) -> Closure:
+    return lambda env: value

@@ -1,0 +1,101 @@
+"""Runs of sibling blocks that a template puts into one: a value is defined once in a block, so later names make way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ....ir.expr import Var
+from ....ir.loop import Let, Load
+from ....ir.node import Node, names_in
+from ....ir.substitute import substitute
+from ....ir.text import syntax as s
+from ...language.evaluate import Closure, Environment
+from .names import NAMES, names_at, unused
+from .site import Site
+
+Families = Mapping[str, frozenset[str]]
+Part = tuple[Closure, frozenset[str]]  # a piece of a block, and the variables that are renamed with it
+
+
+def families(pattern: Iterable[s.Syntax]) -> Families:
+    """For each run of a pattern, the variables of the block that it stands in: they see the same values.
+
+    A variable that stands outside of the block, too, is not among them: what it is, it is there.
+    """
+    found: dict[str, frozenset[str]] = {}
+    top = tuple(pattern)
+    for block in (top, *_blocks(top)):
+        inside = frozenset(_names(block))
+        outside = frozenset(_names(top, block))
+        for item in block:
+            if isinstance(item, s.RunStatement) and isinstance(item.run.base, s.NameOf):
+                found[item.run.base.text] = inside - outside
+    return found
+
+
+def _blocks(value: Any) -> Iterator[tuple[Any, ...]]:
+    """The blocks below some statements."""
+    for child in _children(value):
+        if isinstance(child, s.Syntax) and isinstance(getattr(child, "body", None), tuple):
+            yield child.body  # type: ignore[attr-defined]
+        yield from _blocks(child)
+
+
+def _names(value: Any, without: Any = None) -> Iterator[str]:
+    """The variables that a pattern mentions, but for one block."""
+    if value is without:
+        return
+    if isinstance(value, s.NameOf):
+        yield value.text
+    elif isinstance(value, s.CaptureStatement | s.InsideBlock | s.ForLoop):
+        yield from (value.var,) if isinstance(value, s.ForLoop) else (value.name,)
+    for child in _children(value):
+        yield from _names(child, without)
+
+
+def _children(value: Any) -> Iterator[Any]:
+    if value.__class__ is tuple:
+        yield from value
+    elif isinstance(value, s.Syntax):
+        yield from (getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "span")  # type: ignore[arg-type]
+
+
+def distinct(parts: list[Part]) -> Closure:
+    """The closure of a block with runs of several blocks: each defines names of its own."""
+
+    def build(env: Environment) -> Any:
+        out: list[Node] = []
+        seen: set[str] = set()
+        for part, family in parts:
+            made = part(env)
+            again = sorted(seen.intersection(defined_in(made)))
+            if again and family:
+                new = {name: env[NAMES].fresh(name) for name in again}
+                env = {**env, **{name: substitute(env[name], new) for name in family if name in env}}
+                made = part(env)
+            seen |= defined_in(made)
+            out += made
+        return tuple(out)
+
+    return build
+
+
+def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
+    """What a rule made, its values renamed that have the name of one beside it: what was inside of a block, and hid the
+    other, may stand in its block now."""
+    again = sorted(defined_in(made) & defined_in(beside))
+    if not again:
+        return made
+    used = {*names_at(site), *(name for statement in made for name in names_in(statement))}
+    new = {}
+    for name in again:
+        new[name] = Var(unused(name, used))
+        used.add(new[name].name)
+    return substitute(made, new)
+
+
+def defined_in(block: Iterable[Any]) -> set[str]:
+    """The values that a block defines."""
+    return {x.dst for x in block if isinstance(x, Let | Load)}

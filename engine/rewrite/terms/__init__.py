@@ -1,0 +1,1 @@
+"""Rules on the values of Tensor IR: rewriting bottom-up to a fixpoint."""

@@ -1,0 +1,356 @@
+"""Rules on tensor: rewriting bottom-up to a fixpoint.
+
+Terms are interned, so a rewrite is remembered per term and only the spine above a change is built and matched again.
+The stack is explicit: ten thousand nested operations are as good as one. Attempts are chosen by the class and function
+of the root.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....codegen.target import Target
+from ....codegen.target import target as default_target
+from ....ir import compose
+from ....ir.diagnostic import DplcError
+from ....ir.facts.index import substitute
+from ....ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Mat,
+    Named,
+    Output,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    dtype,
+    operands,
+)
+from ....ir.text import syntax as s
+from ...language.rule import Rule, RuleSet
+from ..loops import RECENT, RewriteStep, endless
+from .code import CompiledTermRule, TermRuleWriter
+from .packs import Packs, find_packs
+
+FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
+
+
+def mentions_mat(rule: Rule) -> bool:
+    """Whether a rule is about what is stored: a rule of fusion, not of algebra."""
+
+    def found(node: Any) -> bool:
+        if isinstance(node, tuple):
+            return any(map(found, node))
+        if isinstance(node, s.Apply) and node.fn == "mat":
+            return True
+        return isinstance(node, s.Syntax) and any(
+            found(getattr(node, f.name)) for f in dataclasses.fields(node) if f.name != "span"
+        )
+
+    return found((rule.match, rule.rewrite))
+
+
+CHANGES_DTYPE = "the result would have another dtype"
+
+
+@dataclass(frozen=True)
+class GuardRefusal:
+    """A rule matched a term, but a guard did not hold. `values`: what the guard saw, as text."""
+
+    rule: Rule
+    because: str
+    kind: str  # where or prefer
+    location: str
+    term: Term
+    values: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        preferred = "not preferred: " if self.kind == "prefer" else ""
+        return f'{self.location}: {self.rule.name}: {preferred}matched, but "{self.because}"'
+
+
+@dataclass
+class TermEvidence:
+    """What a traced rewrite did and did not do, in order."""
+
+    firings: list[RewriteStep] = field(default_factory=list)
+    refusals: list[GuardRefusal] = field(default_factory=list)
+
+
+@dataclass
+class TermSite:
+    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
+
+    roots: the results of the program, for what is found by looking at all of it. flow: the program as a flow, made by
+    the first fact that asks.
+    """
+
+    target: Target
+    evidence: TermEvidence | None = None
+    weights: frozenset[str] = frozenset()
+    roots: tuple[Term, ...] = ()
+    flow: Any = None
+
+    @functools.cached_property
+    def packs(self) -> Packs:
+        """Weights that have a sibling."""
+        return find_packs(self.roots, self.weights)
+
+    def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
+        assert self.evidence is not None
+        seen = tuple((name, value) for name, value in env.items() if name[0] not in "@" and name != "target")
+        where = f"{guard.span.source.name}:{guard.span.line}"
+        self.evidence.refusals.append(GuardRefusal(rule, guard.reason, guard.kind, where, term, seen))
+
+
+class TermRules:
+    """Compiled rules on tensor. `enabled` names @unstable rules to use; exact leaves @approx ones out."""
+
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        enabled: Iterable[str] = (),
+        exact: bool = False,
+        parameters: dict[str, Any] | None = None,
+    ):
+        wanted = set(enabled)
+        self.rules = [
+            rule
+            for rule in rules
+            if rule.level == "tensor"
+            and ("unstable" not in rule.attributes or rule.name in wanted)
+            and not (exact and "approx" in rule.attributes)
+        ]
+        self.parameters = parameters or {}
+        self._tables: dict[bool, Table] = {}
+
+    @classmethod
+    def of(
+        cls, rules: RuleSet, enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None
+    ) -> TermRules:
+        """The algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
+        return cls((rule for rule in rules.at("tensor") if not mentions_mat(rule)), enabled, exact, parameters)
+
+    def table(self, evidence: bool) -> Table:
+        """The attempts, compiled when first asked for, in the variant that notes refusals or the one that does not."""
+        if evidence not in self._tables:
+            self._tables[evidence] = Table(
+                [TermRuleWriter(rule, self.parameters, evidence).write() for rule in self.rules]
+            )
+        return self._tables[evidence]
+
+
+Run = Callable[[Any, Any], Any]
+
+
+class Table:
+    """Attempts by the root they can match."""
+
+    def __init__(self, attempts: Sequence[CompiledTermRule]):
+        self.attempts = attempts
+        self.collapsing: dict[
+            str, list[tuple[CompiledTermRule, Run]]
+        ] = {}  # by function: tried before the operands are visited
+        for attempt in attempts:
+            if attempt.collapses and attempt.fn is not None:
+                self.collapsing.setdefault(attempt.fn, []).append((attempt, attempt.run))
+        self._elementwise: dict[str, tuple[tuple[CompiledTermRule, Run], ...]] = {}
+        self._others: dict[type, tuple[tuple[CompiledTermRule, Run], ...]] = {}
+
+    def at(self, term: Any) -> tuple[tuple[CompiledTermRule, Run], ...]:
+        """The attempts worth making at a term, in the order of their rules."""
+        kind = term.__class__
+        if kind is Elementwise:
+            found = self._elementwise.get(term.fn)
+            if found is None:
+                found = self._elementwise[term.fn] = self._select(Elementwise, term.fn)
+            return found
+        found = self._others.get(kind)
+        if found is None:
+            found = self._others[kind] = self._select(kind, None)
+        return found
+
+    def _select(self, kind: type, fn: str | None) -> tuple[tuple[CompiledTermRule, Run], ...]:
+        return tuple(
+            (a, a.run)
+            for a in self.attempts
+            if a.root in (None, kind) and (kind is not Elementwise or a.fn in (None, fn) or a.root is None)
+        )
+
+
+class Rewriter:
+    """One rewrite of one program: normal forms by term."""
+
+    def __init__(
+        self,
+        rules: TermRules,
+        target: Target | None = None,
+        evidence: TermEvidence | None = None,
+        weights: Iterable[str] = (),
+    ):
+        self.site = TermSite(target or default_target(), evidence, frozenset(weights))
+        self.evidence = evidence
+        self.table = rules.table(evidence is not None)
+        self.normal: dict[Any, Any] = {}
+        self.replaced: dict[Any, Any] = {}  # what is replaced from the start, whatever the rules say
+        self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
+        self.firings = 0
+        self.recent: deque[tuple[Rule, Any, Any]] = deque(maxlen=RECENT)  # a Step is made of one when it is shown
+        self.limit = 10_000
+
+    def rewrite(self, root: Term) -> Term:
+        """The normal form of a term. Raises DplcError if the rules do not come to an end."""
+        normal, becomes, table = self.normal, self.becomes, self.table
+        stack: list[Any] = [root]
+        while stack:
+            term = stack[-1]
+            if term in normal:
+                stack.pop()
+                continue
+            following = becomes.get(term)
+            if following is None and term in self.replaced:
+                following = becomes[term] = self.replaced[term]
+            if following is None:
+                waiting = [operand for operand in operands(term) if operand not in normal]
+                following = self._collapsed(term) if waiting else None
+                if waiting and following is None:
+                    # what has a replacement but no normal form is on the stack: it would wait for itself
+                    if any(operand in becomes for operand in waiting):
+                        raise self._endless()
+                    stack.extend(waiting)
+                    continue
+                if following is None:
+                    built = self._rebuilt(term)
+                    following = self._step(built, table)
+                    if following is None:
+                        normal[term] = normal[built] = built
+                        stack.pop()
+                        continue
+                becomes[term] = following
+            done = normal.get(following)
+            if done is not None:
+                normal[term] = done
+                stack.pop()
+            elif following in becomes:
+                raise self._endless()
+            else:
+                stack.append(following)
+        return normal[root]  # type: ignore[no-any-return]
+
+    def _step(self, term: Any, table: Table) -> Any:
+        """The replacement of a term whose operands are in normal form, or None."""
+        for attempt, run in table.at(term):
+            result = run(term, self.site)
+            if result is None:
+                continue
+            if dtype(result) != dtype(term):  # a rewrite is an equation between values of one dtype
+                if self.evidence is not None:
+                    refusal = GuardRefusal(attempt.rule, CHANGES_DTYPE, "where", attempt.rule.location, term)
+                    self.evidence.refusals.append(refusal)
+                continue
+            self._fired(attempt.rule, term, result)
+            return result
+        return None
+
+    def _collapsed(self, term: Any) -> Any:
+        """The operand that a term is by rules such as `add(x, 0) => x`, before anything below it is visited."""
+        collapsing, site, found = self.table.collapsing, self.site, term
+        while found.__class__ is Elementwise:
+            for attempt, run in collapsing.get(found.fn, ()):
+                result = run(found, site)
+                if result is not None:
+                    self._fired(attempt.rule, found, result)
+                    found = result
+                    break
+            else:
+                break
+        return None if found is term else found
+
+    def _fired(self, rule: Rule, before: Any, after: Any) -> None:
+        self.firings += 1
+        self.recent.append((rule, before, after))
+        if self.firings > self.limit:
+            raise self._endless()
+        if self.evidence is not None:
+            self.evidence.firings.append(RewriteStep(rule, before, after))
+
+    def _endless(self) -> DplcError:
+        return endless(
+            "the rules on tensor do not come to an end", tuple(RewriteStep(*recent) for recent in self.recent)
+        )
+
+    def _rebuilt(self, term: Any) -> Any:
+        """The term over the normal forms of its operands."""
+        normal, kind = self.normal, term.__class__
+        if kind is Elementwise:
+            args = tuple([normal[arg] for arg in term.args])
+            return term if args == term.args else Elementwise(term.fn, args)  # interned: == compares identities
+        if kind is Input or kind is Const:
+            return term
+        if kind is Reduce:
+            x = normal[term.x]
+            return term if x is term.x else compose.reduce(term.fn, term.over, x)
+        if kind is Fold:
+            args = tuple([normal[arg] for arg in term.args])
+            return term if args == term.args else Fold(term.part, term.over, args)
+        if kind is Remap:
+            mapping = {axis: self._index(e) for axis, e in term.map}
+            return (
+                term
+                if normal[term.x] is term.x and tuple(mapping.items()) == term.map
+                else compose.remap(normal[term.x], mapping)
+            )
+        if kind is Case:
+            return Case(self._index(term.cond), normal[term.a], normal[term.b])
+        if kind is Index:
+            return Index(self._index(term.expr))
+        return Mat(normal[term.x])
+
+    def _index(self, e: Any) -> Any:
+        return substitute(e, {}, lambda term: self.normal[term])
+
+
+def rewrite_graph(
+    graph: TensorGraph,
+    rules: TermRules,
+    target: Target | None = None,
+    evidence: TermEvidence | None = None,
+    origins: dict[Any, str] | None = None,
+    weights: Iterable[str] = (),
+    replaced: dict[Any, Any] | None = None,
+) -> TensorGraph:
+    """The program with the rules applied everywhere, to a fixpoint. Names follow the values that have them, and so do
+    origins (the op that each term came from), which is added to.
+
+    weights: the inputs that are known when the program is loaded. replaced: values that are others from the start.
+    """
+    rewriter = Rewriter(rules, target, evidence, weights)
+    rewriter.site.roots = tuple(out.value for out in graph.outs)
+    rewriter.replaced = replaced or {}
+    rewriter.limit = FUEL * (100 + len(graph.names))
+    outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
+    if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
+        return graph
+    if origins is not None:
+        for old, origin in tuple(origins.items()):
+            if old in rewriter.normal:
+                origins.setdefault(rewriter.normal[old], origin)
+    names: dict[Any, Named] = {}
+    for named in graph.names:
+        value = rewriter.normal.get(named.value)
+        if value is not None:
+            names.setdefault(value, Named(named.name, value))
+    return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
+
+
+__all__ = ["GuardRefusal", "Rewriter", "TermEvidence", "TermRules", "mentions_mat", "rewrite_graph"]

@@ -1,0 +1,54 @@
+"""Places that ops write to: what torch raises an error for, looked at before a program runs where that costs little.
+
+Such an op compares places, and one that is not there would be left out in silence (what reads at a place checks it).
+A torch rule says which values are places, `place(ids[k], 0, n)`. That changes no value and no kernel. On the emulator
+the places that are computed from integer inputs alone are calculated beforehand; on a GPU that would mean to wait for
+it, so nothing is looked at there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.diagnostic import DplcError, Span
+from ....ir.interp import tensor as meaning
+from ....ir.tensor import Elementwise, Fold, Input, Output, Reduce, TensorGraph, Term, axes, dtype, postorder
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The values of a term are places of low..end-1, says the rule of an op, which the user wrote at span."""
+
+    term: Term
+    low: int
+    end: int
+    op: str
+    span: Span | None = None
+
+    @property
+    def knowable(self) -> bool:
+        """Whether it is made of integer inputs, element by element: reductions would be calculated twice."""
+        below = postorder((self.term,))
+        reads = [term for term in below if isinstance(term, Input)]
+        whole = all(dtype(term) in ("i64", "i32", "b8") for term in below)
+        return bool(reads) and whole and not any(isinstance(term, (Reduce, Fold)) for term in below)
+
+
+def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any]) -> None:
+    """Raises DplcError for the first place among these inputs' that is out of range."""
+    for bound in bounds:
+        inputs = {term.name: term for term in postorder((bound.term,)) if isinstance(term, Input)}
+        if not inputs.keys() <= tensors.keys():
+            continue  # an input of exploration's, whose values it made
+        arrays = {name: tensors[name].detach().cpu().numpy() for name in inputs}
+        stored = Elementwise("copy", (bound.term,))
+        graph = TensorGraph("places", tuple(inputs.values()), (Output("place", axes(stored), stored),), ())
+        (places,) = meaning.run(graph, arrays)
+        outside = places[(places < bound.low) | (places >= bound.end)]
+        if outside.size:
+            what = (
+                f"place {int(outside.flat[0])} is out of range: `{bound.op}` takes {bound.low} to {bound.end - 1} here"
+            )
+            raise DplcError(what, bound.span, (f"it is computed from {', '.join(f'`{name}`' for name in inputs)}",))

@@ -1,0 +1,76 @@
+"""Inline examples of torch rules: a Torch IR graph, and the Tensor IR graph it gives, or the reason of a refusal."""
+
+from __future__ import annotations
+
+from ....codegen.target import Target
+from ....ir.diagnostic import DplcError
+from ....ir.tensor import TensorGraph
+from ....ir.text import syntax as s
+from ....ir.text.print import print_unit
+from ....ir.text.tensor_read import read_graph
+from ....ir.text.torch import read_torch_graph
+from ....ir.torch import TorchGraph
+from ...language.rule import Rule, RuleSet
+from ..statements.driver import Engine
+from ..statements.examples import Failure, runs
+from .lower import TorchLowering, compile_rules
+from .rule import TorchRule
+from .values import NotApplicable
+
+
+@runs("torch")
+def run_torch_example(engine: Engine, rule: Rule, example: s.Example, target: Target) -> Failure | None:
+    """One example, for `dplc rules test`."""
+    return run_example(rule, example, engine.rules)
+
+
+def run_example(rule: Rule, example: s.Example, rules: RuleSet) -> Failure | None:
+    """What is wrong with an example of a torch rule, None if it holds. Other rules lower what the rule leaves."""
+    compiled = next(r for group in compile_rules(rules).values() for r in group if r.rule.name == rule.name)
+    subject = torch_subject(example)
+    if rule.family is not None and all(statement.op != compiled.key for statement in subject.body):
+        return None  # an example of another member of the family
+    if isinstance(example.gives, str):
+        return Failure.of_refusal(rule, example, *_refusals(compiled, subject))
+    got, fired = lower_with(compiled, subject, rules)
+    if not fired:
+        return Failure(rule, example, "did not fire", tuple(_refusals(compiled, subject)[1]))
+    wanted, found = print_unit(read_graph(_unit(example.gives, example))), print_unit(got)
+    if wanted == found:
+        return None
+    return Failure.different(rule, example, wanted, found)
+
+
+def torch_subject(example: s.Example) -> TorchGraph:
+    """The program of an example."""
+    return read_torch_graph(_unit(example.before, example))
+
+
+def _unit(block: tuple[s.Syntax, ...], example: s.Example) -> s.Unit:
+    if len(block) != 1 or not isinstance(block[0], s.Unit) or block[0].kind != "graph":
+        raise DplcError("an example on torch is one `graph`", example.span)
+    return block[0]
+
+
+def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[TensorGraph, bool]:
+    """The Tensor IR of a program with one rule tried before all others, and whether it fired."""
+    table = dict(compile_rules(rules))
+    table[compiled.key] = (compiled, *(r for r in table[compiled.key] if r is not compiled))
+    lowering = TorchLowering(subject, table, {}, trace=True)
+    lowering.run()
+    return lowering.finish(), any(fired.rule is compiled.rule for fired in lowering.fired)
+
+
+def _refusals(compiled: TorchRule, subject: TorchGraph) -> tuple[bool, list[str]]:
+    """Whether the rule fires somewhere, and why it refuses each op before that it might start from."""
+    lowering = TorchLowering(subject, {}, {})
+    found: list[str] = []
+    for statement in subject.body:
+        if statement.op == compiled.root.op:
+            try:
+                compiled.fire(lowering, lowering.call(statement))
+            except NotApplicable as refusal:
+                found.append(str(refusal))
+            else:
+                return True, []
+    return False, found

@@ -1,0 +1,370 @@
+"""Torch IR to Tensor IR: forward, op by op, every decision a rule `on torch`.
+
+    lowered = lower(graph, load())
+    print_graph(lowered.graph)
+
+What no rule accounts for is an error at the user's place in the text, with every candidate's reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ....ir.compose import const
+from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
+from ....ir.expr import Axis, Var
+from ....ir.functions import DTYPES
+from ....ir.names import unused
+from ....ir.program import TensorType
+from ....ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
+from ....ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
+from ....ir.text.tensor_read import default_axes
+from ....ir.torch import TorchGraph, TorchOp
+from ...language.check import load_facts
+from ...language.evaluate import CONSTANTS, RESERVED
+from ...language.pipeline import pipelines
+from ...language.policy import policy_of
+from ...language.rule import Rule, RuleSet
+from .bounds import Bound
+from .naming import complete_names
+from .resymbolise import resymbolise
+from .rule import TorchRule
+from .values import NotApplicable, OpCall, Producer, View, views
+
+AXIS_LETTERS = "ijklmnopqrstuvw"
+DEPTH = 64  # of ops that templates make from ops that templates made
+
+
+class Captured(Protocol):
+    """What lowering reads of a captured program (`engine/capture/capture.py`)."""
+
+    @property
+    def graph(self) -> TorchGraph: ...
+    @property
+    def kinds(self) -> Mapping[str, str]: ...
+    @property
+    def tensors(self) -> Mapping[str, Any]: ...
+    @property
+    def spans(self) -> Mapping[str, Span | str]: ...
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One firing, for the trace: the rule, the op it took and the value it gave."""
+
+    rule: Rule
+    statement: TorchOp
+    value: View
+    operands: tuple[Term, ...]
+
+    def before(self) -> str:
+        """The op as text."""
+        from ....ir.text.torch import print_torch_op
+
+        return print_torch_op(self.statement)
+
+    def after(self, graph: TensorGraph) -> str:
+        """What it became, named as in the finished graph."""
+        from ....ir.text.tensor import print_lines
+
+        assert self.value.term is not None
+        return print_lines(graph, self.value.term, self.operands)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """graph: the program. firings: in order, empty unless asked for. origins: the torch op that each term came from.
+    bounds: the places that are looked at before it runs.
+    """
+
+    graph: TensorGraph
+    firings: tuple[Fired, ...] = ()
+    origins: dict[Term, str] = field(default_factory=dict)
+    bounds: tuple[Bound, ...] = ()
+
+
+def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
+    """The torch rules by the op their pattern starts from, in the order of the pipeline; compiled once per set."""
+    found = _COMPILED.get(rules.digest)
+    if found is None:
+        load_facts()
+        found = {}
+        for step in pipelines(rules).get("torch", ()):
+            for rule in map(TorchRule, step.rules):
+                found[rule.key] = (*found.get(rule.key, ()), rule)
+        _COMPILED[rules.digest] = found
+    return found
+
+
+_COMPILED: dict[str, dict[str, tuple[TorchRule, ...]]] = {}
+
+
+def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
+    """The Tensor IR of a captured program (constants folded). trace: keep the firings.
+
+    Raises DplcError for an op, or an argument of one, that no rule accounts for.
+    """
+    known = {
+        param.name: _numbers(captured.tensors[param.name])
+        for param in captured.graph.ins
+        if captured.kinds[param.name] == "constant"
+    }
+    return lower_graph(captured.graph, rules, known, captured.spans, trace)
+
+
+def _numbers(tensor: Any) -> Any:
+    """A constant's elements; 16-bit floats as f32, since numpy has no bf16."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+
+
+def lower_graph(
+    graph: TorchGraph,
+    rules: RuleSet,
+    known: Mapping[str, Any] | None = None,
+    spans: Mapping[str, Span | str] | None = None,
+    trace: bool = False,
+) -> Lowered:
+    """The same for a program alone. known: arrays of inputs whose value is known. spans: where the user wrote an op."""
+    lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
+    lowering.make_formulas(known or {}, policy_of(rules).few_values)
+    lowering.run()
+    return Lowered(lowering.finish(), tuple(lowering.fired), lowering.origins, tuple(dict.fromkeys(lowering.bounds)))
+
+
+class TorchLowering:
+    """The state of one pass over a program."""
+
+    def __init__(
+        self,
+        graph: TorchGraph,
+        rules: dict[str, tuple[TorchRule, ...]],
+        spans: Mapping[str, Span | str],
+        trace: bool = False,
+    ):
+        self.graph, self.rules, self.spans, self.trace = graph, rules, spans, trace
+        self.inputs = [View(p.name, p.dtype, p.shape, None, ()) for p in graph.ins]
+        self.env: dict[str, View] = {view.name: view for view in self.inputs}
+        self.producers = {statement.dst: statement for statement in graph.body}
+        self.taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *RESERVED, *CONSTANTS, *_OPERATORS}
+        self.hints: dict[Term, str] = {}
+        self.age: dict[Axis, int] = {}
+        self.fired: list[Fired] = []
+        self.origins: dict[Term, str] = {}
+        self.bounds: list[Bound] = []
+        self.origin: TorchOp | None = None  # the user's op that is being lowered
+        self.depth = 0
+
+    # ---- axes and names
+    def fresh(self, extent: int) -> Axis:
+        """A new axis: i, j, ... w, i1, ..., whatever no value is called."""
+        number = len(self.age)
+        while True:
+            round_, letter = divmod(number, len(AXIS_LETTERS))
+            name = AXIS_LETTERS[letter] + (str(round_) if round_ else "")
+            if name not in self.taken:
+                break
+            number += 1
+        self.taken.add(name)
+        axis = Axis(name, extent)
+        self.age[axis] = len(self.age)
+        return axis
+
+    def make_formulas(self, known: Mapping[str, Any], few: int) -> None:
+        """Inputs of known value that are a formula are no inputs, nor are those without elements."""
+        for view in tuple(self.inputs):
+            if 0 in view.shape:  # no element of it is ever read: any number stands for them
+                nowhere = (None,) * len(view.shape)
+                self.env[view.name] = View(view.name, view.dtype, view.shape, const(0, view.dtype), nowhere)
+                self.inputs.remove(view)
+                continue
+            array = known.get(view.name)
+            formula = None if array is None else resymbolise(view.name, view.dtype, array, self, few)
+            if formula is not None:
+                self.env[view.name] = formula
+                self.inputs.remove(view)
+
+    def own(self, view: View) -> None:
+        """Name the axes of an input that is not read plainly."""
+        view.own(tuple(None if n == 1 else self.fresh(n) for n in view.shape))
+
+    def hint(self, value: Any, name: str) -> None:
+        """The name a term would like to be printed under; the first one wins."""
+        if isinstance(value, Term):
+            self.hints.setdefault(value, name)
+
+    def bound(self, x: Any, low: int, end: int) -> None:
+        """Note that the values of x are places of low..end-1."""
+        assert self.origin is not None
+        if isinstance(x, Term):
+            found = Bound(x, low, end, aten_name(self.origin.op), self._place(self.origin))
+            if found.knowable:
+                self.bounds.append(found)
+
+    # ---- ops
+    def run(self) -> None:
+        """Lower every op that something reads as a tensor."""
+        wanted = self._wanted()
+        for statement in self.graph.body:
+            if statement.dst in wanted and statement.dst not in self.env:
+                view = self.env[statement.dst] = self.lower(self.call(statement))
+                if view.term is not None:
+                    self._note_origin(view.term, aten_name(statement.op))
+
+    def _note_origin(self, term: Term, op: str) -> None:
+        """Everything new below a value came from the op that made it."""
+        waiting = [term]
+        while waiting:
+            new = waiting.pop()
+            if new not in self.origins and not isinstance(new, Input):
+                self.origins[new] = op
+                waiting.extend(operands(new))
+
+    def _wanted(self) -> set[str]:
+        """The statements whose value is read, by anything but Getitem: those are read through it."""
+        wanted = {out.name for out in self.graph.outs}
+        for statement in self.graph.body:
+            if statement.op != "Getitem":
+                wanted.update(_read(statement.args))
+        return wanted
+
+    def call(self, statement: TorchOp, origin: TorchOp | None = None) -> OpCall:
+        """An op with its fields looked up."""
+        origin = origin or statement
+        overload = resolve(statement.op, statement.args)
+        if overload is None:
+            raise self.unsupported(origin, statement, ())
+        return OpCall(statement, overload, {name: self._value(value) for name, value in statement.args}, origin)
+
+    def _value(self, value: Any) -> Any:
+        if value.__class__ is tuple:
+            return tuple(map(self._value, value))
+        if value.__class__ is not Var:
+            return value
+        if value.name in self.env:
+            return self.env[value.name]
+        return Producer(self.producers[value.name]) if value.name in self.producers else value
+
+    def made_by(self, value: Any) -> TorchOp | None:
+        """The user's op whose result a value is."""
+        if isinstance(value, Producer):
+            return value.statement
+        known = isinstance(value, View) and self.env.get(value.name) is value
+        return self.producers.get(value.name) if known else None
+
+    def lower(self, call: OpCall) -> View:
+        """The value of an op by the first rule that fires."""
+        statement = call.statement
+        self.origin = call.origin
+        start = self._starting_op(call)
+        refusals = []
+        for rule in self.rules.get(start, ()):
+            try:
+                view = rule.fire(self, call)
+            except NotApplicable as refusal:
+                refusals.append((rule.rule, str(refusal)))
+                continue
+            if self.trace:
+                self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in views(call.given) if v.term)))
+            return view
+        raise self.unsupported(call.origin, statement, refusals)
+
+    def _starting_op(self, call: OpCall) -> str:
+        """The op that a pattern for this call starts from: what made the list, for an element of a list."""
+        source = call.given.get("self") if call.statement.op == "Getitem" else None
+        return source.statement.op if isinstance(source, Producer) else call.statement.op
+
+    def made(
+        self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]
+    ) -> View:
+        """Lower an op that a template made: its tensors get names, so that it is a statement like any other."""
+        if op not in names():
+            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
+        if self.depth >= DEPTH:
+            raise DplcError(f"torch rules do not end: `{op}` is made again and again", self._place(call.origin))
+        given = {key: self._reference(value) for key, value in fields.items()}
+        args = next(filter(None, (_bound(overload, given) for overload in overloads(op))), None)
+        if args is None:
+            raise DplcError(
+                f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}"
+            )
+        statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
+        self.depth += 1
+        view = self.lower(self.call(statement, call.origin))
+        self.depth -= 1
+        return view
+
+    def _reference(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._reference, value))
+        if not isinstance(value, View):
+            return value
+        name = f"%{len(self.env)}"
+        self.env[name] = value
+        return Var(name)
+
+    def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Iterable[tuple[Rule, str]]) -> DplcError:
+        """Law 5: by the op's name, at the user's place, with every candidate's reason."""
+        source = statement
+        if statement.op == "Getitem" and isinstance(dict(statement.args)["self"], Var):
+            source = self.producers.get(dict(statement.args)["self"].name, statement)
+        name = aten_name(source.op) if source.op in names() else source.op
+        notes = [f"{rule.location}: {rule.name}: {reason}" for rule, reason in refusals]
+        if origin.op != source.op and origin.op != "Getitem":
+            notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
+        if isinstance(self.spans.get(origin.dst), str):
+            notes.append(f"in {self.spans[origin.dst]}")
+        return DplcError(f"torch op '{name}' is not supported", self._place(origin), notes)
+
+    def _place(self, origin: TorchOp) -> Span | None:
+        place = self.spans.get(origin.dst)
+        return place if isinstance(place, Span) else None
+
+    # ---- the result
+    def finish(self) -> TensorGraph:
+        """The graph: outputs are computed values, each stored once."""
+        outs: list[Output] = []
+        stored: set[Term] = set()
+        used = {view.name for view in self.inputs}
+        for param in self.graph.outs:
+            view = self.env[param.name]
+            if view.term is None:
+                self.own(view)
+            term = view.term
+            if term is None:
+                raise InternalError(f"`{param.name}` has no value")
+            while term in stored or term.__class__ in (Input, Remap, Const, Index):
+                term = Elementwise("copy", (term,))
+            stored.add(term)
+            dims = (a or self.fresh(n) for a, n in zip(view.dims, view.shape, strict=True) if n != 1)
+            outs.append(Output(unused(param.name, used, between="_", first=2), tuple(dims), term))
+            used.add(outs[-1].name)
+        for view in self.inputs:
+            if view.term is None:  # it has no reader
+                own = iter(default_axes(view.name, tuple(n for n in view.shape if n != 1)))
+                view.own(tuple(None if n == 1 else next(own) for n in view.shape))
+        ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
+        fixed = {a.name for a in self.age} | {x.name for x in ins} | RESERVED | CONSTANTS.keys() | _OPERATORS
+        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
+
+
+_OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
+
+
+def _bound(overload: Overload, given: dict[str | int, Any]) -> tuple[tuple[str, Any], ...] | None:
+    """The fields of an overload, those given by position under their names; None if it does not take them."""
+    order = [argument.name for argument in overload.arguments]
+    if any(isinstance(key, int) and key >= len(order) for key in given):
+        return None
+    args = {order[key] if isinstance(key, int) else key: value for key, value in given.items()}
+    return tuple(args.items()) if len(args) == len(given) and accepts(overload, args) else None
+
+
+def _read(value: Any) -> Iterable[str]:
+    if value.__class__ is tuple:
+        for item in value:
+            yield from _read(item)
+    elif value.__class__ is Var:
+        yield value.name

@@ -1,0 +1,125 @@
+"""Folded constants that are a formula: splats, affine ramps, triangles and steps become index arithmetic, not buffers.
+
+A transformer's whole attention mask (arange, cumsum, compare, and) folds to one tensor and comes back as `j <= i`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ....ir import compose
+from ....ir.expr import Axis
+from ....ir.facts.index import operate
+from ....ir.tensor import Term
+from .values import Lowers, View
+
+Array = np.ndarray[Any, Any]
+EXACT = 1 << 24  # integers that f32 holds exactly
+
+
+def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int) -> View | None:
+    """The value of a constant as a formula over its axes; None if it is none that we know. few: values that are asked
+    for one by one rather than stored."""
+    varying = [d for d, n in enumerate(array.shape) if n > 1 and not _even(array, d)]
+    small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
+    if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)], few) is None:
+        return None
+    named = [lowering.fresh(extent) for extent in small.shape]
+    places = dict(zip(varying, named, strict=True))
+    term = _formula(small, dtype, named, few)
+    return View(name, dtype, array.shape, term, tuple(places.get(d) for d in range(array.ndim)))
+
+
+def _even(array: Array, d: int) -> bool:
+    """Whether an array does not vary along a dimension."""
+    first = np.take(array, [0], axis=d)
+    return bool(np.all(_same(array, first)))
+
+
+def _same(a: Array, b: Any) -> Any:
+    """Equal to the bit: zeros have signs; nan is equal to nothing."""
+    return (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
+
+
+def _formula(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
+    if not over:
+        return _number(array.item(), dtype)
+    if dtype == "b8":
+        return _condition(array, over) or _few(array, dtype, over, few)
+    ramp = _affine(array, over)
+    if ramp is not None:
+        return compose.cast(ramp, dtype)
+    return _two_values(array, dtype, over) or _few(array, dtype, over, few)
+
+
+def _number(value: Any, dtype: str) -> Term | None:
+    return None if isinstance(value, float) and math.isnan(value) else compose.const(value, dtype)
+
+
+def _affine(array: Array, over: list[Axis]) -> Term | None:
+    """origin + sum of step * axis, in integers."""
+    if array.dtype.kind == "f" and not (
+        np.all(np.isfinite(array)) and np.all(array == np.round(array)) and np.abs(array).max() < EXACT
+    ):
+        return None
+    origin = int(array.flat[0])
+    e: Any = origin
+    ramp = np.full(array.shape, origin, np.int64)
+    for d, axis in enumerate(over):
+        step = int(np.take(array, 1, axis=d).flat[0]) - origin
+        e = operate("+", e, operate("*", axis, step))
+        ramp += step * np.arange(axis.extent).reshape([-1 if k == d else 1 for k in range(array.ndim)])
+    return compose.index(e) if np.array_equal(ramp, array) else None
+
+
+def _condition(array: Array, over: list[Axis]) -> Term | None:
+    """A step along one axis, or a triangle or diagonal over two."""
+    if len(over) == 1:
+        edge = int(np.argmax(array != array[0]))
+        step = np.arange(len(array)) < edge
+        if np.array_equal(array, step if array[0] else ~step):
+            return compose.index(operate("<" if array[0] else ">=", over[0], edge))
+    if len(over) != 2:
+        return None
+    i, j = over
+    gap = np.arange(j.extent)[None, :] - np.arange(i.extent)[:, None]
+    for op, edge in _edges(array, gap):
+        if np.array_equal(_COMPARE[op](gap, edge), array):
+            return compose.index(operate(op, j, operate("+", i, edge)))
+    return None
+
+
+_COMPARE = {"<=": np.less_equal, ">": np.greater, "==": np.equal, "!=": np.not_equal}
+
+
+def _edges(array: Array, gap: Array) -> list[tuple[str, int]]:
+    """The comparisons of j - i that may make this array: `<=` up to the largest gap that is true, and so on."""
+    true, false = gap[array], gap[~array]
+    return [("<=", int(true.max())), (">", int(false.max())), ("==", int(true.flat[0])), ("!=", int(false.flat[0]))]
+
+
+def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
+    """A handful of values along one axis, asked for one by one."""
+    if len(over) != 1 or array.size > few:
+        return None
+    value: Any = compose.const(array[-1].item(), dtype)
+    for n in reversed(range(array.size - 1)):
+        here = compose.index(operate("<", over[0], n + 1))
+        value = compose.elementwise("where", here, compose.const(array[n].item(), dtype), value)
+    return compose.as_term(value)
+
+
+def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:
+    """`where(condition, a, b)` of an array that holds two values."""
+    low, high = array.min(), array.max()
+    if not np.all(_same(array, low) | _same(array, high)):
+        return None
+    condition = _condition(_same(array, high), over)
+    if condition is None:
+        return None
+    return compose.as_term(
+        compose.elementwise("where", condition, compose.const(high.item(), dtype), compose.const(low.item(), dtype))
+    )

@@ -1,0 +1,194 @@
+"""What happened: every firing, and every refusal with its reason. One record type for all levels.
+
+`-v` prints a line for each firing; `-vv` a diff between `>>> t:stage_inputs` and `<<< t:stage_inputs`, and
+`--- t:split_matmul_k skipped at NAME: reason` for a refusal. The letter is the level: d torch to tensor, a algebra,
+f fusion, l loop, t tile, k kernel.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...ir.node import Node
+from ...ir.text.print import print_program
+
+PREFIXES = {"torch": "d", "tensor": "a", "fusion": "f", "loop": "l", "module": "t", "tile": "t", "kernel": "k"}
+
+
+class Reason(Protocol):
+    def render(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class TextReason:
+    """A reason that is text already."""
+
+    text: str
+
+    def render(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Firing:
+    """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it."""
+
+    prefix: str
+    label: str
+    rule: str
+    location: str
+    unit: str
+    where: str
+    parameters: dict[str, Any]
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    cleaned: tuple[str, ...] = ()
+
+    @property
+    def marker(self) -> str:
+        return f"{self.prefix}:{self.label}"
+
+    def line(self) -> str:
+        """`t:stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
+        from .why_not import show
+
+        values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
+        shown = f" ({values})" if values else ""
+        return f"{self.marker} {self.rule} at {self.unit} {self.where}{shown} {self.location}"
+
+    def diff(self) -> Iterator[str]:
+        """The lines of a unified diff, without file headers."""
+        before, after = (_text(units).splitlines() for units in (self.before, self.after))
+        for number, line in enumerate(difflib.unified_diff(before, after, "before", "after", lineterm="", n=2)):
+            if number > 1:
+                yield line
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        from .why_not import show
+
+        return {
+            "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
+            "unit": self.unit, "site": self.where, "canonical": list(self.cleaned),
+            "parameters": {name: show(value) for name, value in self.parameters.items()},
+            "diff": "\n".join(self.diff()),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A pass that found nothing to do in a unit, and why."""
+
+    prefix: str
+    label: str
+    rule: str
+    unit: str
+    reason: Reason
+
+    @property
+    def marker(self) -> str:
+        return f"{self.prefix}:{self.label}"
+
+    def line(self) -> str:
+        return f"--- {self.marker} skipped at {self.unit}: {self.reason.render()}"
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "event": "skipped", "level": self.prefix, "pass": self.label, "rule": self.rule, "unit": self.unit,
+            "reason": self.reason.render(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What decided, where it was no rule: a schedule out of the store."""
+
+    prefix: str
+    label: str
+    unit: str
+    text: str
+
+    @property
+    def rule(self) -> str:
+        return ""
+
+    @property
+    def marker(self) -> str:
+        return f"{self.prefix}:{self.label}"
+
+    def line(self) -> str:
+        return f"{self.marker} {self.unit}: {self.text}"
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"event": "remark", "level": self.prefix, "pass": self.label, "unit": self.unit, "text": self.text}
+
+
+Event = Firing | Skip | Remark
+
+
+SHOWN = 100  # lines of a trace that is printed
+
+
+@dataclass(repr=False)
+class Trace:
+    """Events in the order they happened. No trace at all (None) is what costs nothing.
+
+    Printed, it is a line for each of the first SHOWN firings; `render` gives all of it.
+    """
+
+    prefix: str = "t"
+    events: list[Event] = field(default_factory=list)
+
+    def at(self, stage: str) -> Trace:
+        """From now on, events of this stage (torch, tensor, fusion, loop, tile, kernel)."""
+        self.prefix = PREFIXES.get(stage, stage)
+        return self
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def firings(self) -> tuple[Firing, ...]:
+        return tuple(event for event in self.events if isinstance(event, Firing))
+
+    @property
+    def skips(self) -> tuple[Skip, ...]:
+        return tuple(event for event in self.events if isinstance(event, Skip))
+
+    def __repr__(self) -> str:
+        return f"<dplc.Trace: {len(self.firings)} firings, {len(self.skips)} refusals>"
+
+    def __str__(self) -> str:
+        lines = list(lines_of(self.events, 1))
+        more = [f".. and {len(lines) - SHOWN} more: .render(1) is all of it"] if len(lines) > SHOWN else []
+        return "\n".join((*lines[:SHOWN], *more, "refusals and what every rule changed: .render(2)"))
+
+    def render(self, verbosity: int = 2) -> str:
+        """The text of `-v` (1) or `-vv` (2), ending in a newline if there is any."""
+        lines = list(lines_of(self.events, verbosity))
+        return "\n".join(lines) + "\n" if lines else ""
+
+
+def lines_of(events: Iterable[Event], verbosity: int) -> Iterator[str]:
+    for event in events:
+        if isinstance(event, Remark):
+            yield event.line()
+        elif verbosity < 2:
+            if isinstance(event, Firing):
+                yield event.line()
+        elif isinstance(event, Skip):
+            yield event.line()
+        else:
+            yield f">>> {event.marker}"
+            yield f"# {event.line()}" + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
+            yield from event.diff()
+            yield f"<<< {event.marker}"
+
+
+def _text(units: tuple[Any, ...]) -> str:
+    return "\n".join(print_program(unit) if isinstance(unit, Node) else str(unit) for unit in units)

@@ -1,0 +1,173 @@
+"""Rules, compiled: what every compile with the same rules and settings shares."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..codegen.target import Target
+from ..ir.diagnostic import Diagnostics, DplcError, Source, UsageError, did_you_mean
+from ..ir.text import syntax as s
+from ..ir.text.parse import parse
+from .kernels.rules import FusionRules
+from .language.check import check, errors, load_facts
+from .language.evaluate import Expressions
+from .language.pipeline import Pipelines, pipelines
+from .language.policy import under
+from .language.rule import PREFER, Rule, RuleSet, load, rule_paths
+from .rewrite.pinned import Settings
+from .rewrite.statements.driver import Engine
+from .rewrite.terms.terms import TermRules, mentions_mat
+
+
+@dataclass
+class Toolchain:
+    """The rules of a compile. settings pin parameters, as `--set RULE.PARAM=VALUE` says. exact: without the algebra and
+    fusion that change a bit of the result (`@approx`); schedules still add up in an order of their own.
+    """
+
+    rules: RuleSet
+    settings: Settings = field(default_factory=dict)
+    exact: bool = False
+
+    def on(self, target: Target) -> Target:
+        """The target of a compile with these rules: what they override of the policy goes with it."""
+        return under(target, self.rules.numbers)
+
+    @functools.cached_property
+    def exactly(self) -> Toolchain:
+        """The same rules, without algebra and fusion that change a bit."""
+        return self if self.exact else Toolchain(self.rules, self.settings, exact=True)
+
+    @functools.cached_property
+    def pipelines(self) -> Pipelines:
+        return pipelines(self.rules)
+
+    @functools.cached_property
+    def torch(self) -> RuleSet:
+        """The rules that decompose torch ops: those that no file took out."""
+        kept = {rule.name for step in self.pipelines["torch"] for rule in step.rules}
+        return self.rules.without({rule.name for rule in self.rules.at("torch")} - kept)
+
+    @functools.cached_property
+    def algebra(self) -> TermRules:
+        return self._algebra("tensor")
+
+    @functools.cached_property
+    def commuting(self) -> TermRules:
+        """Algebra in the fusion pipeline: it pays because of the kernels that result."""
+        return self._algebra("fusion")
+
+    def _algebra(self, pipeline: str) -> TermRules:
+        kept = (rule for rule in self._named(pipeline) if not mentions_mat(rule))
+        return TermRules(kept, exact=self.exact, parameters=self._flat())
+
+    @functools.cached_property
+    def equations(self) -> tuple[Rule, ...]:
+        """The algebra that exploration may use: what is `@unstable` too, for there it is not applied everywhere."""
+        return tuple(rule for rule in self._named("tensor", "fusion") if not mentions_mat(rule))
+
+    @functools.cached_property
+    def fusion(self) -> FusionRules:
+        return FusionRules((rule for rule in self._named("tensor", "fusion") if mentions_mat(rule)), self._flat())
+
+    def _named(self, *chosen: str) -> Iterable[Rule]:
+        """The rules on values that some pipelines name, in their order, each once."""
+        named = {rule.name: rule for name in chosen for step in self.pipelines[name] for rule in step.rules}
+        values = (rule for rule in named.values() if rule.level == "tensor")
+        return (rule for rule in values if not (self.exact and "approx" in rule.attributes))
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The engine of the levels with statements."""
+        levels = ("module", "loop", "tile", "kernel")
+        return Engine(
+            self.rules, {name: v for name, v in self._pinned().items() if self.rules.rule(name).level in levels}
+        )
+
+    def _pinned(self) -> dict[str, dict[str, Any]]:
+        """The settings that are of parameters."""
+        return {name: {k: v for k, v in values.items() if k != PREFER} for name, values in self.settings.items()}
+
+    def _flat(self) -> dict[str, Any]:
+        return {f"{rule}.{name}": value for rule, values in self._pinned().items() for name, value in values.items()}
+
+
+def toolchain(rules: Iterable[Path | str] | RuleSet | None = None, settings: Settings | None = None) -> Toolchain:
+    """The built-in rules with the user's laid over them, checked. Raises DplcError for a rule file that does not check.
+
+    settings: values of parameters; `{rule: {"prefer": False}}` lets a rule fire wherever it is legal (`--prefer RULE`).
+
+    The last few are kept: rules are compiled once for all compiles of a process that use them.
+    """
+    load_facts()
+    if isinstance(rules, RuleSet):
+        return _kept(rules, settings or {}, ())
+    paths = tuple(str(path) for path in rules or ())
+    return _kept(load(paths) if paths else _built_in(), settings or {}, paths)
+
+
+@functools.cache
+def _built_in() -> RuleSet:
+    return load()
+
+
+KEEP = 8
+_RECENT: dict[tuple[str, ...], Toolchain] = {}
+
+
+def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolchain:
+    """The toolchain of these rules and settings: made and checked when they are first seen."""
+    key = (rules.digest, *paths, repr(sorted((name, sorted(values.items())) for name, values in settings.items())))
+    tools = _RECENT.pop(key, None)
+    if tools is None:
+        _refuse_broken(rules, paths)
+        tools = Toolchain(rules.unpreferred({n for n, v in settings.items() if v.get(PREFER) is False}), settings)
+    _RECENT[key] = tools
+    if len(_RECENT) > KEEP:
+        del _RECENT[next(iter(_RECENT))]
+    return tools
+
+
+def _refuse_broken(rules: RuleSet, paths: tuple[str, ...]) -> None:
+    """Raises DplcError for everything that is wrong in the user's files; our own are checked by our tests."""
+    broken = errors(check(rules, {str(file) for path in paths for file in rule_paths(Path(path))})) if paths else []
+    if broken:
+        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+
+
+def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:
+    """`RULE.PARAM=VALUE` texts. Raises UsageError for an unknown rule or parameter, or a value not constant."""
+    out: dict[str, dict[str, Any]] = {}
+    for text in given:
+        left, equals, value = text.partition("=")
+        name, dot, parameter = left.strip().partition(".")
+        if not equals or not dot:
+            raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
+        check_setting(f"--prefer {name}" if parameter == PREFER else f"--set {text}", name, parameter, rules)
+        out.setdefault(name, {})[parameter] = _constant(text, value.strip())
+    return out
+
+
+def check_setting(what: str, name: str, parameter: str, rules: RuleSet) -> None:
+    """Raises UsageError unless there is such a rule with such a parameter. what: how the message begins."""
+    if name not in rules.rules:
+        raise UsageError(f"{what}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
+    known = [p.name for p in rules.rules[name].parameters]
+    if parameter not in (*known, PREFER):
+        notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
+        message = f"{what}: rule `{name}` has no parameter `{parameter}`"
+        raise UsageError(message, None, notes, did_you_mean(parameter, known))
+
+
+def _constant(setting: str, value: str) -> Any:
+    """A value in the rule language: a number, a role, a tuple. Read by the rules' own parser; nothing is evaluated."""
+    try:
+        (rule,) = parse(Source("--set", f"rule x(x = {value}) on tile\nmatch\n    Sync()\nrewrite\n    Sync()\n"))
+        assert isinstance(rule, s.Rule) and rule.parameters[0].default is not None
+        return Expressions("tile").compile(rule.parameters[0].default)({})
+    except (DplcError, ValueError, AssertionError):
+        raise UsageError(f"--set {setting}: `{value}` is not a constant of the rule language") from None

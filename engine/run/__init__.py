@@ -1,0 +1,1 @@
+"""What happens to arrays: inputs, weights, places, and whether the results are right."""

@@ -1,0 +1,126 @@
+"""What a compiled function is given: arguments checked by name, weights read where their modules hold them now."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...ir.diagnostic import DplcError, UsageError
+from ..capture.capture import Capture
+from ..capture.convert import dtype_name
+from ..capture.weights import modules_of
+
+
+class Parameters:
+    """How a function is called: what is given by name is put in its place (not for functions without a signature)."""
+
+    def __init__(self, function: Callable[..., Any]):
+        called = function.forward if isinstance(function, torch.nn.Module) else function
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(called)
+        except (TypeError, ValueError):
+            self.signature = None
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(args, kwargs) with everything by position that can be. Raises DplcError for missing or unknown arguments."""
+        if self.signature is None:
+            return tuple(args), dict(sorted(kwargs.items()))
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise DplcError(f"the call does not fit: {error}", notes=(f"it takes {self.signature}",)) from None
+        return bound.args, dict(sorted(bound.kwargs.items()))  # in whatever order they are written
+
+
+def arguments(
+    function: Any, example_inputs: Any, kwargs: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(args, kwargs) of the example call, as `Parameters.bind` puts them. Raises DplcError where they do not fit."""
+    if isinstance(example_inputs, Mapping):
+        hint = "write `dplc.compile(f, (), kwargs=inputs)` for inputs by name, `(inputs,)` for one that is a dict"
+        raise UsageError("the example inputs are a dict, which is not taken apart", hint=hint)
+    args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    return Parameters(function).bind(args, kwargs or {}) if callable(function) else (args, dict(kwargs or {}))
+
+
+class Frozen:
+    """The tensors that were found where a function keeps them, and are part of what was compiled."""
+
+    def __init__(self, captured: Capture):
+        kept = ((name, t) for name, t in captured.tensors.items() if captured.kinds[name] == "constant")
+        self.versions = [(name, tensor, tensor._version) for name, tensor in kept if not tensor.is_inference()]
+
+    def check(self) -> None:
+        """Raises DplcError for one that has been changed in place since."""
+        if any(tensor._version != version for _, tensor, version in self.versions):
+            what = "a tensor that the function found outside of its arguments has changed since it was compiled"
+            raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
+
+
+def check_arguments(captured: Capture, inputs: Mapping[str, Any]) -> None:
+    """Raises DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
+    for param in captured.graph.ins:
+        if param.name in inputs:
+            _refuse_gradients(param.name, inputs[param.name])
+            check_tensor(f"argument `{param.name}`", inputs[param.name], param.dtype, param.shape)
+
+
+def _refuse_gradients(name: str, value: Any) -> None:
+    if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+        what = f"gradients are wanted of argument `{name}`; what dplc compiles is inference"
+        raise DplcError(what, hint="call it within torch.no_grad(), or pass a detached tensor")
+
+
+def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> None:
+    """Raises DplcError unless `value` is a tensor of this dtype (by our name) and shape, with elements."""
+    expected = f"{dtype}{list(shape)}"
+    if not isinstance(value, torch.Tensor):
+        numpy = type(value).__module__ == "numpy"
+        found = "a numpy array" if numpy else f"of the type {type(value).__name__}"
+        raise DplcError(
+            f"{what} must be a tensor, {expected}; it is {found}", hint="pass torch.from_numpy(..)" if numpy else None
+        )
+    found = f"{dtype_name(value.dtype)}{list(value.shape)}"
+    if found != expected:
+        hint = "shapes and dtypes are part of what was compiled: compile again for others"
+        raise DplcError(f"{what} must be {expected}; it is {found}", hint=hint)
+    if value.is_meta:
+        raise DplcError(f"{what} is on the meta device: it has no elements")
+
+
+class Weights:
+    """The parameters and buffers of a function's modules, under the names that its program gives them.
+
+    They are read at every call, through the module that holds them: a step of an optimiser, `load_state_dict`, or
+    another parameter put in the place of one all show.
+    """
+
+    def __init__(self, function: Any, captured: Capture):
+        self.captured = captured
+        self.homes: dict[str, tuple[Any, str]] = {}
+        held = {
+            id(tensor): name
+            for name, tensor in captured.tensors.items()
+            if captured.kinds[name] in ("parameter", "buffer")
+        }
+        for root in modules_of(function).values():
+            for module in root.modules():
+                for attribute, tensor in (
+                    *module.named_parameters(recurse=False),
+                    *module.named_buffers(recurse=False),
+                ):
+                    if id(tensor) in held:
+                        self.homes.setdefault(held[id(tensor)], (module, attribute))
+
+    def now(self) -> dict[str, Any]:
+        """{name: tensor}. Raises DplcError for one that has another dtype or shape by now."""
+        types = {param.name: param for param in self.captured.graph.ins}
+        found = {}
+        for name, (module, attribute) in self.homes.items():
+            if name in types:
+                found[name] = getattr(module, attribute, None)
+                check_tensor(f"{self.captured.kinds[name]} `{name}`", found[name], types[name].dtype, types[name].shape)
+        return found

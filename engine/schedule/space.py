@@ -1,0 +1,326 @@
+"""The space of schedules of a kernel, read off the rules: at every pass, do nothing, do what the default order does, or
+fire a rule at a site with values for its parameters.
+
+It is a graph of states, walked lazily: an option that is not taken is never built. States are merged by identity
+(programs are interned), what was walked recently is kept, so that walks which begin alike share their beginning.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from ...codegen.kernel import CudaKernel
+from ...codegen.target import Target
+from ...ir.program import Kernel
+from ..kernels.key import key
+from ..language.pipeline import PassStep
+from ..rewrite.statements.choices import FiringChoice, RuleSite, spot_at, spots
+from ..rewrite.statements.compiled import Program
+from ..rewrite.statements.passes import run_pipeline
+from ..ruleset import Toolchain
+from ..store.protocol import Decision, Schedule
+from .limits import estimated_registers
+from .replay import decision, numbers_of, untiled, written
+from .tail import cuda_of, kernel_ir
+
+REMEMBERED = 4096  # transitions and lists of spots that are kept
+FIRINGS = 4  # of one pass in one kernel that are decided one by one; then the default goes on
+
+
+class DecisionPoint(NamedTuple):
+    """Where a decision is made, by name: what one schedule decides here another one may decide too."""
+
+    step: str
+    kernel: str
+    firing: int
+
+
+class Fire(NamedTuple):
+    """Decide for a rule at a site. values: of its parameters, as they are written down."""
+
+    rule: str
+    where: str
+    values: tuple[tuple[str, Any], ...] = ()
+
+
+SKIP, DEFAULT = "skip", "default"
+Token = str | Fire  # SKIP, DEFAULT (whatever the default order does here), or a Fire
+Genome = dict[DecisionPoint, Token]  # a slot that is not named is decided by default
+
+
+class State(NamedTuple):
+    """A program on its way through the passes. taken: kernels in which a pass of this `one of` has fired."""
+
+    program: Program
+    step: int
+    number: int
+    firing: int = 0
+    taken: frozenset[str] = frozenset()
+
+
+class Move(NamedTuple):
+    """What became of a decision. token: what was really done, where the one wanted was not legal."""
+
+    state: State
+    token: Token
+    decisions: Schedule
+
+
+Policy = Callable[["Space", State, DecisionPoint], Token]
+
+
+@dataclass(frozen=True)
+class Start:
+    """A program before its schedule: Loop IR."""
+
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass
+class ScheduleCandidate:
+    """A whole schedule of one start (`decisions.Whole`): kernels of Tile IR, and on demand what they become."""
+
+    space: Space = field(repr=False)
+    tile: Program
+    schedule: Schedule
+    genome: tuple[tuple[DecisionPoint, Token], ...] = field(repr=False, default=())
+    way: ClassVar[int] = 0
+    problem: ClassVar[str] = ""
+
+    @property
+    def tools(self) -> Toolchain:
+        return self.space.tools
+
+    @property
+    def target(self) -> Target:
+        return self.space.target
+
+    @property
+    def start(self) -> Start:
+        return self.space.start
+
+    @property
+    def parts(self) -> tuple[tuple[ScheduleCandidate, int], ...]:
+        return ((self, 1),)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Equal for schedules that make the same program."""
+        return hashlib.sha256(" ".join(map(key, self.tile)).encode()).hexdigest()[:16]
+
+    @functools.cached_property
+    def kernels(self) -> Program:
+        """Kernel IR. Raises DplcError where the target cannot launch it."""
+        return kernel_ir(self.tile, self.tools, self.target)
+
+    @functools.cached_property
+    def cuda(self) -> tuple[CudaKernel, ...]:
+        return cuda_of(self.kernels)
+
+
+class Space:
+    """All schedules of a kernel (`decisions.Decisions` with one way). free: labels of the passes that are decided; None
+    for all. The others do as by default."""
+
+    ways: Sequence[str] = ("",)
+
+    def __init__(self, tools: Toolchain, start: Start, target: Target, free: frozenset[str] | None = None):
+        self.tools, self.target, self.start = tools, target, start
+        self.steps: tuple[PassStep, ...] = tools.pipelines["tile"]
+        self.free = frozenset(step.label for step in self.steps) if free is None else free
+        self.numbers = numbers_of(start.kernels)
+        self.name = key(start.kernels[0])[:8]
+        self.after = functools.lru_cache(REMEMBERED)(self._after)
+        self.by_default = functools.lru_cache(REMEMBERED)(self._default)
+        self.spots = functools.lru_cache(REMEMBERED)(self._spots)
+
+    def spaces(self, way: int) -> tuple[tuple[Space, int], ...]:
+        return ((self, 1),)
+
+    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> ScheduleCandidate:
+        return ends[0]
+
+    # ---- states
+    @functools.cached_property
+    def root(self) -> Move:
+        """Where the decisions begin."""
+        tools = self.tools
+        program = run_pipeline(tools.engine, tools.pipelines["loop"], self.start.kernels, self.target)
+        return self._advance(State(program, 0, 0), DEFAULT, [])
+
+    def done(self, state: State) -> bool:
+        return state.step == len(self.steps)
+
+    def slot(self, state: State) -> DecisionPoint:
+        return DecisionPoint(
+            self.steps[state.step].label, f"{self.name} {state.program[state.number].name}", state.firing
+        )
+
+    def _advance(self, state: State, token: Token, decisions: list[Decision]) -> Move:
+        """On to the next state at which there is something to decide."""
+        while not self.done(state):
+            program, number, step = state.program, state.number, self.steps[state.step]
+            if untiled(program):
+                made = self.tools.engine.fire(step, program, self.target)
+                state = State(made, state.step + 1, 0)
+            elif number >= len(program):
+                state = self._next_step(state)
+            elif program[number].name in state.taken or not self._possible(step, program[number]):
+                state = state._replace(number=number + 1, firing=0)
+            elif step.label in self.free:
+                break
+            else:
+                state, fired = self.by_default(state)
+                decisions += fired
+        return Move(state, token, tuple(decisions))
+
+    def _next_step(self, state: State) -> State:
+        group, following = self.steps[state.step].group, state.step + 1
+        same = group is not None and following < len(self.steps) and self.steps[following].group == group
+        return State(state.program, following, 0, 0, state.taken if same else frozenset())
+
+    def _possible(self, step: PassStep, kernel: Kernel) -> bool:
+        return any(self.tools.engine.rule(rule).possible(kernel) for rule in step.rules)
+
+    # ---- decisions
+    def _after(self, state: State, token: Token) -> Move:
+        """What comes of a decision. One that is not legal here is taken for the nearest, or for the default."""
+        if token == SKIP:
+            return self._advance(state._replace(number=state.number + 1, firing=0), SKIP, [])
+        spot = self._nearest(state, token) if isinstance(token, Fire) else None
+        if spot is not None:
+            made = self._fired(state, spot)
+            if made is not None:
+                return self._advance(made, self.token(spot), [self._decision(state, spot.choice)])
+        following, fired = self.by_default(state)
+        return self._advance(following, DEFAULT, list(fired))
+
+    def _default(self, state: State) -> tuple[State, Schedule]:
+        """The pass in this kernel, as the default order has it: the state after it, and what fired."""
+        engine, step = self.tools.engine, self.steps[state.step]
+        program, made, log = engine.fire_at(step, state.program, state.number, self.target)
+        decisions = (self._decision(state, FiringChoice(engine, rule, p, match, self.target)) for rule, match, p in log)
+        following = state._replace(program=program, number=state.number + max(made, 1), firing=0)
+        return self._taken(state, following, bool(log)), tuple(decisions)
+
+    def _fired(self, state: State, spot: RuleSite) -> State | None:
+        """After one firing; None where it changes nothing."""
+        program = spot.choice.apply()
+        if program == state.program:
+            return None
+        if self._repeats(state) and state.firing + 1 < FIRINGS:
+            return self._taken(state, state._replace(program=program, firing=state.firing + 1), True)
+        made = len(program) - len(state.program) + 1
+        return self._taken(state, state._replace(program=program, number=state.number + made, firing=0), True)
+
+    def _taken(self, before: State, after: State, fired: bool) -> State:
+        if not fired or self.steps[before.step].group is None:
+            return after
+        return after._replace(taken=after.taken | {before.program[before.number].name})
+
+    def _decision(self, state: State, choice: FiringChoice) -> Decision:
+        return decision(self.steps[state.step], choice, self.numbers)
+
+    def _nearest(self, state: State, fire: Fire) -> RuleSite | None:
+        """The spot and the values that were wanted, or the nearest values that are legal."""
+        step = self.steps[state.step]
+        found = spot_at(self.tools.engine, step, fire.rule, state.program, self.target, fire.where)
+        wanted = dict(fire.values)
+        while found is not None and found.open is not None:
+            target = wanted.get(found.open.name)
+            ordered = sorted(found.open.values, key=lambda value: self.distance(self.plain(value), target))
+            found = next((made for made in map(found.choose, ordered) if made is not None), None)
+        return found
+
+    # ---- options
+    def _spots(self, state: State) -> tuple[RuleSite, ...]:
+        """The rules and sites of the pass at this kernel."""
+        step = self.steps[state.step]
+        return tuple(spots(self.tools.engine, step, state.program, self.target, (state.number,)))
+
+    def plain(self, value: Any) -> Any:
+        """A value as it is written down, hashable."""
+        return _frozen(written(value, self.numbers))
+
+    def plain_values(self, spot: RuleSite) -> tuple[Any, ...]:
+        """The values of the parameter that is open."""
+        assert spot.open is not None
+        return tuple(map(self.plain, spot.open.values))
+
+    def token(self, spot: RuleSite) -> Fire:
+        """A spot as a token, with the values that are chosen."""
+        values = spot.choice.parameters.items()
+        return Fire(spot.rule, spot.where, tuple((name, self.plain(value)) for name, value in values))
+
+    def fire_of(self, made: Decision) -> Fire:
+        """A decision as a token."""
+        return Fire(made.rule, made.site, tuple((name, _frozen(value)) for name, value in made.parameters.items()))
+
+    def reference(self, state: State) -> Token:
+        """What the default order does here: one firing, SKIP, or DEFAULT where it may be more than one."""
+        _, own = self.by_default(state)
+        if not own:
+            return SKIP
+        return self.fire_of(own[0]) if len(own) == 1 and not self._repeats(state) else DEFAULT
+
+    def _repeats(self, state: State) -> bool:
+        return any("repeat" in rule.attributes for rule in self.steps[state.step].rules)
+
+    def domains(self, state: State, fire: Fire) -> dict[str, tuple[Any, ...]]:
+        """{parameter: its values}, each as it stands once those before it are decided as in `fire`."""
+        found = spot_at(self.tools.engine, self.steps[state.step], fire.rule, state.program, self.target, fire.where)
+        out: dict[str, tuple[Any, ...]] = {}
+        wanted = dict(fire.values)
+        while found is not None and found.open is not None:
+            values = out[found.open.name] = self.plain_values(found)
+            own = wanted.get(found.open.name)
+            place = values.index(own) if own in values else 0
+            found = found.choose(found.open.values[place])
+        return out
+
+    @staticmethod
+    def distance(value: Any, other: Any) -> float:
+        """How far two plain values are apart: by logarithm for numbers, else whether they differ."""
+        if value == other:
+            return 0.0
+        if isinstance(value, int) and isinstance(other, int) and value > 0 and other > 0:
+            return abs(math.log2(value / other))
+        return 1.0
+
+    # ---- walks
+    def walk(self, policy: Policy, way: int = 0) -> ScheduleCandidate:
+        """A whole schedule; the policy is asked at every state."""
+        state, _, first = self.root
+        schedule, genome = list(first), []
+        while not self.done(state):
+            slot = self.slot(state)
+            move = self.after(state, policy(self, state, slot))
+            genome.append((slot, move.token))
+            schedule += move.decisions
+            state = move.state
+        return ScheduleCandidate(self, state.program, tuple(schedule), tuple(genome))
+
+    def states(self, genome: tuple[tuple[DecisionPoint, Token], ...]) -> Iterator[tuple[State, Token]]:
+        """The states of a walk, with what was decided there."""
+        state = self.root.state
+        for _, token in genome:
+            yield state, token
+            state = self.after(state, token).state
+
+    def default(self, way: int = 0) -> ScheduleCandidate:
+        """The schedule of the default order."""
+        return self.walk(lambda space, state, slot: DEFAULT)
+
+    @functools.cached_property
+    def granted(self) -> int:
+        """Registers that the default order asks for by the estimate: no schedule is refused for as many."""
+        return estimated_registers(self.default().tile, self.target)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,47 @@
+"""From a schedule to code, in one place: Tile IR to Kernel IR, to CUDA, and to what the model says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...codegen.cuda import print_cuda
+from ...codegen.kernel import CudaKernel
+from ...codegen.materialise import materialise
+from ...codegen.target import Target
+from ..cost.instruction_counts import instruction_counts
+from ..cost.predict import Prediction, predict
+from ..rewrite.statements.compiled import Program
+from ..rewrite.statements.passes import Shaped, run_pipeline
+from ..rewrite.trace import Trace
+from ..ruleset import Toolchain
+
+
+def kernel_ir(
+    tile: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
+) -> Program:
+    """Kernels of Tile IR as Kernel IR. trace, shaped: as of `run_pipeline`.
+
+    Raises DplcError where the target cannot launch one.
+    """
+    made = tuple(materialise(kernel, target) for kernel in tile)
+    events = trace.at("kernel") if trace is not None else None
+    return run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
+
+
+def cuda_of(kernels: Program, shaped: Shaped | None = None) -> tuple[CudaKernel, ...]:
+    """The CUDA of kernels. shaped: the rules that a comment names."""
+    named = shaped or {}
+    return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ())))) for kernel in kernels)
+
+
+def predictions(
+    kernels: Program, target: Target, registers: Sequence[int | None] | None = None
+) -> tuple[Prediction, ...]:
+    """What the model says of kernels of Kernel IR. registers: of a thread of each, where they are known."""
+    known = registers or [None] * len(kernels)
+    return tuple(predict(instruction_counts(kernel, n), target) for kernel, n in zip(kernels, known, strict=True))
+
+
+def seconds_of(kernels: Program, target: Target, registers: Sequence[int | None] | None = None) -> float:
+    """The predicted seconds of kernels of Kernel IR, one after the other."""
+    return sum(prediction.seconds for prediction in predictions(kernels, target, registers))

@@ -1,0 +1,161 @@
+"""Which rules a recorded schedule depends on, and whether they still say what they said.
+
+Which edits of rule files can change what an entry of the store means?
+
+- A rule that fires in the schedule, in its pattern, guards or template; also a `local` rule that its template calls:
+  yes.
+- A canonical rule: it may run after any firing, so every schedule depends on all of them.
+- A rule that makes the first Tile of a kernel, or changes its loops before: they fire by default and are not listed.
+- A rule on Kernel IR, or the order of those passes: they run after every schedule.
+- A rule that was offered and did not fire, or the order of the passes of Tile IR: no. The schedule says itself what
+  fires, in which order, and nothing else does; it may no longer be the best one, so a search looks again
+  (`TuningKey.rules`).
+- Rules on the levels above: they change the kernel itself, and with it the key. A remembered candidate of fusion
+  (`candidates.py`) names the algebra that proves it, and depends on the rules for stores as a whole.
+- Documentation, examples, the texts of reasons, the place in the file: no.
+- A user's rule that the search was never offered, a rule or pass that a user's file takes out: the entry is not about
+  this rule set. Otherwise a new rule would never fire where a store is.
+
+An edit of a fact or of the code generator comes with another version of dplc, which the key holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...ir.text import syntax as s
+from ..language.positions import walk
+from ..language.rule import Rule, RuleSet, built_in_files
+from ..rewrite.terms.terms import mentions_mat
+from .protocol import Schedule
+
+LEVELS = frozenset(("module", "loop", "tile", "kernel"))
+CANONICAL, TILING, LOWERING = "(canonical rules)", "(loop rules)", "(kernel rules)"
+FUSING = "(fusion rules)"
+# {digest before: digest now} of rules that say the same in other words. On loops, they are hashed in the order of their
+# names; the others say `split`, `join` or `fold`, and every kernel of the manifest stayed as it was.
+MOVED = {
+    "a174ab19f5106b7e": "f78554d8d1ed29a6",  # (loop rules)
+    "d38e8fe82202350f": "1638d008f881e95c",  # collapse_reduce
+    "9557d714fb3f8c5b": "83199adaef1b9c35",  # collapse_free
+    "10be7a8ebd09e959": "cbd6e3436fcf06f5",  # collapse_tile
+    "73f6ec71bb71daf1": "e4cc768f2a00eab8",  # merge_axes
+    "2983cc1701259772": "b58e89b5595108c1",  # merge_axes_backwards
+    "c5144e75726439ff": "75fa230baddbd56c",  # blockify_launch
+    "5d6b56b2ff67816b": "3ed3482f25093365",  # blockify_flat
+    "70802312fc4a66ee": "54c5ea1ac605d710",  # chunk_matmul_k
+    "f57a2476652f37c4": "4d3fd5fd46bb7fb5",  # chunk_reduce
+    "6e0a9a8cc6a4c98d": "f4ee58b82eac52af",  # fit_block
+    "e61fc88ab2f83cb2": "e5a8a6a255f692fa",  # slice_matmul_k
+    "86dbaf684152b7d5": "52616b1234235156",  # split_fold
+    "307040c315a7367c": "c196085bc9c58747",  # split_matmul_k
+    "5ea1d785bd0a6c72": "9cd88f77bb6036a1",  # split_rows_k
+    "34f74503cb5b1d45": "8194e7c678aee1de",  # warp_tile
+    "90d0bc7656c412ca": "59bd45671b42ad2d",  # register_tile
+    "24c730f459461820": "242ec039f432c62e",  # permute_register_tile
+    "2190b04df146de61": "6646b96383dc3e1e",  # strip_flat
+    "c167867f414b2599": "2fbeb6862a110c74",  # vector_reduce
+    "ec0d144aefc91e20": "922dac82b75741c1",  # column_reduce
+    "97a77bf4e3aa4be4": "14c27e255d6a5e0b",  # one_exchange
+    "245fee8b96ecba4c": "290f59549e44a0f9",  # register_row
+    "deeaee7bfb6ed745": "5e88c04230be0070",  # rows_per_block
+    "7eb39e1f264130fc": "211a65897ada6093",  # rows_per_thread
+    "00d86531caef161e": "504458d77ddc41a8",  # online_tile
+    "eadfd1e86a503300": "cef79764f103d43f",  # online_row
+    "90a90cbb8037d266": "155d94ac7bacb351",  # online_pool
+}
+_UNREAD = frozenset(("span", "reason", "docs"))
+
+
+class RuleDigests:
+    """The rules in force, each as a digest of what it means; computed when asked for."""
+
+    def __init__(self, rules: RuleSet):
+        self.rules = rules
+        self._known: dict[str, str | None] = {}
+        ours = set(map(id, built_in_files()))
+        added = [file for file in rules.files if id(file) not in ours]
+        self.own = frozenset(rule.name for file in added for rule in file.rules if rule.level in LEVELS)
+        self.own_values = frozenset(rule.name for file in added for rule in file.rules if rule.level == "tensor")
+        names = {written.name for file in added for written in file.without}
+        self.taken_out = names.union(*({rule.name for rule in rules.passes.get(name, ())} for name in names))
+
+    def offered(self, program: bool) -> frozenset[str]:
+        """Rules of users that a search was offered: those on values only where it chose among ways of fusing."""
+        return self.own | self.own_values if program else self.own
+
+    def used(self, schedule: Schedule) -> dict[str, str]:
+        """{rule: digest} of all that a schedule depends on. Rules that are not there (any more) are left out."""
+        names = (CANONICAL, TILING, LOWERING, *sorted({decision.rule for decision in schedule}))
+        return {name: digest for name in names if (digest := self.digest(name)) is not None}
+
+    def hold(self, used: Mapping[str, str]) -> bool:
+        """Whether the rules that an entry depends on still say the same."""
+        return (
+            all(self.digest(name) == MOVED.get(digest, digest) for name, digest in used.items())
+            and not self.taken_out & used.keys()
+        )
+
+    def digest(self, name: str) -> str | None:
+        """The digest of a rule, of CANONICAL, TILING or LOWERING; None for a rule that is not there."""
+        if name not in self._known:
+            self._known[name] = self._digest(name)
+        return self._known[name]
+
+    def _digest(self, name: str) -> str | None:
+        if name == CANONICAL:
+            return _hash(map(self._text, self.rules.canonical))
+        if name == LOWERING:
+            order = [p for file in self.rules.files for p in file.pipelines if p.name == "kernel"]
+            on_kernels = self.rules.at("kernel")
+            gone = sorted(self.taken_out & {rule.name for rule in on_kernels})
+            return _hash([*map(self._text, on_kernels), spelled(order), *gone])
+        if name == TILING:
+            return _hash(map(self._text, self._tiling()))
+        if name == FUSING:
+            on_stores = [rule for rule in self.rules.at("tensor") if mentions_mat(rule)]
+            return _hash([*map(self._text, on_stores), *sorted(self.taken_out & {rule.name for rule in on_stores})])
+        rule = self.rules.rules.get(name)
+        return None if rule is None else _hash([self._text(rule)])
+
+    def _tiling(self) -> Iterator[Rule]:
+        """The rules of every pass that has one on loop nests without a Tile."""
+        for _, members in sorted(self.rules.passes.items()):
+            if any(rule.level in ("module", "loop") and not _mentions("Tile", rule.match) for rule in members):
+                yield from members
+
+    def _text(self, rule: Rule, above: frozenset[str] = frozenset()) -> str:
+        """What a rule says, and what the local rules say that it calls."""
+        parts = (sorted(rule.attributes), rule.level, rule.parameters, rule.match, rule.clauses, rule.rewrite)
+        called = sorted({node.fn for node in walk(rule.rewrite) if isinstance(node, s.Apply)} - above - {rule.name})
+        local = [found for fn in called if (found := self.rules.rules.get(fn)) and "local" in found.attributes]
+        inner = above | {rule.name}
+        return "\n".join([spelled(parts), *(self._text(found, inner) for found in local)])
+
+
+@functools.lru_cache(maxsize=8)
+def digests_of(rules: RuleSet) -> RuleDigests:
+    """The digests of a rule set; the last few are kept."""
+    return RuleDigests(rules)
+
+
+def spelled(value: Any) -> str:
+    """Syntax as text, without places, documentation and reasons."""
+    if isinstance(value, s.Syntax):
+        fields = (f.name for f in dataclasses.fields(value) if f.name not in _UNREAD)
+        return f"{type(value).__name__}({', '.join(spelled(getattr(value, name)) for name in fields)})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(spelled, value))}]"
+    return repr(value)
+
+
+def _mentions(name: str, statements: tuple[s.Syntax, ...]) -> bool:
+    return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
+
+
+def _hash(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

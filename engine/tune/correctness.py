@@ -1,0 +1,112 @@
+"""Right before fast: a candidate on the emulator against float64; its first, last and ragged blocks in checked mode."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from ...codegen.arrays import as_numpy, as_tensor, is_written
+from ...codegen.emulator.checking import CheckingExecutor, chosen_blocks
+from ...codegen.emulator.kernels import load
+from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
+from ...codegen.kernel import CudaKernel, Program
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ...ir.verify.kernel import problems
+from ..cost.accesses import LANES
+from ..cost.instruction_counts import instruction_counts
+from ..run.judge import judge
+from ..schedule.space import ScheduleCandidate, Start
+from .measure import launches
+from .subject import TuningSubject, subject_of
+
+WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
+BLOCKS = 32  # of a kernel that takes longer
+ORDERS = (0, 2)  # of the threads in the blocks that are looked at closely
+CLOSELY = ("first", "last", "ragged")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a candidate is right. how: what was compared; finding: what is wrong, "" if nothing is."""
+
+    how: str
+    finding: str = ""
+
+    @property
+    def right(self) -> bool:
+        return not self.finding
+
+
+@functools.lru_cache(maxsize=4)
+def _subject(start: Start) -> TuningSubject:
+    return subject_of(start.kernels)
+
+
+def work_of(kernel: Kernel) -> float:
+    """Instructions of all threads of a kernel of Kernel IR."""
+    counted = instruction_counts(kernel)
+    return counted.issued * LANES * counted.blocks
+
+
+def verdict(candidate: ScheduleCandidate) -> Verdict:
+    """Run a candidate. What it does wrong, a race or a result, is in the verdict; a host that cannot run it raises."""
+    broken = next((problem for kernel in candidate.kernels for problem in problems(kernel)), "")
+    if broken:
+        return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
+    texts = candidate.cuda
+    program = dataclasses.replace(launches(candidate.start.kernels, candidate.kernels, texts), kernels=texts)
+    subject = _subject(candidate.start)
+    count = sum(map(work_of, candidate.kernels))
+    if count > WHOLE and len(texts) == 1:
+        return _sampled(program, subject)
+    executor = CheckingExecutor(CLOSELY, orders=ORDERS)
+    how = f"emulator, {subject.checked}"
+    try:
+        made = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
+    except DplcError as problem:
+        return Verdict(how, problem.what)
+    if executor.findings:
+        return Verdict(how, executor.findings[0].message)
+    return _compared({name: torch.as_tensor(values) for name, values in made.items()}, subject, how)
+
+
+def _sampled(program: Program, subject: TuningSubject) -> Verdict:
+    """Some blocks of the one kernel: as a whole it would take minutes."""
+    (kernel,) = program.kernels
+    how = f"emulator, {min(BLOCKS, kernel.blocks)} of {kernel.blocks} blocks"
+    try:
+        made = _some_blocks(kernel, program, subject)
+    except DplcError as problem:
+        return Verdict(how, problem.what)
+    return _compared(made, subject, how)
+
+
+def _some_blocks(kernel: CudaKernel, program: Program, subject: TuningSubject) -> dict[str, torch.Tensor]:
+    buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
+    for buffer in program.inputs:
+        buffers[buffer.name].array[...] = as_numpy(buffer, subject.tensors[buffer.name])
+    last = kernel.blocks - 1
+    blocks = tuple(sorted({place * last // (BLOCKS - 1) for place in range(BLOCKS)}))
+    (launch,) = program.launches()
+    bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
+    closely, checked = chosen_blocks(kernel, CLOSELY), load((kernel,), True)
+    for order in ORDERS:
+        own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+        checked.launch(kernel, own, LaunchOptions(blocks=closely, order=order, checked=True, counted=False))
+    load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
+    return {b.name: as_tensor(b, buffers[b.name].array.copy()) for b in program.outputs}  # their memory goes with them
+
+
+def _compared(made: dict[str, torch.Tensor], subject: TuningSubject, how: str) -> Verdict:
+    """The elements that were both computed by the reference and stored by the blocks that ran."""
+    for name, (values, where) in subject.expected.items():
+        got = made[name].reshape(values.shape)
+        here = torch.from_numpy(where) & is_written(got) if "blocks" in how else torch.from_numpy(where)
+        found = judge([got[here]], [torch.from_numpy(values)[here]])
+        if not found.ok:
+            return Verdict(how, f"`{name}` differs by {found.relative:.2g} of its largest value from float64")
+    return Verdict(how)

@@ -1,0 +1,115 @@
+"""What a search did, for people: times by parameter value, and the tree of decisions, whatever the search was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..schedule.space import Fire, ScheduleCandidate
+from .describe import plain_text, show
+from .running import SearchProgress
+from .search import Tried
+
+MOST_NODES = 20_000
+DEEPEST, WIDEST = 14, 6  # of the tree that is shown
+
+
+@dataclass
+class CandidateTimes:
+    """Times of some candidates, in seconds: how many had one, the best, the sum of logarithms; how many had none."""
+
+    count: int = 0
+    best: float = math.inf
+    logs: float = 0.0
+    without: int = 0
+
+    def add(self, seconds: float | None) -> None:
+        if seconds is None:
+            self.without += 1
+            return
+        self.count, self.best, self.logs = self.count + 1, min(self.best, seconds), self.logs + math.log(seconds)
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean."""
+        return math.exp(self.logs / self.count) if self.count else math.inf
+
+
+@dataclass
+class SharedPrefix:
+    """Candidates that decided alike so far. label: the last of these decisions."""
+
+    label: str = ""
+    times: CandidateTimes = field(default_factory=CandidateTimes)
+    children: dict[Any, SharedPrefix] = field(default_factory=dict)
+
+    @property
+    def visits(self) -> int:
+        return self.times.count + self.times.without
+
+    def shown(self, depth: int = 0) -> SharedPrefix:
+        """The part worth looking at: chains without a choice are one branch, of many children the most visited."""
+        found = self
+        labels = [self.label] if self.label else []
+        while len(found.children) == 1 and (only := next(iter(found.children.values()))).visits == found.visits:
+            found = only
+            if found.label not in ("default", "skip"):
+                labels.append(found.label)
+        children: list[SharedPrefix] = []
+        if depth < DEEPEST:
+            children = sorted(found.children.values(), key=lambda child: (-child.visits, child.times.best))[:WIDEST]
+        label = " · ".join(label.split(": ")[-1] if n else label for n, label in enumerate(labels))
+        return SharedPrefix(label, self.times, {n: child.shown(depth + 1) for n, child in enumerate(children)})
+
+
+class SearchLog:
+    """Listens to a run. effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}."""
+
+    def __init__(self) -> None:
+        self.root = SharedPrefix()
+        self.effects: dict[tuple[str, str, str, str], dict[str, CandidateTimes]] = {}
+        self.default: float | None = None
+        self._nodes = 0
+
+    def heard(self, run: SearchProgress, tried: Tried) -> None:
+        """One candidate more."""
+        self.default = run.default.seconds
+        branch, seconds = self.root, tried.score.seconds
+        branch.times.add(seconds)
+        for decided, label in self._path(run, tried):
+            if decided not in branch.children:
+                if self._nodes >= MOST_NODES:
+                    break
+                branch.children[decided] = SharedPrefix(label)
+                self._nodes += 1
+            branch = branch.children[decided]
+            branch.times.add(seconds)
+        for candidate, _, score in tried.parts:
+            self._effects(candidate, score.seconds)
+
+    def _path(self, run: SearchProgress, tried: Tried) -> Iterator[tuple[Any, str]]:
+        """The decisions of a candidate, the way of fusing first where there are several."""
+        ways, whole = run.search.space.ways, tried.candidate
+        if len(ways) > 1:
+            yield whole.way, f"candidate: {ways[whole.way]}"
+        for slot, token in whole.genome:
+            yield (slot, token), f"{slot.step}: {show(token)}"
+
+    def _effects(self, candidate: ScheduleCandidate, seconds: float | None) -> None:
+        """What a kernel takes with these values."""
+        kernel = candidate.start.kernels[0].name
+        for decision in candidate.schedule:
+            for name, value in decision.parameters.items():
+                found = self.effects.setdefault((kernel, decision.step, decision.rule, name), {})
+                found.setdefault(plain_text(_hashable(value)), CandidateTimes()).add(seconds)
+        for slot, token in candidate.genome:
+            if isinstance(token, Fire) or token == "skip":
+                fired = "fires" if isinstance(token, Fire) else "skips"
+                values = self.effects.setdefault((kernel, slot.step, slot.step, "decision"), {})
+                values.setdefault(fired, CandidateTimes()).add(seconds)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

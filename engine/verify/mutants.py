@@ -1,0 +1,199 @@
+"""How strong a check is: a rule with one piece left out or changed must be found wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.diagnostic import DplcError
+from ...ir.text import syntax as s
+from ..kernels import graph_examples as term_examples
+from ..language.rule import Rule, RuleSet
+from ..language.spelling import expression
+from ..rewrite.statements.driver import Engine
+from ..rewrite.statements.examples import run_examples
+from ..rewrite.terms.terms import CHANGES_DTYPE
+from ..rewrite.torch_rules import examples as torch_examples
+from .outcome import RuleVerdict
+from .run import Checkers, Options, check_rule, users_of
+
+RUNNERS = (torch_examples, term_examples)  # of examples: known once these are imported
+
+
+@dataclass(frozen=True)
+class Result:
+    """One mutant, and how it was noticed: wrong (it means something else, or does not come to an end), vacuous (no
+    subject reaches it), refused (it does not compile, or the engine refuses what it gives), example (it means the same,
+    and fires where an example of the rule says that it must not), survives.
+
+    legal: firings that were compared beyond those of the rule itself, without a difference.
+    """
+
+    what: str
+    how: str
+    problem: str = ""
+    legal: int = 0
+
+    @property
+    def caught(self) -> bool:
+        return self.how != "survives"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All mutants of a rule."""
+
+    rule: str
+    results: tuple[Result, ...]
+
+    @property
+    def caught(self) -> int:
+        return sum(result.caught for result in self.results)
+
+    def record(self) -> dict[str, Any]:
+        """For --json."""
+        return {"rule": self.rule, "caught": self.caught, "mutants": [dataclasses.asdict(r) for r in self.results]}
+
+
+def survey(
+    rules: RuleSet, rule: Rule, options: Options, heard: Callable[[str], None] = lambda text: None, guards: bool = False
+) -> Survey:
+    """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
+    results: list[Result] = []
+    quick = dataclasses.replace(options, shrink=False, more=0)
+    known = Checkers(rules)
+    list(known.borrowed(rule, 0))
+    whole: list[RuleVerdict] = []
+    for what, broken in without_guards(rule) if guards else mutants(rule):
+        changed = replaced(rules, broken)
+        result = _judged(Checkers(changed, known), broken, what, quick)
+        if not result.caught and broken.clauses != rule.clauses:
+            whole = whole or _verdicts(known, rule, quick)
+            result = _unnoticed(changed, broken, result, whole, _verdicts(Checkers(changed, known), broken, quick))
+        heard(f"{rule.name}: {what}: {result.how}")
+        results.append(result)
+    return Survey(rule.name, tuple(results))
+
+
+def _verdicts(checkers: Checkers, rule: Rule, options: Options) -> list[RuleVerdict]:
+    """A rule, or the rules that use it."""
+    tried = [rule]
+    if "local" in rule.attributes:
+        tried = [other for other in checkers.rules.rules.values() if rule.name in users_of(other)]
+    return [check_rule(one, checkers, options) for one in tried]
+
+
+def _judged(checkers: Checkers, broken: Rule, what: str, options: Options) -> Result:
+    try:
+        for verdict in _verdicts(checkers, broken, options):
+            if verdict.wrong is not None:
+                return Result(what, "wrong", verdict.wrong.problem)
+            if not verdict.firings:
+                return Result(what, "vacuous")
+    except DplcError as error:
+        return Result(what, "refused", error.what)
+    return Result(what, "survives")
+
+
+def _unnoticed(
+    rules: RuleSet, broken: Rule, result: Result, whole: list[RuleVerdict], without: list[RuleVerdict]
+) -> Result:
+    """A guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
+    legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
+    result = dataclasses.replace(result, legal=max(0, legal))
+    stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
+    if stopped[1] > stopped[0]:
+        return dataclasses.replace(result, how="refused", problem=CHANGES_DTYPE)
+    _, failures = run_examples(Engine(rules, check=True), [broken])
+    fires = [failure for failure in failures if "fires, but should refuse" in failure.problem]
+    return dataclasses.replace(result, how="example", problem=fires[0].problem) if fires else result
+
+
+def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
+    """The rule set with one rule in another form."""
+    files = []
+    for file in rules.files:
+        kept = tuple(broken if rule.name == broken.name else rule for rule in file.rules)
+        files.append(dataclasses.replace(file, rules=kept))
+    made = RuleSet(files)
+    made.digest = f"{rules.digest} {id(broken)} {hash(repr(broken.rewrite))} {hash(repr(broken.clauses))}"
+    return made
+
+
+# ---- one change each
+
+
+def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    """Rules with a `where` less."""
+    for n, clause in enumerate(rule.clauses):
+        if isinstance(clause, s.Guard) and clause.kind == "where":
+            kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
+            yield f"without `where {expression(clause.condition)}`", dataclasses.replace(rule, clauses=kept)
+
+
+def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    """Rules with a guard less, a statement less, a field, a substitution, an arm less, or a sign or number changed."""
+    yield from without_guards(rule)
+    for what, rewrite in _changed(rule.rewrite):
+        yield what, dataclasses.replace(rule, rewrite=rewrite)
+
+
+Changed = Iterator[tuple[str, Any]]
+
+
+def _changed(node: Any) -> Changed:
+    """A template with one change, wherever it can be made."""
+    if isinstance(node, tuple):
+        for n, item in enumerate(node):
+            if len(node) > 1 and _droppable(item):
+                yield f"without `{_first_line(item)}`", (*node[:n], *node[n + 1 :])
+            for what, other in _changed(item):
+                yield what, (*node[:n], other, *node[n + 1 :])
+        return
+    if not isinstance(node, s.Syntax):
+        return
+    yield from _own(node)
+    for field in dataclasses.fields(node):
+        if field.name != "span":
+            for what, other in _changed(getattr(node, field.name)):
+                yield what, dataclasses.replace(node, **{field.name: other})
+
+
+def _droppable(item: Any) -> bool:
+    statements = (s.Statement, s.IfBlock, s.EachBlock, s.RunStatement, s.ForLoop)
+    return isinstance(item, (*statements, s.Keyword, s.Substitution, s.Arm, s.UseRule))
+
+
+def _own(node: Any) -> Changed:
+    """Changes of a node itself."""
+    if isinstance(node, s.IfBlock):
+        yield f"`{_first_line(node)}` always", dataclasses.replace(node, condition=s.NameOf(node.span, "true"))
+    if isinstance(node, s.RunStatement) and node.changes and len(node.changes) == 1:
+        yield f"without the changes of `{_first_line(node)}`", dataclasses.replace(node, changes=())
+    if isinstance(node, s.Operation) and node.op in OTHER:
+        other = OTHER[node.op]
+        yield f"`{other}` for `{node.op}` in `{expression(node)}`", dataclasses.replace(node, op=other)
+    if isinstance(node, s.Apply) and node.fn in OTHER_FUNCTIONS:
+        other = OTHER_FUNCTIONS[node.fn]
+        yield f"`{other}` for `{node.fn}` in `{expression(node)}`", dataclasses.replace(node, fn=other)
+    if isinstance(node, s.Apply) and node.fn in ORDERED and len(node.items) == 2:
+        yield f"operands of `{expression(node)}` exchanged", dataclasses.replace(node, items=node.items[::-1])
+    if isinstance(node, s.Number) and type(node.value) in (int, float):
+        yield (
+            f"{node.value + 1} for {node.value} at line {node.span.line}",
+            dataclasses.replace(node, value=node.value + 1),
+        )
+
+
+OTHER = {"+": "-", "-": "+", "*": "+", "//": "%", "%": "//", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+OTHER_FUNCTIONS = {
+    "add": "subtract", "subtract": "add", "multiply": "add", "maximum": "minimum", "minimum": "maximum",
+    "exp": "expm1", "sqrt": "rsqrt", "less": "less_equal", "greater": "greater_equal", "logical_and": "logical_or",
+}  # fmt: skip
+ORDERED = ("subtract", "divide", "less", "greater", "pow", "floor_divide", "remainder")
+
+
+def _first_line(node: s.Syntax) -> str:
+    return node.span.source.line(node.span.line).split("#")[0].strip()

@@ -1,0 +1,115 @@
+"""Which torch ops the rules take, and what becomes of each in every dtype: found by running the rules' own examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...codegen.target import Target
+from ...ir.diagnostic import INTERNAL, DplcError
+from ...ir.functions import DTYPES
+from ...ir.interp.torch import argument, call
+from ...ir.node import replace
+from ...ir.schemas import aten_name
+from ...ir.torch import TorchGraph
+from ..api import Compiled
+from ..capture.capture import Capture
+from ..capture.signature import Signature
+from ..compiler import compile_captured
+from ..language.rule import Rule, RuleSet
+from ..rewrite.torch_rules.lower import compile_rules
+from ..ruleset import Toolchain
+from ..run.reference import accepted, errors, run_reference
+from .torch_rules import UNWRITTEN, TorchChecker
+from .torch_subjects import NoSubject, limit_of, retyped, sample
+
+COLUMNS = ("f32", "f16", "bf16", "i64", "i32", "b8")
+RIGHT, REFUSED, WRONG, CRASHED, ABSENT, UNTRIED = "right", "refused", "wrong", "error", "-", "untried"
+# The first of them that one of an op's programs gave stands for all.
+WORST = (CRASHED, WRONG, RIGHT, REFUSED, ABSENT, UNTRIED)
+
+
+@dataclass(frozen=True)
+class OperatorVerdict:
+    """word: one of WORST (`-`: PyTorch itself has no such op of that dtype; `untried`: no example of it can be run).
+    why: of all but `right`.
+    """
+
+    word: str
+    why: str = ""
+
+
+def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
+    """{name in aten: the rules that start from it}, by name."""
+    found = {aten_name(op): tuple(c.rule for c in group) for op, group in compile_rules(rules).items()}
+    return dict(sorted(found.items()))
+
+
+def judged(rules: Iterable[Rule], dtype: str, tools: Toolchain, target: Target) -> OperatorVerdict:
+    """What becomes of an op in a dtype: of the programs in its rules' examples, their floats as that dtype."""
+    found = [
+        _judged(_in_dtype(subject.value, dtype), tools, target)
+        for subject in TorchChecker(tools.torch).examples(rules)
+        if isinstance(subject.value, TorchGraph) and subject.value.body
+    ]
+    return min(found, key=lambda verdict: WORST.index(verdict.word), default=OperatorVerdict(UNTRIED, "no example"))
+
+
+def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
+    """The program with its floats in another dtype; with all inputs of it where none is a float."""
+    assert dtype in DTYPES
+    floats = any(param.dtype == "f32" for param in graph.ins)
+    ins = tuple(replace(p, dtype=dtype) if p.dtype == "f32" or not floats else p for p in graph.ins)
+    return TorchGraph(graph.name, ins, graph.outs, graph.body)
+
+
+def _judged(graph: TorchGraph, tools: Toolchain, target: Target) -> OperatorVerdict:
+    try:
+        graph, tensors, eager = _eager(graph)
+    except NoSubject as refused:
+        return OperatorVerdict(ABSENT, str(refused))
+    captured = _capture(graph, tensors)
+    try:
+        compilation = compile_captured(captured, tools, target)
+        results = Compiled(compilation, "emulator").run({})
+    except DplcError as error:
+        return OperatorVerdict(
+            CRASHED if error.exit_code == INTERNAL else REFUSED, "; ".join((error.what, *error.notes))
+        )
+    except Exception as error:  # any exception here is a finding
+        return OperatorVerdict(CRASHED, f"{type(error).__name__}: {error}")
+    for got, want in zip(results, eager, strict=True):
+        if (got.dtype, got.shape) != (want.dtype, want.shape):
+            return OperatorVerdict(WRONG, f"{got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}")
+    if any(UNWRITTEN in statement.op for statement in graph.body):
+        return OperatorVerdict(RIGHT)
+    references = run_reference(captured, tensors)
+    if accepted(results, references, eager):
+        return OperatorVerdict(RIGHT)
+    return OperatorVerdict(WRONG, f"off by {errors(results, references)[0]:.2e}")
+
+
+def _capture(graph: TorchGraph, tensors: dict[str, Any]) -> Capture:
+    names = tuple(tensors)
+    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
+
+
+def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:
+    """(the program with torch's types, tensors that torch takes, what it gives for them). Raises NoSubject."""
+    graph = retyped(graph)
+    refusal = ""
+    for limit, unit in ((limit_of(graph), False), (2, True)):
+        tensors = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
+        values = dict(tensors)
+        try:
+            with torch.no_grad():
+                for statement in graph.body:
+                    args = {name: argument(value, values, wide=False) for name, value in statement.args}
+                    values[statement.dst] = call(statement.op, args)
+            return graph, tensors, [values[out.name] for out in graph.outs]
+        except Exception as error:  # torch raises whatever it likes
+            refusal = str(error)
+    raise NoSubject(refusal)

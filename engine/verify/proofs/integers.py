@@ -1,0 +1,230 @@
+"""Expressions of the rule language over the integers: numbers where everything is known, terms of Z3 where it is not.
+
+Names that a rule leaves open (extents, parameters, what a fact answers) become unknowns, one each for the whole rule.
+`//` rounds down and `%` takes the sign of its divisor, as everywhere in the IRs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....ir.text import syntax as s
+from ...language.facts import facts_of
+from ...language.rule import Rule
+from ...language.spelling import expression
+
+Scope = Mapping[str, Any]  # names of loops and axes
+SIZES = (1, 2, 4, 8)
+MOST_VALUES = 64  # of a parameter, to be tried one after the other
+
+
+class Unknown(Exception):
+    """What cannot be said over the integers, in words."""
+
+
+def solver_module() -> Any:
+    """Z3, or None where it is not installed."""
+    try:
+        import z3  # type: ignore[import-untyped]
+    except ImportError:
+        return None
+    return z3
+
+
+class Integers:
+    """Translates the expressions of one rule. known: numbers for unknowns, by name; all others are Z3's."""
+
+    def __init__(self, rule: Rule, known: Mapping[str, int] | None = None):
+        self.z3, self.rule, self.known = solver_module(), rule, known
+        self.lets = {c.name: c.value for c in rule.clauses if isinstance(c, s.LetClause)}
+        self.parameters = {p.name: p for p in rule.parameters}
+        self.facts = facts_of(rule.level)
+        self.unknowns: dict[str, Any] = {}
+        self.conditions: dict[
+            str, tuple[str, ...]
+        ] = {}  # a condition of the pattern: the names in whose scope it stands
+        self.holding: set[str] = set()  # conditions that a guard says always hold
+
+    def unknown(self, name: str) -> Any:
+        """The unknown of a name; with known numbers, its number."""
+        if name not in self.unknowns:
+            if self.known is not None:
+                self.unknowns[name] = self.known.get(name, 1)
+            else:
+                self.unknowns[name] = self.z3.Int(name)
+        return self.unknowns[name]
+
+    # ---- numbers
+    def number(self, node: s.Syntax, scope: Scope) -> Any:
+        """The integer that an expression is. Raises Unknown."""
+        if isinstance(node, s.Number) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+            return self.number(node.items[0], scope)
+        if isinstance(node, s.NameOf):
+            return self.name(node, scope)
+        if isinstance(node, s.Prefix) and node.op == "-":
+            return -self.number(node.a, scope)
+        if isinstance(node, s.Operation) and node.op in (*ARITHMETIC, "//", "%"):
+            a, b = self.number(node.a, scope), self.number(node.b, scope)
+            return self.divided(node.op, a, b) if node.op in ("//", "%") else ARITHMETIC[node.op](a, b)
+        if isinstance(node, s.Choice):
+            return self.either(
+                self.truth(node.condition, scope), self.number(node.a, scope), self.number(node.b, scope)
+            )
+        if isinstance(node, s.Apply):
+            return self.asked(node, scope)
+        if isinstance(node, s.Member | s.Subscript):
+            return self.unknown(expression(node))
+        raise Unknown(f"`{expression(node)}` is no integer")
+
+    def name(self, node: s.NameOf, scope: Scope) -> Any:
+        if node.text in scope:
+            return scope[node.text]
+        if node.text in self.lets and not self._fresh(self.lets[node.text]):
+            value = self.lets[node.text]
+            try:
+                return self.number(value, scope)
+            except Unknown:
+                return self.unknown(node.text)
+        return self.unknown(node.text)
+
+    def _fresh(self, node: s.Syntax) -> bool:
+        return isinstance(node, s.Apply) and node.fn == "fresh"
+
+    def asked(self, node: s.Apply, scope: Scope) -> Any:
+        """A fact: arithmetic where it is that, otherwise one unknown for each question."""
+        if node.fn == "ceildiv" and len(node.items) == 2:
+            a, b = (self.number(item, scope) for item in node.items)
+            return -self.divided("//", -a, b)
+        if node.fn in ("min", "max") and len(node.items) == 2:
+            a, b = (self.number(item, scope) for item in node.items)
+            return self.either(a <= b if node.fn == "min" else a >= b, a, b)
+        if node.fn == "literal" and len(node.items) == 1 and isinstance(node.items[0], s.NameOf):
+            return self.name(node.items[0], scope)
+        fact = self.facts.get(node.fn)
+        if fact is None or fact.result not in ("int", "any", "num"):
+            raise Unknown(f"`{expression(node)}` is no integer")
+        return self.unknown(expression(node))
+
+    def divided(self, op: str, a: Any, b: Any) -> Any:
+        if self.known is not None or (isinstance(a, int) and isinstance(b, int)):
+            return (a // b if op == "//" else a % b) if b else 0
+        if isinstance(b, int) and b > 0:
+            return a / b if op == "//" else a % b
+        floored = self.z3.If(b > 0, a / b, (-a) / (-b))  # Z3 rounds so that remainders are not negative
+        return floored if op == "//" else a - b * floored
+
+    def either(self, condition: Any, a: Any, b: Any) -> Any:
+        return (a if condition else b) if isinstance(condition, bool) else self.z3.If(condition, a, b)
+
+    # ---- truth values
+    def truth(self, node: s.Syntax, scope: Scope) -> Any:
+        """The truth value that a condition is. Raises Unknown."""
+        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+            return self.truth(node.items[0], scope)
+        if isinstance(node, s.NameOf):
+            return self.condition(node.text, scope)
+        if isinstance(node, s.Prefix) and node.op == "not":
+            return self.negated(self.truth(node.a, scope))
+        if isinstance(node, s.Operation) and node.op in ("and", "or"):
+            return self.joined(node.op, [self.truth(node.a, scope), self.truth(node.b, scope)])
+        if isinstance(node, s.Operation) and node.op in COMPARED:
+            return COMPARED[node.op](self.number(node.a, scope), self.number(node.b, scope))
+        if isinstance(node, s.Operation) and node.op == "in":
+            return self.member(self.number(node.a, scope), node.b, scope)
+        raise Unknown(f"`{expression(node)}` is not a comparison of integers")
+
+    def condition(self, name: str, scope: Scope) -> Any:
+        """A condition that the pattern binds: any function of the loops around it."""
+        if name in ("true", "false") or name in self.holding:
+            return name != "false"
+        if name not in self.conditions:
+            raise Unknown(f"`{name}` is no condition of the pattern")
+        if self.known is not None:
+            return True
+        names = self.conditions[name]
+        sorts = [self.z3.IntSort()] * len(names)
+        function = self.z3.Function(f"{name}?", *sorts, self.z3.BoolSort())
+        return function(*(scope.get(x, self.unknown(f"{x} outside")) for x in names))
+
+    def negated(self, value: Any) -> Any:
+        return not value if isinstance(value, bool) else self.z3.Not(value)
+
+    def joined(self, op: str, values: list[Any]) -> Any:
+        if all(isinstance(value, bool) for value in values):
+            return all(values) if op == "and" else any(values)
+        return self.z3.And(values) if op == "and" else self.z3.Or(values)
+
+    def member(self, value: Any, domain: s.Syntax, scope: Scope) -> Any:
+        """Whether a number is in a domain of the rule language."""
+        if isinstance(domain, s.NameOf) and domain.text in self.lets:
+            return self.member(value, self.lets[domain.text], scope)
+        if isinstance(domain, s.Group):
+            return self.joined("or", [value == self.number(item, scope) for item in domain.items])
+        if isinstance(domain, s.Apply) and domain.fn == "pow2":
+            low, high = (self.number(item, scope) for item in domain.items)
+            if isinstance(low, int) and isinstance(high, int):
+                return self.joined("or", [value == 1 << n for n in range(24) if low <= 1 << n <= high])
+        if isinstance(domain, s.Apply) and domain.fn == "divisors":
+            whole = self.number(domain.items[0], scope)
+            return self.joined("and", [value >= 1, self.divided("%", whole, value) == 0])
+        raise Unknown(f"`{expression(domain)}` is no set of integers")
+
+    # ---- what the rule says about its unknowns
+    def values(self, name: str) -> tuple[int, ...] | None:
+        """The values of a parameter, or of the bytes of an element, where they are few and known; else None."""
+        if name.startswith("item("):
+            return SIZES
+        parameter = self.parameters.get(name)
+        if parameter is None or parameter.domain is None:
+            return None
+        return self._listed(parameter.domain)
+
+    def _listed(self, domain: s.Syntax) -> tuple[int, ...] | None:
+        if isinstance(domain, s.NameOf) and domain.text in self.lets:
+            return self._listed(self.lets[domain.text])
+        if isinstance(domain, s.Group) and all(isinstance(item, s.Number) for item in domain.items):
+            return tuple(int(item.value) for item in domain.items)  # type: ignore[attr-defined]
+        if isinstance(domain, s.Apply) and domain.fn == "pow2" and all(isinstance(i, s.Number) for i in domain.items):
+            low, high = (int(item.value) for item in domain.items)  # type: ignore[attr-defined]
+            return tuple(1 << n for n in range(MOST_VALUES) if low <= 1 << n <= high)
+        return None
+
+    def premises(self) -> list[Any]:
+        """What the parameters' domains and the guards say, as far as it can be said here."""
+        found = []
+        for name, parameter in self.parameters.items():
+            if parameter.domain is not None:
+                domain = parameter.domain
+                found += self._said(functools.partial(self.member, self.unknown(name), domain, {}))
+        for clause in self.rule.clauses:
+            if isinstance(clause, s.Guard) and clause.kind == "where":
+                found += self._said_by(clause.condition)
+        return found
+
+    def _said_by(self, node: s.Syntax) -> list[Any]:
+        """A guard; of a conjunction every part that can be said."""
+        if isinstance(node, s.Operation) and node.op == "and":
+            return self._said_by(node.a) + self._said_by(node.b)
+        if isinstance(node, s.Apply) and node.fn == "always" and isinstance(node.items[0], s.NameOf):
+            self.holding.add(node.items[0].text)
+            return []
+        return self._said(functools.partial(self.truth, node, {}))
+
+    def _said(self, say: Callable[[], Any]) -> list[Any]:
+        try:
+            return [say()]
+        except Unknown:
+            return []
+
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+}  # fmt: skip
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
+}  # fmt: skip

@@ -1,0 +1,253 @@
+"""That other loops and axes make every turn of the old ones once.
+
+Each run of a pattern stands under loops, axes and conditions; so does each place where the template puts it back, with
+expressions for its old indices. The proof is that the places together map onto the old turns, one to one: none outside,
+none twice, none left out. For the last one an inverse is guessed, digit by digit, and proved to be one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.text import syntax as s
+from ...language.positions import names_in
+from ...language.rule import Rule
+from ...language.spelling import expression
+from .integers import Integers, Unknown
+from .places import RunOccurrence, Turn, places
+
+
+@dataclass(frozen=True)
+class Old:
+    """An index of the pattern: a loop, an axis, or two of them that are read as one, `j*F + r`."""
+
+    names: tuple[str, ...]
+    turns: tuple[Turn, ...]
+    form: s.Syntax | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Some of the indices around one run, and the places of the template that set them.
+
+    once: no turn may come twice (a run of pure values may).
+    """
+
+    run: str
+    olds: tuple[Old, ...]
+    before: RunOccurrence
+    after: tuple[RunOccurrence, ...]
+    turns: tuple[tuple[Turn, ...], ...]  # of each place, those that matter here
+    once: bool = True
+
+    @property
+    def text(self) -> str:
+        """The claim in words."""
+        moved = [f"{expression(a)} := {expression(b)}" for place in self.after for a, b in place.moves]
+        return f"`{self.run}`" + (f" under {', '.join(dict.fromkeys(moved))}" if moved else "")
+
+
+def claims(rule: Rule) -> Iterator[Claim]:
+    """What is to be proved of a rule. Raises Unknown where a run stands in a way that nothing is known about."""
+    before = {place.run: place for place in places(rule, rule.match)}
+    after: dict[str, list[RunOccurrence]] = {}
+    for place in places(rule, rule.rewrite):
+        after.setdefault(place.run, []).append(place)
+    pure = _asked(rule, "plain")
+    for run, old in before.items():
+        found = tuple(after.get(run, ()))
+        if found and any(_moved(old, place) for place in found) and any(p.moves or not p.changed for p in found):
+            yield from _claims(rule, run, old, found, run not in pure)
+
+
+def _asked(rule: Rule, fact: str) -> set[str]:
+    """The runs that a guard asks one fact of."""
+
+    def found(node: Any) -> set[str]:
+        if isinstance(node, s.Operation) and node.op == "and":
+            return found(node.a) | found(node.b)
+        if isinstance(node, s.Apply) and node.fn == fact and isinstance(node.items[0], s.NameOf):
+            return {node.items[0].text}
+        return set()
+
+    return {name for guard in rule.guards if guard.kind == "where" for name in found(guard.condition)}
+
+
+def _moved(old: RunOccurrence, new: RunOccurrence) -> bool:
+    """Whether anything but statements has changed around a run."""
+    return bool(new.moves) or _shape(old) != _shape(new)
+
+
+def _shape(place: RunOccurrence) -> Any:
+    turns = [
+        (turn.name, expression(turn.stop), getattr(turn.step, "value", None) or expression(turn.step))
+        for turn in place.turns
+    ]
+    return turns, [expression(condition) for condition in place.conditions]
+
+
+def _claims(rule: Rule, run: str, old: RunOccurrence, found: tuple[RunOccurrence, ...], once: bool) -> Iterator[Claim]:
+    if any(place.listed for place in (old, *found)):
+        raise Unknown(f"`{run}` stands once for every item of a list")
+    olds = _olds(rule, old, found)
+    if len(found) > 1:
+        yield Claim(run, olds, old, found, tuple(place.turns for place in found), once)
+        return
+    (place,) = found
+    bound = {turn.name for turn in place.turns}
+    for old_index in olds:
+        if old_index.form is None and old_index.names[0] not in bound | {
+            getattr(a, "text", "") for a, _ in place.moves
+        }:
+            raise Unknown(f"`{run}` no longer stands under `{old_index.names[0]}`")
+    loose = list(place.turns)
+    for group in _groups(olds, old, place):
+        names = set().union(*(_reads(place, item) for item in group))
+        names |= set().union(*(names_in(c) for c in place.conditions if names_in(c) & names))
+        turns = tuple(turn for turn in place.turns if turn.name in names)
+        loose = [turn for turn in loose if turn not in turns]
+        yield Claim(run, tuple(group), old, found, (turns,), once)
+    if loose and once and not place.changed:
+        yield Claim(run, (), old, found, (tuple(loose),))
+
+
+def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> tuple[Old, ...]:
+    """The old indices; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
+    turns = {turn.name: turn for turn in old.turns}
+    out: list[Old] = []
+    for place in found:
+        for left, _ in place.moves:
+            names = tuple(name for name in turns if name in names_in(left))
+            if not isinstance(left, s.NameOf) and len(names) == 2 and _read_as_one(rule, old.run, names):
+                out.append(Old(names, tuple(turns[name] for name in names), left))
+    joined = {name for item in out for name in item.names}
+    return (*dict.fromkeys(out), *(Old((name,), (turn,)) for name, turn in turns.items() if name not in joined))
+
+
+def _read_as_one(rule: Rule, run: str, names: tuple[str, ...]) -> bool:
+    """Whether a guard says that a run depends on two names through one affine form only."""
+    conditions = [guard.condition for guard in rule.guards if guard.kind == "where"]
+    asked = [c for c in conditions if isinstance(c, s.Apply) and c.fn == "strided"]
+    return any([getattr(item, "text", "") for item in c.items[:3]] == [run, *names] for c in asked)
+
+
+def _groups(olds: tuple[Old, ...], before: RunOccurrence, place: RunOccurrence) -> list[list[Old]]:
+    """The old indices, those together that one new loop or one condition ties to each other."""
+    groups: list[tuple[set[str], list[Old]]] = []
+    conditions = [names_in(condition) for condition in place.conditions]
+    for old in olds:
+        names = _reads(place, old)
+        names |= set().union(*(c for c in conditions if c & names))
+        for condition in before.conditions:  # what a condition of the pattern is, is unknown
+            names |= {f"condition {expression(condition)}"}
+        members = [old]
+        for group in [g for g in groups if g[0] & names]:
+            names |= group[0]
+            members = [*group[1], *members]
+            groups.remove(group)
+        groups.append((names, members))
+    return [members for _, members in groups]
+
+
+def _reads(place: RunOccurrence, old: Old) -> set[str]:
+    """The new loops and axes that an old index is computed from."""
+    turns = {turn.name for turn in place.turns}
+    return names_in(image_of(place, old)) & turns
+
+
+def image_of(place: RunOccurrence, old: Old) -> s.Syntax:
+    """What a place puts in for an old index: itself, if it says nothing."""
+    for left, right in place.moves:
+        if (old.form is not None and left == old.form) or (isinstance(left, s.NameOf) and (left.text,) == old.names):
+            return right
+    if old.form is not None:
+        return old.form
+    return s.NameOf(old.turns[0].start.span, old.names[0])
+
+
+class Terms:
+    """A claim over integers: who is in which domain, and where a new turn leads."""
+
+    def __init__(self, integers: Integers, claim: Claim):
+        self.integers, self.claim = integers, claim
+        for condition in claim.before.conditions:
+            if isinstance(condition, s.NameOf):
+                scope = tuple(turn.name for turn in claim.before.turns)
+                integers.conditions.setdefault(condition.text, scope)
+
+    def inside(self, turns: tuple[Turn, ...], conditions: tuple[s.Syntax, ...], scope: dict[str, Any]) -> list[Any]:
+        """That some turns are within their bounds, and conditions hold."""
+        number = self.integers.number
+        found = []
+        for turn in turns:
+            value, start, step = scope[turn.name], number(turn.start, scope), number(turn.step, scope)
+            found += [value >= start, value < number(turn.stop, scope)]
+            if not (isinstance(step, int) and step == 1):
+                found.append(self.integers.divided("%", value - start, step) == 0)
+        names = {turn.name for turn in turns}
+        for condition in conditions:
+            opaque = isinstance(condition, s.NameOf)
+            if opaque or names_in(condition) & names:
+                found.append(self.integers.truth(condition, scope))
+        return found
+
+    def old_inside(self, values: list[Any]) -> list[Any]:
+        """That old indices have these values in a turn that there was."""
+        scope: dict[str, Any] = {}
+        found = []
+        for old, value in zip(self.claim.olds, values, strict=True):
+            if old.form is None:
+                scope[old.names[0]] = value
+            else:  # j*F + r with r below F takes every value below the product
+                size: Any = 1
+                for turn in old.turns:
+                    size = size * self.integers.number(turn.stop, {})
+                found += [value >= 0, value < size]
+        turns = tuple(turn for old in self.claim.olds if old.form is None for turn in old.turns)
+        return found + self.inside(turns, self.claim.before.conditions, scope)
+
+    def images(self, n: int, scope: dict[str, Any]) -> list[Any]:
+        """The old indices that a turn of the n-th place stands for."""
+        return [self.integers.number(image_of(self.claim.after[n], old), scope) for old in self.claim.olds]
+
+    def sizes(self) -> list[Any]:
+        """How many extents there are: all of them are at least one."""
+        turns = [turn for old in self.claim.olds for turn in old.turns]
+        stops = [
+            self.integers.number(turn.stop, {}) for turn in turns if not names_in(turn.stop) & {t.name for t in turns}
+        ]
+        return [stop >= 1 for stop in stops if not isinstance(stop, int)]
+
+
+def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
+    """Guesses of the turn of the n-th place that stands for some old indices."""
+    names = [turn.name for turn in terms.claim.turns[n]]
+    integers = terms.integers
+    if len(olds) == 1:
+        yield from _digits(terms, n, names, olds[0])
+    elif len(names) == 1:  # several old indices from one: its digits put together
+        stops = [integers.number(old.turns[0].stop, {}) for old in terms.claim.olds]
+        for order in itertools.permutations(range(len(olds))):
+            whole: Any = 0
+            for place in order:
+                whole = whole * stops[place] + olds[place]
+            yield {names[0]: whole}
+    elif set(names) <= {old.names[0] for old in terms.claim.olds if len(old.names) == 1}:
+        known = {old.names[0]: value for old, value in zip(terms.claim.olds, olds, strict=True)}
+        yield {name: known[name] for name in names}
+
+
+def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[str, Any]]:
+    """One old index from several new ones: the digits of a number whose digits weigh what the new ones do."""
+    zero = dict.fromkeys(names, 0)
+    (base,) = terms.images(n, zero)
+    weights = {name: terms.images(n, {**zero, name: 1})[0] - base for name in names}
+    for order in itertools.permutations(names):
+        rest, found = old - base, {}
+        for name in order:
+            found[name] = terms.integers.divided("//", rest, weights[name])
+            rest = rest - found[name] * weights[name]
+        yield found

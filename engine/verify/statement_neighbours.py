@@ -1,0 +1,280 @@
+"""Neighbours of a subject: other extents, roles, functions, guards, loops around, statements more or less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.expr import Axis, Binary, Call, Sum, Var, add, binary, both, multiply
+from ...ir.loop import Accumulate, For, If, Let, Load, Store
+from ...ir.node import Node, nodes, replace
+from ...ir.program import Block, Kernel
+from ...ir.tile import Combine, CombineTuple, Put, Stage, Sync, Tile, Wait
+from .extents import needs
+from .outcome import Dice, numeral
+from .whole_programs import completed, sized
+
+Program = tuple[Kernel, ...]
+SIZES = (4, 8, 2, 3, 5, 1, 16, 7, 6, 32, 12, 13)
+LONGEST = 64  # of the extents that a rule names
+FUNCTIONS = ("multiply", "add", "exp", "maximum", "subtract", "copy", "relu", "minimum", "abs")
+FOLDS = ("add", "maximum", "minimum", "multiply")
+
+
+def perturbed(program: Program, dice: Dice) -> Program:
+    """The program after one to three changes, completed again. Raises what `completed` raises."""
+    resized = dice.often(30)
+    for _ in range(dice.number(1, 3)):
+        change = other_extent if resized else dice.pick(CHANGES)
+        at = dice.number(0, len(program) - 1)
+        kernel = change(program[at], dice)
+        program = (*program[:at], kernel, *program[at + 1 :])
+    return completed(program)
+
+
+# ---- extents
+
+
+def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
+    """One extent becomes another, and its multiples with it if the dice say so."""
+    found = sorted(_extents(kernel.body))
+    if not found:
+        return kernel
+    old, new, multiples = dice.pick(found), numeral(dice, SIZES, 1, LONGEST), dice.often(60)
+
+    def change(number: int) -> int:
+        if multiples and old > 2 and number and number % old == 0 and number // old <= 512:
+            return number // old * new
+        return new if number == old else number
+
+    body = tuple(renumbered(statement, change) for statement in kernel.body)
+    return sized(replace(kernel, body=body), needs(body), needs(kernel.body))
+
+
+def _extents(body: Block) -> set[int]:
+    found: set[int] = set()
+    for node in nodes(body, Tile, For, Stage):
+        values = [axis.extent for axis in getattr(node, "axes", getattr(node, "slab", ()))]
+        found |= {
+            n for n in (*values, getattr(node, "stop", None), getattr(node, "step", None)) if type(n) is int and n > 1
+        }
+    return found
+
+
+def renumbered(value: Any, change: Callable[[int], int]) -> Any:
+    """A statement or expression with its whole numbers changed; what is not a number of an index stays."""
+    if type(value) is int:
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(renumbered(item, change) for item in value)
+    if isinstance(value, Sum):
+        total: Any = change(value.constant) if value.constant > 0 else value.constant
+        for atom, factor in value.terms:
+            total = add(total, multiply(renumbered(atom, change), change(factor) if factor > 1 else factor))
+        return total
+    if isinstance(value, Binary):
+        return binary(value.op, renumbered(value.a, change), renumbered(value.b, change))
+    if isinstance(value, Axis):
+        return replace(value, extent=renumbered(value.extent, change))
+    if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait):
+        return value
+    kept = ("depth", "pad", "swizzle", "xor", "lanes", "slot", "unroll", "resident", "snake", "other")
+    fields = {
+        field.name: renumbered(getattr(value, field.name), change)
+        for field in type(value).fields
+        if field.sort in ("Expr", "Block", "Axis", "Int") and field.name not in kept
+    }
+    return replace(value, **fields)
+
+
+# ---- other changes, one statement each
+
+
+def _everywhere(body: Block, edit: Callable[[Any], Any], place: list[int]) -> Block:
+    """The statements in pre-order, the one that `place` counts down to edited: to another one, several or none."""
+    out: list[Any] = []
+    for statement in body:
+        here = place[0] == 0
+        place[0] -= 1
+        if not here and hasattr(statement, "body"):
+            statement = replace(statement, body=_everywhere(statement.body, edit, place))
+        made = edit(statement) if here else statement
+        out.extend(made if isinstance(made, tuple) else (made,))
+    return tuple(out)
+
+
+def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tuple[type, ...]) -> Kernel:
+    """The kernel with one statement of some kinds edited."""
+    every = list(nodes(kernel.body, *_STATEMENTS))
+    places = [n for n, statement in enumerate(every) if isinstance(statement, kinds)]
+    if not places:
+        return kernel
+    return replace(kernel, body=_everywhere(kernel.body, edit, [dice.pick(places)]))
+
+
+_STATEMENTS: tuple[type[Any], ...] = (
+    Tile,
+    For,
+    If,
+    Load,
+    Let,
+    Accumulate,
+    Store,
+    Stage,
+    Sync,
+    Wait,
+    Combine,
+    CombineTuple,
+    Put,
+)
+
+
+def other_role(kernel: Kernel, dice: Dice) -> Kernel:
+    """A loop or an axis with another role."""
+
+    def edit(statement: Any) -> Any:
+        if isinstance(statement, For):
+            return replace(statement, role=dice.pick(("serial", "reduce", "free")))
+        at = dice.number(0, len(statement.axes) - 1) if statement.axes else 0
+        role = dice.pick(("THREAD", "BLOCK", "REG"))
+        return replace(
+            statement, axes=tuple(replace(a, role=role) if n == at else a for n, a in enumerate(statement.axes))
+        )
+
+    return _statement(kernel, dice, edit, (For, Tile))
+
+
+def other_function(kernel: Kernel, dice: Dice) -> Kernel:
+    """Another scalar function, or another fold."""
+
+    def edit(statement: Any) -> Any:
+        if isinstance(statement, Accumulate):
+            return replace(statement, fn=dice.pick(FOLDS))
+        if not isinstance(statement.val, Call) or len(statement.val.args) > 2:
+            return statement
+        name, args = dice.pick(FUNCTIONS), statement.val.args
+        wide = name in ("multiply", "add", "maximum", "subtract", "minimum")
+        return replace(statement, val=Call(name, (args * 2)[: 1 + wide]))
+
+    return _statement(kernel, dice, edit, (Let, Accumulate))
+
+
+def guarded(kernel: Kernel, dice: Dice) -> Kernel:
+    """A statement behind a guard on an axis."""
+    names = [axis.name for tile in nodes(kernel.body, Tile) for axis in tile.axes] or [
+        loop.var for loop in nodes(kernel.body, For)
+    ]
+    if not names:
+        return kernel
+    condition = Binary("<", Var(dice.pick(names)), dice.number(1, 9))
+    return _statement(kernel, dice, lambda statement: If(condition, (statement,)), (For, Load, Store, Let, If))
+
+
+def other_guard(kernel: Kernel, dice: Dice) -> Kernel:
+    """A guard with another bound, or a load behind one."""
+
+    def edit(statement: Any) -> Any:
+        if isinstance(statement, If):
+            return replace(
+                statement, cond=both(statement.cond, Binary(">=", _first(statement.cond), dice.number(0, 3)))
+            )
+        names = sorted(_first(e).name for e in statement.idx if isinstance(_first(e), Var))
+        if not names or statement.when is not True:
+            return statement
+        return replace(
+            statement, when=Binary("<", Var(dice.pick(names)), dice.number(1, 9)), other=float(dice.number(0, 1))
+        )
+
+    return _statement(kernel, dice, edit, (If, Load))
+
+
+def _first(e: Any) -> Any:
+    if isinstance(e, Var) or not isinstance(e, Node):
+        return e
+    inner = e.terms[0][0] if isinstance(e, Sum) else getattr(e, "a", None)
+    return _first(inner)
+
+
+def repeated(kernel: Kernel, dice: Dice) -> Kernel:
+    """A loop around a statement: serial, a reduction or free."""
+    taken = {loop.var for loop in nodes(kernel.body, For)}
+    name = next(n for n in ("again", "again1", "again2", "again3") if n not in taken or n == "again3")
+    role, turns = dice.pick(("serial", "reduce")), dice.number(2, 3)
+    return _statement(kernel, dice, lambda s: For(name, 0, turns, (s,), role), (For, Accumulate, Stage, If))
+
+
+def dropped(kernel: Kernel, dice: Dice) -> Kernel:
+    """One statement less."""
+    return _statement(
+        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Put)
+    )
+
+
+def doubled(kernel: Kernel, dice: Dice) -> Kernel:
+    """A statement twice."""
+    return _statement(kernel, dice, lambda statement: (statement, statement), (Accumulate, Sync, Stage, For, If))
+
+
+def extended(kernel: Kernel, dice: Dice) -> Kernel:
+    """One more statement before or behind another one."""
+    number = dice.number(0, 3)
+    buffers: list[Any] = list(nodes(kernel.body, Load)) or [None]
+    load = dice.pick(buffers)
+    known: list[Any] = list(nodes(kernel.body, Load, Let))
+    values = [x.dst for x in known] or ["more"]
+    more: Block
+    if number == 0:
+        more = (Accumulate("extra", "add", Var(dice.pick(values))),)
+    elif number == 1 and load is not None:
+        more = (replace(load, dst="extra1"), Accumulate("extra2", "add", Var("extra1")))
+    elif number == 2:
+        more = (
+            Let("extra3", Call("multiply", (Var(dice.pick(values)), 2.0))),
+            Accumulate("extra4", "maximum", Var("extra3")),
+        )
+    else:
+        more = (Sync(),)
+    behind = dice.often(70)
+    return _statement(kernel, dice, lambda s: (s, *more) if behind else (*more, s), (Load, Let, Accumulate, For, Sync))
+
+
+def other_index(kernel: Kernel, dice: Dice) -> Kernel:
+    """A load one place further, or with its indices exchanged."""
+
+    def edit(load: Any) -> Any:
+        if len(load.idx) > 1 and dice.often(50):
+            return replace(load, idx=load.idx[::-1])
+        at = dice.number(0, len(load.idx) - 1)
+        factor, offset = dice.pick((1, 2)), dice.number(0, 1)
+        moved = add(multiply(load.idx[at], factor), offset)
+        return replace(load, idx=tuple(moved if n == at else e for n, e in enumerate(load.idx)))
+
+    return _statement(kernel, dice, edit, (Load,))
+
+
+def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
+    """A slab is filled with other elements, and read once more."""
+    stages = {stage.dst: stage for stage in nodes(kernel.body, Stage)}
+
+    def edit(load: Any) -> Any:
+        stage = stages.get(load.buf)
+        if stage is None:
+            return load
+        at = dice.number(0, len(stage.origin) - 1)
+        further = tuple(add(e, 1) if n == at else e for n, e in enumerate(stage.origin))
+        again = (replace(load, dst="extra5"), Accumulate("extra6", "add", Var("extra5")))
+        return (load, Sync(), replace(stage, origin=further, via="SYNC"), Sync(), *again)
+
+    return _statement(kernel, dice, edit, (Load,))
+
+
+def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
+    """A copy by other means, or with another layout."""
+    field, options = dice.pick((("via", ("SYNC", "ASYNC", "TMA")), ("pad", (0, 1, 4)), ("lanes", (0, 2, 4))))
+    return _statement(kernel, dice, lambda s: replace(s, **{field: dice.pick(options)}), (Stage,))
+
+
+CHANGES = (
+    other_extent, other_extent, other_extent, other_role, other_function, guarded, other_guard, repeated, dropped,
+    doubled, extended, extended, other_index, other_copy, copied_again,
+)  # fmt: skip

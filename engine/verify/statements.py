@@ -1,0 +1,261 @@
+"""Rules on module, loop and tile: every way to fire on a subject, each compared under adversarial threads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...codegen.target import Target
+from ...codegen.target import target as target_named
+from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ...ir.text import syntax as s
+from ...ir.text.print import print_program
+from ...ir.text.read import read_program
+from ..language.rule import Rule, RuleSet, pass_name
+from ..rewrite.statements.compiled import CompiledRule, Match
+from ..rewrite.statements.driver import Engine
+from ..rewrite.statements.examples import arguments, read_subject
+from ..rewrite.statements.well_formed import wellformed
+from ..rewrite.why_not import Evidence, show
+from .extents import TooLarge
+from .meaning import Meaning, baseline, compare
+from .outcome import Dice, Outcome, Subject, Wrong
+from .reduce import smaller_programs
+from .statement_neighbours import perturbed
+from .statement_subjects import Instance
+from .whole_programs import completed, runnable, scoped
+
+Program = tuple[Kernel, ...]
+LEVELS = ("module", "loop", "tile")
+FIRINGS = 6  # compared per subject; parameters and sites are spread over them
+SEEN = 400  # ways to fire that are looked at
+ORDERS = 3  # thread orders that a result is compared under
+MACHINES = ("h200", "sm_80")
+ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
+
+
+class CountingEngine(Engine):
+    """An engine that knows which local rules changed something since it was asked last."""
+
+    def __init__(self, rules: RuleSet):
+        super().__init__(rules, check=True)
+        self.used: dict[str, int] = {}
+
+    def _local(self, name: str, span: Any) -> Any:
+        return _Counted(super()._local(name, span), self.used)
+
+
+class _Counted:
+    def __init__(self, rule: CompiledRule, used: dict[str, int]):
+        self.rule, self.used = rule, used
+
+    def everywhere(self, block: Any, arguments: Any, outer: Any) -> Any:
+        made = self.rule.everywhere(block, arguments, outer)
+        if made != block:
+            self.used[self.rule.rule.name] = self.used.get(self.rule.rule.name, 0) + 1
+        return made
+
+
+class StatementChecker:
+    """Checks the rules of one rule set on whole kernels. known: what programs mean, from earlier; added to."""
+
+    def __init__(self, rules: RuleSet, known: dict[Any, Any] | None = None):
+        self.rules, self.orders = rules, range(ORDERS)
+        self.engine = CountingEngine(rules)
+        self._neighbours: dict[str, tuple[Rule, ...]] = {}
+        self._baselines: dict[Program, Any] = {} if known is None else known
+
+    # ---- subjects
+    def subject(self, program: Program, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
+        """Whole kernels as a subject."""
+        return Subject("tile", print_program(program, "tile"), program, origin, pinned or {})
+
+    def read(self, text: str, origin: str) -> Subject:
+        """The subject in a file."""
+        return self.subject(completed(read_program(text, origin)[1]), origin)  # type: ignore[arg-type]
+
+    def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
+        """The programs in the examples of rules, whole; what the examples give too."""
+        for rule in rules:
+            for example in rule.examples if rule.level in LEVELS else ():
+                for block in (example.before, example.gives):
+                    if isinstance(block, tuple):
+                        yield from self._example(rule, example, block)
+
+    def _example(self, rule: Rule, example: s.Example, block: Any) -> Iterator[Subject]:
+        try:
+            whole = completed(read_subject(block), rule.level == "tile")
+        except (DplcError, TooLarge, ValueError, TypeError, IndexError, KeyError):
+            return
+        if runnable(whole):
+            yield self.subject(whole, f'example "{example.title}" of `{rule.name}`', arguments(example, rule))
+
+    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        """Near an example, or a program made from the rule's pattern."""
+        try:
+            if own and dice.often(50):
+                base = dice.pick(own)
+                return self.subject(perturbed(base.value, dice), f"near {base.origin}", base.pinned)
+            made = completed(Instance(rule, dice).program(), rule.level == "tile", dice.often(20))
+            if dice.often(30):
+                made = perturbed(made, dice)
+            return self.subject(made, f"the pattern of `{rule.name}`") if runnable(made) else None
+        except (DplcError, TooLarge, ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
+            return None
+
+    def smaller(self, subject: Subject) -> Iterator[Subject]:
+        """Subjects that are a little smaller."""
+        return (self.subject(program, subject.origin) for program in smaller_programs(subject.value))
+
+    def possible(self, rule: Rule, subject: Subject) -> bool:
+        """Whether a subject has the statements that the rule's pattern needs."""
+        compiled = self.engine.rule(rule)
+        return "local" not in rule.attributes and any(map(compiled.possible, subject.value))
+
+    # ---- checking
+    def check(self, rule: Rule, subject: Subject) -> Outcome:
+        """Every way to fire. Raises Wrong."""
+        outcome = Outcome()
+        if "local" in rule.attributes:
+            outcome.valid = False
+            return outcome
+        compiled = self.engine.rule(rule)
+        canonical = "canonical" in rule.attributes
+        for machine in MACHINES:
+            machine_target = target_named(machine)
+            try:
+                program = subject.value if canonical else self.engine.normal(subject.value, machine_target)
+                found = self._ways(compiled, program, machine_target, subject.pinned, outcome)
+            except ERRORS as error:
+                if self._baseline(subject) is None:
+                    outcome.valid = False
+                    return outcome
+                raise Wrong(subject, f"matching raises {_said(error)}") from error
+            if not found:
+                continue
+            start = self._baseline(subject)
+            if start is None:
+                outcome.valid = False
+                return outcome
+            self._overlaps(rule, program, machine_target, found, outcome)
+            for match in found:
+                self._fire(compiled, program, match, machine_target, (subject, *start), outcome)
+            self._ends(rule, program, machine_target, (subject, *start))
+            return outcome
+        return outcome
+
+    def _baseline(self, subject: Subject) -> Any:
+        if subject.value not in self._baselines:
+            self._baselines[subject.value] = baseline(subject.value, self.orders[:2], subject.seed)
+        return self._baselines[subject.value]
+
+    def _ways(
+        self, rule: CompiledRule, program: Program, machine: Target, given: dict[str, Any], outcome: Outcome
+    ) -> list[Match]:
+        """Some of the ways to fire, every value of every parameter among them as far as they go."""
+        evidence = Evidence()
+        every = list(itertools.islice(rule.matches(program, range(len(program)), machine, {}, None, True), SEEN))
+        pinned = {name: value for name, value in given.items() if name in rule.parameters}
+        for known in ({}, pinned) if pinned else ({},):
+            list(itertools.islice(rule.matches(program, range(len(program)), machine, known, evidence, False), SEEN))
+        for refusal in evidence.refusals:
+            outcome.refusals.update(g.reason for g in rule.rule.guards if f'"{g.reason}"' in refusal.text())
+        if len(every) <= FIRINGS:
+            return every
+        step = len(every) / FIRINGS
+        named = rule.matches(program, range(len(program)), machine, pinned, None, True) if pinned else ()
+        return [*itertools.islice(named, 1), *(every[int(n * step)] for n in range(FIRINGS))]
+
+    def _fire(
+        self, rule: CompiledRule, program: Program, match: Match, machine: Target, known: Any, outcome: Outcome
+    ) -> None:
+        subject, inputs, wanted = known
+        chosen = {name: match.env[name] for name in rule.parameters if name in match.env}
+        texts = {f"{name}={show(value)}" for name, value in chosen.items()}
+        where = f"at {match.where}" + (f" with {', '.join(sorted(texts))}" if texts else "") + f" for {machine.name}"
+        before = dict(self.engine.used)
+        canonical = "canonical" in rule.rule.attributes
+        try:
+            if canonical:
+                made = rule.rewrite(program, match)
+                self._formed(made)
+            else:
+                made = self.engine.rewrite(rule.rule, program, match, machine)[0]
+        except ERRORS as error:
+            raise Wrong(subject, f"{_said(error)} ({where})", getattr(error, "notes", ())) from error
+        if made == program:
+            return
+        if not self._same(subject, made, inputs, wanted, where, program):
+            return
+        outcome.firings += 1
+        outcome.parameters |= texts
+        outcome.locals.update(n for n, count in self.engine.used.items() if count > before.get(n, 0))
+
+    def _formed(self, program: Program) -> None:
+        for kernel in program:
+            problem = wellformed(kernel)
+            if problem:
+                raise DplcError(f"gives a program that is not well formed: {problem}")
+
+    def _same(
+        self, subject: Subject, made: Program, inputs: Any, wanted: Meaning, where: str, program: Program
+    ) -> bool:
+        """Raises Wrong if a program does not mean what its subject means; False if it is too large to run."""
+        try:
+            for kernel in made:
+                scoped(kernel)
+            problem = compare(made, inputs, wanted, self.orders)
+        except TooLarge:
+            return False
+        except ERRORS as error:
+            problem = _said(error)
+        text = print_program(made, "tile")
+        if problem is None and read_program(text)[1] != made:
+            problem = "the result does not read back as it was printed"
+        if problem is None:
+            return True
+        if program is not subject.value and compare(program, inputs, wanted, self.orders) is not None:
+            return False  # a canonical rule broke it before: its own check says so
+        raise Wrong(subject, f"{problem} ({where})", ("it becomes", *text.splitlines()))
+
+    def _ends(self, rule: Rule, program: Program, machine: Target, known: Any) -> None:
+        """A pass of the rule alone comes to an end, canonical rules too, and still means the same."""
+        subject, inputs, wanted = known
+        try:
+            made = self.engine.normal(program, machine)
+            if "canonical" not in rule.attributes:
+                made = self.engine.fire(self.engine.step(rule.name), made, machine)
+        except ERRORS as error:
+            raise Wrong(subject, f"{_said(error)} (as a pass)", getattr(error, "notes", ())) from error
+        if "repeat" in rule.attributes or "canonical" in rule.attributes:
+            self._same(subject, made, inputs, wanted, "after the whole pass", program)
+        if "canonical" not in rule.attributes and self._beside(rule):
+            try:
+                self.engine.fire(self.engine.step(pass_name(rule.file)), program, machine)
+            except ERRORS as error:
+                said = (_said(error), *getattr(error, "notes", ()))
+                if any(f"`{rule.name}`" in line for line in said):
+                    raise Wrong(subject, f"{said[0]} (beside the others of its pass)", said[1:]) from error
+
+    def _overlaps(self, rule: Rule, program: Program, machine: Target, found: list[Match], outcome: Outcome) -> None:
+        """Other rules of the same pass that match at the same place."""
+        sites = {(match.path, match.start) for match in found}
+        for other in self._beside(rule):
+            matches = self.engine.sites(other, program, machine)
+            if any((m.path, m.start) in sites for m in itertools.islice(matches, 20)):
+                outcome.overlaps[other.name] += 1
+
+    def _beside(self, rule: Rule) -> tuple[Rule, ...]:
+        if rule.name not in self._neighbours:
+            same = (r for r in self.rules.rules.values() if r.file == rule.file and r.level in LEVELS)
+            kind = rule.attributes & {"canonical", "local"}
+            self._neighbours[rule.name] = tuple(
+                r for r in same if r.name != rule.name and r.attributes & {"canonical", "local"} == kind
+            )
+        return self._neighbours[rule.name]
+
+
+def _said(error: Exception) -> str:
+    return error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,318 @@
+"""Rules on tensor: what a program means in float64, before and after; for fusion rules, what its kernels compute."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...codegen.target import target as default_target
+from ...ir.diagnostic import DplcError
+from ...ir.dtypes import FLOATS
+from ...ir.interp import loop
+from ...ir.interp import tensor as meaning
+from ...ir.program import Param
+from ...ir.tensor import TensorGraph, postorder
+from ...ir.text import syntax as s
+from ...ir.text.print import print_unit
+from ...ir.text.read import read_program
+from ...ir.text.tensor import print_graph
+from ...ir.text.tensor_read import read_graph
+from ...ir.verify.tensor import verify
+from ..kernels.examples import _rebuilt, fuse_marked, sibling_kernels
+from ..kernels.kernels import compile_graph
+from ..kernels.rules import FusionRules, kind_of
+from ..language.rule import Rule, RuleSet
+from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..ruleset import Toolchain
+from .meaning import array
+from .outcome import Dice, Outcome, Subject, Wrong
+from .reals import in_domain, real_places, whole_sums
+from .term_neighbours import perturbed
+from .term_subjects import TermInstance
+
+LEVELS = ("tensor",)
+ERRORS = (DplcError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+HEADER = "## level: tensor\n"
+
+
+class TermChecker:
+    """Checks rules on tensor, one at a time; fusion rules with and without the others beside them."""
+
+    def __init__(self, rules: RuleSet):
+        self.rules = rules
+        self.fusion = tuple(rule for rule in rules.at("tensor") if mentions_mat(rule))
+        self._compiled: dict[Any, Any] = {}
+
+    # ---- subjects
+    def subject(self, graph: TensorGraph, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
+        """A graph as a subject."""
+        return Subject("tensor", HEADER + print_graph(graph) + "\n", graph, origin, pinned or {})
+
+    def read(self, text: str, origin: str) -> Subject:
+        """The subject in a file."""
+        (graph,) = read_program(text, origin)[1]
+        if not isinstance(graph, TensorGraph):
+            raise DplcError(f"{origin} holds no program on tensor")
+        return self.subject(graph, origin)
+
+    def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
+        """The programs in the examples of rules."""
+        for rule in rules:
+            for example in rule.examples if rule.level == "tensor" else ():
+                pinned = {f"{rule.name}.{a.name}": getattr(a.value, "value", None) for a in example.arguments}
+                for block in (example.before, example.gives):
+                    if isinstance(block, tuple) and getattr(block[0], "kind", "") == "graph":
+                        yield self.subject(read_graph(block[0]), f'example "{example.title}" of `{rule.name}`', pinned)  # type: ignore[arg-type]
+
+    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        """Near an example, or a program made from the rule's pattern."""
+        try:
+            if own and dice.often(40):
+                base = dice.pick(own)
+                near = perturbed(base.value, dice)
+                verify(near)
+                return self.subject(near, f"near {base.origin}", base.pinned)
+            graph = TermInstance(rule, dice, mentions_mat(rule)).graph()
+            return self.subject(graph, f"the pattern of `{rule.name}`")
+        except (DplcError, OverflowError, ValueError, TypeError, LookupError):
+            return None
+
+    # ---- checking
+    def check(self, rule: Rule, subject: Subject) -> Outcome:
+        """Raises Wrong."""
+        outcome = Outcome()
+        data = [inputs_of(subject.value, flavour, subject.seed) for flavour in FLAVOURS]
+        try:
+            verify(subject.value)
+            wanted = [meaning.run(subject.value, given) for given in data]
+        except ERRORS:
+            outcome.valid = False
+            return outcome
+        real = real_places if "approx" in rule.attributes else _every_place
+        places = [real(subject.value, given) for given in data]
+        known = [one for one in zip(FLAVOURS, data, wanted, places, strict=True) if in_domain(subject.value, one[1])]
+        if mentions_mat(rule):
+            self._fused(rule, subject, known, outcome)
+        else:
+            self._rewritten(rule, subject, known, outcome)
+        return outcome
+
+    def _rules(self, rule: Rule, pinned: dict[str, Any]) -> TermRules:
+        key = (rule.name, tuple(sorted(pinned.items())))
+        if key not in self._compiled:
+            self._compiled[key] = TermRules([rule], (rule.name,), parameters=pinned)
+        return self._compiled[key]  # type: ignore[no-any-return]
+
+    def _rewritten(self, rule: Rule, subject: Subject, known: Any, outcome: Outcome) -> None:
+        """As it is, and, for what is only preferred searches do not ask, without its `prefer`s."""
+        graph = subject.value
+        weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
+        evidence = TermEvidence()
+        made = self._made(rule, subject, weights, evidence)
+        again = self._made(rule, dataclasses.replace(subject, value=made), weights, None)
+        outcome.refusals.update(refusal.because for refusal in evidence.refusals)
+        if evidence.firings and [out.value for out in again.outs] != [out.value for out in made.outs]:
+            raise Wrong(subject, "a second pass changes the result again", _becomes(again))
+        if evidence.firings:
+            self._same(rule, subject, made, known)
+            outcome.firings += len(evidence.firings)
+            self._beside(rule, graph, weights, outcome)
+            self._ends(rule, subject, weights)
+        if any(guard.kind == "prefer" for guard in rule.guards):
+            kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == "prefer"))
+            self._legal(dataclasses.replace(rule, clauses=kept), subject, weights, known, outcome)
+
+    def _ends(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
+        """Beside all others of its pipeline, too: rules may undo one another. Raises Wrong."""
+        for algebra in self._beside_all:
+            if rule in algebra.rules:
+                try:
+                    rewrite_graph(subject.value, algebra, weights=weights)
+                except DplcError as error:
+                    if any(f"`{rule.name}`" in line for line in (error.what, *error.notes)):
+                        raise Wrong(subject, error.what, error.notes) from error
+
+    @functools.cached_property
+    def _beside_all(self) -> tuple[TermRules, ...]:
+        tools = Toolchain(self.rules)
+        return tools.algebra, tools.commuting
+
+    def _legal(self, rule: Rule, subject: Subject, weights: tuple[str, ...], known: Any, outcome: Outcome) -> None:
+        """A rule without what it prefers: it need not come to an end."""
+        evidence = TermEvidence()
+        try:
+            made = rewrite_graph(subject.value, TermRules([rule], (rule.name,), parameters=subject.pinned), None,
+                                 evidence, weights=weights)  # fmt: skip
+        except DplcError:
+            return
+        except ERRORS as error:
+            raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+        if evidence.firings:
+            self._same(rule, subject, made, known)
+            outcome.firings += len(evidence.firings)
+
+    def _made(
+        self, rule: Rule, subject: Subject, weights: tuple[str, ...], evidence: TermEvidence | None
+    ) -> TensorGraph:
+        try:
+            made: TensorGraph = rewrite_graph(
+                subject.value, self._rules(rule, subject.pinned), None, evidence, weights=weights
+            )
+        except ERRORS as error:
+            said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+            raise Wrong(subject, said) from error
+        return made
+
+    def _same(self, rule: Rule, subject: Subject, made: TensorGraph, known: Any) -> None:
+        """Raises Wrong if a result is not well formed, or does not mean what its subject means."""
+        try:
+            verify(made)
+        except DplcError as error:
+            raise Wrong(subject, "; ".join((error.what, *error.notes)), _becomes(made)) from error
+        approx = "approx" in rule.attributes
+        for flavour, data, wanted, places in known:
+            try:
+                got = meaning.run(made, data)
+            except ERRORS as error:
+                said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+                raise Wrong(subject, f"its result has no meaning: {said}", _becomes(made)) from error
+            exact = flavour == "whole" and not approx and whole_sums(subject.value, data)
+            problem = _difference(made, wanted, got, 1e-9 if approx else 1e-12, exact, places)
+            if problem:
+                raise Wrong(subject, f"{problem} ({flavour} inputs)", _becomes(made))
+
+    def _beside(self, rule: Rule, graph: TensorGraph, weights: tuple[str, ...], outcome: Outcome) -> None:
+        """Rules of the same file that match one of the terms that this one replaces."""
+        before = {firing.before for firing in _firings(graph, self._rules(rule, {}), weights)}
+        for other in self.rules.at("tensor"):
+            if other.file == rule.file and other.name != rule.name and not mentions_mat(other):
+                table = self._rules(other, {})
+                if any(firing.before in before for firing in _firings(graph, table, weights)):
+                    outcome.overlaps[other.name] += 1
+
+    def _fused(self, rule: Rule, subject: Subject, known: Any, outcome: Outcome) -> None:
+        """Kernels with the rule beside the others, and alone. It fired where a kernel is another one without it."""
+        graph = _rebuilt(subject.value, lambda term, built: built, set())
+        others = tuple(other for other in self.fusion if other.name != rule.name)
+        machine = default_target()
+        if kind_of(rule) == "siblings":
+            outcome.refusals.update(sibling_kernels(rule, graph, machine, subject.pinned)[1])
+        else:
+            outcome.refusals.update(fuse_marked(rule, subject.value, machine, subject.pinned)[1])
+        for beside in ((*others, rule), (rule,)):
+            less = tuple(r for r in beside if r is not rule)
+            limits = tuple(sorted(subject.pinned.items()))
+            try:
+                made = compile_graph(graph, self._fusion(beside, limits), machine).kernels
+                without = compile_graph(graph, self._fusion(less, limits), machine).kernels
+            except ERRORS as error:
+                said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+                raise Wrong(subject, said, getattr(error, "notes", ())) from error
+            if made == without:
+                continue
+            for flavour, data, wanted, _ in known:
+                if flavour == "special":
+                    continue
+                self._kernels(subject, made, data, wanted, flavour)
+            outcome.firings += 1
+            outcome.parameters |= {f"{name}={value}" for name, value in limits}
+
+    def _fusion(self, rules: tuple[Rule, ...], limits: tuple[Any, ...]) -> FusionRules:
+        key = (tuple(rule.name for rule in rules), limits)
+        if key not in self._compiled:
+            ordered = [r for r in self.fusion if r in rules] + [r for r in rules if r not in self.fusion]
+            self._compiled[key] = FusionRules(ordered, dict(limits))
+        return self._compiled[key]  # type: ignore[no-any-return]
+
+    def _kernels(self, subject: Subject, kernels: Any, data: Any, wanted: Any, flavour: str) -> None:
+        text = [line for kernel in kernels for line in print_unit(kernel).splitlines()]
+        try:
+            memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
+            got = [memory[out.name].reshape(value.shape) for out, value in zip(subject.value.outs, wanted, strict=True)]
+        except ERRORS as error:
+            said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+            raise Wrong(subject, said, ("its kernels", *text)) from error
+        problem = _difference(subject.value, wanted, got, 1e-9)
+        if problem:
+            raise Wrong(subject, f"{problem} ({flavour} inputs)", ("its kernels", *text))
+
+    # ---- smaller counterexamples
+    def smaller(self, subject: Subject) -> Iterator[Subject]:
+        """Programs with an output less."""
+        graph = subject.value
+        for n in range(len(graph.outs)) if len(graph.outs) > 1 else ():
+            outs = (*graph.outs[:n], *graph.outs[n + 1 :])
+            yield self._lean(TensorGraph(graph.name, graph.ins, outs), subject)
+
+    def _lean(self, graph: TensorGraph, subject: Subject) -> Subject:
+        terms = set(postorder(out.value for out in graph.outs))
+        lean = TensorGraph(graph.name, tuple(x for x in graph.ins if x in terms), graph.outs)
+        return self.subject(lean, subject.origin, subject.pinned)
+
+
+FLAVOURS = ("whole", "real", "signed", "normal", "special")
+
+
+def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
+    """whole: small numbers, so that sums are exact; real: positive fractions; special: infinities and nan among them;
+    signed, normal: normally distributed."""
+    data: dict[str, Any] = {}
+    for x in graph.ins:
+        param = Param(x.name, x.dtype, tuple(axis.extent for axis in x.axes))
+        values = array(param, seed)
+        if flavour != "whole" and x.dtype in FLOATS:
+            if flavour in ("signed", "normal"):
+                dice = np.random.default_rng([seed, len(data), FLAVOURS.index(flavour)])
+                data[x.name] = dice.standard_normal(values.shape)
+                continue
+            values = np.abs(values) / 3.7 + 0.01
+            if flavour == "special" and values.size:
+                flat = values.reshape(-1)
+                flat[:: max(1, flat.size // 3)] = (np.inf, -np.inf, np.nan, 0.0)[len(data) % 4]
+        data[x.name] = values
+    return data
+
+
+def _firings(graph: TensorGraph, rules: TermRules, weights: tuple[str, ...]) -> list[Any]:
+    evidence = TermEvidence()
+    try:
+        rewrite_graph(graph, rules, None, evidence, weights=weights)
+    except DplcError:
+        return []
+    return evidence.firings
+
+
+def _every_place(graph: TensorGraph, data: Any) -> None:
+    """For rules that are exact."""
+
+
+def _difference(
+    graph: TensorGraph, wanted: list[Any], got: list[Any], tolerance: float, exact: bool = False,
+    places: list[Any] | None = None,
+) -> str | None:  # fmt: skip
+    """places: where elements are compared, by output, as an equation between real numbers says nothing elsewhere;
+    None means everywhere."""
+    for out, want, have, where in zip(graph.outs, wanted, got, places or [True] * len(got), strict=True):
+        if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
+            return f"`{out.name}` is {have.dtype}{list(have.shape)}, not {want.dtype}{list(want.shape)}"
+        with np.errstate(all="ignore"):
+            same = (want == have) | ((want != want) & (have != have))
+            if not exact:
+                scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0) if want.dtype.kind == "f" else 1.0
+                close = np.isfinite(want) & np.isfinite(have) if want.dtype.kind == "f" else want == have
+                if want.dtype.kind == "f":
+                    close &= np.abs(np.where(close, want - have, 0)) <= tolerance * scale
+                same |= close
+            same |= ~np.asarray(where)
+        if not same.all():
+            at = tuple(int(n) for n in np.argwhere(~same)[0])
+            return f"{out.name}{list(at)} is {have[at]}, not {want[at]}"
+    return None
+
+
+def _becomes(graph: TensorGraph) -> tuple[str, ...]:
+    return ("it becomes", *print_graph(TensorGraph(graph.name, graph.ins, graph.outs)).splitlines())

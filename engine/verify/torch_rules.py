@@ -1,0 +1,235 @@
+"""Rules on torch: what torch computes in float64 beside what the Tensor IR of the rule means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostic import DplcError
+from ...ir.interp import tensor as meaning
+from ...ir.interp import torch as torch_meaning
+from ...ir.node import replace
+from ...ir.program import Param
+from ...ir.text import syntax as s
+from ...ir.text.read import read_program
+from ...ir.text.tensor import print_graph
+from ...ir.text.torch import print_torch_graph
+from ...ir.torch import TorchGraph
+from ...ir.verify.tensor import verify
+from ..language.rule import Rule, RuleSet
+from ..rewrite.terms.pattern import constant_of
+from ..rewrite.torch_rules.examples import lower_with, torch_subject
+from ..rewrite.torch_rules.lower import TorchLowering, compile_rules
+from ..rewrite.torch_rules.rule import TorchRule
+from ..rewrite.torch_rules.values import NotApplicable
+from .outcome import Dice, Outcome, Subject, Wrong
+from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_op
+
+LEVELS = ("torch",)
+HEADER = "## level: torch\n"
+TOLERANCE = 1e-10
+UNWRITTEN = "Empty"  # ops whose values are undefined have it in their names
+
+
+class TorchChecker:
+    """Checks rules on torch, one at a time, tried before all others."""
+
+    def __init__(self, rules: RuleSet):
+        self.rules = rules
+        self.compiled = {c.rule.name: c for group in compile_rules(rules).values() for c in group}
+        self._wanted: dict[TorchGraph, Any] = {}
+
+    # ---- subjects
+    def subject(self, graph: TorchGraph, origin: str) -> Subject:
+        """A graph as a subject."""
+        return Subject("torch", HEADER + print_torch_graph(graph) + "\n", graph, origin)
+
+    def read(self, text: str, origin: str) -> Subject:
+        """The subject in a file."""
+        (graph,) = read_program(text, origin)[1]
+        if not isinstance(graph, TorchGraph):
+            raise DplcError(f"{origin} holds no program on torch")
+        return self.subject(graph, origin)
+
+    def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
+        """The programs in the examples of rules; for a member of a family also those of the other members."""
+        for rule in rules:
+            compiled = self.compiled.get(rule.name)
+            for example in rule.examples if compiled else ():
+                assert compiled is not None
+                graph = torch_subject(example)
+                origin = f'example "{example.title}" of `{rule.name}`'
+                if all(statement.op != compiled.key for statement in graph.body) and graph.body:
+                    try:
+                        graph = with_op(graph, graph.body[0].op, compiled.key)
+                    except NoSubject:
+                        continue
+                yield self.subject(graph, origin)
+
+    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        """Near an example, or from the schema of the pattern's op."""
+        compiled = self.compiled[rule.name]
+        try:
+            if own and not (len(rule.match) == 1 and dice.often(30)):
+                base = dice.pick(own)
+                return self.subject(perturbed(base.value, dice), f"near {base.origin}")
+            return self.subject(from_schema(compiled.root.op, _fixed(rule), dice), f"the pattern of `{rule.name}`")
+        except (NoSubject, DplcError, ValueError, TypeError, LookupError):
+            return None
+
+    # ---- checking
+    def check(self, rule: Rule, subject: Subject) -> Outcome:
+        """Raises Wrong."""
+        outcome = Outcome()
+        compiled, graph = self.compiled[rule.name], subject.value
+        outcome.refusals.update(self._refusals(compiled, graph))
+        try:
+            made, fired = lower_with(compiled, graph, self.rules)
+        except DplcError:
+            return outcome
+        except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
+            if self._fires(compiled, graph):
+                raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+            return outcome
+        if not fired:
+            return outcome
+        wanted = self.wanted(subject)
+        if wanted is None:
+            outcome.valid = False
+            return outcome
+        tensors, results = wanted
+        becomes = ("it becomes", *print_graph(made).splitlines())
+        try:
+            verify(made)
+            got = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
+        except (DplcError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+            raise Wrong(subject, getattr(error, "what", f"{type(error).__name__}: {error}"), becomes) from error
+        undefined = any(UNWRITTEN in statement.op for statement in graph.body)
+        for out, want, have in zip(graph.outs, results, got, strict=True):
+            problem = _difference(out, _array(want), have, undefined)
+            if problem:
+                raise Wrong(subject, problem, becomes)
+        outcome.firings += 1
+        self._overlaps(compiled, graph, outcome)
+        return outcome
+
+    def wanted(self, subject: Subject) -> Any:
+        """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
+        graph = subject.value
+        if graph not in self._wanted:
+            found = (_run(graph, subject.seed, limit, unit) for limit, unit in ways_to_fill(graph))
+            self._wanted[graph] = next((one for one in found if one is not None), None)
+        return self._wanted[graph]
+
+    def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
+        reasons = [guard.reason for guard in compiled.rule.guards]
+        found: list[str] = []
+        lowering = TorchLowering(graph, {}, {})
+        for statement in graph.body:
+            if statement.op == compiled.root.op:
+                try:
+                    compiled.fire(lowering, lowering.call(statement))
+                except NotApplicable as refusal:
+                    found += [reason for reason in reasons if reason in str(refusal)]
+                except Exception:  # where another rule would have to go first
+                    continue
+        return found
+
+    def _fires(self, compiled: TorchRule, graph: TorchGraph) -> bool:
+        """Whether it is this rule that breaks on a program."""
+        lowering = TorchLowering(graph, {}, {})
+        for statement in graph.body:
+            if statement.op == compiled.root.op:
+                try:
+                    compiled.fire(lowering, lowering.call(statement))
+                except (NotApplicable, DplcError):
+                    continue
+                except Exception:
+                    return True
+        return False
+
+    def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
+        """Other rules for the same op that would fire too."""
+        for other in compile_rules(self.rules).get(compiled.key, ()):
+            if other is compiled:
+                continue
+            lowering = TorchLowering(graph, compile_rules(self.rules), {})
+            for statement in graph.body:
+                if statement.op == other.root.op:
+                    try:
+                        other.fire(lowering, lowering.call(statement))
+                        outcome.overlaps[other.rule.name] += 1
+                    except Exception:
+                        continue
+
+    def smaller(self, subject: Subject) -> Iterator[Subject]:
+        """Shorter dimensions."""
+        graph = subject.value
+        found = sorted({n for param in graph.ins for n in param.shape}, reverse=True)
+        for old in found:
+            for new in (1, 2, 3):
+                if new < old:
+                    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
+                    try:
+                        yield self.subject(retyped(TorchGraph(graph.name, ins, graph.outs, graph.body)), subject.origin)
+                    except NoSubject:
+                        continue
+
+
+def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:
+    tensors = {param.name: sample(param, seed, limit, unit) for param in graph.ins}
+    try:
+        first, second = torch_meaning.run(graph, tensors), torch_meaning.run(graph, tensors)
+    except Exception:  # torch raises whatever it likes
+        return None
+    if any(tuple(tensor.shape) != out.shape for tensor, out in zip(first, graph.outs, strict=True)):
+        return None  # bits of one dtype read as another: not the same in float64
+    undefined = any(UNWRITTEN in statement.op for statement in graph.body)
+    pairs = [(_array(a), _array(b)) for a, b in zip(first, second, strict=True)]
+    same = undefined or all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+    return (tensors, first) if same else None
+
+
+def _fixed(rule: Rule) -> dict[str, Any]:
+    """The fields that the pattern gives a value."""
+    statement = rule.match[-1]
+    call = statement.value if isinstance(statement, s.Assign) else None
+    fixed: dict[str, Any] = {}
+    for item in call.items if isinstance(call, s.Apply) else ():
+        if isinstance(item, s.Keyword):
+            if isinstance(item.value, s.Text):
+                fixed[item.name] = item.value.value
+            elif isinstance(item.value, s.NameOf) and item.value.text in ("true", "false"):
+                fixed[item.name] = item.value.text == "true"
+            elif constant_of(item.value) is not None:
+                fixed[item.name] = constant_of(item.value)
+    return fixed
+
+
+def _array(tensor: Any) -> Any:
+    tensor = tensor.detach().cpu()
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+
+
+def _difference(out: Param, want: Any, got: Any, undefined: bool) -> str | None:
+    shape = tuple(n for n in out.shape if n != 1)
+    if got.shape != shape:
+        return f"`{out.name}` has the shape {list(got.shape)}, not {list(shape)}"
+    kind = {"f": "f", "i": "i", "u": "i", "b": "b"}[got.dtype.kind]
+    if kind != ("b" if out.dtype == "b8" else "i" if out.dtype.startswith(("i", "u")) else "f"):
+        return f"`{out.name}` is {got.dtype}, not {out.dtype}"
+    if undefined:
+        return None
+    want = want.reshape(got.shape)
+    with np.errstate(all="ignore"):
+        same = (got == want) | ((got != got) & (want != want))
+        scale = np.max(np.abs(np.where(np.isfinite(want), want, 0)), initial=1.0)
+        if kind == "f":
+            near = np.isfinite(got) & np.isfinite(want)
+            same |= near & (np.abs(np.where(near, got - want, 0)) <= TOLERANCE * scale)
+    if same.all():
+        return None
+    at = tuple(int(n) for n in np.argwhere(~same)[0])
+    return f"{out.name}{list(at)} is {got[at]}, not {want[at]}"

@@ -1,0 +1,266 @@
+"""Fragments to whole programs: the statements of an example or of a pattern become kernels that run.
+
+Names that nothing defines become threads or inputs, buffers get the shapes that their indices need, and what is
+computed and never read is stored, so that its meaning shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Axis, Var, free_names, linear
+from ...ir.facts.scopes import accumulator_scopes
+from ...ir.functions import FUNCTIONS
+from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
+from ...ir.monoid_texts import NAMES as MONOIDS
+from ...ir.node import nodes, replace, walk
+from ...ir.program import Block, Kernel, Param
+from ...ir.tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
+from ..rewrite.statements.well_formed import wellformed
+from .extents import Needs, needs
+
+Program = tuple[Kernel, ...]
+THREADS = 4  # of a name that nothing defines
+COOPERATIVE = (Stage, Put, Slab, Sync, Wait, Combine, CombineTuple)
+
+
+def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
+    """Whole kernels. tiled: a fragment stands in a Tile if it has an index that nothing defines.
+
+    Raises DplcError for a program that stores nothing, or what `needs` raises.
+    """
+    whole = tuple(_closed(kernel, tiled, deep) for kernel in program)
+    if any(not kernel.outs for kernel in whole):
+        raise DplcError("nothing is computed")
+    for kernel in whole:
+        scoped(kernel)
+        if (problem := wellformed(kernel)) is not None:
+            raise DplcError(problem)
+    return whole
+
+
+def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
+    kernel = _framed(kernel, tiled)
+    kernel = replace(kernel, body=observed(kernel, deep))
+    return sized(kernel, needs(kernel.body))
+
+
+def scoped(kernel: Kernel) -> None:
+    """Raises DplcError where a name is used outside of the block that defines it, or before."""
+    accumulators = {x.acc for x in nodes(kernel.body, Accumulate)}
+    accumulators |= {acc for x in nodes(kernel.body, Merge) for acc in x.accs}
+
+    def block(body: Block, known: set[str]) -> None:
+        known = set(known)
+        for statement in body:
+            used = {name for f in type(statement).fields if f.name != "body" for name in _used(statement, f)}
+            unknown = used - known - accumulators
+            if unknown:
+                raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
+            if isinstance(statement, Tile):
+                block(statement.body, known | {axis.name for axis in statement.axes})
+            elif isinstance(statement, For):
+                block(statement.body, known | {statement.var})
+            elif isinstance(statement, If):
+                block(statement.body, known)
+            elif isinstance(statement, Load | Let):
+                known.add(statement.dst)
+
+    block(kernel.body, set())
+
+
+def _used(statement: Any, field: Any) -> frozenset[str]:
+    return free_names(getattr(statement, field.name)) if field.sort in ("Expr", "Over") else frozenset()
+
+
+# ---- a frame for free names
+
+
+def _framed(kernel: Kernel, tiled: bool) -> Kernel:
+    """Free indices become threads (or free loops); free values are loaded."""
+    free = _undefined(kernel.body)
+    indices = _index_names(kernel.body)
+    threads = [name for name in free if name in indices]
+    body: Block = _loaded(kernel.body, [name for name in free if name not in indices], threads)
+    has_tile = any(isinstance(statement, Tile) for statement in body)
+    cooperative = next(nodes(body, *COOPERATIVE), None) is not None
+    axes = tuple(Axis(name, _extent(kernel.body, name), "THREAD") for name in threads)
+    if has_tile:
+        tile = next(statement for statement in body if isinstance(statement, Tile))
+        return replace(kernel, body=(replace(tile, axes=(*axes, *tile.axes)),))
+    if cooperative or (axes and tiled):
+        return replace(kernel, body=(Tile(axes or (Axis("thread", THREADS, "THREAD"),), body),))
+    for axis in reversed(axes):
+        body = (For(axis.name, 0, axis.extent, body, "free"),)
+    return replace(kernel, body=body)
+
+
+def _undefined(body: Block) -> tuple[str, ...]:
+    """The names that are used and that no statement defines."""
+    bound: set[str] = set()
+    used: dict[str, None] = {}
+    for x in walk(body):
+        if isinstance(x, For):
+            bound.add(x.var)
+        elif isinstance(x, Tile):
+            bound |= {axis.name for axis in x.axes}
+        elif isinstance(x, Load | Let | Stage | Slab):
+            bound.add(x.dst)
+        elif isinstance(x, Accumulate):
+            bound.add(x.acc)
+        elif isinstance(x, Merge):
+            bound |= set(x.accs)
+        elif isinstance(x, Var):
+            used[x.name] = None
+    return tuple(name for name in used if name not in bound)
+
+
+def _index_names(body: Block) -> set[str]:
+    """The names that stand in indices, bounds and conditions."""
+    found: set[str] = set()
+    for statement in nodes(body, Load, Store, Stage, For, If, Combine, CombineTuple):
+        if isinstance(statement, Load):
+            found |= free_names((*statement.idx, statement.when))
+        elif isinstance(statement, Store):
+            found |= free_names(statement.idx)
+        elif isinstance(statement, Stage):
+            found |= free_names((*statement.origin, statement.slot, statement.when))
+        elif isinstance(statement, For):
+            found |= free_names((statement.start, statement.stop))
+        elif isinstance(statement, If):
+            found |= free_names(statement.cond)
+        elif isinstance(statement, Combine | CombineTuple):
+            found |= free_names(statement.over)
+    return found
+
+
+def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
+    """Inputs for the values that nothing defines."""
+    loads = tuple(Load(name, f"{name}_in", tuple(map(Var, threads)) or (0,)) for name in values)
+    if loads and len(body) == 1 and isinstance(body[0], Tile):
+        return (replace(body[0], body=(*loads, *body[0].body)),)
+    return (*loads, *body)
+
+
+def _extent(body: Block, name: str) -> int:
+    """As many threads as the slabs that they index have cells."""
+    slabs = {stage.dst: stage for stage in nodes(body, Stage)}
+    fitting = [16]
+    for load in nodes(body, Load):
+        stage = slabs.get(load.buf)
+        if stage is None:
+            continue
+        cells = load.idx[len(load.idx) - len(stage.slab) :]
+        for index, axis in zip(cells, stage.slab, strict=True):
+            terms, constant = linear(index)
+            factor = terms.get(Var(name), 0)
+            if factor > 0 and len(terms) == 1:
+                fitting.append(max(1, (axis.extent - 1 - constant) // factor + 1))
+    return min(fitting) if len(fitting) > 1 else THREADS
+
+
+# ---- what is computed shows
+
+
+def observed(kernel: Kernel, deep: bool = False) -> Block:
+    """The body with a store for every value and accumulator that is never read.
+
+    An accumulator is stored behind the loops that accumulate; deep: in the innermost block that mentions it, so that it
+    starts anew there. Of a tuple one part is enough.
+    """
+    read = _read(kernel.body)
+    for merge in nodes(kernel.body, Merge):
+        read |= set(merge.accs[:-1] if read.isdisjoint(merge.accs) else merge.accs)
+    starts = accumulator_scopes(kernel)
+
+    def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], turning: bool) -> tuple[Block, list[str]]:
+        """The block, and the accumulators that are still to be stored. turning: inside of an ordered loop."""
+        out: list[Any] = []
+        waiting = [start.acc for start in starts.get(path, ())]
+        for position, statement in enumerate(body):
+            if isinstance(statement, Tile | For | If):
+                names, inner = around, turning
+                if isinstance(statement, Tile):
+                    names = (*around, *(axis.name for axis in statement.axes))
+                elif isinstance(statement, For):
+                    names = (*around, statement.var)
+                    inner = turning or (statement.role != "free" and (statement.role == "reduce" or not deep))
+                made, more = block(statement.body, (*path, position), names, inner)
+                statement = replace(statement, body=made)
+                waiting += more
+            out.append(statement)
+        if turning or (len(body) == 1 and isinstance(body[0], Tile)):
+            return tuple(out), waiting
+        shown = waiting + [x.dst for x in body if isinstance(x, Let | Load)]
+        out += [_shown(name, around) for name in dict.fromkeys(shown) if name not in read]
+        return tuple(out), []
+
+    return block(kernel.body, (), (), False)[0]
+
+
+def _shown(name: str, around: tuple[str, ...]) -> Store:
+    return Store(f"{name}_out", tuple(map(Var, around)) or (0,), Var(name))
+
+
+def _read(body: Block) -> set[str]:
+    """The values that a statement reads, other than an accumulator by its own accumulation."""
+    found: set[str] = set()
+    for statement in nodes(body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage):
+        for field in type(statement).fields:
+            if field.sort in ("Expr", "Over") and field.name != "body":
+                found |= free_names(getattr(statement, field.name))
+    return found
+
+
+# ---- buffers
+
+
+def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
+    """The kernel with every buffer declared, in the shape that its indices need.
+
+    before: what the kernel needed when its buffers were declared; where they were longer or shorter, they stay so.
+    """
+    declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
+    stored = {store.buf for store in nodes(kernel.body, Store)} - {slab.dst for slab in nodes(kernel.body, Slab)}
+    indexing = _indexing(kernel.body)
+    ins: list[Param] = []
+    outs: list[Param] = []
+    for name in dict.fromkeys((*declared, *needed.hard, *needed.soft)):
+        hard, soft = needed.hard.get(name), needed.soft.get(name)
+        param = declared.get(name)
+        if param is None:
+            shape = tuple(hard or soft or ())
+            if hard and soft and len(hard) == len(soft):
+                shape = tuple(map(max, zip(hard, soft, strict=True)))
+            param = Param(name, "i64" if name in indexing else "f32", tuple(max(1, n) for n in shape))
+        elif before is not None and (hard or soft):
+            param = replace(param, shape=_kept(param.shape, (hard, soft), before, name))
+        elif hard and len(hard) == len(param.shape):
+            param = replace(param, shape=tuple(map(max, zip(param.shape, hard, strict=True))))
+        is_out = param in kernel.outs or (name in stored and param not in kernel.ins)
+        (outs if is_out else ins).append(param)
+    return replace(kernel, ins=tuple(ins), outs=tuple(outs))
+
+
+def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
+    """A declared shape under other extents: as much longer or shorter than what is needed as it was."""
+    hard, soft = now
+    wanted = soft or hard
+    was = (before.soft if soft else before.hard).get(name)
+    if was is None or len(was) != len(shape):
+        return tuple(shape)
+    floor = hard or [1] * len(shape)
+    return tuple(max(1, low, n + old - past) for low, n, old, past in zip(floor, wanted, shape, was, strict=True))
+
+
+def _indexing(body: Block) -> set[str]:
+    """The buffers whose elements are used as indices."""
+    names = _index_names(body)
+    return {load.buf for load in nodes(body, Load) if load.dst in names}
+
+
+def runnable(program: Program) -> bool:
+    """Whether everything a program calls has a meaning here."""
+    calls = {x.fn for x in walk(program) if hasattr(x, "fn")}
+    return calls <= {*FUNCTIONS, *MONOIDS}

@@ -1,0 +1,28 @@
+"""The dtypes of programs, in one table: what C++, numpy and torch call them, and how wide an element is."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+DtypeName = Literal["f32", "f16", "bf16", "i32", "i64", "b8"]
+
+
+class Dtype(NamedTuple):
+    """numpy: the dtype that holds the same bits; numpy has no bf16, so its bits travel as uint16."""
+
+    c_type: str
+    item_bytes: int
+    numpy: str
+    torch: str
+
+
+DTYPES: dict[str, Dtype] = {
+    "f32": Dtype("float", 4, "float32", "float32"),
+    "f16": Dtype("f16", 2, "float16", "float16"),
+    "bf16": Dtype("bf16", 2, "uint16", "bfloat16"),
+    "i32": Dtype("int", 4, "int32", "int32"),
+    "i64": Dtype("long long", 8, "int64", "int64"),
+    "b8": Dtype("bool", 1, "bool", "bool"),
+}
+FLOATS = ("f32", "f16", "bf16")
+HALVES = ("f16", "bf16")  # in registers as f32; as themselves only where nothing computes with them

@@ -1,0 +1,108 @@
+"""Whether barriers alone order what threads do with a slab, whichever thread copies which of its cells.
+
+A thread may read without a barrier what it has copied itself. So a program may be right that has none, or it elsewhere;
+it is wrong as soon as the cells are shared out among the threads in another way.
+"""
+
+from __future__ import annotations
+
+from ..expr import Binary, Var, free_names, is_int, linear, subtract
+from ..loop import For, If, Load, Store
+from ..node import Expr, nodes
+from ..program import Block, Kernel, Stmt
+from ..substitute import substitute_expr
+from ..tile import Put, Stage, Sync, Wait
+from .structure import summary
+
+Slot = Expr | None  # None: any slot
+
+
+def ordered_by_barriers(kernel: Kernel, slab: str) -> bool:
+    """Whether a Sync stands on every way from a copy to an access of its cells, and from an access to the next copy."""
+    stages = [stage for stage in summary(kernel.body).stages if stage.dst == slab]
+    walk = _Walk(slab, stages)
+    walk.block(kernel.body)
+    return walk.ordered
+
+
+class _Walk:
+    """The statements in the order in which a thread comes to them; copied, accessed: slots since the last barrier."""
+
+    def __init__(self, slab: str, stages: list[Stage]) -> None:
+        self.slab, self.depth = slab, stages[0].depth if stages else 1
+        self.asynchronous = any(stage.via == "ASYNC" for stage in stages)
+        self.copied: set[Slot] = set()
+        self.accessed: set[Slot] = set()
+        self.ordered = True
+
+    def block(self, body: Block) -> None:
+        for stmt in body:
+            self.statement(stmt)
+
+    def statement(self, stmt: Stmt) -> None:
+        if isinstance(stmt, Sync):
+            self.copied, self.accessed = set(), set()
+        elif isinstance(stmt, Wait) and self.asynchronous:
+            self.copied.add(None)  # what was asked for before is written now
+        elif isinstance(stmt, Stage | Put) and stmt.dst == self.slab:
+            self.copy(stmt.slot if isinstance(stmt, Stage) else None)
+        elif isinstance(stmt, Load | Store) and stmt.buf == self.slab:
+            self.access(stmt.idx[0] if self.depth > 1 else 0)
+        elif isinstance(stmt, For):
+            self.loop(stmt)
+        elif isinstance(stmt, If):
+            self.perhaps(stmt.body)
+        elif hasattr(stmt, "body"):
+            self.block(stmt.body)
+
+    def copy(self, slot: Slot) -> None:
+        self.ordered &= all(self.differ(slot, other) for other in self.accessed)
+        self.copied.add(slot)
+
+    def access(self, slot: Slot) -> None:
+        self.ordered &= all(self.differ(slot, other) for other in self.copied)
+        self.accessed.add(slot)
+
+    def loop(self, loop: For) -> None:
+        """Twice: a turn meets what the turn before has left."""
+        if not summary(loop.body).barriers:  # accesses only
+            self.block(loop.body)
+            self.leave(loop.var)
+            return
+        before = self.copied, self.accessed
+        self.block(loop.body)
+        self.shift(loop.var, loop.body)
+        self.block(loop.body)
+        self.leave(loop.var)
+        if not (is_int(loop.start) and is_int(loop.stop) and loop.start < loop.stop):
+            self.copied, self.accessed = self.copied | before[0], self.accessed | before[1]
+
+    def perhaps(self, body: Block) -> None:
+        before = self.copied, self.accessed
+        self.block(body)
+        self.copied, self.accessed = self.copied | before[0], self.accessed | before[1]
+
+    def shift(self, var: str, body: Block) -> None:
+        """The next turn begins: slots in terms of its number. Without a barrier all turns before are still there."""
+        if next(nodes(body, Sync), None) is None:
+            self.leave(var)
+            return
+        back = {var: subtract(Var(var), 1)}
+        self.copied = {None if slot is None else substitute_expr(slot, back) for slot in self.copied}
+        self.accessed = {None if slot is None else substitute_expr(slot, back) for slot in self.accessed}
+
+    def leave(self, var: str) -> None:
+        self.copied = {None if var in free_names(slot) else slot for slot in self.copied}
+        self.accessed = {None if var in free_names(slot) else slot for slot in self.accessed}
+
+    def differ(self, one: Slot, other: Slot) -> bool:
+        """Whether two slots are never the same."""
+        if one is None or other is None:
+            return False
+        terms, constant = linear(subtract(self.plain(one), self.plain(other)))
+        return not terms and constant % self.depth != 0
+
+    def plain(self, slot: Expr) -> Expr:
+        """A slot without `% depth`."""
+        ring = isinstance(slot, Binary) and slot.op == "%" and slot.b == self.depth
+        return slot.a if ring else slot  # type: ignore[union-attr]

@@ -1,0 +1,149 @@
+"""A Tensor IR program as a flow: operands first, who reads whom, and the axes of every value as a bit mask.
+
+Masks make the questions of fusion (which axes are new, which are reduced) one integer operation each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..expr import Axis
+from ..monoids import of_part
+from ..tensor import (
+    Case,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    dtype,
+    index_axes,
+    operands,
+    read_by,
+)
+
+
+def topological(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = operands) -> list[Any]:
+    """The terms below the roots, operands before readers, in the order a person would write them down."""
+    order: list[Any] = []
+    seen: set[Any] = set()
+    stack = list(roots)[::-1]
+    while stack:
+        term = stack[-1]
+        if term in seen:
+            stack.pop()
+            continue
+        waiting = [operand for operand in below(term) if operand not in seen]
+        if waiting:
+            stack.extend(reversed(waiting))
+        else:
+            seen.add(term)
+            order.append(term)
+            stack.pop()
+    return order
+
+
+DEEP = 200  # operations that recursion may be trusted with
+
+
+class Dataflow:
+    """The terms below `roots`. position is a term's place in order; readers never repeat a term."""
+
+    def __init__(self, roots: Iterable[Term]):
+        self.order = topological(roots)
+        if len(self.order) > DEEP:  # remembered from below, so that no chain is too long for recursion
+            for term in self.order:
+                axes(term), dtype(term)
+        self.position = {term: place for place, term in enumerate(self.order)}
+        self.axes: list[Axis] = []
+        self._bits: dict[Axis, int] = {}
+        self._counts: dict[int, int] = {0: 1}
+        self._natural: dict[Any, tuple[Axis, ...]] = {}
+        self.mask: dict[Any, int] = {}
+        self.readers: dict[Any, list[Any]] = {term: [] for term in self.order}
+        for term in self.order:
+            self.mask[term] = self._mask_of(term)
+            below = operands(term)
+            for operand in below if len(below) < 2 else dict.fromkeys(below):
+                self.readers[operand].append(term)
+
+    def _mask_of(self, term: Any) -> int:
+        kind = term.__class__
+        if kind is Elementwise:
+            mask = 0
+            for arg in term.args:
+                mask |= self.mask[arg]
+            return mask
+        if kind is Reduce:
+            return self.mask[term.x] & ~self.mask_of_axes(term.over)
+        return self.mask_of_axes(axes(term))
+
+    def bit(self, axis: Axis) -> int:
+        """The bit of an axis, given out in order of first sight."""
+        bit = self._bits.get(axis)
+        if bit is None:
+            bit = self._bits[axis] = 1 << len(self.axes)
+            self.axes.append(axis)
+        return bit
+
+    def mask_of_axes(self, found: Iterable[Axis]) -> int:
+        mask = 0
+        for axis in found:
+            mask |= self.bit(axis)
+        return mask
+
+    def axes_in(self, mask: int) -> list[Axis]:
+        found = []
+        while mask:
+            low = mask & -mask
+            found.append(self.axes[low.bit_length() - 1])
+            mask ^= low
+        return found
+
+    def elements(self, mask: int) -> int:
+        """How many elements a value over these axes has."""
+        count = self._counts.get(mask)
+        if count is None:
+            count = 1
+            for axis in self.axes_in(mask):
+                count *= axis.extent
+            self._counts[mask] = count
+        return count
+
+    def natural(self, term: Term) -> tuple[Axis, ...]:
+        """The axes of a value as its operands bring them, the widest first. Structural: names take no part in it."""
+        if not self._natural:
+            for other in self.order:
+                self._natural[other] = self._natural_of(other)
+        return self._natural[term]
+
+    def _natural_of(self, term: Any) -> tuple[Axis, ...]:
+        kind, known = term.__class__, self._natural
+        if kind is Elementwise:
+            if len(term.args) == 1:
+                return known[term.args[0]]
+            widest_first = sorted((known[arg] for arg in term.args), key=len, reverse=True)
+            return tuple(dict.fromkeys(axis for group in widest_first for axis in group))
+        if kind is Reduce:
+            return tuple(axis for axis in known[term.x] if axis not in term.over)
+        if kind is Fold:
+            widest_first = sorted((known[arg] for arg in read_by(term)), key=len, reverse=True)
+            return tuple(dict.fromkeys(a for group in widest_first for a in group if a not in term.over))
+        if kind is Remap:
+            mapping = dict(term.map)
+            groups = (index_axes(mapping[axis]) if axis in mapping else (axis,) for axis in known[term.x])
+            return tuple(dict.fromkeys(axis for group in groups for axis in group))
+        if kind is Case:
+            return tuple(dict.fromkeys((*known[term.a], *known[term.b], *index_axes(term.cond))))
+        return axes(term) if kind is Input or kind is Index else ()
+
+
+def common_key(term: Fold) -> Any:
+    """Equal for folds that share what their monoid keeps first: the running maximum of one operand."""
+    monoid, _ = of_part(term.part)
+    read = monoid.reads(monoid.parts[0])
+    return monoid.name, term.over, tuple(x for n, x in zip(monoid.operands, term.args, strict=True) if n in read)

@@ -1,0 +1,62 @@
+"""The definitions of the tuple monoids, as text: what each is made of, how an element is lifted, how two parts combine.
+
+Names alone are asked for at many places; `ir/monoids.py` reads the definitions.
+"""
+
+from __future__ import annotations
+
+# The clamp keeps a row of -inf from giving nan: exp(-inf - -inf). It is the identity of `m` for the same reason.
+TEXTS = {
+    "online": (
+        ("x", "v"), {"m": -3e38, "s": 0.0},
+        "m = maximum(x, -3e38)\n"
+        "d = subtract(x, m)\n"
+        "s = multiply(exp(d), v)",
+        "m = maximum(m1, m2)\n"
+        "a = subtract(m1, m)\n"
+        "b = subtract(m2, m)\n"
+        "s = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
+    ),
+    "online_pair": (
+        ("x", "v", "w"), {"m": -3e38, "s": 0.0, "l": 0.0},
+        "m = maximum(x, -3e38)\n"
+        "d = subtract(x, m)\n"
+        "p = exp(d)\n"
+        "s = multiply(p, v)\n"
+        "l = multiply(p, w)",
+        "m = maximum(m1, m2)\n"
+        "a = subtract(m1, m)\n"
+        "b = subtract(m2, m)\n"
+        "f = exp(a)\n"
+        "g = exp(b)\n"
+        "s = add(multiply(s1, f), multiply(s2, g))\n"
+        "l = add(multiply(l1, f), multiply(l2, g))",
+    ),
+    "welford": (
+        ("x",), {"n": 0.0, "mean": 0.0, "q": 0.0},
+        "n = 1.0\n"
+        "mean = x\n"
+        "q = 0.0",
+        "n = add(n1, n2)\n"
+        "d = subtract(mean2, mean1)\n"
+        "w = divide(n2, maximum(n, 1.0))\n"
+        "mean = add(mean1, multiply(d, w))\n"
+        "q = add(add(q1, q2), multiply(multiply(d, multiply(n1, w)), d))",
+    ),
+}  # fmt: skip
+
+OVER_PARTS = "_parts"
+TEXTS |= {
+    name + OVER_PARTS: (
+        tuple(f"{part}0" for part in identity), identity, "\n".join(f"{part} = {part}0" for part in identity), combine
+    )
+    for name, (_, identity, _, combine) in TEXTS.items()
+}  # fmt: skip
+NAMES = tuple(TEXTS)
+PARTS: dict[str, tuple[str, str]] = {f"{name}.{part}": (name, part) for name, text in TEXTS.items() for part in text[1]}
+
+
+def part_identity(part: str) -> float:
+    """What the part `online.s` is of no elements. Raises KeyError for an unknown one."""
+    name, own = PARTS[part]
+    return TEXTS[name][1][own]

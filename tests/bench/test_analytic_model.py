@@ -1,0 +1,165 @@
+"""The model: instruction counts that agree with the emulator's counters, and predictions that move as hardware does."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dplc.codegen.emulator.kernels import check
+from dplc.codegen.materialise import materialise
+from dplc.codegen.target import Target, devices, load_device, target
+from dplc.engine.capture.capture import capture
+from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
+from dplc.engine.cost.predict import predict, resident_blocks
+from dplc.engine.ruleset import toolchain
+from dplc.ir.kernel import Launch
+from dplc.ir.node import replace as changed
+from dplc.ir.text.read import read_program
+
+H200 = target("h200")
+BASE = InstructionCounts(
+    blocks=264, threads=256, shared=16 << 10, dram=64e6, sectors=8000, ideal_sectors=8000, wavefronts=9000,
+    ideal_wavefronts=9000, issued=60000, fma=50000, special=100, registers=128,
+)  # fmt: skip
+GROWING = ("dram", "sectors", "wavefronts", "issued", "fma", "special", "tensor")
+
+
+def compiled(function: Any, *shapes: tuple[int, ...]) -> Compilation:
+    return compile_captured(capture(function, [torch.randn(s) for s in shapes]), toolchain(), target("sm_90a"))
+
+
+@given(st.sampled_from(GROWING), st.floats(1, 1e4), st.integers(1, 5000))
+def test_more_of_anything_never_takes_less(field: str, factor: float, blocks: int) -> None:
+    launch = replace(BASE, blocks=blocks, tensor=1e6)
+    more = replace(launch, **{field: getattr(launch, field) * factor})
+    assert predict(more, H200).seconds >= predict(launch, H200).seconds
+
+
+@given(st.integers(1, 5000))
+def test_more_blocks_never_take_less(blocks: int) -> None:
+    one, two = (replace(BASE, blocks=n, dram=1e5 * n) for n in (blocks, blocks + 1))
+    assert predict(two, H200).seconds >= predict(one, H200).seconds * (1 - 1e-12)
+
+
+def test_one_block_too_many_costs_a_wave() -> None:
+    wide = resident_blocks(BASE, H200) * H200.multiprocessors
+    full, over = (predict(replace(BASE, blocks=n, dram=0.0), H200) for n in (wide, wide + 1))
+    assert (full.waves, over.waves) == (1, 2)
+    assert over.seconds > full.seconds
+    assert over.seconds < 2 * full.seconds  # the last wave is narrow
+
+
+def test_residency_alone_changes_nothing() -> None:
+    """Occupancy is no score: fewer resident blocks, same full waves of work per multiprocessor, the same time."""
+    two, one = (replace(BASE, blocks=264, registers=n, dram=0.0) for n in (128, 255))
+    assert (resident_blocks(two, H200), resident_blocks(one, H200)) == (2, 1)
+    assert predict(one, H200).seconds == pytest.approx(predict(two, H200).seconds)
+
+
+def test_what_binds() -> None:
+    assert predict(replace(BASE, dram=1e9), H200).binding == "DRAM"
+    assert predict(replace(BASE, wavefronts=1e6), H200).binding == "shared"
+    assert predict(replace(BASE, fma=1e6), H200).binding == "issue"
+    assert predict(replace(BASE, sectors=1e6), H200).binding == "L2"
+    idle = InstructionCounts(blocks=1, threads=32, shared=0, dram=128.0)
+    assert predict(idle, H200).binding == "launch"
+
+
+def test_limits_of_residency() -> None:
+    assert resident_blocks(replace(BASE, registers=None), H200) == 8  # threads
+    assert resident_blocks(replace(BASE, shared=100 << 10), H200) == 2
+    assert resident_blocks(replace(BASE, threads=32, registers=16), H200) == 13  # shared memory
+    assert resident_blocks(replace(BASE, threads=32, registers=16, shared=0), H200) == H200.blocks
+
+
+@pytest.mark.parametrize("name", devices())
+def test_devices_are_complete(name: str) -> None:
+    device = load_device(name)
+    assert all(getattr(device, field.name) for field in fields(Target) if field.name != "policy")
+    assert predict(BASE, device).seconds > device.launch_seconds
+
+
+CASES = {
+    "softmax": (lambda x: torch.softmax(x, -1), (64, 384)),
+    "norm": (lambda x, w: torch.nn.functional.rms_norm(x, (512,), w, 1e-6), (24, 512), (512,)),
+    "matmul": (lambda x, w: x @ w, (64, 128), (128, 96)),
+    "transposed": (lambda x, w: x @ w.t(), (64, 96), (128, 96)),
+    "ragged": (lambda x, w: torch.relu(x @ w), (65, 33), (33, 77)),
+    "attention": (
+        lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2), -1) @ v,
+        (2, 32, 64),
+        (2, 32, 64),
+        (2, 32, 64),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_counts_agree_with_the_counters(name: str) -> None:
+    """Of the block that the counting followed, access by access."""
+    function, *shapes = CASES[name]
+    compilation = compiled(function, *shapes)
+    for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
+        counted = instruction_counts(kernel)
+        arrays = {param.name: torch.randn(param.shape).numpy() for param in text.params if param.role == "in"}
+        x, y, z = counted.block
+        block = x + text.grid[0] * (y + text.grid[1] * z)
+        sites = check(text, arrays, [block]).sites
+        outside = sum(site.cost for site in sites if site.access.startswith("global"))
+        inside = sum(site.cost for site in sites if not site.access.startswith("global"))
+        near = 0.1 if name == "ragged" else 0.01  # where rows are not aligned, turns differ
+        assert counted.sectors == pytest.approx(outside, rel=near)
+        assert counted.wavefronts == pytest.approx(inside, rel=near)
+
+
+def test_the_multiplications_of_a_matmul_are_all_counted_once() -> None:
+    compilation = compiled(lambda x, w: x @ w, (128, 256), (256, 128))
+    first = instruction_counts(compilation.kernels[0])
+    assert 1 <= first.fma * 32 * first.blocks / (128 * 128 * 256) < 1.1  # slices of K are added up at the end
+    assert 1 < first.issued / first.fma < 1.5
+
+
+def test_what_is_unrolled_is_computed_once() -> None:
+    """silu(x) in front of a matmul: the assembler takes it out of the loop over columns."""
+    compilation = compiled(lambda g, w: torch.nn.functional.silu(g) @ w, (64, 128), (128, 64))
+    for kernel in compilation.kernels:
+        counted = instruction_counts(kernel)
+        assert counted.special < 0.3 * counted.fma
+
+
+def test_more_blocks_are_more_blocks() -> None:
+    kernel = compiled(lambda x: torch.relu(x), (64, 1024)).kernels[0]
+    (launch,) = kernel.body
+    assert isinstance(launch, Launch)
+    assert instruction_counts(changed(kernel, body=(changed(launch, grid=(4096, 1, 1)),))).blocks == 4096
+
+
+RING = """
+kernel f(x: f32[32, 128]) -> y: f32[32]:
+    Tile(t:32=THREAD):
+        s = Stage(x, origin=(0, 0), slab=(i:32@0, k:16@1), depth=3, via={via})
+        s = Stage(x, origin=(0, 16), slab=(i:32@0, k:16@1), depth=3, slot=1, via={via})
+        for k in 0..8 serial:
+            Wait(keep=1)
+            Sync()
+            s = Stage(x, origin=(0, k*16 + 32), slab=(i:32@0, k:16@1), depth=3, slot=(k + 2) % 3, via={via}, when=k + 2 < 8)
+            a = load s[k % 3, t, t % 16]
+            acc <- add(acc, a)
+        y[t] = acc
+"""
+
+
+def test_boxes_are_ahead_of_their_use_as_other_copies_are() -> None:
+    """What is in flight at an mbarrier need not be waited for."""
+    threads, boxes = (
+        instruction_counts(materialise(read_program(RING.format(via=via))[1][0], H200)).waits  # type: ignore[arg-type]
+        for via in ("ASYNC", "TMA")
+    )
+    assert boxes.ring == threads.ring == 8 / 2
+    assert boxes.memory == threads.memory

@@ -1,0 +1,167 @@
+"""`dplc bench`: from a file to a table, a record, two pages; and what measures without a GPU to measure."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_suite import TINY
+
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled as Callee
+from dplc.engine.bench.assembling import assembler
+from dplc.engine.bench.compiling import CompiledCase, compile_all
+from dplc.engine.bench.measuring import device_name, measured, timing
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.cli.app import main
+from dplc.engine.ruleset import toolchain
+
+
+def bench(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", *arguments])
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+def test_from_end_to_end(capsys: pytest.CaptureFixture[str], tiny: Path, tmp_path: Path) -> None:
+    html, markdown = tmp_path / "page.html", tmp_path / "page.md"
+    pages = ("--html", str(html), "--markdown", str(markdown))
+    code, out, err = bench(capsys, str(tiny), "--target", "sm_90a", "--no-assemble", "--json", *pages)
+    assert code == 0, err
+    record = json.loads(out)
+    assert list(record) == [
+        "suite", "about", "command", "date", "machine", "target", "arch", "dram_bytes_per_second", "versions", "totals",
+        "published", "cases",
+    ]  # fmt: skip
+    assert list(record["cases"][0]) == [
+        "name", "operation", "sizes", "dtype", "compile_ms", "stages", "kernels", "compulsory_bytes", "hbm_ratio",
+        "predicted_us", "times_limit", "run", "measured", "published", "error",
+    ]  # fmt: skip
+    assert list(record["cases"][0]["kernels"][0]) == [
+        "name", "grid", "block", "smem", "hbm_bytes", "predicted_us", "predicted_bound", "waves", "resident", "dram_bytes",
+        "busy_us", "occupancy", "held_by", "registers", "spill_bytes", "instructions", "has_loop", "ffma_share", "widths", "sector_efficiency", "wavefront_ratio",
+    ]  # fmt: skip
+    assert record["totals"]["cases"] == 3
+    assert record["totals"]["failed"] == record["totals"]["wrong"] == 0
+    for case in record["cases"]:
+        assert case["run"]["ok"] and case["run"]["extent"] == "whole", case
+        assert case["measured"] is None
+        assert case["predicted_us"] > 2
+        assert case["times_limit"] >= 1
+        assert 0 < case["kernels"][0]["sector_efficiency"] <= 1
+    assert record["cases"][2]["hbm_ratio"] == 1.0
+    assert record["cases"][2]["compulsory_bytes"] == (2 * 16 * 256 + 256) * 4
+    assert html.read_text().count("<circle") == 3
+    assert "http" not in html.read_text()
+    assert "| norm.small |" in markdown.read_text()
+    assert "measured us" not in markdown.read_text()
+
+
+def test_what_cannot_be_compiled_does_not_stop_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "half.json"
+    broken = {"expression": "torch.linalg.svd(x).S", "inputs": {"x": "rows in"}}
+    case = {"name": "broken", "operation": "broken", "sizes": {"rows": 4, "in": 4}}
+    operations = {**TINY["operations"], "broken": broken}
+    path.write_text(json.dumps({**TINY, "operations": operations, "cases": [case, TINY["cases"][2]]}))
+    code, out, err = bench(capsys, str(path), "--no-run", "--no-assemble")
+    assert code == 1
+    assert "not compiled" in out and "norm.small" in out
+    assert "1 of 2 cases did not compile" in err
+
+
+def test_a_wrong_kernel_is_seen(tiny: Path) -> None:
+    from dplc.engine.bench.emulating import run_case
+
+    (one,) = compiled(tiny, "norm")
+    assert one.compilation is not None
+    (kernel,) = one.compilation.program.kernels
+    broken = replace(kernel, text=kernel.text.replace("rsqrt_approx(", "1.001f * rsqrt_approx("))
+    one.compilation.program = replace(one.compilation.program, kernels=(broken,))
+    run_case(one)
+    run = one.record.run
+    assert run is not None and not run.ok
+    assert "wrong" in run.finding
+
+
+@pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
+def test_the_assembler_is_asked(capsys: pytest.CaptureFixture[str], tiny: Path) -> None:
+    code, out, err = bench(capsys, str(tiny), "--only", "norm", "--no-run", "--json")
+    assert code == 0, err
+    (kernel,) = json.loads(out)["cases"][0]["kernels"]
+    assert 8 <= kernel["registers"] <= 255
+    assert kernel["spill_bytes"] == 0
+
+
+# ---- measuring, with a clock of our own
+
+
+class FakeClock:
+    """Runs take 9, 8, 7, .. microseconds at first, then always 3."""
+
+    def __init__(self, graphs: bool) -> None:
+        self.graphs, self.prepared = graphs, 0
+        self.times = itertools.chain([9e-6, 8e-6, 7e-6], itertools.repeat(3e-6))
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        run()
+        return next(self.times)
+
+    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+        return run if self.graphs else None
+
+
+def compiled(path: Path, name: str) -> list[CompiledCase]:
+    suite = read_suite(path)
+    subjects = [subject_of(suite, case) for case in suite.select(name)]
+    return compile_all(subjects, toolchain, target("sm_90a"), lambda text: None)[0]
+
+
+def test_runs_that_warm_up_do_not_count() -> None:
+    clock, ran = FakeClock(graphs=True), []
+    record = timing(lambda: ran.append(1), clock, warm_up=3, runs=5)
+    assert (record.median_us, record.low_us, record.high_us) == pytest.approx((3.0, 3.0, 3.0))
+    assert (record.runs, record.launched, clock.prepared, len(ran)) == (5, "CUDA graph", 8, 8)
+    assert timing(lambda: None, FakeClock(graphs=False), 0, 3).launched == "one by one"
+
+
+def test_right_is_timed_and_wrong_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dplc.engine.bench.measuring.compiled_by_torch", lambda *_: None)
+    (one,) = compiled(tiny, "norm")
+    callee = Callee(one.compilation, "emulator")  # type: ignore[arg-type]
+    record = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
+    assert record.dplc is not None and record.eager is not None and not record.wrong
+    assert record.device == "no GPU"
+    monkeypatch.setattr(callee, "run", lambda inputs: [torch.zeros(16, 256)])
+    record = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
+    assert record.dplc is None and record.wrong == "the result is wrong: not timed"
+
+
+def test_what_stops_the_gpu_is_a_finding(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = compiled(tiny, "norm")
+    callee = Callee(one.compilation, "emulator")  # type: ignore[arg-type]
+
+    def fault(inputs: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    monkeypatch.setattr(callee, "run", fault)
+    assert not one.record.wrong
+    one.record.measured = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
+    assert one.record.measured.wrong == "the GPU stopped: CUDA error: an illegal memory access was encountered"
+    assert one.record.wrong
+
+
+def test_the_gpu_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    assert device_name() == "a GPU"

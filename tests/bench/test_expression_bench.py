@@ -1,0 +1,146 @@
+"""The bench of an expression: one row for each kernel, the whole, what is busy; and eager as torch.fx has it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_bench import FakeClock, bench
+
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled as Callee
+from dplc.engine.bench.compiling import CompiledCase, describe
+from dplc.engine.bench.expression import measure
+from dplc.engine.bench.kernels import rows
+from dplc.engine.bench.records import CaseRecord
+from dplc.engine.bench.subject import Written
+from dplc.engine.capture.text import capture_text
+from dplc.engine.cli.app import main
+from dplc.engine.compiler import compile_captured
+from dplc.engine.ruleset import toolchain
+
+SPLIT = "torch.relu(torch.randn(64, 2048) @ torch.randn(2048, 64))"
+TWICE = "m = nn.Softmax(-1)\nm(torch.randn(8, 64)), m(torch.randn(8, 64)), torch.randn(4, 4).sum()"
+
+
+def compiled(text: str, name: str = "sm_90a") -> CompiledCase:
+    compilation = compile_captured(capture_text(text), toolchain(), target(name))
+    record = CaseRecord(name="", operation="", sizes={}, dtype="")
+    one = CompiledCase(Written(compilation.captured), compilation, record)
+    describe(one, compilation.target)
+    return one
+
+
+def test_the_record(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    html, markdown = tmp_path / "page.html", tmp_path / "page.md"
+    pages = ("--html", str(html), "--markdown", str(markdown))
+    code, out, err = bench(capsys, "-c", SPLIT, "--target", "h200", "--no-assemble", "--json", *pages)
+    assert code == 0, err
+    record = json.loads(out)
+    first, second, whole = record["cases"]
+    assert (first["name"], second["name"], whole["name"]) == ("matmul_relu_partial", "matmul_relu", "end to end")
+    assert whole["predicted_us"] == pytest.approx(first["predicted_us"] + second["predicted_us"])
+    assert whole["run"]["ok"] and whole["run"]["extent"] == "whole" and whole["measured"] is None
+    assert second["times_limit"] is not None and first["times_limit"] is None
+    (kernel,) = first["kernels"]
+    assert set(kernel["busy_us"]) == {"DRAM", "L2", "shared", "issue", "latency", "tensor"}
+    assert 0 < kernel["occupancy"] <= 1 and kernel["held_by"] in ("grid", "blocks", "threads", "shared", "registers")
+    assert max(kernel["busy_us"].values()) <= kernel["predicted_us"]
+    assert "| matmul_relu_partial | 1 |" in markdown.read_text() and html.read_text().count("<circle") == 3
+    assert "off float64 on the emulator (whole)" in markdown.read_text()
+
+
+def test_a_profile_says_what_is_busy_and_by_what_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    given = ("--no-assemble", "--no-run", "--target", "h200", "--profile", "--markdown", str(page))
+    code, out, err = bench(capsys, "-c", SPLIT, *given)
+    assert code == 0, err
+    for title in ("DRAM", "L2", "shared", "issue", "occupancy", "held by"):
+        assert title in out.splitlines()[1]
+    assert "no profiler was asked" in page.read_text()
+
+
+def test_launches_of_one_kernel_are_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = rows(compiled(TWICE).record.kernels, "f32")
+    assert [case.sizes["launches"] for case in cases] == [2, 1]
+    assert cases[0].predicted_us == 2 * cases[0].kernels[0].predicted_us
+    assert cases[0].compulsory_bytes == 2 * 2 * 8 * 64 * 4
+
+
+def test_run_with_a_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["run", *arguments])
+        printed = capsys.readouterr()
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    code, out, err = run("-c", "torch.softmax(torch.randn(8, 64), -1)", "--bench", "--device", "emulator")
+    assert code == 0 and "against float64" in out and "predicted us" in out and "end to end" in out, err
+    code, out, err = run("-c", "torch.softmax(torch.randn(8, 64), -1)", "--bench", "--profile", "--json")
+    record = json.loads(out)
+    assert code == 0 and record["ok"] and record["bench"]["cases"][-1]["name"] == "end to end"
+    for arguments, said in (
+        (("-c", "torch.randn(8) + 1", "--profile"), "--profile goes with --bench"),
+        (("-c", "torch.randn(8) + 1", "--bench", "--check"), "--bench goes with an expression, and not with --check"),
+        (("somewhere", "--bench"), "dplc bench DIR benches a model"),
+    ):
+        code, _, err = run(*arguments)
+        assert code == 2 and said in err, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "bench a suite, a model or an expression"),
+        (("suite.json", "-c", "torch.randn(8)"), "-c goes without SUITE"),
+        (("-c", "torch.randn(8) + 1", "--only", "x"), "-c goes without SUITE, --only"),
+        (("-c", "torch.randn(8) + 1", "--layers", "2"), "the options of models"),
+        (("suite.json", "--profile"), "--profile and --explore go with -c or a model"),
+        (("suite.json", "--explore"), "--profile and --explore go with -c or a model"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    code, _, err = bench(capsys, *arguments)
+    assert code == 2 and said in err, err
+
+
+def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dplc.engine.bench.measuring.compiled_by_torch", lambda *_: None)
+    one = compiled(TWICE)
+    assert one.compilation is not None
+    kernels, callee = rows(one.record.kernels, ""), Callee(one.compilation, "emulator")
+    measure(one, kernels, callee, FakeClock(graphs=False), lambda tensor: tensor)
+    found = one.record.measured
+    assert found is not None and found.dplc is not None and found.eager is not None and not found.wrong
+    for case in kernels:
+        assert case.measured is not None and case.measured.dplc is not None
+        assert case.measured.dplc.median_us == pytest.approx(3.0 * case.sizes["launches"])
+    kernels = rows(one.record.kernels, "")
+    monkeypatch.setattr(callee, "run", lambda inputs: [torch.zeros_like(x) for x in one.compilation.captured.reference])
+    measure(one, kernels, callee, FakeClock(graphs=False), lambda tensor: tensor)
+    assert one.record.measured is not None and one.record.measured.wrong and kernels[0].measured is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nn.Linear(33, 17)(torch.randn(5, 33))",
+        "torch.randn(4, 6).chunk(2, -1)",
+        "torch.cat([torch.randn(2, 3), torch.arange(6).reshape(2, 3)], 1)",
+        "F.scaled_dot_product_attention(torch.randn(1, 2, 8, 4), torch.randn(1, 2, 8, 4), torch.randn(1, 2, 8, 4), is_causal=True)",
+        "torch.randn(4, dtype=torch.bfloat16) * 3",
+    ],
+)
+def test_eager_is_what_the_text_gave(text: str) -> None:
+    captured = capture_text(text)
+    written = Written(captured)
+    results: Any = written.function(*written.inputs().values())
+    assert captured.reference is not None
+    for result, reference in zip(results, captured.reference, strict=True):
+        assert result.dtype is reference.dtype
+        torch.testing.assert_close(result, reference)

@@ -1,0 +1,143 @@
+"""No kernel of a suite or of a shipped model is predicted to take more than 20 times what no schedule goes below.
+
+Predictions only: nothing is built or run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.bench.limits import Limit, limits
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.capture.capture import Capture
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.limits import least_seconds
+from dplc.engine.cost.predict import predict
+from dplc.engine.models.capturing import capture_logits
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import find
+from dplc.engine.ruleset import toolchain
+from dplc.ir.text.read import read_program
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+H200 = target("h200")
+MOST = 20.0  # times its limit
+SUITES = ("kernels_84", "halves")
+MODELS = sorted(path.stem for path in (EXAMPLES / "models").glob("*.json"))
+
+
+@functools.cache
+def compiled(text: str) -> Compilation:
+    return compile_captured(capture_text(text), toolchain(), H200)
+
+
+def limits_of(captured: Capture) -> list[Limit]:
+    made = compile_captured(captured, toolchain(), H200)
+    return limits(made.plan.kernels, made.kernels, seconds(made), H200)
+
+
+def seconds(made: Compilation) -> list[float]:
+    return [predict(instruction_counts(kernel), H200).seconds for kernel in made.kernels]
+
+
+def whole(text: str) -> float:
+    """Seconds of all launches, predicted."""
+    made = compiled(text)
+    each = seconds(made)
+    return sum(each[place] for place in made.launched)
+
+
+def too_slow(name: str, capture: Callable[[], Capture]) -> list[str]:
+    return [
+        f"{name}: {limit.name} takes {limit.seconds * 1e6:.1f} us, {limit.times:.0f} times its limit"
+        for limit in limits_of(capture())
+        if limit.times > MOST
+    ]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_kernel_of_a_suite_is_near_its_limit(name: str) -> None:
+    suite = read_suite(EXAMPLES / "suites" / f"{name}.json")
+    assert not [line for case in suite.cases for line in too_slow(case.name, subject_of(suite, case).capture)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kernel_of_a_layer_is_near_its_limit(name: str) -> None:
+    model: Any = build(find(str(EXAMPLES / "models" / f"{name}.json")), "f32", 1)
+    for n in (1, 32, 128, 512):
+        assert not too_slow(f"{name}, {n} tokens", functools.partial(_captured, model, n))
+
+
+def _captured(model: Any, tokens: int) -> Capture:
+    return capture_logits(model, tokens).captured
+
+
+FLAT = "nn.Linear(2048, 1024)(torch.randn(512, 2048))"
+BATCHED = {
+    "sequences": "nn.Linear(2048, 1024)(torch.randn(2, 256, 2048))",
+    "sequences of sequences": "nn.Linear(2048, 1024)(torch.randn(2, 4, 64, 2048))",
+    "tokens before sequences": "nn.Linear(2048, 1024)(torch.randn(128, 4, 2048).transpose(0, 1))",
+    "parts of sequences": "nn.Linear(2048, 1024)(torch.randn(2, 300, 2048)[:, :256])",
+    "heads of a weight": "torch.einsum('bsd,dhk->bhsk', torch.randn(2, 256, 2048), torch.randn(2048, 16, 64))",
+    "heads of a weight, by rows": "torch.einsum('bsd,hdk->bshk', torch.randn(2, 256, 2048), torch.randn(16, 2048, 64))",
+}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_batch_of_rows_is_more_rows(name: str) -> None:
+    assert whole(BATCHED[name]) <= 1.05 * whole(FLAT)
+
+
+HEADS = "q, k, v = (torch.randn(2, 8, 256, 64) for _ in range(3)); o = F.scaled_dot_product_attention(q, k, v); "
+ORDERS = (
+    "o",
+    "o.transpose(1, 2).contiguous()",
+    "o.permute(2, 0, 1, 3).contiguous()",
+    "o.permute(1, 2, 0, 3).contiguous()",
+)
+
+
+@pytest.mark.parametrize("order", ORDERS[1:])
+def test_attention_is_tiled_in_whatever_order_it_is_stored(order: str) -> None:
+    assert whole(HEADS + order) <= 1.3 * whole(HEADS + ORDERS[0])
+
+
+def test_what_stands_beside_a_sum_does_not_keep_it_whole() -> None:
+    product = whole("nn.Linear(5632, 2048)(torch.randn(32, 5632))")
+    assert whole("torch.randn(32, 2048) + nn.Linear(5632, 2048)(torch.randn(32, 5632))") <= 1.1 * product
+    both = "x = torch.randn(32, 2048); F.silu(nn.Linear(2048, 256)(x)) * nn.Linear(2048, 256)(x)"
+    assert whole(both) <= 2 * whole("nn.Linear(2048, 256)(torch.randn(32, 2048))")
+
+
+def test_a_limit_does_not_count_what_is_computed_again() -> None:
+    once = """## level: loop
+kernel f(x: f32[4096, 4096]) -> y: f32[4096, 512]:
+    for i in 0..4096 free:
+        for k in 0..4096 reduce:
+            a = load x[i, k]
+            e = exp(a)
+            s <- add(s, e)
+        for j in 0..512 free:
+            y[i, j] = s
+"""
+    again = """## level: loop
+kernel f(x: f32[4096, 4096]) -> y: f32[4096, 512]:
+    for i in 0..4096 free:
+        for j in 0..512 free:
+            for k in 0..4096 reduce:
+                a = load x[i, k]
+                e = exp(a)
+                s <- add(s, e)
+            y[i, j] = s
+"""
+    found = [least_seconds(kernel, H200) for text in (once, again) for kernel in read_program(text)[1]]
+    assert found[0] == found[1] > 4 * 4096 * (4096 + 512) / H200.dram_bytes_per_second

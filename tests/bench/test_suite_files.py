@@ -1,0 +1,110 @@
+"""Suite files: what is read, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.compiler import compile_captured
+from dplc.engine.ruleset import toolchain
+from dplc.ir.diagnostic import DplcError
+
+SUITES = Path(__file__).resolve().parents[2] / "examples" / "suites"
+SHAPE = {"name": "a", "operation": "f", "sizes": {"n": 4}}
+GOOD: dict[str, Any] = {"operations": {"f": {"expression": "torch.relu(x)", "inputs": {"x": "n 3"}}}, "cases": [SHAPE]}
+
+
+def written(folder: Path, data: Any) -> Path:
+    path = folder / "suite.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def test_sizes_become_shapes(tmp_path: Path) -> None:
+    suite = read_suite(written(tmp_path, GOOD))
+    assert suite.shapes(suite.cases[0]) == {"x": (4, 3)}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("cases", 0, "sizes", "n"), "4", "Expected `int`, got `str` - at `$.cases[0].sizes[...]`"),
+        (("cases", 0, "colour"), "red", "unknown field `colour` - at `$.cases[0]`"),
+        (("cases", 0, "operation"), "g", "case `a`: there is no operation `g`"),
+        (("cases", 0, "sizes"), {}, "case `a` does not say how large `n` is"),
+        (("cases", 0, "sizes", "m"), 2, "case `a`: no input of `f` has a dimension `m`"),
+        (("cases", 0, "sizes", "n"), 0, "case `a`: `n` is 0"),
+        (("cases", 0, "dtype"), "float8", "case `a`: there is no dtype `float8`"),
+        (("cases",), [SHAPE, SHAPE], "two cases are named `a`"),
+        (("cases",), [], "the suite has no cases"),
+        (("operations", "f", "inputs"), {"lambda": "n"}, "an input cannot be named `lambda`"),
+        (("operations", "f", "inputs"), {"x": "n -1"}, "`-1` of input `x` is neither a number nor a name of a size"),
+        (("operations", "f", "inputs"), {}, "operation `f` has no inputs"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, place: tuple[Any, ...], value: Any, said: str) -> None:
+    data = copy.deepcopy(GOOD)
+    inner = data
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    with pytest.raises(DplcError) as wrong:
+        read_suite(written(tmp_path, data))
+    assert said in wrong.value.render()
+    assert "suite.json" in wrong.value.render()
+
+
+def test_no_json(tmp_path: Path) -> None:
+    with pytest.raises(DplcError, match="is not JSON"):
+        read_suite(written(tmp_path, "{"))
+    with pytest.raises(DplcError, match="cannot read the suite"):
+        read_suite(tmp_path / "absent.json")
+
+
+def test_several_mistakes_are_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(DplcError) as wrong:
+        read_suite(written(tmp_path, {**GOOD, "cases": [{**SHAPE, "sizes": {"m": 0}}]}))
+    assert wrong.value.render().count("error:") == 3
+
+
+def test_selection(tmp_path: Path) -> None:
+    suite = read_suite(SUITES / "kernels_84.json")
+    assert len(suite.select("rmsnorm")) == 6
+    assert [case.name for case in suite.select("softmax.*.s32")] == ["softmax.tinyllama.s32", "softmax.qwen.s32"]
+    with pytest.raises(DplcError, match="no case of the suite"):
+        suite.select("nothing")
+
+
+def test_the_84_shapes() -> None:
+    suite = read_suite(SUITES / "kernels_84.json")
+    assert len(suite.cases) == 84
+    assert all(suite.shapes(case) for case in suite.cases)
+    for name in suite.operations:  # every expression is what the operation says, on small extents
+        case = next(case for case in suite.cases if case.operation == name)
+        assert subject_of(suite, case).shapes
+
+
+def test_the_suite_of_halves_compiles_to_16_byte_accesses() -> None:
+    suite, tools = read_suite(SUITES / "halves.json"), toolchain()
+    for case in suite.cases:
+        captured = subject_of(suite, case).capture()
+        texts = [kernel.text for kernel in compile_captured(captured, tools, target("sm_90a")).cuda_kernels]
+        wide = any("stg128(" in text for text in texts)
+        assert wide == (case.name not in ("linear.ragged.bf16", "matmul.even.f16")), case.name
+
+
+def test_an_expression_that_fails_names_its_case(tmp_path: Path) -> None:
+    data = copy.deepcopy(GOOD)
+    data["operations"]["f"]["expression"] = "torch.rely(x)"
+    suite = read_suite(written(tmp_path, data))
+    with pytest.raises(DplcError) as wrong:
+        subject_of(suite, suite.cases[0]).capture()
+    assert "rely" in wrong.value.render()
+    assert "case `a`: torch.rely(x)" in wrong.value.render()

@@ -1,0 +1,205 @@
+"""Everything that cannot be captured: one message, a caret at the very expression, exit code 1, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+import torch.nn as nn
+from capture_checks import caret
+
+from dplc.engine.capture.capture import capture, unsupported
+from dplc.engine.capture.text import capture_text
+from dplc.ir.diagnostic import DplcError
+
+# text, what the message says, what the caret stands under
+BAD_TEXTS = [
+    ("torch.exp((torch.ones(3)", "'(' was never closed", "("),
+    ("x = torch.randn(3)\n  y = 2", "unexpected indent", " "),
+    ("a = 'ü' +", "syntax error", None),
+    ("tocrh.tanh(torch.ones(3))", "name 'tocrh' is not defined", "tocrh"),
+    ("torch.rlu(torch.randn(3))", "has no attribute 'rlu'", "torch.rlu"),
+    ("torch.tanh(torch.ones(2, 3)) + torch.ones(4)", "must match", "torch.tanh(torch.ones(2, 3)) + torch.ones(4)"),
+    ("torch.ones(2, 3) @ torch.ones(2, 3)", "mat1 and mat2", "torch.ones(2, 3) @ torch.ones(2, 3)"),
+    ("(lambda t: t.abs() if bool(t.max() > 2) else t)(torch.rand(3))", "values of a tensor", "bool(t.max() > 2)"),
+    ("x = torch.randn(3)\nx = x if x.sum() > 0 else -x\nx.exp()", "values of a tensor", "x.sum() > 0"),
+    ("x = torch.randn(3)\nsum(x.exp() for _ in range(int(x.max())))", "values of a tensor", "int(x.max())"),
+    ("x = torch.randn(3, 3)\nx[x > 0]", "shape that depends on the values", "x[x > 0]"),
+    ("x = torch.randn(3)\nx * x.max().item()", "torch op 'item' is not supported", "x.max().item()"),
+    ("x = torch.randn(3)", "last statement must be an expression", "x = torch.randn(3)"),
+    ("return 1", "last statement must be an expression", "return 1"),
+    ("lambda: 3", "gives function, not a tensor", "lambda: 3"),
+    ("nn.Linear(3, 4)", "gives Linear, not a tensor", "nn.Linear(3, 4)"),
+    ("torch.randn(3).shape[0]", "gives int, not a tensor", "torch.randn(3).shape[0]"),
+    ("torch.fft.fft(torch.randn(8)).real", "torch op 'fft_fft' is not supported", "torch.fft.fft(torch.randn(8))"),
+    ("é = torch.randn(3)\n'ü' and torch.fft.fft(é).abs()", "'fft_fft' is not supported", "torch.fft.fft(é)"),
+    ("x = torch.randn(2,\n  3)\ntorch.fft.fft(\n  x).abs()", "'fft_fft' is not supported", "torch.fft.fft("),
+    ("x = torch.randn(3, dtype=torch.float64)\nx.exp()", "`x` is f64", "torch.randn(3, dtype=torch.float64)"),
+    ("torch.ones(3, 4).to(torch.float64).mean(0)", "gives f64", "torch.ones(3, 4).to(torch.float64)"),
+    ("torch.randn(3).to(torch.uint8) + 1", "gives u8", "torch.randn(3).to(torch.uint8)"),
+    ("m = nn.Linear(3, 4).double()\nm(torch.ones(2, 3).double())", "`m_weight` is f64", "m(torch.ones(2, 3).double())"),
+    ("torch.randn(3) * 2j", "complex numbers are not supported", "torch.randn(3) * 2j"),
+    ("F.dropout(torch.randn(3))", "`dropout` in training mode draws random numbers", "F.dropout(torch.randn(3))"),
+    ("m = nn.Dropout(0.5)\nm.train()\nm(torch.randn(3))", "`dropout` in training mode draws random", "m(torch.randn(3))"),
+    ("m = nn.BatchNorm1d(3).train()\nm(torch.ones(4, 3))", "changes `m_running_mean` in place", "m(torch.ones(4, 3))"),
+    ("torch.vmap(torch.sum)(torch.ones(2, 3))", "torch.vmap is not", "torch.vmap(torch.sum)(torch.ones(2, 3))"),
+    ("with torch.autocast('cpu'):\n    y = torch.ones(3, 3) @ torch.ones(3, 3)\ny", "torch.autocast is not", None),
+    ("x = torch.randn(3)\ny = x.sum()\ny.backward()\nx.grad", "does not require grad", "y.backward()"),
+    ("torch.randn(3) + 'a'", "TypeError: unsupported operand", "torch.randn(3) + 'a'"),
+    ("1 / 0", "ZeroDivisionError", "1 / 0"),
+    ("{}['k']", "KeyError: 'k'", "{}['k']"),
+    ("assert False, 'no'\ntorch.randn(3)", "AssertionError: no", None),
+    ("exit()", "exits", "exit()"),
+    ("""
+class B(nn.Module):
+    def forward(self, x):
+        return x + torch.randn(3)
+B()(torch.randn(3))""", "'randn' draws random numbers", "torch.randn(3)"),
+    ("""
+def helper(x):
+    return x.view(7)
+helper(torch.randn(3))""", "shape '[7]' is invalid", "x.view(7)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "says", "under"), BAD_TEXTS, ids=[text[:40] for text, _, _ in BAD_TEXTS])
+def test_a_bad_text(text: str, says: str, under: str | None) -> None:
+    with pytest.raises(DplcError) as caught:
+        capture_text(text)
+    error = caught.value
+    assert says in error.what
+    assert "\n" not in error.what
+    assert error.exit_code == 1
+    assert error.span is not None
+    assert error.span.source.name == "-c"
+    assert under is None or caret(error) == under
+    assert error.__cause__ is None
+
+
+def test_torch_says_nothing_of_its_own() -> None:
+    """It would print the graph, a traceback of its meta kernel, and warn that it found no user code."""
+    code = (
+        "import torch\n"
+        "from dplc.engine.capture.capture import capture\n"
+        "from dplc.ir.diagnostic import DplcError\n"
+        "for f in (lambda x: x if x.sum() > 0 else -x, lambda x: x @ x[None], lambda x: x[x > 0]):\n"
+        "    try: capture(f, (torch.ones(3),))\n"
+        "    except DplcError as error: print(error.exit_code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("1\n1\n1\n", "")
+
+
+@pytest.mark.parametrize(("text", "hint"), [
+    ("tocrh.tanh(torch.ones(3))", "did you mean `torch`?"),
+    ("torch.rlu(torch.randn(3))", "did you mean `relu`?"),
+    ("torch.randn(3, dtype=torch.float64) + 1", "use .float()"),
+])  # fmt: skip
+def test_a_bad_text_gets_help(text: str, hint: str) -> None:
+    with pytest.raises(DplcError) as caught:
+        capture_text(text)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "# nothing"])
+def test_an_empty_text(text: str) -> None:
+    with pytest.raises(DplcError, match="the text is empty"):
+        capture_text(text)
+
+
+def test_the_whole_message() -> None:
+    with pytest.raises(DplcError) as caught:
+        capture_text("x = torch.randn(3)\nx + tocrh.ones(3)")
+    assert caught.value.render() == (
+        "-c:2:5: error: name 'tocrh' is not defined\n"
+        " 2 | x + tocrh.ones(3)\n"
+        "   |     ^^^^^\n"
+        "  help: did you mean `torch`?"
+    )
+
+
+CLOSED_OVER = torch.zeros(3)
+
+
+def changes_its_input(x: Any) -> Any:
+    x.add_(1)
+    return x * 2
+
+
+def changes_a_view(x: Any, y: Any) -> Any:
+    part = y.view(-1)[1:]
+    part.mul_(3)
+    return x + y
+
+
+def changes_its_closure(x: Any) -> Any:
+    CLOSED_OVER.add_(1)
+    return x + CLOSED_OVER
+
+
+BAD_FUNCTIONS = [
+    (changes_its_input, 1, "changes `x` in place", "x.add_(1)"),
+    (changes_a_view, 2, "changes `y` in place", "part.mul_(3)"),
+    (changes_its_closure, 1, "changes a tensor of its closure in place", "CLOSED_OVER.add_(1)"),
+    (lambda x: x + torch.randn(3), 1, "'randn' draws random numbers", "torch.randn(3)"),
+    (lambda x: x.double() + 1, 1, "'to' gives f64", "x.double()"),
+    (lambda x: x if x.sum() > 0 else -x, 1, "values of a tensor", "x.sum() > 0"),
+    (lambda x: x @ x[None], 1, "same reduction dim", "x @ x[None]"),
+    (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), 1, "control flow", None),
+    (lambda x: nothing + x, 1, "name 'nothing' is not defined", "nothing"),  # type: ignore[name-defined]  # noqa: F821
+    (lambda x: x.tolist(), 1, "returns a list, not a tensor", None),
+    (lambda x: x.shape[0], 1, "returns an int, not a tensor", None),
+    (lambda x: torch.fft.fft(x).abs(), 1, "torch op 'fft_fft' is not supported", "torch.fft.fft(x)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("function", "count", "says", "under"), BAD_FUNCTIONS, ids=[says for _, _, says, _ in BAD_FUNCTIONS]
+)
+def test_a_bad_function(function: Any, count: int, says: str, under: str | None) -> None:
+    with pytest.raises(DplcError) as caught:
+        capture(function, tuple(torch.randn(3) for _ in range(count)))
+    error = caught.value
+    assert says in error.what
+    assert error.exit_code == 1
+    if under is not None:
+        assert caret(error) == under
+        assert error.span is not None
+        assert error.span.source.name.endswith("test_bad_input.py")
+
+
+@pytest.mark.parametrize(("value", "says"), [
+    (torch.randn(3).double(), "input `x` is f64, which is not supported yet"),
+    (torch.randn(3).to(torch.complex64), "input `x` is c64, which is not supported"),
+    (torch.randn(3).to(torch.uint8), "input `x` is u8, which is not supported"),
+    (torch.randn(3).numpy(), "argument `x` is a numpy array"),
+])  # fmt: skip
+def test_a_bad_argument(value: Any, says: str) -> None:
+    with pytest.raises(DplcError, match=says):
+        capture(lambda x: x + 1, (value,))
+
+
+def test_no_function() -> None:
+    with pytest.raises(DplcError, match="a function or module is needed, not int"):
+        capture(3, ())  # type: ignore[arg-type]
+
+
+def test_an_op_that_no_rule_takes() -> None:
+    captured = capture_text("x = torch.randn(8)\ntorch.linalg.norm(x, 3.0)")
+    (statement,) = captured.graph.body
+    error = unsupported(captured, statement, ["norms.rw:3: norm: the rule says nothing about ord=3.0"])
+    assert error.render() == (
+        "-c:2:1: error: torch op 'linalg_norm' is not supported\n"
+        " 2 | torch.linalg.norm(x, 3.0)\n"
+        "   | ^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "  note: norms.rw:3: norm: the rule says nothing about ord=3.0"
+    )
+
+
+def test_an_op_of_a_module_that_no_rule_takes() -> None:
+    captured = capture(nn.Sequential(nn.Linear(4, 4), nn.CELU()), (torch.randn(2, 4),))
+    error = unsupported(captured, captured.graph.body[-1])
+    assert error.render() == "error: torch op 'celu' is not supported\n  note: in 1 (CELU)"

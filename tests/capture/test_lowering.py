@@ -1,0 +1,39 @@
+"""Every op of the supported vocabulary: what lowering gives means what torch says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from lowering_cases import UNARY, WHOLE
+from lowering_checks import check_lowering
+
+from dplc.engine.capture.text import capture_text
+from dplc.ir.diagnostic import DplcError
+
+# the variance of one element is nan, and torch says so
+pytestmark = pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+
+SHAPES = ((3, 5), (2, 3, 7), (4, 1), (1,))
+EXPRESSIONS = tuple(text.strip() for text in UNARY if text.strip())
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expressions_of_one_tensor(expression: str) -> None:
+    for shape in SHAPES:
+        check_lowering(capture_text(f"x = torch.randn{shape}\n{expression}"))
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(EXPRESSIONS), st.lists(st.sampled_from((1, 2, 3, 5, 7)), min_size=1, max_size=4))
+def test_expressions_over_random_shapes(expression: str, shape: list[int]) -> None:
+    try:
+        captured = capture_text(f"x = torch.randn({shape})\n{expression}")
+    except DplcError:  # torch itself refuses this shape
+        assume(False)
+    check_lowering(captured)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_expressions(name: str) -> None:
+    check_lowering(capture_text(WHOLE[name]))

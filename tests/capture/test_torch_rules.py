@@ -1,0 +1,118 @@
+"""The laws of a rule, for every rule on torch: documented, an example that fires, a refusal for every `where`."""
+
+from __future__ import annotations
+
+import pytest
+
+from dplc.engine.language.rule import Rule, load, read_rules
+from dplc.engine.rewrite.torch_rules.examples import run_example
+from dplc.engine.rewrite.torch_rules.lower import compile_rules, lower_graph
+from dplc.ir.diagnostic import DplcError, Source, Span
+from dplc.ir.text.parse import parse
+from dplc.ir.text.print import print_unit
+from dplc.ir.text.torch import read_torch_graph
+
+RULES = load()
+TORCH = RULES.at("torch")
+
+
+@pytest.mark.parametrize("file", sorted({rule.file for rule in TORCH}))
+def test_examples_hold(file: str) -> None:
+    for rule in TORCH:
+        for example in rule.examples if rule.file == file else ():
+            failure = run_example(rule, example, RULES)
+            assert failure is None, failure.render()
+
+
+@pytest.mark.parametrize("rule", TORCH, ids=lambda rule: rule.name)
+def test_rules_are_documented_and_exemplified(rule: Rule) -> None:
+    assert rule.docs
+    examples = list(rule.examples) or [e for r in TORCH if r.family and r.family == rule.family for e in r.examples]
+    assert any(not isinstance(example.gives, str) for example in examples)
+    for guard in rule.guards:
+        assert any(isinstance(e.gives, str) and e.gives in guard.reason for e in examples), guard.reason
+
+
+def program(text: str) -> object:
+    return read_torch_graph(parse(Source("text", text))[0])  # type: ignore[arg-type]
+
+
+def refusal(text: str, spans: dict[str, Span | str] | None = None) -> DplcError:
+    with pytest.raises(DplcError) as caught:
+        lower_graph(program(text), RULES, spans=spans)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_an_argument_that_no_rule_mentions_is_an_error() -> None:
+    error = refusal("graph f(x: f32[5], w: f32[5]) -> y: f32[5]:\n    y: f32[5] = Dropout(x, p=0.5, train=true)\n")
+    assert error.what == "torch op 'dropout' is not supported"
+    assert "train: true is not false" in error.render()
+
+
+def test_an_unknown_op_names_the_op_and_the_place() -> None:
+    source = Source("-c", "torch.fft.fft(x).real")
+    text = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = FftRfft(x)\n"
+    error = refusal(text, {"y": Span(source, 1, 0, 1, 16)})
+    assert error.what == "torch op 'fft_rfft' is not supported"
+    assert "torch.fft.fft(x).real" in error.render()
+    assert "^^^^^^^^^^^^^^^^" in error.render()
+
+
+def test_an_unsupported_op_of_a_module_names_the_module() -> None:
+    text = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Lgamma(x)\n"
+    assert "in layers.0.norm" in refusal(text, {"y": "layers.0.norm (Norm)"}).render()
+
+
+def test_an_op_of_several_results_is_named_not_getitem() -> None:
+    body = "    c: (f32[2], i64[2]) = Topk(x, k=2)\n    y: f32[2] = Getitem(c, index=0)\n"
+    text = "graph f(x: f32[5]) -> y: f32[2]:\n" + body
+    assert refusal(text).what == "torch op 'topk' is not supported"
+
+
+def test_refusals_give_the_reason_of_every_candidate() -> None:
+    text = "graph f(x: i64[5]) -> y: i64[5]:\n    y: i64[5] = BitwiseNot(x)\n"
+    assert "bitwise_not: the bits of integers" in refusal(text).render()
+
+
+def test_nothing_that_nobody_reads_is_lowered() -> None:
+    text = "graph f(x: f32[5]) -> y: f32[5]:\n    z: f32[5] = Lgamma(x)\n    y: f32[5] = Relu(x)\n"
+    assert "relu" in print_unit(lower_graph(program(text), RULES).graph)  # type: ignore[arg-type]
+
+
+def test_firings_tell_the_rule_and_both_texts() -> None:
+    text = "graph f(x: f32[4, 8]) -> y: f32[4]:\n    a: f32[4, 8] = Relu(x)\n    y: f32[4] = Mean(a, dim=(1))\n"
+    lowered = lower_graph(program(text), RULES, trace=True)  # type: ignore[arg-type]
+    relu, mean = lowered.firings
+    assert (relu.rule.name, mean.rule.name) == ("unary_relu", "mean")
+    assert mean.before() == "y: f32[4] = Mean(a, dim=(1))"
+    assert mean.after(lowered.graph) == "total[i] = Reduce(add, j, a)\ny[i] = multiply(total, 0.125)"
+
+
+def test_rules_of_users_override_ours() -> None:
+    text = "override rule unary_relu on torch\nmatch\n    y = Relu(x)\nrewrite\n    y[os..] = maximum(x[os..], 0)\n"
+    ours = read_rules(Source("mine.rw", text)).rules[0]
+    merged = type(RULES)((*RULES.files, read_rules(Source("mine.rw", text))))
+    graph = lower_graph(program("graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Relu(x)\n"), merged).graph  # type: ignore[arg-type]
+    assert ours.override and "maximum(x[i], 0.0)" in print_unit(graph)
+
+
+def bad_rule(text: str) -> str:
+    merged = type(RULES)((read_rules(Source("mine.rw", text)),))
+    with pytest.raises(DplcError) as caught:
+        compile_rules(merged)
+    return caught.value.render()
+
+
+def test_a_broken_rule_is_refused_where_it_is_broken() -> None:
+    head = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n"
+    assert "unknown fact `axess`" in bad_rule(head + "    y[axess(x)..] = x[os..]\n")
+    assert "must end by defining `y`" in bad_rule(head + "    z = relu(x[os..])\n")
+    assert "`relu` takes 1 arguments, not 2" in bad_rule(head + "    y[os..] = relu(x[os..], 1)\n")
+    assert "cannot reduce" in bad_rule(head + "    y[os..] = Reduce(exp, k, x[os.., k])\n")
+
+
+def test_rules_that_make_themselves_again_end_with_an_error() -> None:
+    rule = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = Relu(x)\n"
+    merged = type(RULES)((read_rules(Source("mine.rw", rule)),))
+    with pytest.raises(DplcError, match="do not end"):
+        lower_graph(program("graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Relu(x)\n"), merged)  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""`--prefer RULE`: what is legal fires though it would not pay, and is right; what cannot fire says why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from command_line import Command
+
+import dplc
+
+MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
+
+
+def test_a_rule_that_would_not_pay_fires_and_is_right(ok: Command) -> None:
+    on = ("--target", "h200", "-c", MATMUL)
+    before, after = ok("compile", *on).out, ok("compile", *on, "--prefer", "tma_copy")
+    assert "tma_copy" not in before and "tma_copy" in after.out.split("// grid")[0] and after.err == ""
+    assert "against float64" in ok("run", *on, "--prefer", "tma_copy", "--device", "emulator").out
+    assert "races" not in ok("run", "--check", *on, "--prefer", "tma_copy").err
+
+
+def test_with_a_parameter(ok: Command) -> None:
+    given = ("--target", "h200", "-c", MATMUL, "--set", "split_matmul_k.S=2")
+    refused = ok("compile", *given)
+    assert 'not preferred: matched, but "the sum is short"' in refused.err and "split_matmul_k" not in refused.out
+    done = ok("run", *given, "--prefer", "split_matmul_k", "--device", "emulator")
+    assert "kernel matmul_partial: " in done.out and done.err == ""
+
+
+def test_what_is_not_legal_says_why(ok: Command, dplc: Command) -> None:
+    done = ok("compile", "--prefer", "split_matmul_k", "-c", MATMUL)
+    assert "warning: --prefer split_matmul_k: rule `split_matmul_k` fires nowhere" in done.err
+    done = ok("compile", "--prefer", "stage_rows", "-c", "torch.randn(8) + 1")
+    assert "warning: --prefer stage_rows: rule `stage_rows` fires nowhere" in done.err
+    done = dplc("compile", "--prefer", "tma_cpoy", "-c", MATMUL)
+    assert done.code == 2 and "--prefer tma_cpoy: there is no rule `tma_cpoy`" in done.err and "tma_copy" in done.err
+
+
+def test_tracing(ok: Command) -> None:
+    given = ("rewrite", "--trace", "--only", "tma_copy", "--target", "h200", "-c", MATMUL)
+    assert "not preferred" in ok(*given).out
+    assert "via=TMA" in ok(*given, "--prefer", "tma_copy").out
+
+
+def test_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"tma_copy": {"prefer": False}}
+    x, y = torch.randn(64, 64), torch.randn(64, 64)
+    compiled = dplc.compile(torch.matmul, (x, y), target="h200", settings=settings, device="emulator")
+    assert "via=TMA" in compiled.ir("tile")
+    torch.testing.assert_close(compiled(x, y), x @ y, rtol=1e-5, atol=1e-4)

@@ -1,0 +1,130 @@
+"""Every command with every option as a user types it: `commands.md` is run, and holds them all."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+
+from dplc.engine.cli.app import app, main
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import find
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (Path(__file__).parent / "commands.md").read_text()
+MODEL = {
+    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
+}  # fmt: skip
+SUITE = {
+    "about": "two small cases",
+    "operations": {"linear": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
+    "cases": [
+        {"name": "small", "operation": "linear", "sizes": {"rows": 32, "in": 64, "out": 48}},
+        {"name": "ragged", "operation": "linear", "sizes": {"rows": 9, "in": 33, "out": 17}},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A line of the page. to: the file that its output goes to; said: what must be in its output, in order."""
+
+    line: str
+    to: str
+    code: int
+    said: tuple[str, ...]
+
+
+def typed() -> Iterator[Typed]:
+    """The commands of the page's blocks."""
+    for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            first, *rest = text.splitlines()
+            line, _, to = first.partition(" > ")
+            codes = [int(told[5:]) for told in rest if re.fullmatch(r"exit \d+", told)]
+            said = tuple(told for told in rest if told and not re.fullmatch(r"exit \d+", told))
+            yield Typed(line, to.strip(), codes[0] if codes else 0, said)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the page says is there."""
+    made = tmp_path_factory.mktemp("commands")
+    shutil.copy(ROOT / "examples" / "dumps" / "scaled.ir", made)
+    shutil.copy(ROOT / "examples" / "rules" / "product_of_exponentials.rw", made / "my.rw")
+    shutil.copy(ROOT / "tests" / "store" / "synthetic_measurements.jsonl", made / "measured.jsonl")
+    (made / "suite.json").write_text(json.dumps(SUITE))
+    (made / "tiny").mkdir()
+    (made / "tiny" / "config.json").write_text(json.dumps(MODEL))
+    from safetensors.torch import save_file
+
+    shapes = {name: value.shape for name, value in build(find(str(made / "tiny"))).state_dict().items()}
+    generator = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in shapes.items()}
+    save_file(weights, made / "tiny" / "model.safetensors")
+    return made
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_page_is_true(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One test: what a line writes, a later one reads."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # so does the page
+    for one in typed():
+        capsys.readouterr()
+        words = shlex.split(one.line)
+        assert words[0] == "dplc"
+        with pytest.raises(SystemExit) as stop:
+            main(words[1:])
+        printed = capsys.readouterr()
+        assert int(stop.value.code or 0) == one.code, f"$ {one.line}\n{printed.out[-2000:]}{printed.err}"
+        if one.to:
+            Path(one.to).write_text(printed.out)
+        output, at = plain(printed.out + " " + printed.err), 0
+        for said in one.said:
+            found = output.find(plain(said), at)
+            assert found >= 0, f"$ {one.line}\nis to say: {said}\nand says:\n{printed.out[-3000:]}{printed.err}"
+            at = found + len(plain(said))
+
+
+def commands(found: Any, path: tuple[str, ...] = ("dplc",)) -> Iterator[tuple[str, set[str]]]:
+    """(command, its options), from the program itself."""
+    if hasattr(found, "commands"):
+        for name, inner in found.commands.items():
+            yield from commands(inner, (*path, name))
+        return
+    named = [(*p.opts, *p.secondary_opts) for p in found.params if p.param_type_name == "option"]
+    yield " ".join(path), {max(option, key=len) for option in named} - {"--help"}
+
+
+KNOWN = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("command", KNOWN)
+def test_the_page_has_every_option(command: str) -> None:
+    lines = [one.line for one in typed() if re.match(rf"{re.escape(command)}(?= |$)", one.line)]
+    assert lines, f"the page has no `{command}`"
+    used = {word for line in lines for word in shlex.split(line)}
+    short = {"-v": "--verbose", "-vv": "--verbose", "-o": "--out", "--cubins": "--no-cubins"}
+    used |= {short[word] for word in used & short.keys()}
+    wanted = KNOWN[command]
+    assert wanted - used == set(), f"`{command}`: the page shows no use of these"
+
+
+def test_commands_that_are_not_there_are_not_on_the_page() -> None:
+    for one in typed():
+        known = [command for command in KNOWN if re.match(rf"{re.escape(command)}(?= |$)", one.line)]
+        assert known, one.line

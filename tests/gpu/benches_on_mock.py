@@ -1,0 +1,54 @@
+"""Benches through the real PyCUDA on the mock driver; run_on_mock.py runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from on_mock_driver import MockedExecutor
+
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled
+from dplc.engine.bench.compiling import CompiledCase, describe
+from dplc.engine.bench.expression import measure
+from dplc.engine.bench.kernels import rows
+from dplc.engine.bench.records import CaseRecord
+from dplc.engine.bench.subject import Written
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import compile_captured
+from dplc.engine.ruleset import toolchain
+
+
+class Counting:
+    """Every run takes two microseconds, and is run."""
+
+    def prepare(self) -> None: ...
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        run()
+        return 2e-6
+
+    def graph(self, run: Callable[[], Any]) -> None:
+        return None
+
+
+def an_expression_and_each_of_its_kernels_are_timed() -> None:
+    text = "m = nn.Linear(256, 64)\nm(torch.randn(16, 256)), torch.softmax(torch.randn(8, 64), -1)"
+    compilation = compile_captured(capture_text(text), toolchain(), target("sm_90a"))
+    compiled = CompiledCase(
+        Written(compilation.captured), compilation, CaseRecord(name="", operation="", sizes={}, dtype="")
+    )
+    describe(compiled, compilation.target)
+    kernels = rows(compiled.record.kernels, "")
+    callee = Compiled(compilation, "emulator")
+    callee.executor = MockedExecutor()
+    measure(compiled, kernels, callee, Counting(), lambda tensor: tensor)
+    found = compiled.record.measured
+    assert found is not None and not found.wrong and found.relative_error is not None, found
+    assert found.dplc is not None and found.eager is not None and abs(found.dplc.median_us - 2) < 1e-9
+    assert len(kernels) >= 2
+    for case in kernels:
+        timed = case.measured.dplc if case.measured is not None else None
+        assert timed is not None and abs(timed.median_us - 2 * case.sizes["launches"]) < 1e-9, case
+    assert torch.isfinite(callee.run({})[0]).all()

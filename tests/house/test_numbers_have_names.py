@@ -1,0 +1,100 @@
+"""Every number that a choice depends on has a name and a reason in rules/policy.rw: neither a clause of a rule nor a fact
+holds another one than 0, 1 and 2."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dplc.engine.language.positions import walk
+from dplc.engine.language.rule import built_in_files, load
+from dplc.ir.text import syntax as s
+from dplc.ir.text.words import words_in
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAIN = (0, 1, 2)  # nothing, the next one, and there and back: numbers that no choice depends on
+FACTS = sorted(path for path in (ROOT / "engine").rglob("*.py") if re.search(r"^@fact\(", path.read_text(), re.M))
+# What Python weighs besides facts: rooms that have given their numbers to the policy.
+WEIGHING = [
+    ROOT / "engine" / name
+    for name in ("cost/fusing.py", "kernels/decide.py", "kernels/kernels.py", "store/family.py", "explore/regions.py")
+]
+# Numbers of facts that are no choice, each with the reason.
+UNITS = {
+    ("engine/facts/arithmetic.py", "MOST"): "how large a power of two a rule may ask for: a limit of the language",
+    ("engine/facts/arithmetic.py", "SUBSETS"): "how many subsets a rule may ask for: a limit of the language",
+    ("engine/facts/schedule.py", "THOUSANDTHS"): "a unit: shares as whole numbers",
+    ("engine/facts/online.py", "PASSES"): "a unit: three passes are three kernels",
+    ("engine/facts/tensor.py", "EXPONENTS"): "of f32: reciprocals of powers of two in this range are exact",
+    ("engine/facts/tensor.py", "HALF"): "what `frexp` gives for a power of two",
+    ("engine/store/family.py", "DIGITS"): "how much of a hash is kept",
+}
+
+
+def clauses(rule: s.Rule) -> Iterator[tuple[int, str]]:
+    """The numbers of a rule's guards, lets and defaults, with the line."""
+    defaults = [p.default for p in rule.parameters if p.default is not None]
+    for node in walk((*rule.clauses, *defaults)):
+        if isinstance(node, s.Number) and abs(node.value) not in PLAIN:
+            yield node.span.line, str(node.value)
+
+
+@pytest.mark.parametrize("file", built_in_files(), ids=lambda file: file.source.name)
+def test_no_clause_of_a_rule_holds_a_number(file: object) -> None:
+    levels = ("tensor", "module", "loop", "tile", "kernel")  # on torch numbers are what PyTorch's ops mean
+    rules = [rule for rule in file.rules if rule.level in levels]  # type: ignore[attr-defined]
+    found = [f"{rule.location}: line {line} of {rule.name}: {n}" for rule in rules for line, n in clauses(rule)]
+    assert found == [], "give it a name and a reason in rules/policy.rw"
+
+
+def test_no_fact_of_a_rule_file_holds_a_number() -> None:
+    facts = [fact for file in built_in_files() for fact in file.facts]
+    found = [(f.name, n.value) for f in facts for n in walk(f.value) if isinstance(n, s.Number)]
+    assert facts and [pair for pair in found if abs(pair[1]) not in PLAIN] == []
+
+
+def literals(path: Path) -> Iterator[str]:
+    """The numbers of a Python file that are neither plain nor a unit."""
+    name, tree = str(path.relative_to(ROOT)), ast.parse(path.read_text())
+    named = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]
+    units = [node for node in named if (name, ast.unparse(node.targets[0])) in UNITS]
+    exempt = {id(below) for node in units for below in ast.walk(node)}
+    for node in ast.walk(tree):
+        number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
+        if number and id(node) not in exempt and abs(node.value) not in PLAIN:  # type: ignore[attr-defined]
+            yield f"{name}:{node.lineno}: {node.value}"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", [*FACTS, *WEIGHING], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_fact_holds_a_number(path: Path) -> None:
+    assert list(literals(path)) == [], "read it from the policy: `policy(site.target).name`"
+
+
+def test_units_are_there() -> None:
+    for name, unit in UNITS:
+        assert re.search(rf"^{unit} = ", (ROOT / name).read_text(), re.M), (name, unit)
+
+
+def test_every_number_of_the_policy_is_read_and_every_one_that_is_read_is_there() -> None:
+    rules = load()
+    written = {word for file in rules.files for rule in file.rules for word in rule.words}
+    written |= {word for number in rules.numbers.values() for word in words_in(number.declared.value)}
+    written |= {word for file in rules.files for fact in file.facts for word in words_in(fact.value)}
+    assert rules.facts.keys() <= written, "nothing asks these"
+    python: set[str] = set()
+    for path in (ROOT / "engine").rglob("*.py"):
+        text = path.read_text()
+        if "language.policy import" in text:
+            python |= set(re.findall(r"\bpolicy(?:_of)?\([\w.]+\)\.(\w+)", text))
+            python |= set(re.findall(r"\b(?:self\.policy|built_in_policy\(\)\)|numbers|p)\.([a-z]+_\w+)", text))
+    assert {name for name in python if "_" in name} <= rules.numbers.keys(), "not in rules/policy.rw"
+    assert rules.numbers.keys() - written - python == set(), "nothing reads these"
+
+
+def test_every_number_has_a_reason_of_some_words() -> None:
+    short = [n.name for n in load().numbers.values() if len((n.declared.reason or "").split()) < 4]
+    assert short == []

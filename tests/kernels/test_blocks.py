@@ -1,0 +1,111 @@
+"""The kernels of well-known programs: how many, what they are called, what they compute, why values are stored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import blocks
+import numpy as np
+import pytest
+from built_in import compiled
+from random_programs import data_for
+
+from dplc.engine.kernels.kernels import Plan, compile_graph
+from dplc.engine.kernels.key import key
+from dplc.engine.kernels.rules import FusionRules
+from dplc.ir.expr import Sum
+from dplc.ir.interp import loop, tensor
+from dplc.ir.loop import For, Store
+from dplc.ir.node import nodes
+from dplc.ir.tensor import TensorGraph
+
+HERE = Path(__file__).parent
+COUNTS = {"rms_norm": 1, "softmax": 1, "layer_norm": 1, "relu_matmul": 1, "sdpa": 2, "gqa": 5, "swiglu": 2}
+
+
+def error(graph: TensorGraph, plan: Plan) -> float:
+    data = data_for(graph, 0)
+    memory = loop.run(plan.kernels, {name: np.atleast_1d(value) for name, value in data.items()})
+    wanted = tensor.run(graph, data)
+    return max(
+        float(np.max(np.abs(memory[o.name].reshape(w.shape) - w))) for o, w in zip(graph.outs, wanted, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_kernel_counts(name: str, fusion: FusionRules) -> None:
+    graph = getattr(blocks, name)()
+    plan = compile_graph(graph, fusion)
+    assert len(plan.kernels) == COUNTS[name], [kernel.name for kernel in plan.kernels]
+    assert error(graph, plan) < 1e-11
+
+
+@pytest.mark.parametrize("tile", [1, 2, 4, 0])
+@pytest.mark.parametrize("name", COUNTS)
+def test_other_cuts_mean_the_same(name: str, tile: int) -> None:
+    graph = getattr(blocks, name)()
+    plan = compile_graph(graph, compiled(tile))
+    assert len(plan.kernels) >= COUNTS[name]
+    assert error(graph, plan) < 1e-11
+
+
+def test_a_layer_of_tinyllama_is_eleven_kernels(fusion: FusionRules) -> None:
+    """Two of them rotate queries and keys: no slab holds what a rotation reads, so each warp would do it again."""
+    assert len(compile_graph(blocks.llama(1), fusion).kernels) == 11
+
+
+def test_layers_share_their_kernels(fusion: FusionRules) -> None:
+    three = [key(kernel) for kernel in compile_graph(blocks.llama(3), fusion).kernels]
+    assert len(three) == 33
+    assert len(set(three)) == len({key(kernel) for kernel in compile_graph(blocks.llama(2), fusion).kernels})
+
+
+def test_why_a_value_is_stored(fusion: FusionRules) -> None:
+    plan = compile_graph(blocks.sdpa(), fusion)
+    (stored,) = plan.why
+    assert stored.reason == "swept more than once"
+    assert stored.location.startswith("rules/fusion/fuse.rw:")
+    assert {fired.rule.name for fired in plan.decisions.firings} == {"fuse_epilogue", "fuse_prologue", "climb"}  # type: ignore[union-attr]
+
+
+def test_without_rules_every_operation_is_a_kernel() -> None:
+    assert len(compile_graph(blocks.rms_norm(), FusionRules([])).kernels) == 7
+
+
+def test_the_grid_comes_first_then_the_row(fusion: FusionRules) -> None:
+    (kernel,) = compile_graph(blocks.softmax(), fusion).kernels
+    (rows,) = kernel.body
+    assert isinstance(rows, For) and rows.role == "free"
+    assert [(loop_.role, loop_.stop) for loop_ in nodes(kernel.body, For)] == [
+        ("free", 6),
+        ("reduce", 40),
+        ("reduce", 40),
+        ("free", 40),
+    ]
+
+
+def test_merged_heads_are_written_merged(fusion: FusionRules) -> None:
+    plan = compile_graph(blocks.gqa(), fusion)
+    addresses = [e for kernel in plan.kernels for store in nodes(kernel.body, Store) for e in store.idx]
+    assert sum(isinstance(e, Sum) for e in addresses) == 1
+    assert len(plan.temporaries[-1].shape) == 3
+
+
+def test_texts_do_not_depend_on_the_hash_seed() -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import blocks; from built_in import compiled\n"
+        "from dplc.engine.kernels.kernels import compile_graph; from dplc.engine.kernels.key import key\n"
+        "from dplc.ir.text.print import print_unit\n"
+        "for name in sys.argv[2:]:\n"
+        "    for kernel in compile_graph(getattr(blocks, name)(), compiled(None)).kernels:\n"
+        "        print(print_unit(kernel), key(kernel))\n"
+    )
+    texts = set()
+    for seed in ("0", "1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", script, str(HERE), *COUNTS]
+        texts.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(texts) == 1 and "kernel" in texts.pop()

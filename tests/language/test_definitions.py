@@ -1,0 +1,101 @@
+"""Facts that are an expression: written out where they are asked, with one meaning for every reader."""
+
+from __future__ import annotations
+
+import pytest
+
+from dplc.engine.explore.export import export
+from dplc.engine.language.check import check
+from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.store.digests import digests_of
+from dplc.ir.diagnostic import DplcError, Source
+
+RULE = """\
+rule unroll(U: int in divisors(K) = K) on tile
+match
+    for k in 0..K reduce:
+        body..
+let fitting = [n for n in divisors(K) if n <= 8]
+prefer U in fitting                              because "too many copies"
+where U > 1                                      because "none"
+rewrite
+    for k in 0..K reduce unroll=U:
+        body..
+"""
+ASKING = RULE.replace("[n for n in divisors(K) if n <= 8]", "parts_up_to(K, 8)")
+FACT = "## Its divisors.\nfact parts_up_to(size: int, most: int) -> [int] = [n for n in divisors(size) if n <= most]\n"
+
+
+def rules(*texts: str) -> RuleSet:
+    return RuleSet([read_rules(Source(f"{n}.rw", text)) for n, text in enumerate(texts)])
+
+
+def meaning(*texts: str) -> str | None:
+    return digests_of(rules(*texts)).digest("unroll")
+
+
+def test_a_fact_is_read_as_if_its_expression_stood_there() -> None:
+    assert meaning(FACT + ASKING) == meaning(RULE) != meaning(FACT.replace("<=", "<") + ASKING)
+
+
+def test_facts_ask_facts_above_them_and_read_numbers() -> None:
+    text = 'number most_parts = 8 because "enough"\n' + FACT
+    text += "fact few_parts(size: int) -> [int] = parts_up_to(size, most_parts)\n"
+    assert meaning(text + ASKING.replace("parts_up_to(K, 8)", "few_parts(K)")) == meaning(RULE)
+    changed = meaning(text + ASKING.replace("parts_up_to(K, 8)", "few_parts(K)"), "override number most_parts = 4\n")
+    assert changed == meaning(RULE.replace("8", "4"))
+
+
+def test_the_variable_of_a_fact_catches_no_name_of_an_argument() -> None:
+    asked = ASKING.replace("let fitting", "let n = 8\nlet fitting").replace("parts_up_to(K, 8)", "parts_up_to(K, n)")
+    plain = RULE.replace("let fitting", "let n = 8\nlet fitting").replace(
+        "[n for n in divisors(K) if n <= 8]", "[n_ for n_ in divisors(K) if n_ <= n]"
+    )
+    assert meaning(FACT + asked) == meaning(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what", "hint"),
+    [
+        (FACT + FACT, "0.rw:4:6", "declared twice", "another name"),
+        (FACT.replace("parts_up_to", "parts"), "0.rw:2:6", "two words or more", ""),
+        (FACT.replace("most: int", "size: int"), "0.rw:2:", "two parameters `size`", ""),
+        (FACT.replace("size: int", "size: integer"), "0.rw:2:", "unknown sort `integer`", "`int"),
+        (FACT.replace("<= most", "<= mosst"), "0.rw:2:", "unbound variable `mosst`", "`most`"),
+        (FACT.replace("<= most", "<= K"), "0.rw:2:", "unbound variable `K`", ""),
+        (
+            FACT + ASKING.replace("parts_up_to(K, 8)", "parts_up_to(K)"),
+            "0.rw:7:",
+            "takes 2 arguments, not 1",
+            "size: int",
+        ),
+        (FACT.replace(" = [", " [") + ASKING, "0.rw:2:", "unexpected", "="),
+    ],
+)
+def test_what_a_fact_may_not_say(text: str, place: str, what: str, hint: str) -> None:
+    with pytest.raises(DplcError) as raised:
+        rules(text)
+    message = raised.value.render()
+    assert message.startswith(place) and what in message and hint in message and "^" in message, message
+
+
+def test_a_fact_that_no_rule_asks_is_an_error() -> None:
+    found = [finding.render() for finding in check(rules(FACT + RULE), {"0.rw"})]
+    assert any("fact `parts_up_to` is never asked" in text for text in found)
+
+
+def test_the_e_graph_asks_it_too() -> None:
+    text = """\
+fact free_of(over: [axis], value: term) -> bool = disjoint(over, axes(value))
+rule hoist on tensor
+match
+    p = multiply(x, c)
+    y = Reduce(add, ks.., p)
+where free_of(ks, c)                             because "the factor varies along the reduced axes"
+rewrite
+    t = Reduce(add, ks.., x)
+    y = multiply(t, c)
+"""
+    plain = text.split("\n", 1)[1].replace("free_of(ks, c)", "disjoint(ks, axes(c))")
+    written = [export(rules(each).at("tensor")) for each in (text, plain)]
+    assert written[0] == written[1] and written[0].text["hoist"]

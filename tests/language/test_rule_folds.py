@@ -1,0 +1,153 @@
+"""`fold` in a template: what it is written out as, from the monoid's own data, and one seeded mistake each."""
+
+from __future__ import annotations
+
+import pytest
+from broken_rules import change, report
+
+from dplc.engine.language.elaboration.folds import recurrence
+from dplc.engine.language.format import format_rule
+from dplc.engine.language.rule import BUILT_IN, read_rules
+from dplc.engine.language.spelling import block
+from dplc.ir.diagnostic import Source
+from dplc.ir.monoid_texts import NAMES
+from dplc.ir.monoids import monoid
+
+FOLD = """\
+rule chunk on tile
+match
+    (m, l) <- online((m, l), (x, 1.0))
+rewrite
+    p = fold online over [t] of x into (m, l) scaling o
+"""
+
+
+def template(text: str) -> str:
+    return "\n".join(block(read_rules(Source("rule.rw", text)).rules[0].rewrite, 0))
+
+
+def test_the_recurrence_of_a_softmax() -> None:
+    assert (
+        template(FOLD)
+        == """\
+c <- maximum(c, x)
+Combine(c, maximum, over=[t])
+higher = maximum(m, c)
+top = maximum(higher, -3e+38)
+gap = subtract(m, top)
+fix = exp(gap)
+m <- maximum(m, top)
+below = subtract(x, top)
+p = exp(below)
+total <- add(total, p)
+Combine(total, add, over=[t])
+Scale(l, fix)
+l <- add(l, total)
+Scale(o, fix)"""
+    )
+
+
+def test_one_lane_has_nothing_to_combine() -> None:
+    text = template(change(FOLD, " over [t]", ""))
+    assert "Combine" not in text
+    assert text.splitlines()[0] == "higher = maximum(m, x)"
+    assert text.splitlines()[-2] == "l <- add(l, p)"
+
+
+def test_a_weight_goes_into_memory() -> None:
+    assert template(change(FOLD, "p = fold", "P[t] = fold")).endswith("\nP[t] = p")
+
+
+def test_its_names_give_way_to_those_of_the_rule() -> None:
+    assert (
+        template(FOLD.replace(" x", " top").replace("(x,", "(top,")).splitlines()[3] == "top1 = maximum(higher, -3e+38)"
+    )
+
+
+def test_sums_relative_to_a_leading_part_have_a_recurrence() -> None:
+    assert [name for name in NAMES if recurrence(monoid(name)) is not None] == ["online"]
+
+
+def test_what_was_written_is_shown() -> None:
+    rule = read_rules(Source("rule.rw", FOLD)).rules[0]
+    assert format_rule(rule) == FOLD
+
+
+def test_no_rule_of_ours_writes_the_recurrence() -> None:
+    by_hand = [
+        path.name
+        for path in (BUILT_IN / "tile").rglob("*.rw")
+        if not path.name.endswith(".examples.rw")
+        for rule in read_rules(Source(path.name, path.read_text())).rules
+        if "Scale(" in format_rule(rule).split("\nexample")[0]
+    ]
+    assert by_hand == []
+
+
+MISTAKES = [
+    pytest.param(
+        change(FOLD, "fold online", "fold onlin"),
+        """\
+rule.rw:5:14: error: rule `chunk`: unknown monoid `onlin`
+ 5 |     p = fold onlin over [t] of x into (m, l) scaling o
+   |              ^^^^^
+  help: did you mean `online`?""",
+        id="unknown monoid",
+    ),
+    pytest.param(
+        change(FOLD, "fold online", "fold welford"),
+        """\
+rule.rw:5:14: error: rule `chunk`: `welford` is no sum relative to a leading part
+ 5 |     p = fold welford over [t] of x into (m, l) scaling o
+   |              ^^^^^^^
+  note: `online` is one: its sum is scaled when its leading part changes""",
+        id="no recurrence",
+    ),
+    pytest.param(
+        change(FOLD, "into (m, l)", "into (m)"),
+        """\
+rule.rw:5:14: error: rule `chunk`: `online` has 2 parts, m, s; this names 1
+ 5 |     p = fold online over [t] of x into (m) scaling o
+   |              ^^^^^^""",
+        id="too few parts",
+    ),
+    pytest.param(
+        change(FOLD, "of x", "of y"),
+        """\
+rule.rw:3:31: error: rule `chunk`: `x` is bound but never used; write `_`
+ 3 |     (m, l) <- online((m, l), (x, 1.0))
+   |                               ^
+rule.rw:5:27: error: rule `chunk`: unbound variable `t`
+ 5 |     p = fold online over [t] of y into (m, l) scaling o
+   |                           ^
+rule.rw:5:33: error: rule `chunk`: unbound variable `y`
+ 5 |     p = fold online over [t] of y into (m, l) scaling o
+   |                                 ^
+rule.rw:5:55: error: rule `chunk`: unbound variable `o`
+ 5 |     p = fold online over [t] of y into (m, l) scaling o
+   |                                                       ^""",
+        id="unbound value",
+    ),
+    pytest.param(
+        change(FOLD, "scaling o", "scaling"),
+        """\
+rule.rw:5:54: error: unexpected the end of the line
+ 5 |     p = fold online over [t] of x into (m, l) scaling
+   |                                                      ^
+  note: expected a number, `(`, a name, a "text", `float`, `lbrace`, `lsqb`, `minus` or `not`""",
+        id="nothing scaled",
+    ),
+    pytest.param(
+        FOLD.replace("match\n", "match\n    q = fold online of x into (m, l)\n"),
+        """\
+rule.rw:3:14: error: rule `chunk`: a pattern has a reduction as programs do: a `fold` stands in a template
+ 3 |     q = fold online of x into (m, l)
+   |              ^^^^^^""",
+        id="fold in a pattern",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES)
+def test_mistakes(text: str, expected: str) -> None:
+    assert report(text) == expected

@@ -1,0 +1,409 @@
+"""Splits, joins and `let` in a template: what they are written out as, and one seeded mistake each, the whole message."""
+
+from __future__ import annotations
+
+import pytest
+from broken_rules import change, report
+
+from dplc.engine.language.format import format_rule
+from dplc.engine.language.rule import BUILT_IN, Rule, read_rules
+from dplc.engine.language.spelling import block
+from dplc.ir.diagnostic import Source
+
+BLOCKS = """\
+rule blocks(B: int in pow2(1, 256) = 16) on tile
+match
+    Tile(outer.., i:M=THREAD):
+        body..
+split i:M => i_o:ceildiv(M, B)=BLOCK, i:B=THREAD
+rewrite
+    Tile(outer..=BLOCK, i..):
+        body..
+"""
+CHUNKS = """\
+rule chunks(B: int in pow2(1, 256) = 16) on tile
+match
+    before..
+    for k in 0..K reduce:
+        body..
+split k:K => ko=serial, k:B=reduce
+rewrite
+    before..
+    for ko:
+        for k unroll=2:
+            body..
+"""
+TWICE = """\
+rule twice(B: int in {32, 64} = 32) on tile
+match
+    Tile(outer.., i:M=THREAD):
+        for j in 0..J reduce:
+            score..
+            value..
+        tail..
+split i:M => i_o=BLOCK, row:B
+split row:B => ri:B // 8=REG, i:8=THREAD
+split j:J => jo=serial, j:64=reduce
+split j:64 => q:2=REG, n:32=THREAD
+rewrite
+    Tile(outer..=BLOCK, i_o, i, n, ri, q):
+        P = Slab(row, j)
+        for jo:
+            if within(i, j):
+                score..
+            P[row, j] = x
+            for j:
+                w = load P[row, j] if within(j) else 0.0
+                value..
+        tail..
+"""
+JOINED = """\
+rule joined on tile
+match
+    for k in 0..K reduce:
+        for l in 0..L reduce:
+            body..
+join k, l => k_flat=reduce
+rewrite
+    for k_flat:
+        body..
+"""
+
+
+def rule(text: str) -> Rule:
+    return read_rules(Source("rule.rw", text)).rules[0]
+
+
+def template(text: str) -> str:
+    return "\n".join(block(rule(text).rewrite, 0))
+
+
+def test_an_axis_is_split_and_guarded() -> None:
+    assert (
+        template(BLOCKS)
+        == """\
+Tile(outer..=BLOCK, i_o:ceildiv(M, B)=BLOCK, i:B=THREAD):
+    if i_o*B + i < M:
+        body[i := i_o*B + i].."""
+    )
+
+
+def test_what_divides_has_no_guard() -> None:
+    assert (
+        template(change(BLOCKS, "ceildiv(M, B)", "M // B"))
+        == """\
+Tile(outer..=BLOCK, i_o:M // B=BLOCK, i:B=THREAD):
+    body[i := i_o*B + i].."""
+    )
+
+
+def test_a_part_is_called_after_what_is_split() -> None:
+    assert [(c.name, c.value.items[1].value) for c in rule(BLOCKS).clauses] == [("i_o", "o")]  # type: ignore[union-attr]
+
+
+def test_a_loop_is_split_where_it_stood_only() -> None:
+    assert (
+        template(CHUNKS)
+        == """\
+before..
+for ko in 0..ceildiv(K, B) serial:
+    for k in 0..B reduce unroll=2:
+        if ko*B + k < K:
+            body[k := ko*B + k].."""
+    )
+
+
+def test_splits_compose_and_a_loop_holds_its_part() -> None:
+    assert (
+        template(TWICE)
+        == """\
+Tile(outer..=BLOCK, i_o:ceildiv(M, B)=BLOCK, i:8=THREAD, n:32=THREAD, ri:B // 8=REG, q:2=REG):
+    P = Slab(row:B, j:64)
+    for jo in 0..ceildiv(J, 64) serial:
+        if i_o*B + ri*8 + i < M:
+            if jo*64 + q*32 + n < J:
+                score[i := i_o*B + ri*8 + i, j := jo*64 + q*32 + n]..
+        P[ri*8 + i, q*32 + n] = x
+        for j in 0..64 reduce:
+            w = load P[ri*8 + i, j] if jo*64 + j < J else 0.0
+            value[i := i_o*B + ri*8 + i, j := jo*64 + j]..
+    tail[i := i_o*B + ri*8 + i].."""
+    )
+
+
+def test_a_join_takes_the_place_of_two() -> None:
+    assert (
+        template(JOINED)
+        == """\
+for k_flat in 0..K*L reduce:
+    body[k := k_flat // L, l := k_flat % L].."""
+    )
+
+
+def test_a_let_is_written_out_in_its_block() -> None:
+    lines = "        let place = i*2\n        let next = place + 1\n        y[next] = 1.0\n"
+    text = change(BLOCKS, "    Tile(outer..=BLOCK, i..):\n", "    Tile(outer..=BLOCK, i..):\n" + lines)
+    assert template(text).splitlines()[1] == "    y[i*2 + 1] = 1.0"
+
+
+@pytest.mark.parametrize("text", [BLOCKS, CHUNKS, TWICE, JOINED])
+def test_what_was_written_is_shown(text: str) -> None:
+    assert format_rule(rule(text)) == text
+
+
+def test_no_rule_of_ours_has_index_arithmetic_of_a_split_by_hand() -> None:
+    """`body[k := ko*BK + k]`: a substitution of a name by a sum that has it as its last digit."""
+    by_hand = []
+    for path in sorted((BUILT_IN / "tile").rglob("*.rw")):
+        if not path.name.endswith(".examples.rw"):
+            for one in read_rules(Source(path.name, path.read_text())).rules:
+                lines = (line for line in "\n".join(format_rule(one).split("\nexample")[:1]).splitlines())
+                by_hand += [f"{path.name}: {line}" for line in lines if ":=" in line and "*" in line.split(":=", 1)[1]]
+    assert by_hand == []
+
+
+MISTAKES = [
+    pytest.param(
+        change(BLOCKS, "split i:M", "split x:M"),
+        """\
+rule.rw:5:7: error: rule `blocks`: the pattern binds no axis or loop `x`
+ 5 | split x:M => i_o:ceildiv(M, B)=BLOCK, i:B=THREAD
+   |       ^""",
+        id="unknown axis",
+    ),
+    pytest.param(
+        change(BLOCKS, "split i:M", "split i:B"),
+        """\
+rule.rw:5:9: error: rule `blocks`: `i` has M values, not B
+ 5 | split i:B => i_o:ceildiv(M, B)=BLOCK, i:B=THREAD
+   |         ^""",
+        id="another size than the pattern says",
+    ),
+    pytest.param(
+        change(BLOCKS, "i:B=THREAD", "i=THREAD"),
+        """\
+rule.rw:5:39: error: rule `blocks`: the part `i` has no size: only the outermost may leave it out
+ 5 | split i:M => i_o:ceildiv(M, B)=BLOCK, i=THREAD
+   |                                       ^^^^^^^^
+  help: write `i:SIZE`""",
+        id="no size",
+    ),
+    pytest.param(
+        change(BLOCKS, "i:B=THREAD", "i_o:B=THREAD"),
+        """\
+rule.rw:5:39: error: rule `blocks`: the part `i_o` stands twice in one split
+ 5 | split i:M => i_o:ceildiv(M, B)=BLOCK, i_o:B=THREAD
+   |                                       ^^^^^^^^^^^^""",
+        id="parts repeat",
+    ),
+    pytest.param(
+        change(BLOCKS, "\nrewrite", "\nsplit i:M => p=BLOCK, q:2=REG\nrewrite").replace("i:B=", "t:B="),
+        """\
+rule.rw:6:7: error: rule `blocks`: `i` is split twice
+ 6 | split i:M => p=BLOCK, q:2=REG
+   |       ^
+  note: first in line 5""",
+        id="split twice",
+    ),
+    pytest.param(
+        change(BLOCKS, "i:B=THREAD", "i:B=reduce"),
+        """\
+rule.rw:7:25: error: rule `blocks`: `i` is a loop, reduce, no axis
+ 7 |     Tile(outer..=BLOCK, i..):
+   |                         ^
+  help: say what axis it is where it is split: `i:N=THREAD`; axes are BLOCK, THREAD, REG, VEC""",
+        id="a loop as an axis",
+    ),
+    pytest.param(
+        change(BLOCKS, "i:B=THREAD", "i:B"),
+        """\
+rule.rw:7:25: error: rule `blocks`: `i` is no axis
+ 7 |     Tile(outer..=BLOCK, i..):
+   |                         ^
+  help: say what axis it is where it is split: `i:N=THREAD`; axes are BLOCK, THREAD, REG, VEC""",
+        id="an axis without a role",
+    ),
+    pytest.param(
+        change(BLOCKS, "i:B=THREAD", "i:B=THREADS"),
+        """\
+rule.rw:5:39: error: rule `blocks`: `THREADS` is not a role
+ 5 | split i:M => i_o:ceildiv(M, B)=BLOCK, i:B=THREADS
+   |                                       ^^^^^^^^^^^
+  help: did you mean `THREAD`?""",
+        id="unknown role",
+    ),
+    pytest.param(
+        change(BLOCKS, "i..)", "i)"),
+        """\
+rule.rw:5:14: error: rule `blocks`: the part `i_o` is neither an axis nor a loop
+ 5 | split i:M => i_o:ceildiv(M, B)=BLOCK, i:B=THREAD
+   |              ^^^^^^^^^^^^^^^^^^^^^^^
+  help: name it in the template: `Tile(.., i_o)`, or `for i_o:`""",
+        id="a part without a place",
+    ),
+    pytest.param(
+        change(BLOCKS, "        body..\nsplit", "        body..\n    rest..\nsplit").replace("        body..\n", "        body..\n").replace("i..):\n        body..", "i..):\n        rest..\n    drop body.."),
+        """\
+rule.rw:6:7: error: rule `blocks`: the template puts nothing back that this splits
+ 6 | split i:M => i_o:ceildiv(M, B)=BLOCK, i:B=THREAD
+   |       ^""",
+        id="nothing put back",
+    ),
+    pytest.param(
+        change(BLOCKS, "on tile", "on tensor"),
+        """\
+rule.rw:5:1: error: rule `blocks`: loops and axes are split on module, loop, tile; this rule is on tensor
+ 5 | split i:M => i_o:ceildiv(M, B)=BLOCK, i:B=THREAD
+   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
+        id="wrong level",
+    ),
+    pytest.param(
+        change(CHUNKS, "for ko:", "for kp:"),
+        """\
+rule.rw:9:9: error: rule `chunks`: no split has a part `kp`
+ 9 |     for kp:
+   |         ^^
+  help: did you mean `k`?""",
+        id="no such part",
+    ),
+    pytest.param(
+        change(CHUNKS, "ko=serial", "ko=BLOCK"),
+        """\
+rule.rw:9:9: error: rule `chunks`: `ko` is an axis, BLOCK, no loop
+ 9 |     for ko:
+   |         ^^
+  help: say what loop it is where it is split: `ko:N=serial`; loops are serial, reduce, free, VEC""",
+        id="an axis as a loop",
+    ),
+    pytest.param(
+        change(CHUNKS, "ko=serial", "ko"),
+        """\
+rule.rw:9:9: error: rule `chunks`: `ko` is no loop
+ 9 |     for ko:
+   |         ^^
+  help: say what loop it is where it is split: `ko:N=serial`; loops are serial, reduce, free, VEC""",
+        id="a loop without a role",
+    ),
+    pytest.param(
+        change(CHUNKS, "in 0..K reduce", ""),
+        """\
+rule.rw:4:9: error: rule `chunks`: a loop of a pattern has bounds: `for k in 0..K reduce:`
+ 4 |     for k :
+   |         ^""",
+        id="a loop of a pattern without bounds",
+    ),
+    pytest.param(
+        change(TWICE, "split j:64 =>", "split j, row =>"),
+        """\
+rule.rw:11:7: error: rule `twice`: one part is split further at a time
+ 11 | split j, row => q:2=REG, n:32=THREAD
+    |       ^""",
+        id="two parts at once",
+    ),
+    pytest.param(
+        change(BLOCKS, "split i:M", "split i + 1, i"),
+        """\
+rule.rw:5:7: error: rule `blocks`: several names are split at once, or one sum
+ 5 | split i + 1, i => i_o:ceildiv(M, B)=BLOCK, i:B=THREAD
+   |       ^^^^^""",
+        id="several and a sum",
+    ),
+    pytest.param(
+        change(BLOCKS, "split i:M => i_o:ceildiv(M, B)=", "split i + 1 => i_o="),
+        """\
+rule.rw:5:16: error: rule `blocks`: the part `i_o` has no size, and nobody says that of what is split
+ 5 | split i + 1 => i_o=BLOCK, i:B=THREAD
+   |                ^^^^^^^^^""",
+        id="a sum without a size",
+    ),
+    pytest.param(
+        change(BLOCKS, "(outer.., i:M", "(outer.., e:E=THREAD, i:M").replace("i_o:ceildiv(M, B)", "e:2"),
+        """\
+rule.rw:5:14: error: rule `blocks`: `e` is an axis or loop of the pattern: it has its role
+ 5 | split i:M => e:2=BLOCK, i:B=THREAD
+   |              ^^^^^^^^^""",
+        id="a part of another axis's name",
+    ),
+    pytest.param(
+        change(TWICE, "row:B => ri:B // 8", "row:B => n:B // 8"),
+        """\
+rule.rw:11:24: error: rule `twice`: the part `n` of two splits has two sizes
+ 11 | split j:64 => q:2=REG, n:32=THREAD
+    |                        ^^^^^^^^^^^
+  note: it has B // 8 values in line 9""",
+        id="two sizes of a shared part",
+    ),
+    pytest.param(
+        change(TWICE, "row:B => ri:B // 8=REG, i:8=THREAD", "row:B => q:2=BLOCK, i:8=THREAD"),
+        """\
+rule.rw:11:15: error: rule `twice`: the part `q` of two splits has two roles
+ 11 | split j:64 => q:2=REG, n:32=THREAD
+    |               ^^^^^^^
+  note: it is BLOCK in line 9""",
+        id="two roles of a shared part",
+    ),
+    pytest.param(
+        change(TWICE, "within(i, j)", "within(row, j)"),
+        """\
+rule.rw:16:23: error: rule `twice`: `within` asks of an axis or loop that this rule splits
+ 16 |             if within(row, j):
+    |                       ^^^""",
+        id="within a part",
+    ),
+    pytest.param(
+        change(change(TWICE, "i_o=BLOCK, row:B\n", "i_o:M // B=BLOCK, row:B\n"), "within(i, j)", "within(i)"),
+        """\
+rule.rw:16:23: error: rule `twice`: `i` has no ragged end
+ 16 |             if within(i):
+    |                       ^
+  note: a `//` among the sizes of its parts says that they divide it""",
+        id="no ragged end",
+    ),
+    pytest.param(
+        change(JOINED, "join k, l", "join k, m"),
+        """\
+rule.rw:6:9: error: rule `joined`: the pattern binds no axis or loop `m`
+ 6 | join k, m => k_flat=reduce
+   |         ^""",
+        id="join of an unknown loop",
+    ),
+    pytest.param(
+        change(JOINED, "join k, l", "join k"),
+        """\
+rule.rw:6:6: error: rule `joined`: a join is of two axes or loops, or more
+ 6 | join k => k_flat=reduce
+   |      ^""",
+        id="join of one",
+    ),
+    pytest.param(
+        change(JOINED, "    for k_flat:", "    let x = 2\n    for k_flat:"),
+        """\
+rule.rw:8:9: error: rule `joined`: `let x` is never used
+ 8 |     let x = 2
+   |         ^
+  help: it holds for the statements behind it in its block""",
+        id="unused let",
+    ),
+    pytest.param(
+        change(JOINED, "    for k_flat:", "    let K = 2\n    for k_flat:"),
+        """\
+rule.rw:8:9: error: rule `joined`: `K` is bound twice
+ 8 |     let K = 2
+   |         ^
+  note: first in line 3""",
+        id="let of a bound name",
+    ),
+    pytest.param(
+        change(JOINED, "        for l", "        let x = 2\n        for l"),
+        """\
+rule.rw:4:13: error: rule `joined`: a pattern defines nothing: `let` is a clause, or stands in a template
+ 4 |         let x = 2
+   |             ^""",
+        id="let in a pattern",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES)
+def test_mistakes(text: str, expected: str) -> None:
+    assert report(text) == expected

@@ -1,0 +1,100 @@
+"""`dplc.compile(model, (ids,))` on causal language models as users make them: right, or refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import causal_configs
+import pytest
+import torch
+
+import dplc
+from dplc.codegen.launch import executor
+from dplc.codegen.target import target
+from dplc.engine.capture.constants import fold
+from dplc.engine.models import weights
+from dplc.engine.models.capturing import capture_logits
+from dplc.engine.models.compiling import ModelShape, compile_model
+from dplc.engine.models.module import build
+from dplc.engine.models.running import ModelRunner
+from dplc.engine.models.sources import ModelSource
+from dplc.engine.ruleset import toolchain
+
+FEW = ("llama", "gpt2", "phi3", "mistral")
+REFUSED = {
+    "mixtral": "grouped_mm_fallback", "qwen2_moe": "grouped_mm_fallback", "qwen3_moe": "grouped_mm_fallback",
+    "olmoe": "grouped_mm_fallback", "gpt_oss": "grouped_mm_fallback", "mamba": "conv1d",
+}  # fmt: skip
+
+
+def check(name: str) -> None:
+    model, ids = causal_configs.model(name), causal_configs.tokens()
+    with torch.no_grad():
+        want = model(ids)
+    compiled = dplc.compile(model, (ids,), device="emulator", trace=False)
+    got = compiled(ids)
+    assert type(got) is type(want)
+    torch.testing.assert_close(got.logits, want.logits, rtol=1e-4, atol=1e-5)
+    for one, other in zip(got.past_key_values.layers, want.past_key_values.layers, strict=True):
+        torch.testing.assert_close((one.keys, one.values), (other.keys, other.values), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_logits_and_cache(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in causal_configs.CONFIGS if name not in {*FEW, *REFUSED}])
+def test_logits_and_cache_of_all(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name(name: str) -> None:
+    with pytest.raises(dplc.DplcError, match=REFUSED[name]):
+        dplc.compile(causal_configs.model(name), (causal_configs.tokens(),), device="emulator")
+
+
+# ---- from a configuration and files of weights, without the model in memory
+
+# An architecture without scaled_dot_product_attention; one that indexes with lists; integers in buffers; weights that
+# transformers renames when it loads them.
+MET = ("gemma2", "falcon", "bert", "gpt_neox")
+BUFFERED = {"gpt_neo": "a buffer that its configuration gives"}
+
+
+def source(name: str) -> ModelSource:
+    return ModelSource(name, causal_configs.config(name))
+
+
+@pytest.mark.parametrize("name", MET)
+def test_a_configuration_is_captured_and_finds_its_weights(name: str, tmp_path: Path) -> None:
+    model = causal_configs.model(name)
+    model.save_pretrained(tmp_path)
+    found = capture_logits(build(source(name)), 7)
+    folded = fold(found.captured)
+    assert all(not t.is_meta for n, t in folded.tensors.items() if folded.kinds[n] == "constant")
+    loaded = weights.load(tmp_path, found.weights)
+    assert loaded.keys() == found.weights.keys()
+    for key, want in found.weights.items():
+        assert torch.equal(loaded[key], model.state_dict()[want.names[0]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in causal_configs.CONFIGS if name not in {*REFUSED, *BUFFERED}])
+def test_a_configuration_with_weights_gives_the_logits(name: str, tmp_path: Path) -> None:
+    model, ids = causal_configs.model(name), causal_configs.tokens(1)
+    model.save_pretrained(tmp_path)
+    made = compile_model(source(name), ModelShape(length=7), toolchain(), target("sm_80"))
+    values = {**made.constants(), **weights.load(tmp_path, made.weights)}
+    (logits,) = ModelRunner(made.program, made.outputs, executor("emulator"), values).run({"input_ids": ids})
+    torch.testing.assert_close(logits, model(ids).logits.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*REFUSED, *BUFFERED])
+def test_a_configuration_refused_by_name(name: str) -> None:
+    with pytest.raises(dplc.DplcError, match={**REFUSED, **BUFFERED}[name]):
+        compile_model(source(name), ModelShape(length=7), toolchain(), target("sm_80"))

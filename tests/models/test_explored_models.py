@@ -1,0 +1,35 @@
+"""`--explore` of whole models: fewer launches, weights as their files have them, and what transformers says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import LENGTH, compiled, of_transformers, source, tokens
+
+from dplc.codegen.target import target
+from dplc.engine.explore.saturate import available
+from dplc.engine.models.checking import emulator
+from dplc.engine.models.compiling import ModelShape, compile_model, exploring
+from dplc.engine.models.running import ModelRunner
+from dplc.engine.models.weights import make
+from dplc.engine.ruleset import toolchain
+
+
+@pytest.mark.skipif(not available(), reason="egglog is not here")
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_an_explored_model_takes_fewer_launches_and_is_right(name: str) -> None:
+    tools, machine = toolchain(), target("sm_80")
+    notes: list[str] = []
+    choose = exploring(tools, machine, None, notes.append)
+    made = compile_model(source(name), ModelShape(length=LENGTH), tools, machine, explore=choose)
+    assert notes == [] and made.compilation.prepared == ()
+    assert made.figures.launches < compiled(name).figures.launches
+    weights, ids = make(made.weights), tokens()
+    runner = ModelRunner(made.program, made.outputs, emulator(), {**weights, **made.constants()})
+    (buffer,) = made.program.inputs
+    (logits,) = runner.run({buffer.name: ids})
+    reference = of_transformers(name, weights, made.weights, ids)
+    reference = reference[0] if isinstance(reference, tuple) else reference
+    error = (logits.double() - reference.reshape(logits.shape)).abs().max() / reference.abs().max()
+    assert error < 1e-5, error
+    assert torch.isfinite(logits).all()

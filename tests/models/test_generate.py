@@ -1,0 +1,151 @@
+"""Greedy text, token for token what transformers gives with the same weights; and what a step does to its cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import source
+
+from dplc.codegen.target import target
+from dplc.engine.models import artefact, generating
+from dplc.engine.models.caching import check_attention
+from dplc.engine.models.checking import emulator
+from dplc.engine.models.compiling import CompiledModel, How, ModelShape
+from dplc.engine.models.generating import Generation, Generator, compile_generation
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import ModelSource
+from dplc.engine.models.weights import make
+from dplc.engine.ruleset import toolchain
+from dplc.ir.diagnostic import DplcError
+
+PROMPT, MAXIMUM, NEW = [7, 3, 41, 12, 3], 16, 8
+SCALE = 0.4  # of made-up weights: far from a model that says one word for ever
+
+
+@cache
+def compiled(name: str, length: int = len(PROMPT), maximum: int = MAXIMUM) -> Generation:
+    return compile_generation(source(name), length, maximum, ModelShape(), How(toolchain(), target("sm_80")))
+
+
+def of_transformers(name: str, weights: dict[str, Any], prompt: list[int], count: int, stop: Any = None) -> list[int]:
+    """transformers' own greedy tokens, without the prompt."""
+    model = build(source(name))
+    given = {**weights}
+    if model.config.tie_word_embeddings:
+        given["lm_head.weight"] = given["model.embed_tokens.weight"]
+    model.load_state_dict(given, assign=True)
+    ids = torch.tensor([prompt])
+    out = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, eos_token_id=stop,
+        pad_token_id=0,
+    )  # fmt: skip
+    return list(map(int, out[0, len(prompt) :]))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_the_tokens_are_those_of_transformers(name: str) -> None:
+    generation = compiled(name)
+    for seed in range(2, 6):
+        weights = make(generation.weights, seed=seed, scale=SCALE)
+        found = list(Generator(generation, emulator(), weights).tokens(PROMPT, NEW, stops=()))
+        assert found == of_transformers(name, weights, PROMPT, NEW)
+        assert len(set(found)) > 3, found
+
+
+def test_a_prompt_of_one_token() -> None:
+    generation = compiled("tied", length=1)
+    weights = make(generation.weights, seed=4, scale=SCALE)
+    found = list(Generator(generation, emulator(), weights).tokens([9], NEW, stops=()))
+    assert found == of_transformers("tied", weights, [9], NEW)
+
+
+def test_it_stops_at_the_end_of_a_text_and_of_its_room() -> None:
+    generation = compiled("llama")
+    weights = make(generation.weights, seed=2, scale=SCALE)
+    generator = Generator(generation, emulator(), weights)
+    whole = list(generator.tokens(PROMPT, 99, stops=()))
+    assert len(whole) == MAXIMUM - len(PROMPT)
+    assert whole == of_transformers("llama", weights, PROMPT, len(whole))
+    stop = whole[3]
+    found = list(generator.tokens(PROMPT, NEW, stops={stop}))
+    assert found == whole[: whole.index(stop) + 1] == of_transformers("llama", weights, PROMPT, NEW, stop)
+    assert generation.stops == {2}  # what transformers takes for a llama whose configuration does not say it
+
+
+def test_prompts_that_do_not_fit() -> None:
+    with pytest.raises(DplcError, match="has 16 tokens; with a maximum length of 16 there is no room for another"):
+        compiled("llama", length=16)
+    with pytest.raises(DplcError, match="the prompt has no tokens"):
+        compiled("llama", length=0)
+    generation = compiled("llama")
+    generator = Generator(generation, emulator(), make(generation.weights))
+    with pytest.raises(DplcError, match="the prompt has 2 tokens; this was compiled for 5"):
+        list(generator.tokens([1, 2], NEW))
+
+
+def test_a_token_allocates_nothing_and_copies_no_cache(tmp_path: Path) -> None:
+    generation = compiled("llama")
+    program = generation.token.program
+    assert set(program.aliases) == {buffer.name for buffer in program.outputs}
+    assert set(program.aliases.values()) == {"input_ids", "cache_0", "cache_1", "cache_2", "cache_3"}
+    memory = generation.memory
+    assert memory.copied == 0 and memory.cache == 4 * 2 * MAXIMUM * 8 * 4
+    assert memory.peak == memory.weights + memory.tables + memory.cache + max(memory.prompt, memory.token)
+    artefact.save(generation.token, tmp_path / "made", cubins=False)
+    assert artefact.load(tmp_path / "made").program == program
+
+
+def test_a_cache_that_may_not_lie_still_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    generation = compiled("llama")
+    weights = make(generation.weights, seed=2, scale=SCALE)
+    real = generating.refusal
+    monkeypatch.setattr(generating, "refusal", lambda p, o, s: "because" if s == "cache_1" else real(p, o, s))
+    plain = replace(generation.token.program, aliases={})
+    token = replace(generation.token, compilation=replace(generation.token.compilation, program=plain))
+    copying = replace(generation, token=generating._in_place(token))
+    assert len(copying.token.program.aliases) == len(generation.token.program.aliases) - 1
+    assert copying.memory.copied == copying.memory.cache / 4
+    found = list(Generator(copying, emulator(), weights).tokens(PROMPT, NEW, stops=()))
+    assert found == list(Generator(generation, emulator(), weights).tokens(PROMPT, NEW, stops=()))
+
+
+def test_the_weights_are_placed_once() -> None:
+    generation = compiled("llama")
+    weights = make(generation.weights, seed=2)
+    executor = emulator()
+    generator = Generator(generation, executor, weights)
+    first, second = generator._values
+    placed = executor.prepare(generation.token.program, _shaped(generation.token, second))
+    beside = executor.prepare(generation.prompt.program, _shaped(generation.prompt, first), beside=placed)
+    ours = {id(buffer) for buffer in placed._constants.values()}
+    shared = [name for name in generation.prompt.weights if id(beside._constants[name]) in ours]
+    assert len(shared) == len(generation.prompt.weights) == len(weights)
+
+
+def _shaped(call: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
+    return {buffer.name: values[buffer.name].reshape(buffer.shape) for buffer in call.program.constants}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 0}, "sees 8 tokens"),
+        ({"max_position_embeddings": 12}, "has 12 positions; the maximum length is 16"),
+    ],
+)
+def test_models_that_need_something_else(change: dict[str, Any], said: str) -> None:
+    changed = ModelSource("other", {**source("qwen2").config, **change})
+    with pytest.raises(DplcError, match=said):
+        compile_generation(changed, len(PROMPT), MAXIMUM, ModelShape(), How(toolchain(), target("sm_80")))
+
+
+def test_layers_of_another_kind() -> None:
+    config = SimpleNamespace(layer_types=["full_attention", "linear_attention"])
+    with pytest.raises(DplcError, match="layers of the kind `linear_attention` keep no keys and values"):
+        check_attention(SimpleNamespace(config=config), MAXIMUM)

@@ -1,0 +1,64 @@
+"""What measures a model on a GPU, driven by the emulator and a clock that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import compiled
+
+from dplc.codegen.target import target
+from dplc.engine.models import benching, measuring
+from dplc.engine.models.checking import emulator
+from dplc.engine.models.weights import make, silent
+
+
+class Counter:
+    """Every run takes a microsecond."""
+
+    def prepare(self) -> None: ...
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        run()
+        return 1e-6
+
+    def graph(self, run: Callable[[], Any]) -> None:
+        return None
+
+
+@pytest.fixture
+def subject() -> benching.BenchedModel:
+    return benching.of_compiled(compiled("llama"))
+
+
+def test_all_are_measured_on_the_same_weights(subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        measuring, "compiled_by_torch", lambda function, inputs, clock: measuring.timing(lambda: None, clock, 0, 2)
+    )
+    cases = benching.predicted(subject, target("sm_80"), False, silent)
+    measuring.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")
+    whole = cases[-1].measured
+    assert whole is not None and not whole.wrong
+    assert whole.relative_error is not None and whole.relative_error < 1e-5
+    assert whole.dplc and whole.eager and whole.torch_compile
+    for case in cases[:-1]:
+        assert case.measured is not None and case.measured.dplc is not None
+        assert case.measured.dplc.median_us == pytest.approx(case.sizes["launches"])
+
+
+def test_a_wrong_result_is_not_timed(subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    eager = measuring.eager_model
+
+    def changed(*arguments: Any) -> Any:
+        model = eager(*arguments)
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight * 1.01, requires_grad=False)
+        return model
+
+    monkeypatch.setattr(measuring, "eager_model", changed)
+    cases = benching.predicted(subject, target("sm_80"), False, silent)
+    measuring.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")
+    whole = cases[-1].measured
+    assert whole is not None and "from eager: not timed" in whole.wrong and whole.dplc is None
+    assert all(case.measured is None for case in cases[:-1])

@@ -1,0 +1,162 @@
+"""Where an artefact goes: nothing that somebody else wrote is ever lost, whatever ends the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dplc.engine.models import replacing as module
+from dplc.engine.models.manifest import MANIFEST, not_ours, seal
+from dplc.engine.models.replacing import replacing
+from dplc.ir.diagnostic import DplcError
+
+
+def write(folder: Path, text: str) -> None:
+    """A small folder as artefacts are."""
+    with replacing(folder) as workshop:
+        (workshop / "cuda").mkdir()
+        (workshop / "cuda" / "one.cu").write_text(text)
+        (workshop / "plan.json").write_text(text)
+        seal(workshop, "0")
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def foreign(folder: Path) -> None:
+    """A home with a file of the same name as the plan's."""
+    (folder / ".git").mkdir(parents=True)
+    (folder / "plan.json").write_text('{"my": "project plan"}')
+    (folder / "thesis.txt").write_text("years")
+
+
+def test_a_folder_with_a_plan_is_no_artefact(tmp_path: Path) -> None:
+    foreign(tmp_path / "home")
+    before = files(tmp_path / "home")
+    with pytest.raises(DplcError, match=f"holds .git/ and no {MANIFEST} .* it is not overwritten"):
+        write(tmp_path / "home", "new")
+    assert files(tmp_path / "home") == before and (tmp_path / "home" / ".git").is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "cuda/thesis.txt", "notes/", "notes/thesis.txt", "link"])
+def test_a_foreign_file_in_an_artefact_stays(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "made", "old")
+    path = tmp_path / "made" / name
+    path.parent.mkdir(exist_ok=True)
+    if name.endswith("/"):
+        path.mkdir()
+    elif name == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_text("years")
+    with pytest.raises(
+        DplcError, match=f"holds {name.split('/th')[0]}.* which dplc did not write: it is not overwritten"
+    ):
+        write(tmp_path / "made", "new")
+    assert os.path.lexists(path) and (tmp_path / "made" / "plan.json").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_an_edited_file_stays(tmp_path: Path) -> None:
+    write(tmp_path / "made", "old")
+    (tmp_path / "made" / "cuda" / "one.cu").write_text("mine")
+    with pytest.raises(DplcError, match=r"holds cuda/one.cu, which was changed since dplc wrote it"):
+        write(tmp_path / "made", "new")
+    assert (tmp_path / "made" / "cuda" / "one.cu").read_text() == "mine"
+
+
+def test_files_and_places_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(DplcError, match="is no folder: it is not overwritten"):
+        write(tmp_path / "file", "new")
+    with pytest.raises(DplcError, match="cannot write"):
+        write(tmp_path / "file" / "inside", "new")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_an_artefact_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
+    if not exchange:
+        monkeypatch.setattr(module, "_exchange", lambda one, other: False)
+    (tmp_path / "made").mkdir()  # an empty folder is nobody's
+    for text in ("old", "new"):
+        write(tmp_path / "made", text)
+        assert files(tmp_path / "made")["plan.json"] == text and not_ours(tmp_path / "made") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    write(tmp_path / "there", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "there" / "plan.json").read_text() == "new"
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_what_is_put_there_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
+    """Between the last look and the removal, as a test can do it."""
+    write(tmp_path / "made", "old")
+    real = module._exchange
+
+    def late(one: Path, other: Path) -> bool:
+        (tmp_path / "made" / "thesis.txt").write_text("years")
+        return exchange and real(one, other)
+
+    monkeypatch.setattr(module, "_exchange", late)
+    write(tmp_path / "made", "new")
+    assert (tmp_path / "made" / "plan.json").read_text() == "new"
+    assert [path.read_text() for path in tmp_path.rglob("thesis.txt")] == ["years"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from dplc.engine.models import manifest, replacing as module
+from test_replacing import write
+steps = iter(range({step}))
+def counted(function):
+    def act(*given, **named):
+        if next(steps, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*given, **named)
+    return act
+if not {exchange}:
+    module._exchange = lambda one, other: False
+module._check, module._put, module.remove = map(counted, (module._check, module._put, module.remove))
+module._exchange, Path.rename, Path.unlink, Path.rmdir = map(counted, (module._exchange, Path.rename, Path.unlink, Path.rmdir))
+write(Path({folder!r}), "new")
+"""
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("step", [2, 3, 4, 5, 6, 8])
+def test_a_kill_loses_nothing(tmp_path: Path, step: int, exchange: bool) -> None:
+    """At every step of the exchange: the old one or the new one is there, whole."""
+    write(tmp_path / "made", "old")
+    script = KILLED.format(
+        tests=str(Path(__file__).parent), step=step, folder=str(tmp_path / "made"), exchange=exchange
+    )
+    ended = subprocess.run([sys.executable, "-c", script], timeout=120, check=False, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    texts = {files(path.parent)["plan.json"] for path in tmp_path.rglob("plan.json") if not_ours(path.parent) is None}
+    assert texts & {"old", "new"}
+    if exchange:
+        assert (tmp_path / "made" / "plan.json").read_text() in ("old", "new") and not_ours(tmp_path / "made") is None
+
+
+def test_a_manifest_may_not_name_what_is_elsewhere(tmp_path: Path) -> None:
+    write(tmp_path / "made", "old")
+    (tmp_path / "thesis.txt").write_text("years")
+    path = tmp_path / "made" / MANIFEST
+    path.write_text(path.read_text().replace("cuda/one.cu", "../thesis.txt"))
+    with pytest.raises(DplcError, match="it is not overwritten"):
+        write(tmp_path / "made", "new")
+    assert (tmp_path / "thesis.txt").read_text() == "years"

@@ -1,0 +1,108 @@
+"""Where configurations come from, and every way in which they are wrong: one clear error each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import CONFIGS, SMALL
+
+from dplc.engine.models.capturing import capture_logits
+from dplc.engine.models.module import build, names_of
+from dplc.engine.models.sources import ModelSource, find, is_model
+from dplc.ir.diagnostic import DplcError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
+
+
+def test_a_file_and_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
+    assert find(str(tmp_path)).name == tmp_path.name
+    assert find(str(tmp_path / "config.json")).config == CONFIGS["llama"]
+    assert is_model(str(tmp_path)) and is_model(str(tmp_path / "config.json")) and is_model("Owner/Name-1.5")
+    assert not is_model(str(EXAMPLES.parent / "suites" / "kernels_84.json")) and not is_model("nowhere.json")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+def test_the_examples_are_what_their_names_say(path: Path) -> None:
+    model = build(find(str(path)))
+    billions = {"tinyllama-1.1b": 1.10, "qwen2.5-7b": 7.62}[path.stem]
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count / 1e9 == pytest.approx(billions, abs=0.005)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert not any(buffer.is_meta for buffer in model.buffers())
+
+
+def test_paths_that_are_no_models(tmp_path: Path) -> None:
+    for given, said in {
+        str(tmp_path / "gone.json"): "there is no model",
+        "gone": "neither a file, nor a folder, nor an id of the hub",
+        str(tmp_path): "has no config.json",
+    }.items():
+        with pytest.raises(DplcError, match=said):
+            find(given)
+    for text, said in {"{": "is not JSON", "[]": "is no configuration", '{"a": 1}': "no `model_type`"}.items():
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(DplcError, match=said):
+            find(str(tmp_path))
+
+
+def test_an_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nothing(*arguments: Any, **options: Any) -> Any:
+        raise OSError("no network")
+
+    monkeypatch.setattr("socket.create_connection", nothing)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(DplcError, match="cannot get `Nobody/Nothing-9` from the hub") as caught:
+        find("Nobody/Nothing-9")
+    assert "no network" in caught.value.render()
+
+
+@pytest.mark.parametrize("asked", ["Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B-Instruct"])
+def test_without_a_network_the_configuration_that_is_shipped_is_named(
+    asked: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def nothing(*arguments: Any, **options: Any) -> Any:
+        raise OSError("no network")
+
+    monkeypatch.setattr("socket.create_connection", nothing)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.chdir(EXAMPLES.parent)
+    with pytest.raises(DplcError) as caught:
+        find(asked)
+    assert caught.value.hint == "the configuration of qwen2.5-7b comes with dplc: give models/qwen2.5-7b.json"
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DplcError) as caught:
+        find("qwen2.5-7b.json")
+    assert caught.value.hint == f"the configuration of qwen2.5-7b comes with dplc: give {EXAMPLES / 'qwen2.5-7b.json'}"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "lama"}, "`lama` is no architecture that transformers knows"),
+        ({"model_type": "vit"}, "is no causal language model"),
+        ({"model_type": "llama", **SMALL, "hidden_size": "wide"}, "the configuration of x"),
+    ],
+)
+def test_configurations_that_make_no_model(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(DplcError, match=said) as caught:
+        build(ModelSource("x", config))
+    assert caught.value.exit_code == 1
+
+
+def test_layers() -> None:
+    source = ModelSource("x", dict(CONFIGS["llama"]))
+    assert len(build(source, layers=1).model.layers) == 1
+    with pytest.raises(DplcError, match="--layers 3: x has 2 layers"):
+        build(source, layers=3)
+
+
+def test_names_and_lengths() -> None:
+    model = build(ModelSource("x", dict(CONFIGS["tied"])))
+    names = names_of(model)
+    assert ("lm_head.weight" in names[id(model.model.embed_tokens.weight)]) and len(names) == len(set(names))
+    with pytest.raises(DplcError, match="a sequence of 0 tokens"):
+        capture_logits(model, 0)

@@ -1,0 +1,80 @@
+"""The bars on whole models that need no weights: kernels, memory, time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from dplc.codegen.memory_plan import most_alive
+from dplc.codegen.target import target
+from dplc.engine.capture.capture import capture
+from dplc.engine.compiler import compile_captured
+from dplc.engine.language.collector import collections_paused
+from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import find
+from dplc.engine.ruleset import toolchain
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
+
+
+@pytest.fixture(scope="module")
+def qwen() -> CompiledModel:
+    source = find(str(EXAMPLES / "qwen2.5-7b.json"))
+    return compile_model(source, ModelShape(32), toolchain(), target("sm_90a"))
+
+
+def test_few_kernels(qwen: CompiledModel) -> None:
+    assert qwen.figures.kernels <= 17
+    assert len(qwen.compilation.plan.kernels) <= 2 + 11 * 28
+    assert qwen.figures.per_block <= 14  # of ten kernels, two of them rotations, four are split in two
+    assert qwen.figures.launches == len(qwen.program.kernels)
+
+
+def test_little_memory(qwen: CompiledModel) -> None:
+    assert qwen.figures.planned_bytes <= 1.1 * most_alive(qwen.program)
+    assert qwen.figures.planned_bytes < qwen.figures.eager_bytes
+    assert qwen.figures.weight_bytes == pytest.approx(4 * 7.616e9, rel=0.001)
+
+
+def test_all_weights_are_asked_for_by_name(qwen: CompiledModel) -> None:
+    names = {want.names[0] for want in qwen.weights.values()}
+    assert len(names) == 28 * 12 + 3
+    assert {"model.embed_tokens.weight", "lm_head.weight", "model.layers.27.self_attn.k_proj.bias"} <= names
+
+
+def test_the_front_end_is_quick(qwen: CompiledModel) -> None:
+    """All 28 layers without capture: under a second on a quiet machine. The whole compile has three here."""
+    captured = qwen.compilation.captured
+    with collections_paused():
+        start = time.process_time()
+        made = compile_captured(captured, toolchain(), target("sm_90a"))
+        assert time.process_time() - start < 3
+    assert made.cuda == qwen.compilation.cuda
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """One decoder layer with its rotary table as inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = build(find(str(EXAMPLES / "tinyllama-1.1b.json")), layers=1).model.layers[0]
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        return self.layer(x, attention_mask=None, position_embeddings=(cos, sin))
+
+
+def test_a_block_compiles_in_a_third_of_a_second() -> None:
+    """Warm, without capture; the least of five, since other processes run beside the tests."""
+    tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
+    captured = capture(Block(), tensors)
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        made = compile_captured(captured, toolchain(), target("sm_90a"))
+        times.append(time.process_time() - start)
+    assert min(times) < 0.3
+    assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored

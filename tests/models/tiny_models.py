@@ -1,0 +1,57 @@
+"""Models of the families at reduced widths, with made-up weights, and what transformers says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dplc.codegen.target import target
+from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
+from dplc.engine.models.module import build
+from dplc.engine.models.sources import ModelSource
+from dplc.engine.models.weights import WeightRequest
+from dplc.engine.ruleset import toolchain
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
+}  # fmt: skip
+# What each family adds: biases of q, k, v; norms of q and k; one tensor for the embedding and the head.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", **SMALL},
+    "qwen2": {"model_type": "qwen2", **SMALL},
+    "qwen3": {"model_type": "qwen3", "head_dim": 8, **SMALL},
+    "tied": {"model_type": "qwen2", "tie_word_embeddings": True, **SMALL},
+}
+LENGTH = 7
+
+
+def source(name: str) -> ModelSource:
+    return ModelSource(f"{name}-tiny", dict(CONFIGS[name]))
+
+
+def compiled(name: str, dtype: str = "f32", arch: str = "sm_80", length: int = LENGTH) -> CompiledModel:
+    return compile_model(source(name), ModelShape(length=length, dtype=dtype), toolchain(), target(arch))
+
+
+def tokens(length: int = LENGTH, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, SMALL["vocab_size"], (1, length), generator=torch.Generator().manual_seed(seed))
+
+
+def of_transformers(
+    name: str,
+    weights: Mapping[str, Any],
+    wanted: Mapping[str, WeightRequest],
+    ids: torch.Tensor,
+    dtype: torch.dtype = torch.float64,
+) -> Any:
+    """transformers' logits with the same weights, in float64 or in a dtype of its own."""
+    model = build(source(name))
+    named = {alias: weights[buffer].to(dtype) for buffer, want in wanted.items() for alias in want.names}
+    model.load_state_dict(named, assign=True)
+    for module in model.modules():  # the frequencies stay f32, as the program has them
+        assert all(not buffer.is_meta for buffer in module.buffers(recurse=False))
+    with torch.no_grad():
+        return model(input_ids=ids, use_cache=False).logits

@@ -1,0 +1,149 @@
+"""`dplc check` on the command line, and the pytest plugin on a user's file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+
+import pytest
+from broken import BROKEN
+
+from dplc.engine.cli.app import main
+from dplc.engine.language.rule import BUILT_IN
+
+pytest_plugins = ["pytester"]
+SIGN = next(broken for broken in BROKEN if broken.what == "sign error")
+GOOD = """
+rule halve_by_multiplying on tensor
+match
+    y = divide(x, 2.0)
+rewrite
+    y = multiply(x, 0.5)
+"""
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["check", *arguments])
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+def test_a_good_rule(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "good.rw"
+    file.write_text(GOOD)
+    code, out, _ = call(capsys, str(file), "--examples", "15")
+    assert code == 0
+    assert "1 rules: 1 ok" in out
+
+
+def test_a_wrong_rule_and_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.rw"
+    file.write_text(SIGN.text)
+    code, out, err = call(capsys, str(file), "--examples", "15", "--out", str(tmp_path / "found"))
+    assert code == 1
+    assert "`minus_minus` is wrong" in out
+    assert "Traceback" not in err
+    again = next(line for line in out.splitlines() if "again: dplc check" in line).split("dplc check ")[1].split()
+    assert Path(again[-1]).read_text().startswith("## level: tensor\n")
+    code, _, err = call(capsys, *again)
+    assert code == 1
+    assert "minus_minus" in err
+    file.write_text(SIGN.text.replace("y = subtract(x, z)", "y = add(x, z)"))
+    assert call(capsys, *again)[0] == 0
+
+
+def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = call(capsys, "--rule", "subtract_zero", "--json", "--examples", "10", "--out", str(tmp_path))
+    record = json.loads(out)
+    assert code == 0
+    assert record["rules"][0]["result"] == "ok"
+    assert record["rules"][0]["firings"] > 5
+
+
+def test_mutants_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "--rule", "hoist_factor", "--mutate", "--examples", "40")
+    assert code == 0
+    assert "mutants caught" in out
+
+
+NEEDLESS = """
+@approx
+rule factor_out on tensor
+match
+    p = multiply(x, c)
+    y = Reduce(add, ks.., p)
+where disjoint(ks, axes(c))                      because "the factor varies"
+where within(ks, axes(x))                        because "nothing to sum"
+{more}rewrite
+    t = Reduce(add, ks.., x)
+    y = multiply(t, c)
+example "one product"
+    graph g(x: f32[i:4, k:8], c: f32[i:4]) -> y: f32[4]:
+        p[i:4, k:8] = multiply(x[i, k], c[i])
+        y[i] = Reduce(add, k, p)
+gives
+    graph g(x: f32[i:4, k:8], c: f32[i:4]) -> y: f32[4]:
+        t[i:4] = Reduce(add, k:8, x[i, k])
+        y[i] = multiply(t, c[i])
+example "a weighted sum"
+    graph g(x: f32[i:4, k:8], c: f32[k:8]) -> y: f32[4]:
+        p[i:4, k:8] = multiply(x[i, k], c[k])
+        y[i] = Reduce(add, k, p)
+gives no "the factor varies"
+"""
+
+
+def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.rw"
+    file.write_text(NEEDLESS.format(more='where places(axes(x)) > 0 because "a number"\n'))
+    code, out, _ = call(capsys, str(file), "--guards", "--examples", "25")
+    assert code == 0
+    assert "survives: without `where places(axes(x)) > 0`" in out
+    assert "survives: without `where disjoint" not in out
+    assert re.search(r"\d of 3 mutants caught: \d wrong", out)
+
+
+def test_a_part_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = [
+        json.loads(call(capsys, str(BUILT_IN / "kernel"), "--part", f"{k}/2", "--examples", "0", "--json")[1])
+        for k in (1, 2)
+    ]
+    names = [[rule["rule"] for rule in found["rules"]] for found in seen]
+    assert names == [["base_from_base", "guard_in_guard"], ["guard_around_replicas", "same_guard"]]
+    assert call(capsys, "--part", "3/2")[0] == 2
+
+
+def test_an_unknown_rule_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "--rule", "add_zeros")
+    assert code == 2
+    assert "add_zero" in err
+
+
+def plugin() -> tuple[str, ...]:
+    """How to load the plugin where the package was installed before it had one."""
+    entries = importlib.metadata.entry_points(group="pytest11")
+    return () if "dplc" in entries.names else ("-p", "dplc.engine.verify.pytest_plugin")
+
+
+def test_the_fixture_and_the_items(pytester: pytest.Pytester) -> None:
+    pytester.makefile(".rw", good=GOOD, bad=SIGN.text)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_good(check_rules):
+            (verdict,) = check_rules("good.rw", examples=10)
+            assert verdict.firings
+
+        def test_bad(check_rules):
+            with pytest.raises(AssertionError, match="minus_minus"):
+                check_rules("bad.rw", examples=10)
+        """
+    )
+    pytester.runpytest_inprocess(*plugin()).assert_outcomes(passed=2)
+    result = pytester.runpytest_inprocess(*plugin(), "--dplc-check", "--dplc-examples=10", "good.rw", "bad.rw")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*rule `minus_minus` is wrong*", "*graph g*"])

@@ -1,0 +1,207 @@
+"""Rules that are wrong at few places: at some elements, for one number, beside another rule; and rules that few reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broken import _rule
+
+from dplc.engine.cli.app import main
+from dplc.engine.language.rule import load
+from dplc.engine.verify import outcome, run
+from dplc.engine.verify.named_numbers import named_numbers
+from dplc.engine.verify.outcome import Outcome, RuleVerdict, Subject
+from dplc.engine.verify.run import Checkers, Options, check_rule
+
+LOG = """
+@approx
+rule log_of_product on tensor
+match
+    y = log(multiply(x, z))
+rewrite
+    y = add(log(x), log(z))
+"""
+ONE_LENGTH = """
+rule one_turn_less on loop
+match
+    for k in 0..N reduce:
+        body..
+where N in [3, 29]                               because "another length"
+rewrite
+    for k in 0..N - N // 29 reduce:
+        body..
+"""
+ONE_FACTOR = """
+rule thirteen on tensor
+match
+    y = multiply(x, c)
+where literal(c) == 13.0                         because "another factor"
+rewrite
+    y = multiply(x, 13.5)
+"""
+EXTENT = """
+rule of_eleven on tensor
+match
+    y = Reduce(add, k, x)
+where extent(k) % 11 == 0                        because "another length"
+rewrite
+    y = Reduce(maximum, k, x)
+"""
+FIELD = """
+override rule unsqueeze on torch
+match
+    y = Glu(x, dim=d)
+where d == 17 because "another"
+rewrite
+    y[os..] = x[os..]
+"""
+
+
+def verdict(folder: Path, text: str, seed: int = 0, examples: int = 40) -> RuleVerdict:
+    file = folder / "mine.rw"
+    file.write_text(text)
+    rules = load([file])
+    name = _rule("", text).rule
+    return check_rule(rules.rule(name), Checkers(rules), Options(examples, seed, borrow=False, shrink=False))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_element_that_is_no_number_hides_no_other(tmp_path: Path, seed: int) -> None:
+    """Of two negative numbers the product has a logarithm; half of all products have none."""
+    assert verdict(tmp_path, LOG, seed).result == "wrong"
+
+
+@pytest.mark.parametrize("text", [ONE_LENGTH, ONE_FACTOR, EXTENT], ids=["a length", "a factor", "a divisor"])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_numbers_of_guards_are_drawn(tmp_path: Path, text: str, seed: int) -> None:
+    assert verdict(tmp_path, text, seed).result == "wrong"
+
+
+def test_numbers_come_from_patterns_guards_and_domains(tmp_path: Path) -> None:
+    file = tmp_path / "mine.rw"
+    file.write_text(ONE_LENGTH.replace("one_turn_less on", "one_turn_less(T: int in {64} = 64) on"))
+    assert {0, 3, 29, 28, 30, 58, 64} <= set(named_numbers(load([file]).rule("one_turn_less")))
+
+
+def test_what_differs_in_its_name_alone_is_one_subject() -> None:
+    one, other = (Subject("tensor", f"## level: tensor\ngraph g{n}(x: f32[3]) -> y: f32[3]:", None) for n in (1, 2))
+    assert one.key == other.key and one.seed != other.seed
+
+
+def test_few_firings_are_thin() -> None:
+    found = RuleVerdict("r", "tile", "here")
+    for _ in range(outcome.ENOUGH - 1):
+        found.add(Outcome(firings=40))
+    assert found.result == "thin" and run.failed([found]) and not run.failed([found], run.ALL)
+    assert not run.failed([found], ["r"]) and run.failed([found], ["another"])
+    found.add(Outcome(firings=1))
+    assert found.result == "ok"
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["check", *arguments])
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+def test_thin_is_an_error_unless_it_is_allowed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome, "ENOUGH", 10_000)
+    monkeypatch.setattr(run, "ENOUGH", 3)
+    file = tmp_path / "mine.rw"
+    file.write_text(ONE_FACTOR.replace("13.5", "13.0").replace("x, 13.0)", "copy(x), 13.0)"))
+    code, out, err = check(capsys, str(file), "--examples", "5")
+    assert code == 1 and "1 thin" in out and "1 by fewer than" in err and "--allow-thin" in err
+    assert check(capsys, str(file), "--examples", "5", "--allow-thin")[0] == 0
+
+
+UNDO = """
+rule double_to_sum on tensor
+match
+    y = multiply(x, 2.0)
+rewrite
+    y = add(x, x)
+rule sum_to_double on tensor
+match
+    y = add(x, x)
+rewrite
+    y = multiply(x, 2.0)
+"""
+UNDO_OURS = """
+rule negative_of_difference on tensor
+match
+    y = subtract(x, z)
+rewrite
+    y = add(x, negative(z))
+"""
+UNDO_STATEMENTS = """
+@repeat
+rule up on tile
+match
+    Wait(keep=0)
+rewrite
+    Wait(keep=1)
+@repeat
+rule down on tile
+match
+    Wait(keep=1)
+rewrite
+    Wait(keep=0)
+"""
+
+
+def test_rules_that_undo_one_another_are_wrong(tmp_path: Path) -> None:
+    found = verdict(tmp_path, UNDO)
+    assert found.wrong is not None
+    assert "`double_to_sum` and `sum_to_double` undo one another" in found.wrong.problem
+    assert [note for note in found.wrong.details if "mine.rw:" in note] == [
+        f"`double_to_sum` is at {tmp_path}/mine.rw:2", f"`sum_to_double` is at {tmp_path}/mine.rw:7",
+    ]  # fmt: skip
+    assert any("=>  add(" in note for note in found.wrong.details)
+    assert any("=>  multiply(" in note for note in found.wrong.details)
+
+
+def test_a_rule_that_undoes_one_of_ours_is_wrong(tmp_path: Path) -> None:
+    found = verdict(tmp_path, UNDO_OURS)
+    assert found.wrong is not None
+    assert "undo one another" in found.wrong.problem and "`negative_of_difference`" in found.wrong.problem
+    assert any("rules/tensor" in note for note in found.wrong.details)
+
+
+def test_rules_of_a_pass_that_undo_one_another_are_wrong(tmp_path: Path) -> None:
+    found = verdict(tmp_path, UNDO_STATEMENTS)
+    assert found.wrong is not None and "`up` and `down` undo one another" in found.wrong.problem
+
+
+def test_the_error_of_a_compile_names_the_rules_of_the_loop(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.rw"
+    file.write_text(UNDO)
+    with pytest.raises(SystemExit) as stop:
+        main(["compile", "--rules", str(file), "-c", "torch.randn(8) * 2.0"])
+    err = capsys.readouterr().err
+    assert stop.value.code == 1 and "`double_to_sum` and `sum_to_double` undo one another" in err
+    assert "mine.rw:2" in err and "mine.rw:7" in err and "multiply(x, 2.0)  =>  add(x, x)" in err
+    assert "multiply_one" not in err
+
+
+def test_static_checks_come_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A typo is an error, and no variable that matches anything."""
+    file = tmp_path / "mine.rw"
+    file.write_text(UNDO.split("rule sum_to")[0].replace("multiply", "multipli"))
+    code, out, err = check(capsys, str(file))
+    assert code == 1 and "multipli" in err and "wrong" not in out + err
+
+
+def test_a_rule_that_another_file_leaves_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    first, second = tmp_path / "first.rw", tmp_path / "second.rw"
+    first.write_text("rule any_sine on tensor\nmatch\n    y = sin(x)\nrewrite\n    y = cos(subtract(x, 1.5))\n")
+    second.write_text("rule sine_of_exp on tensor\nmatch\n    y = sin(exp(x))\nrewrite\n    y = exp(sin(x))\n")
+    with pytest.raises(SystemExit):
+        main(["rules", "test", str(first), str(second)])
+    printed = capsys.readouterr()
+    said = printed.out + printed.err
+    assert "rule `sine_of_exp`: can never fire: `any_sine` matches everything it matches" in said
+    assert "first.rw:1" in said
