@@ -60,6 +60,10 @@ def _declaration(node: s.Syntax) -> str:
         lines = [f"## {text}".rstrip() for text in node.docs]
         lines.append(f"guards {node.name}({items(node.parameters)}):")
         return "\n".join([*lines, *(INDENT + line for guard in node.guards for line in _clause(guard))]) + "\n"
+    if isinstance(node, eq.Form):
+        lines = [f"## {text}".rstrip() for text in node.docs]
+        lines.append(f"form {node.name}({items(node.parameters)}):")
+        return "\n".join([*lines, *block(node.body, 1)]) + "\n"
     if isinstance(node, s.ExamplesOf):
         return "\n".join([f"examples {node.rule}", *(line for one in node.examples for line in _clause(one))]) + "\n"
     if isinstance(node, s.NumberOf):
@@ -109,7 +113,8 @@ def _clause(clause: s.Syntax) -> list[str]:
         return [_because(f"{clause.kind} {expression(clause.condition)}", clause.reason)]
     if isinstance(clause, eq.SplitClause):
         size = f":{expression(clause.size, SUM)}" if clause.size is not None else ""
-        return [f"split {', '.join(expression(node, SUM) for node in clause.what)}{size} => {items(clause.parts)}"]
+        parts = " => ".join(map(items, (clause.parts, *clause.further)))
+        return [f"split {', '.join(expression(node, SUM) for node in clause.what)}{size} => {parts}"]
     if isinstance(clause, eq.UseGuards):
         return [f"guards {expression(clause.call)}"]
     if isinstance(clause, eq.JoinClause):

@@ -90,6 +90,7 @@ _HEADS: dict[type, Callable[[Any], str]] = {
     s.Unit: _unit,
     eq.LetStatement: lambda node: f"let {node.name} = {expression(node.value)}",
     eq.FoldAssign: _fold,
+    eq.UseForm: lambda node: f"form {expression(node.call)}",
     eq.PartLoop: lambda node: " ".join(["for", node.var, *map(expression, node.attributes)]),
 }
 

@@ -1,5 +1,6 @@
-"""The syntax of what makes a rule an equation: splits, joins, `let` in a template. None of it means anything by itself:
-engine/language/elaboration writes it out in the rest of the language, once for each file, before anybody reads a rule.
+"""The syntax of what makes a rule an equation: splits, joins, folds, what rules share. None of it means anything by
+itself: engine/language/elaboration writes it out in the rest of the language, once for each file, before anybody reads
+a rule.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ class SplitPart(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class SplitClause(Syntax):
-    """`split what:size => parts`, outermost first. what: names, or one sum that stands for what it computes."""
+    """`split what:size => parts`, outermost first. what: names, or one sum that stands for what it computes. further:
+    the parts of the last part, and so on: `=> parts => parts`."""
 
     what: tuple[Syntax, ...]
     size: Syntax | None
     parts: tuple[SplitPart, ...]
+    further: tuple[tuple[SplitPart, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class JoinClause(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class GuardGroup(Syntax):
-    """`guards name(parameters):` and guards that the rules of a file share."""
+    """`guards name(parameters):` and guards that the rules of a file share, with the `let`s that they read."""
 
     docs: tuple[str, ...]
     name: str
@@ -53,6 +56,23 @@ class GuardGroup(Syntax):
 @dataclass(frozen=True, slots=True)
 class UseGuards(Syntax):
     """`guards name(arguments)` in a rule."""
+
+    call: s.Apply
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Syntax):
+    """`form name(parameters):` and statements that the rules of a file share."""
+
+    docs: tuple[str, ...]
+    name: str
+    parameters: tuple[Syntax, ...]
+    body: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UseForm(Syntax):
+    """`form name(arguments)` in a pattern or a template."""
 
     call: s.Apply
 
@@ -99,10 +119,13 @@ class EquationBuilder(Transformer[Any, Any]):
     def part(self, meta: Any, c: list[Any]) -> SplitPart:
         return SplitPart(self.span(meta), str(c[0]), c[1], None if c[2] is None else str(c[2]))
 
+    def parts(self, meta: Any, c: list[Any]) -> tuple[SplitPart, ...]:
+        return tuple(c)
+
     def split_clause(self, meta: Any, c: list[Any]) -> SplitClause:
-        parts = tuple(x for x in c if isinstance(x, SplitPart))
-        *what, size = c[: -len(parts)]
-        return SplitClause(self.span(meta), tuple(what), size, parts)
+        first, *further = (x for x in c if isinstance(x, tuple))
+        *what, size = (x for x in c if not isinstance(x, tuple))
+        return SplitClause(self.span(meta), tuple(what), size, first, tuple(further))
 
     def join_clause(self, meta: Any, c: list[Any]) -> JoinClause:
         names = tuple(s.NameOf(self.place(x), str(x)) for x in c[:-1])
@@ -125,8 +148,16 @@ class EquationBuilder(Transformer[Any, Any]):
     def guard_group(self, meta: Any, c: list[Any]) -> GuardGroup:
         docs = tuple(x[1] for x in c if isinstance(x, tuple))
         call = next(x for x in c if isinstance(x, s.Apply))
-        guards = tuple(x for x in c if isinstance(x, s.Guard))
+        guards = tuple(x for x in c if isinstance(x, s.Guard | s.LetClause))
         return GuardGroup(call.span, docs, call.fn, call.items, guards)
 
     def use_guards(self, meta: Any, c: list[Any]) -> UseGuards:
         return UseGuards(c[0].span, c[0])
+
+    def form(self, meta: Any, c: list[Any]) -> Form:
+        docs = tuple(x[1] for x in c[:-1] if isinstance(x, tuple))
+        call = next(x for x in c if isinstance(x, s.Apply))
+        return Form(call.span, docs, call.fn, call.items, c[-1])
+
+    def use_form(self, meta: Any, c: list[Any]) -> UseForm:
+        return UseForm(c[1].span, c[1])

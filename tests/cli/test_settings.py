@@ -27,7 +27,7 @@ FOR_NOTHING = (
     (
         MATMUL,
         "split_matmul_k.S=2",
-        "rule `split_matmul_k` fires nowhere in this program: rules/tile/blocks/split_matmul_k.rw",
+        "rule `split_matmul_k` fires nowhere in this program: rules/tile/blocks/split_k.rw",
     ),
 )
 

@@ -1,9 +1,9 @@
 """What makes a rule an equation, written out once, when its file is read, in the rest of the language.
 
-`split`, `join`, `let` and `fold` in a template, `guards` that rules share. Whoever reads a rule afterwards (matchers,
-terms, proofs, static checks, mutants) meets none of them, and all see one meaning. Nodes that are made here stand where
-the user's text says why they are there, so that every message points at it. `rules show` prints what was
-written, with the guards of groups, since they stand elsewhere.
+`split`, `join`, `let` and `fold` in a template, `guards` and `form`s that rules share. Whoever reads a rule
+afterwards (matchers, terms, proofs, static checks, mutants) meets none of them, and all see one meaning. Nodes that are
+made here stand where the user's text says why they are there, so that every message points at it. `rules show` prints
+what was written, with the guards and statements that rules share, since they stand elsewhere.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from ....ir.text import syntax as s
 from ....ir.text.words import words_in
 from ..positions import walk
 from .folds import without_folds
+from .forms import Forms
 from .groups import GuardGroups
 from .lets import without_lets
-from .splits import Splits
+from .splits import Splits, steps
 from .template import SplitTemplate
 
-SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards)
+SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards, eq.UseForm)
 LEVELS = ("module", "loop", "tile")
 
 
@@ -30,18 +31,20 @@ def elaborated(declarations: Iterable[s.Syntax]) -> tuple[s.Syntax, ...]:
     """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
     written = tuple(declarations)
     groups = GuardGroups(one for one in written if isinstance(one, eq.GuardGroup))
-    kept = (one for one in written if not isinstance(one, eq.GuardGroup))
-    found = tuple(_rule(one, groups) if isinstance(one, s.Rule) else one for one in kept)
+    forms = Forms(one for one in written if isinstance(one, eq.Form))
+    kept = (one for one in written if not isinstance(one, eq.GuardGroup | eq.Form))
+    found = tuple(_rule(one, groups, forms) if isinstance(one, s.Rule) else one for one in kept)
     groups.finish()
+    forms.finish()
     return found
 
 
-def _rule(rule: s.Rule, groups: GuardGroups) -> s.Rule:
+def _rule(rule: s.Rule, groups: GuardGroups, forms: Forms) -> s.Rule:
     if not any(isinstance(node, SUGAR) for clause in rule.clauses for node in walk(clause)):
         return rule
     try:
-        clauses = tuple(made for clause in rule.clauses for made in groups.written_out(clause))
-        words = tuple(sorted({*rule.words, *words_in(tuple(c for c in clauses if isinstance(c, s.Guard)))}))
+        clauses = tuple(forms.written_out(made) for clause in rule.clauses for made in groups.written_out(clause))
+        words = tuple(sorted({*rule.words, *words_in(tuple(c for c in clauses if not isinstance(c, s.Match)))}))
         full = dataclasses.replace(rule, clauses=clauses)
         return dataclasses.replace(rule, clauses=_clauses(full), written=clauses, words=words)
     except DplcError as error:
@@ -63,6 +66,7 @@ def _clauses(rule: s.Rule) -> tuple[s.Syntax, ...]:
                 raise DplcError(what, node.span)
     rule = dataclasses.replace(rule, clauses=tuple(map(without_lets(rule), rule.clauses)))
     rule = dataclasses.replace(rule, clauses=tuple(map(without_folds(rule), rule.clauses)))
+    rule = dataclasses.replace(rule, clauses=tuple(one for clause in rule.clauses for one in steps(clause)))
     splits = Splits(rule)
     template = SplitTemplate(splits)
     written: list[s.Syntax] = []

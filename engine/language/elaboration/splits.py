@@ -1,12 +1,13 @@
 """`split i:M => i_o:ceildiv(M, BM)=BLOCK, i:BM=THREAD`: an axis or a loop as digits of a mixed radix, outermost first.
 
 What the pattern calls `i` becomes i_o*BM + i wherever a template puts back what stood under it; a digit may be split
-again. `join k, l => n` is the way back. A `//` among the sizes says that the digits divide what is split; else a guard
-(`< M`) says where it ends.
+again, the last one in the same clause: `=> i_o=BLOCK, row:BM => ri:FM=REG, i:BM // FM=THREAD`. `join k, l => n` is the
+way back. A `//` among the sizes says that the digits divide what is split; else a guard (`< M`) says where it ends.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -237,6 +238,18 @@ class Splits:
             self._whole(name, join, None)
         self.digits[part.name], self.homes[id(digit)] = digit, join
         self.all.append(join)
+
+
+def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
+    """A split whose last part is split again, one after the other."""
+    if not isinstance(clause, eq.SplitClause):
+        yield clause
+        return
+    yield dataclasses.replace(clause, further=())
+    last = clause.parts[-1]
+    for parts in clause.further:
+        yield eq.SplitClause(clause.span, (s.NameOf(last.span, last.name),), None, parts)
+        last = parts[-1]
 
 
 def axes_and_loops(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[str, s.Syntax]]:

@@ -24,13 +24,16 @@ load_facts()  # what the rules ask
 
 
 def rule_files(changes: dict[str, tuple[str, str]] | None = None) -> RuleSet:
-    """The built-in rules, some with one piece of their text replaced: {stem: (old, new)}."""
+    """The built-in rules, some with one piece of their text replaced: {file or rule: (old, new)}."""
     files = []
     for path in rule_paths(BUILT_IN):
         text = path.read_text()
-        old, new = (changes or {}).get(path.stem, ("", ""))
-        assert old in text, f"{path.stem} no longer says `{old}`"
-        text = text.replace(old, new, 1) if old else text
+        for name, (old, new) in (changes or {}).items():
+            head = text.find(f"\nrule {name}")
+            if path.stem == name or head >= 0:
+                before, rest = text[: max(head, 0)], text[max(head, 0) :]
+                assert old in rest, f"{name} no longer says `{old}`"
+                text = before + rest.replace(old, new, 1)
         name = str(path.relative_to(BUILT_IN.parent))
         files.append(read_rules(Source(name, text), further=further_of(path, name)))
     return RuleSet(files)
