@@ -67,8 +67,8 @@ def tune_expression(options: Options, search: SearchOptions, view: TuneView) -> 
             log.heard(run, tried)
             show(_line(run), run.tries, run.limit or 0)
 
-    with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        found = tune_program(fusing, evaluator, search, store, heard)
+        with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            found = tune_program(fusing, evaluator, search, store, heard)
     _report(options, view, found, log)
     return found.run.interrupted
 

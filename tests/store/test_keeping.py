@@ -24,7 +24,10 @@ def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.Mon
     (kernel,) = loops(tools, lambda x, w: x @ w, (16, 32), (32, 16))
     key = key_of(kernel, H200, tools.rules)
     seen: list[tuple[float, float]] = []
-    with open_store(tmp_path / "t.sqlite", tools.rules) as store, evaluator_for(H200, {"predict": True}) as evaluator:
+    with (
+        open_store(tmp_path / "t.sqlite", tools.rules) as store,
+        evaluator_for(H200, SearchOptions(predict=True)) as evaluator,
+    ):
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             (entry,) = store.exact(key)
