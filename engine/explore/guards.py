@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ...ir.diagnostic import DplcError
 from ...ir.functions import DTYPES
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.facts import facts_of
 from ..language.rule import Rule
 

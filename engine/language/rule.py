@@ -21,6 +21,7 @@ from ...ir.text.parse import parse
 from ...ir.text.words import words_in
 from .cache import Later, parse_stored
 from .collector import collections_paused
+from .core import AxisTerm, ValueTerm, definitions, lefts
 from .definitions import expanded, facts_of_files
 from .elaboration import elaborated
 from .further import FURTHER, FurtherExamples
@@ -32,6 +33,7 @@ ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
 Clause = s.LetClause | s.PickClause | s.Guard
 BINDERS = (s.Parameter, s.LetClause, s.PickClause)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,27 @@ class Rule:
     @property
     def location(self) -> str:
         return f"{self.span.source.name}:{self.span.line}"
+
+    @functools.cached_property
+    def left(self) -> dict[str, ValueTerm]:
+        """The values of the pattern of a rule on tensor by name, in order; the last one is the root."""
+        return self._resolved(lambda: definitions(self.match))
+
+    @functools.cached_property
+    def right(self) -> dict[str, ValueTerm]:
+        """The same of its template."""
+        return self._resolved(lambda: definitions(self.rewrite))
+
+    @functools.cached_property
+    def left_axes(self) -> dict[str, tuple[AxisTerm, ...]]:
+        """The axes between the brackets of the left sides of its pattern."""
+        return self._resolved(lambda: lefts(self.match))
+
+    def _resolved(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except DplcError as error:
+            raise DplcError(f"rule `{self.name}`: {error.what}", error.span, error.notes, error.hint) from None
 
 
 @dataclass(frozen=True)
@@ -232,10 +255,10 @@ def _members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
         yield member, declared.name
 
 
-T = TypeVar("T", bound=s.Syntax)
+S = TypeVar("S", bound=s.Syntax)
 
 
-def _renamed(nodes: Sequence[T], names: dict[str, Any]) -> Sequence[T]:
+def _renamed(nodes: Sequence[S], names: dict[str, Any]) -> Sequence[S]:
     """Not before they are read, if they were not read yet."""
     if isinstance(nodes, Later):
         return Later(lambda: rename(tuple(nodes), names))

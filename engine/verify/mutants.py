@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.text import syntax as s
 from ..kernels import graph_examples as term_examples
+from ..language import core as s
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import expression
 from ..rewrite.statements.driver import Engine

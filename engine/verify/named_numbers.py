@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.rule import Rule
 
 

@@ -16,7 +16,6 @@ from ...ir.interp import loop
 from ...ir.interp import tensor as meaning
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph, postorder
-from ...ir.text import syntax as s
 from ...ir.text.print import print_unit
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
@@ -25,6 +24,7 @@ from ...ir.verify.tensor import verify
 from ..kernels.examples import _rebuilt, fuse_marked, sibling_kernels
 from ..kernels.kernels import compile_graph
 from ..kernels.rules import FusionRules, kind_of
+from ..language import core as s
 from ..language.rule import Rule, RuleSet
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..ruleset import Toolchain

@@ -12,14 +12,13 @@ from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.node import replace
 from ...ir.program import Param
-from ...ir.text import syntax as s
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
+from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.terms.pattern import constant_of
 from ..rewrite.torch_rules.examples import lower_with, torch_subject
 from ..rewrite.torch_rules.lower import TorchLowering, compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
@@ -203,8 +202,8 @@ def _fixed(rule: Rule) -> dict[str, Any]:
                 fixed[item.name] = item.value.value
             elif isinstance(item.value, s.NameOf) and item.value.text in ("true", "false"):
                 fixed[item.name] = item.value.text == "true"
-            elif constant_of(item.value) is not None:
-                fixed[item.name] = constant_of(item.value)
+            elif s.constant_of(item.value) is not None:
+                fixed[item.name] = s.constant_of(item.value)
     return fixed
 
 

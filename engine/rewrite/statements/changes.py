@@ -14,7 +14,7 @@ from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.loop import Load
 from ....ir.node import Node, contents, replace
 from ....ir.program import Block
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import Closure, Environment, holds
 from .affine import names_in
 from .expressions import RuleExpressions, coerce

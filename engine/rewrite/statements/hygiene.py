@@ -10,7 +10,7 @@ from ....ir.expr import Var
 from ....ir.loop import Let, Load
 from ....ir.node import Node, names_in
 from ....ir.substitute import substitute
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import Closure, Environment
 from .names import NAMES, names_at, unused
 from .site import Site

@@ -13,7 +13,7 @@ from typing import Any
 
 from ....ir.diagnostic import DplcError
 from ....ir.node import Node
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import RESERVED
 from .expressions import RuleExpressions
 from .shape import Shape, op_shape, shape_of

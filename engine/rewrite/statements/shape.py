@@ -13,8 +13,8 @@ from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.expr import Axis
 from ....ir.node import Field, Node
 from ....ir.program import Kernel, Param
-from ....ir.text import syntax as s
 from ....ir.text.read_statements import merge_fields, statement_classes, value_classes
+from ...language import core as s
 from ...language.sorts import owners
 
 # Fields whose value is text in the node and a name (`Var`) in the rule language.

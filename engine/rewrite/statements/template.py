@@ -15,7 +15,7 @@ from ....ir.loop import If
 from ....ir.node import Node
 from ....ir.program import Kernel
 from ....ir.substitute import substitute
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import RESERVED, Closure, Environment
 from .changes import Locals, compile_change
 from .expressions import RuleExpressions
