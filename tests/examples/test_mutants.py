@@ -104,3 +104,12 @@ def test_what_no_test_sees_survives_until_a_test_sees_it(tree: Path) -> None:
     assert {fault["verdict"] for fault in json.loads((results / "mutants.json").read_text())["faults"]} == {
         "caught", "the same", "reached by none",
     }  # fmt: skip
+
+
+def test_a_run_that_is_killed_leaves_no_fault_behind(tree: Path) -> None:
+    run(tree, "--only", "engine")
+    state, small = tree / "build/mutants", tree / "build/mutants/plain/dplc/ir/small.py"
+    (state / "kept").write_text(CODE)
+    (state / "broken").write_text("ir/small.py")
+    small.write_text(CODE.replace("a > b", "a < b"))
+    assert "3 survives" in run(tree) and small.read_text() == CODE
