@@ -30,7 +30,7 @@ from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import BUILT_IN, RuleSet, read_rules
 from dplc.engine.models import artefact, kernel_texts, sources, weights
 from dplc.engine.models.benching import of_artefact
-from dplc.engine.models.compiling import ModelShape, compile_model
+from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
 from dplc.engine.models.kernel_texts import read_kernels
 from dplc.engine.models.manifest import read_file, seal
 from dplc.engine.models.plan_file import kernel_record
@@ -159,7 +159,9 @@ class Artefacts:
         self.elsewhere = folder / "elsewhere"
         folder.mkdir(parents=True, exist_ok=True)
         self.elsewhere.write_text(PRECIOUS)
-        compiled = compile_model(ModelSource("tiny", TINY), ModelShape(length=3), toolchain(), target("sm_80"))
+        compiled = compile_model(
+            ModelSource("tiny", TINY), ModelShape(length=3), CompileOptions(toolchain(), target("sm_80"))
+        )
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()
         for kernel in compiled.program.distinct_kernels()[:2]:
