@@ -18,8 +18,12 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
 from ...ir.text.tensor_read import part_name
 from .evaluate import CONSTANTS
+from .facts import facts_of
 
-FORMS = "the forms are `Index(e)`, `Case(condition, a, b)`, `cast(x, dtype)`, `place(x, low, end)`, `mat(x)`"
+FORMS = {
+    "Index": "Index(e)", "Case": "Case(condition, a, b)", "cast": "cast(x, dtype)", "place": "place(x, low, end)",
+    "mat": "mat(x)",
+}  # fmt: skip
 OPERATIONS = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat")
 
 
@@ -184,6 +188,10 @@ def definitions(block: tuple[s.Syntax, ...]) -> dict[str, ValueTerm]:
         if not isinstance(statement, s.Assign) or not isinstance(target, s.NameOf):
             raise DplcError("a rule on tensor has statements `name = value`", statement.span)
         found[target.text] = term_of(statement.value)
+        for function in terms(found[target.text], FunctionTerm):
+            arity = FUNCTIONS[function.fn].arity if function.known and not function.runs else len(function.operands)
+            if len(function.operands) != arity:
+                raise DplcError(f"`{function.fn}` takes {arity} operands", function.span)
     return found
 
 
@@ -280,9 +288,8 @@ def _over(items: tuple[s.Syntax, ...]) -> tuple[AxisTerm | RunTerm, ...]:
 
 def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     fn, items = node.fn, node.items
-    arity = {"Index": 1, "Case": 3, "cast": 2, "mat": 1, **({"place": 3} if torch else {})}.get(fn)
-    if arity is not None and len(items) != arity:
-        raise DplcError(f"`{fn}` is not written like this", node.span, (FORMS,))
+    if fn in FORMS and len(items) != FORMS[fn].count(",") + 1 and (torch or fn != "place"):
+        raise DplcError(f"write `{FORMS[fn]}`", node.span)
     if fn == "Reduce":
         if len(items) < 3 or not isinstance(items[0], s.NameOf):
             raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node.span)
@@ -299,14 +306,11 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
         return MatTerm(node, term_of(items[0]))
     if fn == "place" and torch:
         return PlaceTerm(node, term_of(items[0], torch), items[1], items[2])
-    if torch and fn not in FUNCTIONS:
+    if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
         return ComputedTerm(node)
     if fn[:1].isupper():
         raise DplcError(f"no operation `{fn}` on tensor", node.span, (), did_you_mean(fn, OPERATIONS))
-    made = FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
-    if made.known and not made.runs and len(items) != FUNCTIONS[fn].arity:
-        raise DplcError(f"`{fn}` takes {FUNCTIONS[fn].arity} arguments, not {len(items)}", node.span)
-    return made
+    return FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
 
 
 def _fold(node: s.Apply) -> FoldTerm:

@@ -35,7 +35,7 @@ class DataflowPositions(Positions):
         self.axes: dict[str, Sort] = {}
         self.facts = facts_of(level)
 
-    def _assign(self, node: s.Assign) -> None:
+    def _assign(self, node: s.Assign) -> None:  # type: ignore[override]
         if isinstance(node.target, s.Subscript):
             self.add(node.target.base, NAME, "a value", makes=True)
             self._bracket(node.target.items)
@@ -53,10 +53,10 @@ class DataflowPositions(Positions):
         else:
             self._term(value)
 
-    def _statement(self, node: s.Statement) -> None:
+    def _statement(self, node: s.Syntax) -> None:
         self.report(f"a statement on {self.level} is `y = value`", node.span)
 
-    _forloop = _ifblock = _accumulateinto = _statement  # type: ignore[assignment]
+    _forloop = _ifblock = _accumulateinto = _statement
 
     # ---- values
     def _term(self, node: s.Syntax) -> None:
@@ -121,10 +121,11 @@ class DataflowPositions(Positions):
     def _function(self, term: s.FunctionTerm) -> None:
         """A scalar function of values; in a pattern also a variable, or `_`, for one."""
         self.add(named(term.fn, term.node), Sort("fn"), "a function")
-        if self.level == "torch" and term.runs:
-            self.report(f"`{term.fn}` takes values, not a run of them", term.span)
-        else:
-            self._all(*term.operands)
+        for operand in term.operands:
+            if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
+                self.report(f"`{term.fn}` takes values, not a run of them", operand.span)
+            else:
+                self._of(operand)
 
     # ---- axes
     def _bracket(self, items: tuple[s.Syntax, ...]) -> None:

@@ -105,7 +105,7 @@ class Evidence:
 
 
 def _alike(expected: s.Syntax, found: Any) -> bool:
-    from .statements.shape import shape_of
+    from ..language.statements import shape_of
 
     if found is None or isinstance(expected, s.PassStatement):
         return False

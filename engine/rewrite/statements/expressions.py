@@ -14,7 +14,7 @@ from ....ir.text.read_statements import value_classes
 from ...language import core as s
 from ...language.evaluate import Closure, Environment, Expressions
 from ...language.positions import walk
-from .shape import NAMES, Shape, op_shape, shape_of
+from ...language.statements import NAMES, Shape, op_shape, shape_of
 
 _numbers = itertools.count()
 

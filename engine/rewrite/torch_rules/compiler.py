@@ -50,7 +50,11 @@ class TemplateCompiler:
             case s.PlaceTerm():
                 low, end = map(self.numbers.compile, (term.low, term.end))
                 return t.PlaceOf(self.of(term.x, short), low, end)
-            case s.FunctionTerm():
+            case s.FunctionTerm(known=True):
+                arity = FUNCTIONS[term.fn].arity
+                if len(term.operands) != arity:
+                    what = f"`{term.fn}` takes {arity} arguments, not {len(term.operands)}"
+                    raise DplcError(what, term.span)
                 return t.FunctionPart(term.fn, tuple(self.of(operand, short) for operand in term.operands))
         return t.Value(None, self.numbers.compile(term.node), term.node)
 
