@@ -53,6 +53,7 @@ class Rule:
     family: str | None = None
     words: tuple[str, ...] = ()  # what may be names of numbers
     written: Sequence[s.Syntax] = ()  # the clauses as they stand in the file, where they were elaborated
+    wherever_legal: bool = False  # somebody asks for it (`--prefer`): it fires though it would not pay
 
     @property
     def guards(self) -> tuple[s.Guard, ...]:
@@ -80,7 +81,7 @@ class RuleFile:
 def _legal(rule: Rule) -> Rule:
     """A rule without what it prefers."""
     kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
-    return dataclasses.replace(rule, clauses=kept)
+    return dataclasses.replace(rule, clauses=kept, wherever_legal=True)
 
 
 def pass_name(stem: str) -> str:

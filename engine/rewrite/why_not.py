@@ -71,7 +71,8 @@ class Evidence:
 
     def domain(self, rule: Rule, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
         def text() -> str:
-            return f"matched, but {which}{place.name}={show(value)} is not in its domain {_show_domain(domain)}"
+            off = " (no value of it would pay here)" if which else ""
+            return f"matched, but {which}{place.name}={show(value)} is not in its domain {_show_domain(domain)}{off}"
 
         self.refusals.append(Refusal(rule, depth, place.span, text, outside=not which))
 

@@ -67,9 +67,6 @@ REPEATED = {
     "Match": "a clause of a rule's syntax, and what a rule matched",
     "Rule": "a rule's syntax, and the rule that was read from it",
     "TensorMap": "the parameter in Kernel IR, and what the emulator holds for it",
-    "How": "options of one command, on their way into one record",
-    "Options": "options of one command, on their way into one record",
-    "Wishes": "options of one command, on their way into one record",
     "Names": "names that are taken: in a program, in a graph, in a rewrite",
 }
 
