@@ -56,16 +56,21 @@ class TorchChecker:
         """The programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:
             compiled = self.compiled.get(rule.name)
-            for example in rule.examples if compiled else ():
+            for example in self._examples(rule) if compiled else ():
                 assert compiled is not None
                 graph = torch_subject(example)
                 origin = f'example "{example.title}" of `{rule.name}`'
-                if all(statement.op != compiled.key for statement in graph.body) and graph.body:
-                    try:
-                        graph = with_op(graph, graph.body[0].op, compiled.key)
-                    except NoSubject:
-                        continue
-                yield self.subject(graph, origin)
+                if rule.family is None or not graph.body:
+                    yield self.subject(graph, origin)
+                    continue
+                own = next((op.op for op in graph.body if op.op == compiled.key), graph.body[0].op)
+                for other in with_op(graph, own, compiled.key):
+                    yield self.subject(other, origin)
+
+    def _examples(self, rule: Rule) -> list[s.Example]:
+        """A rule's own examples, and those of the other members of its family."""
+        family = [r for r in self.rules.rules.values() if r.family == rule.family] if rule.family else [rule]
+        return list(dict.fromkeys(example for member in family for example in member.examples))
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """Near an example, or from the schema of the pattern's op."""
