@@ -258,6 +258,22 @@ def walk(value: Any) -> Iterator[Any]:
             stack.extend([getattr(node, part) for part in reversed(parts(type(node)))])
 
 
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A tuple or a node with every part of it changed; itself where nothing has changed."""
+    if value.__class__ is tuple:
+        items = [change(item) for item in value]
+        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if not isinstance(value, s.Syntax):
+        return value
+    changes = {}
+    for part in parts(value.__class__):
+        before = getattr(value, part)
+        after = change(before)
+        if after is not before:
+            changes[part] = after
+    return dataclasses.replace(value, **changes) if changes else value
+
+
 def every(node: Any, kind: Any) -> Iterator[Any]:
     """The nodes of a kind in a node or a tuple, outermost first."""
     return (found for found in walk(node) if isinstance(found, kind))

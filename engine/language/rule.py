@@ -27,6 +27,7 @@ from .elaboration import elaborated
 from .further import FURTHER, FurtherExamples
 from .limits import within_limits
 from .numbers import numbers_of, written_out
+from .positions import rebuilt
 
 LEVELS = ("torch", "tensor", "module", "loop", "tile", "kernel")
 ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
@@ -208,8 +209,6 @@ class RuleSet:
 
 def rename(node: Any, names: dict[str, Any]) -> Any:
     """A syntax tree with names replaced: by other names everywhere, by values where a name stands as an expression."""
-    if isinstance(node, tuple):
-        return tuple(rename(item, names) for item in node)
     if isinstance(node, s.NameOf) and node.text in names:
         value = names[node.text]
         return (
@@ -217,14 +216,9 @@ def rename(node: Any, names: dict[str, Any]) -> Any:
             if isinstance(value, str)
             else dataclasses.replace(value, span=node.span)
         )
-    if not isinstance(node, s.Syntax):
-        return names[node] if isinstance(node, str) and isinstance(names.get(node), str) else node
-    changes = {
-        f.name: rename(getattr(node, f.name), names)
-        for f in dataclasses.fields(node)
-        if f.name != "span" and not isinstance(node, s.Text)
-    }
-    return dataclasses.replace(node, **changes)
+    if isinstance(node, str):
+        return names[node] if isinstance(names.get(node), str) else node
+    return node if isinstance(node, s.Text) else rebuilt(node, lambda part: rename(part, names))
 
 
 def _snake(name: str) -> str:
