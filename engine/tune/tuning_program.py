@@ -19,8 +19,7 @@ from ..explore.ways import Fusing, key_of_program
 from ..kernels.key import key
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace
-from ..run.judge import judge
-from ..run.reference import run_reference
+from ..run.judge import judge, run_reference
 from ..schedule.program_space import ProgramSpace
 from ..schedule.replay import replay
 from ..schedule.scheduling import Origin, Program

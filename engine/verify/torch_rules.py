@@ -23,7 +23,7 @@ from ..rewrite.torch_rules.examples import lower_with, torch_subject
 from ..rewrite.torch_rules.lower import TorchLowering, compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
-from .outcome import Dice, Outcome, Subject, Wrong
+from .outcome import Dice, Outcome, Subject, Wrong, agree
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_op
 
 LEVELS = ("torch",)
@@ -227,12 +227,7 @@ def _difference(out: Param, want: Any, got: Any, undefined: bool) -> str | None:
     if undefined:
         return None
     want = want.reshape(got.shape)
-    with np.errstate(all="ignore"):
-        same = (got == want) | ((got != got) & (want != want))
-        scale = np.max(np.abs(np.where(np.isfinite(want), want, 0)), initial=1.0)
-        if kind == "f":
-            near = np.isfinite(got) & np.isfinite(want)
-            same |= near & (np.abs(np.where(near, got - want, 0)) <= TOLERANCE * scale)
+    same = agree(want, got, TOLERANCE)
     if same.all():
         return None
     at = tuple(int(n) for n in np.argwhere(~same)[0])

@@ -256,6 +256,3 @@ def makes(build: Build, leaves: Sequence[Any], e: Any) -> bool:
 def orders_of(rest: list[Any], number: int) -> Any:
     """Ways to give the axes that are left to as many names, the order they stand in first; None for those missing."""
     return itertools.permutations([*rest, *[None] * (number - len(rest))])
-
-
-__all__ = ["PlaceTests"]

@@ -341,6 +341,3 @@ def rewrite_graph(
         if value is not None:
             names.setdefault(value, Named(named.name, value))
     return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
-
-
-__all__ = ["GuardRefusal", "Rewriter", "TermEvidence", "TermRules", "mentions_mat", "rewrite_graph"]
