@@ -19,9 +19,8 @@ from ...ir.diagnostic import DplcError
 from ..compiler import Compilation
 from ..cost.accesses import LANES
 from ..cost.instruction_counts import instruction_counts
-from ..run.judge import Judgement, judge
+from ..run.judge import Judgement, judge, run_reference
 from ..run.load_time_weights import Preparation
-from ..run.reference import run_reference
 from .assembling import WORKERS, distinct_kernels
 from .compiling import CompiledCase
 from .records import KernelRecord, RunRecord

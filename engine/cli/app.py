@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ from .options import (
     Length,
     Model,
     NoDatabase,
+    Options,
     Preferred,
     Profile,
     RuleFiles,
@@ -43,7 +45,6 @@ from .options import (
     TrustedEdits,
     Verbose,
     Weights,
-    pinned,
 )
 from .rules_app import rules_app
 from .tune_app import tune
@@ -105,30 +106,27 @@ def compile_command(
     explore: Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
-    text, settings = _text(expression) if model is None else "", pinned(settings, prefer)
+    options = Options(
+        _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
+        no_db, explore, length, layers,
+    )  # fmt: skip
     if model is None and (layers is not None or weights is not None or out is not None):
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
-    from .compiling import Database, Request
-
-    database = Database(db, not no_db)
     if model is not None and model.endswith(".ir"):
-        from .dump_command import Given, compile_file
+        from .dump_command import compile_file
 
-        compile_file(Given(Path(model), rules, settings, target, verbose, seed), ir, as_json)
+        compile_file(Path(model), options, ir)
         return
     if model is not None:
         from . import model_commands
 
         if expression is not None:
             raise UsageError("compile either a model or an expression, not both")
-        shape = model_commands.shape_of(length, layers, dtype or "f32")
-        how = model_commands.How(shape, target, tuple(rules or ()), tuple(settings or ()), database, explore)
-        model_commands.compile_command(model, how, weights, out, cubins, ir, verbose, as_json)
+        model_commands.compile_command(model, options, weights, out, cubins, ir)
         return
     from . import commands
 
-    request = Request(text, seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose, database, explore)
-    commands.compile_expression(request, ir, as_json)
+    commands.compile_expression(options, ir)
 
 
 @app.command("run")
@@ -157,11 +155,12 @@ def run_command(
     explore: Explored = False,
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
-    table, settings = _table(bench, profile, artefact, check, blocks), pinned(settings, prefer)
+    table = _table(bench, profile, artefact, check, blocks)
+    options = Options("", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore)
     if artefact is not None and artefact.suffix == ".ir":
-        from .dump_command import Given, run_file
+        from .dump_command import run_file
 
-        run_file(Given(artefact, rules, settings, target, verbose, seed), device, out, as_json)
+        run_file(artefact, options, device, out)
         return
     if artefact is not None:
         from . import model_commands
@@ -172,16 +171,13 @@ def run_command(
         return
     if weights is not None or ids is not None or trust_edited_cuda:
         raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
-    text = _text(expression)
+    options = replace(options, text=_text(expression))
     from . import checking, commands
-    from .compiling import Database, Request
 
-    given, store = (tuple(rules or ()), tuple(settings or ())), Database(db, not no_db)
-    request = Request(text, seed, dtype, *given, target, verbose, store, explore)
     if check:
-        checking.check_expression(request, blocks, device, as_json)
+        checking.check_expression(options, blocks, device)
         return
-    commands.run_expression(request, device, out, as_json, table)
+    commands.run_expression(options, device, out, table)
 
 
 @app.command("fuse")
@@ -213,11 +209,10 @@ def fuse_command(
     seed: Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
-    text = _text(expression)
+    options = Options(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json)
     from . import fuse_command as command
 
-    wanted = command.FuseView(explore, top, exact, candidate, ir, run, device, as_json, html)
-    command.fuse_expression(text, wanted, target, rules or [], pinned(settings, prefer), seed)
+    command.fuse_expression(options, command.FuseView(explore, top, exact, candidate, ir, run, device, html))
 
 
 @app.command("rewrite")
@@ -243,10 +238,11 @@ def rewrite_command(
             "rewrite needs a program: either -c EXPR or a file",
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
-    text = None if expression is None else _text(expression)
+    text = _text(expression) if file is None else ""
     from . import rewriting
 
-    rewriting.rewrite_program(file, text, trace, only or [], pinned(settings, prefer), rules or [], target, seed, dtype)
+    options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace)
+    rewriting.rewrite_program(file, options, only or [])
 
 
 app.command("tune")(tune)

@@ -17,13 +17,13 @@ from ..language.rule import BUILT_IN, Rule, RuleSet, load
 from ..verify.mutants import Survey, survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong
 from ..verify.report import counterexample_text, detail, pinned_in, summary, survey_text
-from ..verify.run import Options, check_rules, check_subject, failed
+from ..verify.run import CheckOptions, check_rules, check_subject, failed
 from .output_file import COUNTEREXAMPLE, write_file
 from .show import print_json, print_note, write
 
 
 def check(
-    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: Options,
+    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: CheckOptions,
     subject: Path | None, out: Path, mutate: str | None, thin: Collection[str], as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Check the rules of some files (by default the built-in ones), some of them by name."""

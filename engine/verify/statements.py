@@ -10,9 +10,9 @@ from ...codegen.target import Target
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
-from ...ir.text import syntax as s
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
+from ..language import core as s
 from ..language.rule import Rule, RuleSet, pass_name
 from ..rewrite.statements.compiled import CompiledRule, Match
 from ..rewrite.statements.driver import Engine

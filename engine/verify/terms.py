@@ -16,7 +16,6 @@ from ...ir.interp import loop
 from ...ir.interp import tensor as meaning
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph, postorder
-from ...ir.text import syntax as s
 from ...ir.text.print import print_unit
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
@@ -25,11 +24,12 @@ from ...ir.verify.tensor import verify
 from ..kernels.examples import _rebuilt, fuse_marked, sibling_kernels
 from ..kernels.kernels import compile_graph
 from ..kernels.rules import FusionRules, kind_of
+from ..language import core as s
 from ..language.rule import Rule, RuleSet
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..ruleset import Toolchain
 from .meaning import array
-from .outcome import Dice, Outcome, Subject, Wrong
+from .outcome import Dice, Outcome, Subject, Wrong, agree
 from .reals import in_domain, real_places, whole_sums
 from .term_neighbours import perturbed
 from .term_subjects import TermInstance
@@ -299,15 +299,7 @@ def _difference(
     for out, want, have, where in zip(graph.outs, wanted, got, places or [True] * len(got), strict=True):
         if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
             return f"`{out.name}` is {have.dtype}{list(have.shape)}, not {want.dtype}{list(want.shape)}"
-        with np.errstate(all="ignore"):
-            same = (want == have) | ((want != want) & (have != have))
-            if not exact:
-                scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0) if want.dtype.kind == "f" else 1.0
-                close = np.isfinite(want) & np.isfinite(have) if want.dtype.kind == "f" else want == have
-                if want.dtype.kind == "f":
-                    close &= np.abs(np.where(close, want - have, 0)) <= tolerance * scale
-                same |= close
-            same |= ~np.asarray(where)
+        same = agree(want, have, 0.0 if exact else tolerance) | ~np.asarray(where)
         if not same.all():
             at = tuple(int(n) for n in np.argwhere(~same)[0])
             return f"{out.name}{list(at)} is {have[at]}, not {want[at]}"

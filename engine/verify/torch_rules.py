@@ -12,19 +12,18 @@ from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.node import replace
 from ...ir.program import Param
-from ...ir.text import syntax as s
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
+from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.terms.pattern import constant_of
 from ..rewrite.torch_rules.examples import lower_with, torch_subject
 from ..rewrite.torch_rules.lower import TorchLowering, compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
-from .outcome import Dice, Outcome, Subject, Wrong
+from .outcome import Dice, Outcome, Subject, Wrong, agree
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_op
 
 LEVELS = ("torch",)
@@ -57,16 +56,21 @@ class TorchChecker:
         """The programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:
             compiled = self.compiled.get(rule.name)
-            for example in rule.examples if compiled else ():
+            for example in self._examples(rule) if compiled else ():
                 assert compiled is not None
                 graph = torch_subject(example)
                 origin = f'example "{example.title}" of `{rule.name}`'
-                if all(statement.op != compiled.key for statement in graph.body) and graph.body:
-                    try:
-                        graph = with_op(graph, graph.body[0].op, compiled.key)
-                    except NoSubject:
-                        continue
-                yield self.subject(graph, origin)
+                if rule.family is None or not graph.body:
+                    yield self.subject(graph, origin)
+                    continue
+                own = next((op.op for op in graph.body if op.op == compiled.key), graph.body[0].op)
+                for other in with_op(graph, own, compiled.key):
+                    yield self.subject(other, origin)
+
+    def _examples(self, rule: Rule) -> list[s.Example]:
+        """A rule's own examples, and those of the other members of its family."""
+        family = [r for r in self.rules.rules.values() if r.family == rule.family] if rule.family else [rule]
+        return list(dict.fromkeys(example for member in family for example in member.examples))
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """Near an example, or from the schema of the pattern's op."""
@@ -203,8 +207,8 @@ def _fixed(rule: Rule) -> dict[str, Any]:
                 fixed[item.name] = item.value.value
             elif isinstance(item.value, s.NameOf) and item.value.text in ("true", "false"):
                 fixed[item.name] = item.value.text == "true"
-            elif constant_of(item.value) is not None:
-                fixed[item.name] = constant_of(item.value)
+            elif s.constant_of(item.value) is not None:
+                fixed[item.name] = s.constant_of(item.value)
     return fixed
 
 
@@ -223,12 +227,7 @@ def _difference(out: Param, want: Any, got: Any, undefined: bool) -> str | None:
     if undefined:
         return None
     want = want.reshape(got.shape)
-    with np.errstate(all="ignore"):
-        same = (got == want) | ((got != got) & (want != want))
-        scale = np.max(np.abs(np.where(np.isfinite(want), want, 0)), initial=1.0)
-        if kind == "f":
-            near = np.isfinite(got) & np.isfinite(want)
-            same |= near & (np.abs(np.where(near, got - want, 0)) <= TOLERANCE * scale)
+    same = agree(want, got, TOLERANCE)
     if same.all():
         return None
     at = tuple(int(n) for n in np.argwhere(~same)[0])
