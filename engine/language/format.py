@@ -60,7 +60,7 @@ def _declaration(node: s.Syntax) -> str:
         lines = [f"## {text}".rstrip() for text in node.docs]
         lines.append(f"guards {node.name}({items(node.parameters)}):")
         return "\n".join([*lines, *(INDENT + line for guard in node.guards for line in _clause(guard))]) + "\n"
-    if isinstance(node, eq.Form):
+    if isinstance(node, eq.StatementForm):
         lines = [f"## {text}".rstrip() for text in node.docs]
         lines.append(f"form {node.name}({items(node.parameters)}):")
         return "\n".join([*lines, *block(node.body, 1)]) + "\n"

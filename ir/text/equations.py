@@ -61,7 +61,7 @@ class UseGuards(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
-class Form(Syntax):
+class StatementForm(Syntax):
     """`form name(parameters):` and statements that the rules of a file share."""
 
     docs: tuple[str, ...]
@@ -154,10 +154,10 @@ class EquationBuilder(Transformer[Any, Any]):
     def use_guards(self, meta: Any, c: list[Any]) -> UseGuards:
         return UseGuards(c[0].span, c[0])
 
-    def form(self, meta: Any, c: list[Any]) -> Form:
+    def form(self, meta: Any, c: list[Any]) -> StatementForm:
         docs = tuple(x[1] for x in c[:-1] if isinstance(x, tuple))
         call = next(x for x in c if isinstance(x, s.Apply))
-        return Form(call.span, docs, call.fn, call.items, c[-1])
+        return StatementForm(call.span, docs, call.fn, call.items, c[-1])
 
     def use_form(self, meta: Any, c: list[Any]) -> UseForm:
         return UseForm(c[1].span, c[1])

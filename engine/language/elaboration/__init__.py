@@ -31,8 +31,8 @@ def elaborated(declarations: Iterable[s.Syntax]) -> tuple[s.Syntax, ...]:
     """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
     written = tuple(declarations)
     groups = GuardGroups(one for one in written if isinstance(one, eq.GuardGroup))
-    forms = Forms(one for one in written if isinstance(one, eq.Form))
-    kept = (one for one in written if not isinstance(one, eq.GuardGroup | eq.Form))
+    forms = Forms(one for one in written if isinstance(one, eq.StatementForm))
+    kept = (one for one in written if not isinstance(one, eq.GuardGroup | eq.StatementForm))
     found = tuple(_rule(one, groups, forms) if isinstance(one, s.Rule) else one for one in kept)
     groups.finish()
     forms.finish()

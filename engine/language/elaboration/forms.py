@@ -17,12 +17,12 @@ from ..positions import names, walk
 from .shared import Shared, put
 
 
-class Forms(Shared[eq.Form]):
+class Forms(Shared[eq.StatementForm]):
     """The forms of one file. One may hold those above it."""
 
     word = "form"
 
-    def __init__(self, declared: Iterable[eq.Form]):
+    def __init__(self, declared: Iterable[eq.StatementForm]):
         super().__init__()
         for form in declared:
             self.declare(dataclasses.replace(form, body=self._block(form.body)))
@@ -46,7 +46,7 @@ class Forms(Shared[eq.Form]):
         yield dataclasses.replace(node, body=self._block(body)) if body else node  # type: ignore[call-arg]
 
 
-def _check(form: eq.Form) -> None:
+def _check(form: eq.StatementForm) -> None:
     fields = (getattr(node, f.name) for node in walk(form.body) for f in dataclasses.fields(node) if f.name != "span")
     read = {text for text in fields if isinstance(text, str)}
     for item in names(form.parameters):

@@ -11,7 +11,7 @@ from ....ir.text import equations as eq
 from ....ir.text import syntax as s
 from ..positions import names
 
-T = TypeVar("T", eq.GuardGroup, eq.Form)
+T = TypeVar("T", eq.GuardGroup, eq.StatementForm)
 
 
 class Shared(Generic[T]):
