@@ -103,7 +103,7 @@ def _forgetting(table: dict[Any, Any]) -> Callable[[Any], None]:
 
 
 def _enter(entry: Any, table: dict[Any, Any]) -> Any:
-    """The node that stands for a key from now on: another thread was faster, or the entry is of a node that is no more."""
+    """The node of a key from now on, where another thread was faster, or where the entry is of one that is no more."""
     with _lock:
         known = table.get(entry.key)
         other = known() if known is not None else None
