@@ -21,7 +21,7 @@ import itertools
 import re
 import threading
 import weakref
-from _weakref import _remove_dead_weakref  # what weakref.WeakValueDictionary forgets with
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # what a WeakValueDictionary forgets with
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 

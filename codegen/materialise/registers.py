@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.expr import Call, Var, free_names, rebuild
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ...ir.kernel import Element, Replicate
-from ...ir.node import Expr, Node
+from ...ir.node import Expr, Node, contents
 from ...ir.program import Block
 from ..dtypes import dtype_of, is_index_arithmetic
 from .lowering import Held, Lowering
@@ -72,9 +72,12 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
     if kind is Call:
         integer = FUNCTIONS[e.fn].kind == ARITHMETIC
         return Call(e.fn, tuple(_operand(low, arg, fixed, integer) for arg in e.args))
-    if isinstance(e, Node):
-        return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
-    return e
+    if not isinstance(e, Node):
+        return e
+    names = free_names(e)
+    if names.isdisjoint(low.env) and names.isdisjoint(fixed) and not contents(e) & Call.mark:
+        return tidied(low, e)
+    return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
 
 
 def _operand(low: Lowering, e: Expr, fixed: Mapping[str, int], arithmetic: bool) -> Expr:

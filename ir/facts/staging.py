@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -171,7 +172,8 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
 def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     """The same of any block with the same accesses, and of any stage that is laid out so wide."""
     item, known, below = item_bytes(kernel, stage), answers(kernel), summary(body)
-    places = tuple(dict.fromkeys([access.idx for access in (*below.loads, *below.stores) if access.buf == stage.dst]))
+    every: tuple[Any, ...] = (*below.loads, *below.stores)
+    places = tuple(dict.fromkeys([access.idx for access in every if access.buf == stage.dst]))
     loops = frozenset([loop.var for loop in below.loops])
     accessed = (_accesses_of, stage.slab, stage.depth, item, places, loops)
     copied = None
@@ -319,8 +321,12 @@ def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
     chunks, rows = stage.slab[-1].extent * item // CHUNK, slab_rows(stage)
     if stage.slab[-1].extent * item % CHUNK or chunks < 2 or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
         return ((),)
-    options = (NO_BIT, *range(min(6, (rows - 1).bit_length())))
-    maps = itertools.product(options, repeat=min(3, chunks.bit_length() - 1))
+    return _maps(min(3, chunks.bit_length() - 1), min(6, (rows - 1).bit_length()))
+
+
+@functools.cache
+def _maps(chunk_bits: int, row_bits: int) -> tuple[tuple[int, ...], ...]:
+    maps = itertools.product((NO_BIT, *range(row_bits)), repeat=chunk_bits)
     return ((), *(bits for bits in maps if _distinct(bits)))
 
 
@@ -329,26 +335,30 @@ def _distinct(bits: tuple[int, ...]) -> bool:
     return bool(used) and len(set(used)) == len(used)
 
 
-def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
-    """Fewest wavefronts; then fewest row bits that registers touch, then fewest bits: each doubles the addresses."""
-    asked = requests(kernel, stage, body)
-    touched = 0
-    for request in asked:
-        touched |= request.touched
+@functools.lru_cache(256)
+def _by_side_costs(maps: tuple[tuple[int, ...], ...], touched: int) -> tuple[tuple[int, ...], ...]:
+    """Those first that flip by few row bits that registers touch, then by few bits: each doubles the addresses."""
 
     def side_costs(bits: tuple[int, ...]) -> tuple[Any, ...]:
         used = [bit for bit in bits if bit != NO_BIT]
         return sum(touched >> bit & 1 for bit in used), len(used), bits
 
+    return tuple(sorted(maps, key=side_costs))
+
+
+def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
+    """Fewest wavefronts; of these the least side costs."""
+    asked = requests(kernel, stage, body)
     best: tuple[int, ...] = ()
-    fewest = xor_cycles(stage, asked, ())
-    for bits in (
-        sorted(xor_maps(stage, item_bytes(kernel, stage))[1:], key=side_costs) if fewest > _least(asked) else ()
-    ):
-        cycles = xor_cycles(stage, asked, bits)
-        if cycles < fewest:
-            best, fewest = bits, cycles
-            if fewest == _least(asked):
+    fewest, least = xor_cycles(stage, asked, ()), _least(asked)
+    if fewest == least:
+        return best
+    touched = functools.reduce(operator.or_, [request.touched for request in asked], 0)
+    for bits in _by_side_costs(xor_maps(stage, item_bytes(kernel, stage))[1:], touched):
+        taken = xor_cycles(stage, asked, bits)
+        if taken < fewest:
+            best, fewest = bits, taken
+            if fewest == least:
                 break
     return best
 
