@@ -192,9 +192,9 @@ def _child(
     try:
         os.setsid()
         os.chdir(copy)
-        sys.path.insert(0, str(copy.parent))
+        sys.path[:0] = [str(copy), str(copy.parent)]  # as `python -m pytest` there has them
         os.environ.update(variables, PYTHONPATH=str(copy.parent), PYTHONDONTWRITEBYTECODE="1")
-        os.environ["DPLC_CACHE_DIR"] = str(copy.parent / "cache")
+        os.environ.update(DPLC_CACHE_DIR=str(copy.parent / "cache"), HYPOTHESIS_PROFILE="unshrunk")
         sys.dont_write_bytecode = True
         setattr(builtins, NAME, bytearray(MOST))
         nothing = os.open(os.devnull, os.O_RDWR)
