@@ -11,7 +11,7 @@ from typing import Any
 
 from ....ir import expr as e
 from ....ir.diagnostic import DplcError
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Environment
 from .expressions import RuleExpressions
 

@@ -7,7 +7,6 @@ of the root.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +35,8 @@ from ....ir.tensor import (
     dtype,
     operands,
 )
-from ....ir.text import syntax as s
+from ...language import core as s
+from ...language.positions import calls
 from ...language.rule import Rule, RuleSet
 from ..loops import RECENT, RewriteStep, endless
 from .code import CompiledTermRule, TermRuleWriter
@@ -47,17 +47,7 @@ FUEL = 100  # firings allowed per term of the program before a set of rules coun
 
 def mentions_mat(rule: Rule) -> bool:
     """Whether a rule is about what is stored: a rule of fusion, not of algebra."""
-
-    def found(node: Any) -> bool:
-        if isinstance(node, tuple):
-            return any(map(found, node))
-        if isinstance(node, s.Apply) and node.fn == "mat":
-            return True
-        return isinstance(node, s.Syntax) and any(
-            found(getattr(node, f.name)) for f in dataclasses.fields(node) if f.name != "span"
-        )
-
-    return found((rule.match, rule.rewrite))
+    return any(call.fn == "mat" for call in calls((rule.match, rule.rewrite)))
 
 
 CHANGES_DTYPE = "the result would have another dtype"
@@ -351,6 +341,3 @@ def rewrite_graph(
         if value is not None:
             names.setdefault(value, Named(named.name, value))
     return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
-
-
-__all__ = ["GuardRefusal", "Rewriter", "TermEvidence", "TermRules", "mentions_mat", "rewrite_graph"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError
 from ....ir.tensor import TensorGraph
-from ....ir.text import syntax as s
 from ....ir.text.print import print_unit
 from ....ir.text.tensor_read import read_graph
 from ....ir.text.torch import read_torch_graph
 from ....ir.torch import TorchGraph
+from ...language import core as s
 from ...language.rule import Rule, RuleSet
 from ..statements.driver import Engine
 from ..statements.examples import Failure, runs
