@@ -16,19 +16,18 @@ from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, LineCost
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
 from ..compiler import Compilation
 from ..cost.accesses import LANES
 from ..cost.instruction_counts import instruction_counts
-from ..run.judge import Judgement, judge
+from ..run.judge import Judgement, judge, run_reference
 from ..run.load_time_weights import Preparation
-from ..run.reference import run_reference
 from .assembling import WORKERS, distinct_kernels
 from .compiling import CompiledCase
 from .records import KernelRecord, RunRecord
 
-# Instructions of threads that a case may take and still be run whole: half a minute here, on two cores.
-WHOLE = 2e11
-SAMPLED_BLOCKS = 32
+WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
+BLOCKS = 32  # of a kernel that takes longer
 
 
 def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None:
@@ -77,11 +76,19 @@ def _sample(compilation: Compilation) -> tuple[int, ...] | None:
     """The blocks to run, None for all. Several kernels feed one another: they run whole."""
     if len(compilation.launched) > 1:
         return None
-    launch = instruction_counts(compilation.kernels[0])
-    if launch.issued * LANES * launch.blocks <= WHOLE or launch.blocks <= SAMPLED_BLOCKS:
-        return None
-    last = launch.blocks - 1
-    return tuple(sorted({place * last // (SAMPLED_BLOCKS - 1) for place in range(SAMPLED_BLOCKS)}))
+    blocks = compilation.program.kernels[0].blocks
+    return None if work_of(compilation.kernels[0]) <= WHOLE or blocks <= BLOCKS else sampled(blocks)
+
+
+def work_of(kernel: Kernel) -> float:
+    """Instructions of all threads of a kernel of Kernel IR."""
+    counted = instruction_counts(kernel)
+    return counted.issued * LANES * counted.blocks
+
+
+def sampled(blocks: int) -> tuple[int, ...]:
+    """Some blocks of a kernel, the first and the last among them."""
+    return tuple(sorted({place * (blocks - 1) // (BLOCKS - 1) for place in range(BLOCKS)}))
 
 
 def _run(

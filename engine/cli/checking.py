@@ -10,8 +10,7 @@ from ...codegen.emulator.runtime import EmulatorError, LineCost
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled
 from ..compiler import Compilation
-from ..run.judge import Judgement, judge
-from ..run.reference import run_reference
+from ..run.judge import Judgement, judge, run_reference
 from .commands import judged_line, judged_record
 from .compiling import compile_text, print_trace
 from .options import Options

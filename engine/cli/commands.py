@@ -18,8 +18,7 @@ from ..bench.bench import BenchSteps
 from ..bench.records import BenchRecord
 from ..bench.tables import TableLayout, print_table
 from ..compiler import Compilation
-from ..run.judge import Judgement, judge
-from ..run.reference import run_reference
+from ..run.judge import Judgement, judge, run_reference
 from .bench_command import command_line
 from .compiling import compile_text, print_stage, print_trace, stage_named
 from .options import Options

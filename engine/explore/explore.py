@@ -262,6 +262,3 @@ def _fresh(used: set[str], hint: str) -> str:
     name = unused(hint, used, (hint,))  # always with a number
     used.add(name)
     return name
-
-
-__all__ = ["Candidate", "Exploration", "ExplorationOptions"]

@@ -13,19 +13,18 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..api import Compiled
+from ..bench.emulating import WHOLE, work_of
 from ..compiler import Compilation, compile_captured
 from ..explore.recorded import NotProved
 from ..explore.ways import Fusing, key_of_program
 from ..kernels.key import key
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace
-from ..run.judge import judge
-from ..run.reference import run_reference
+from ..run.judge import judge, run_reference
 from ..schedule.program_space import ProgramSpace
 from ..schedule.replay import replay
 from ..schedule.scheduling import Origin, Program
 from ..store.protocol import Evaluator, Schedule, Score, Tuned, TuningStore
-from .correctness import WHOLE, work_of
 from .running import Budget, SearchProgress, together
 from .search import Tried
 from .tuning import SearchOptions, TuningOutcome, choose_schedule, microseconds, record_of, searched

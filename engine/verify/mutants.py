@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.text import syntax as s
 from ..kernels import graph_examples as term_examples
+from ..language import core as s
+from ..language.positions import parts
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import expression
 from ..rewrite.statements.driver import Engine
@@ -159,10 +160,9 @@ def _changed(node: Any) -> Changed:
     if not isinstance(node, s.Syntax):
         return
     yield from _own(node)
-    for field in dataclasses.fields(node):
-        if field.name != "span":
-            for what, other in _changed(getattr(node, field.name)):
-                yield what, dataclasses.replace(node, **{field.name: other})
+    for part in parts(type(node)):
+        for what, other in _changed(getattr(node, part)):
+            yield what, dataclasses.replace(node, **{part: other})
 
 
 def _droppable(item: Any) -> bool:

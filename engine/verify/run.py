@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.check import load_facts
 from ..language.positions import every
 from ..language.rule import Rule, RuleSet

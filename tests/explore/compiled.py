@@ -15,7 +15,7 @@ from dplc.engine.compiler import Values, compile_captured
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.exploring import exploration
 from dplc.engine.kernels.candidate import Candidate
-from dplc.engine.run.reference import GATE, errors, run_reference
+from dplc.engine.run.judge import GATE, errors, run_reference
 
 
 def fewest_kernels(found: Sequence[Candidate]) -> Candidate:

@@ -21,8 +21,7 @@ from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.exploring import chosen
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import GATES, judge
-from dplc.engine.run.reference import run_reference
+from dplc.engine.run.judge import GATES, judge, run_reference
 from dplc.engine.schedule.scheduling import by_default
 from dplc.engine.schedule.tail import kernel_ir
 from dplc.ir.interp import kernel as kernel_meaning

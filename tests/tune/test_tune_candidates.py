@@ -24,7 +24,7 @@ from dplc.engine.explore.ways import SOLUTION, Fusing, key_of_program, remembere
 from dplc.engine.kernels.program_key import program_key
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.reference import accepted, run_reference
+from dplc.engine.run.judge import accepted, run_reference
 from dplc.engine.schedule.recorded import stored_schedules
 from dplc.engine.store.import_export import export_lines, import_lines
 from dplc.engine.store.protocol import Decision, Score, Tuned

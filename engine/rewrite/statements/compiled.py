@@ -11,8 +11,8 @@ from ....codegen.target import Target
 from ....ir.diagnostic import DplcError
 from ....ir.node import contents, replace
 from ....ir.program import Block, Kernel
-from ....ir.text import syntax as s
 from ....ir.tile import Tile
+from ...language import core as s
 from ...language.evaluate import Closure, Environment
 from ...language.rule import Rule
 from ..why_not import Evidence
