@@ -22,7 +22,7 @@ from ...codegen.target import Target
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow
 from ...ir.tensor import Const, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.policy import policy
 from ..language.rule import Rule
 from ..rewrite.terms.terms import GuardRefusal

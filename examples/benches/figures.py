@@ -115,6 +115,7 @@ def attention(queries: str, keys: str = "", causal: bool = False) -> str:
 
 CAUSAL = attention("1, 32, 1024, 64", causal=True)
 ONE_QUERY = attention("1, 32, 1, 128", "1, 32, 4096, 128")
+CUMSUM, CUMSUM_OF_ROWS = "torch.cumsum(torch.randn(1000000), 0)", "torch.cumsum(torch.randn(64, 4096), 1)"
 LINEAR = "nn.Linear(4096, 4096)(torch.randn(2, 2048, 4096))"
 
 
@@ -168,7 +169,7 @@ KNOWN: dict[str, Callable[[], str]] = {
     "rules": lambda: str(len(rules().rules)),
     "classes_named_twice": lambda: str(twice()),
     "readers_of_syntax": lambda: str(readers()),
-    "engine_lines": lambda: thousands(lines_of("engine")),
+    "engine_lines": lambda: f"{lines_of('engine') / 1000:.0f},000",
     "tile_lines": lambda: thousands(lines_of("rules/tile", "*.rw")),
     "tile_lines_alone": lambda: thousands(lines_of("rules/tile", "*.rw") - lines_of("rules/tile", "*.examples.rw")),
     "tile_rules_over_40": lambda: str(sum(lines > 40 for _, _, lines in tile_rules())),
@@ -177,6 +178,8 @@ KNOWN: dict[str, Callable[[], str]] = {
     "causal_attention_us": lambda: f"{microseconds(CAUSAL):.0f}",
     "causal_attention_mb": lambda: f"{megabytes(CAUSAL):.1f}",
     "one_query_us": lambda: f"{microseconds(ONE_QUERY):.1f}",
+    "cumsum_us": lambda: f"{microseconds(CUMSUM):.1f}",
+    "cumsum_of_rows_us": lambda: f"{microseconds(CUMSUM_OF_ROWS):.1f}",
     "linear_ms": lambda: f"{microseconds(LINEAR) / 1e3:.2f}",
     "suite_seconds": lambda: f"{record('predicted/kernels_84')['totals']['compile_seconds']:.2f}",
     "suite_spilled": lambda: str(record("predicted/kernels_84")["totals"]["spill_bytes"]),

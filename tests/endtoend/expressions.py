@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scans import SCANS
 from windows import CONVOLUTIONS, POOLS
 
 A = "torch.randn(7, 33)"
@@ -144,5 +145,6 @@ EXPRESSIONS: dict[str, list[str]] = {
     "dtypes": list(DTYPES),
     "blocks": list(BLOCKS),
     "values": list(VALUES),
+    "scans": [*SCANS],
     "windows": [*CONVOLUTIONS, *POOLS],
 }  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.diagnostic import DplcError, InternalError
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, NotComputed, Undecided, holds
 from ...language.rule import Rule
 from ..why_not import Evidence

@@ -8,7 +8,7 @@ from ....ir import compose
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis
 from ....ir.program import TensorType
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import Closure, holds
 from ...language.rule import Rule
 from .compiler import Numbers, TemplateCompiler
