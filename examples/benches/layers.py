@@ -10,7 +10,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.models.compiling import ModelShape, compile_model
+from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain
 
@@ -22,7 +22,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "models"
 def microseconds(config: str, length: int, layers: int) -> float:
     """All launches of so many layers, with what stands before and behind them."""
     shape = ModelShape(length, layers=layers)
-    made = compile_model(find(str(FOLDER / f"{config}.json")), shape, toolchain(), target("h200")).compilation
+    options = CompileOptions(toolchain(), target("h200"))
+    made = compile_model(find(str(FOLDER / f"{config}.json")), shape, options).compilation
     each = [predict(instruction_counts(kernel), made.target).seconds * 1e6 for kernel in made.kernels]
     return sum(each[index] for index in made.launched)
 
