@@ -9,7 +9,6 @@ import functools
 import math
 from typing import Any
 
-from ...ir.dtypes import FLOATS
 from ...ir.expr import Var
 from ..language.facts import fact
 from ..rewrite.torch_rules.firing import TorchSite
@@ -46,18 +45,6 @@ def dtype(site: TorchSite, x: View | float) -> Var:
     if isinstance(x, View):
         return Var(x.dtype)
     return Var("b8" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32")
-
-
-@torch_fact("is_float(value) -> bool")
-def is_float(site: TorchSite, x: View | float) -> bool:
-    """Whether elements are floating point numbers."""
-    return dtype(site, x).name in FLOATS
-
-
-@torch_fact("is_bool(value) -> bool")
-def is_bool(site: TorchSite, x: View | float) -> bool:
-    """Whether elements are truth values."""
-    return bool(dtype(site, x).name == "b8")
 
 
 @torch_fact("shape(value) -> [int]")

@@ -102,7 +102,7 @@ class RuleFile:
     facts: tuple[s.FactOf, ...] = ()
 
 
-def _legal(rule: Rule) -> Rule:
+def legal(rule: Rule) -> Rule:
     """A rule without what it prefers."""
     kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
     return dataclasses.replace(rule, clauses=kept, wherever_legal=True)
@@ -185,8 +185,7 @@ class RuleSet:
         if not names:
             return self
         files = (
-            dataclasses.replace(f, rules=tuple(_legal(r) if r.name in names else r for r in f.rules))
-            for f in self.files
+            dataclasses.replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files
         )
         out = RuleSet(files)
         out.digest = hashlib.blake2b(f"{self.digest} unpreferred {sorted(names)}".encode(), digest_size=16).hexdigest()

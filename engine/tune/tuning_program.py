@@ -13,6 +13,7 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..api import Compiled
+from ..bench.emulating import WHOLE, work_of
 from ..compiler import Compilation, compile_captured
 from ..explore.recorded import NotProved
 from ..explore.ways import Fusing, key_of_program
@@ -24,7 +25,6 @@ from ..schedule.program_space import ProgramSpace
 from ..schedule.replay import replay
 from ..schedule.scheduling import Origin, Program
 from ..store.protocol import Evaluator, Schedule, Score, Tuned, TuningStore
-from .correctness import WHOLE, work_of
 from .running import Budget, SearchProgress, together
 from .search import Tried
 from .tuning import SearchOptions, TuningOutcome, choose_schedule, microseconds, record_of, searched

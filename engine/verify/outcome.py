@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ...ir.diagnostic import DplcError
 from .proofs.outcome import Proof
 
 T = TypeVar("T")
@@ -62,6 +63,11 @@ def agree(want: Any, have: Any, tolerance: float) -> Any:
             scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0)
             same |= finite & (np.abs(np.where(finite, want - have, 0)) <= tolerance * scale)
     return same
+
+
+def said(error: Exception) -> str:
+    """What is wrong, in a line: ours without its place, any other with its class."""
+    return error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)

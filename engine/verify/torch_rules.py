@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
-from ...ir.node import replace
 from ...ir.program import Param
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
@@ -19,12 +19,12 @@ from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.torch_rules.examples import lower_with, torch_subject
-from ..rewrite.torch_rules.lower import TorchLowering, compile_rules
+from ..rewrite.torch_rules.examples import attempts, lower_with, torch_subject
+from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
-from .outcome import Dice, Outcome, Subject, Wrong, agree
-from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_op
+from .outcome import Dice, Outcome, Subject, Wrong, agree, said
+from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 LEVELS = ("torch",)
 HEADER = "## level: torch\n"
@@ -95,7 +95,7 @@ class TorchChecker:
             return outcome
         except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
             if self._fires(compiled, graph):
-                raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+                raise Wrong(subject, said(error)) from error
             return outcome
         if not fired:
             return outcome
@@ -109,7 +109,7 @@ class TorchChecker:
             verify(made)
             got = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
         except (DplcError, ValueError, LookupError, TypeError, ArithmeticError) as error:
-            raise Wrong(subject, getattr(error, "what", f"{type(error).__name__}: {error}"), becomes) from error
+            raise Wrong(subject, said(error), becomes) from error
         undefined = any(UNWRITTEN in statement.op for statement in graph.body)
         for out, want, have in zip(graph.outs, results, got, strict=True):
             problem = _difference(out, _array(want), have, undefined)
@@ -128,45 +128,22 @@ class TorchChecker:
         return self._wanted[graph]
 
     def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
-        reasons = [guard.reason for guard in compiled.rule.guards]
-        found: list[str] = []
-        lowering = TorchLowering(graph, {}, {})
-        for statement in graph.body:
-            if statement.op == compiled.root.op:
-                try:
-                    compiled.fire(lowering, lowering.call(statement))
-                except NotApplicable as refusal:
-                    found += [reason for reason in reasons if reason in str(refusal)]
-                except Exception:  # where another rule would have to go first
-                    continue
-        return found
+        refused = [str(error) for error in attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
+        return [guard.reason for text in refused for guard in compiled.rule.guards if guard.reason in text]
 
     def _fires(self, compiled: TorchRule, graph: TorchGraph) -> bool:
         """Whether it is this rule that breaks on a program."""
-        lowering = TorchLowering(graph, {}, {})
-        for statement in graph.body:
-            if statement.op == compiled.root.op:
-                try:
-                    compiled.fire(lowering, lowering.call(statement))
-                except (NotApplicable, DplcError):
-                    continue
-                except Exception:
-                    return True
-        return False
+        return any(
+            not isinstance(error, (NotApplicable, DplcError, NoneType)) for error in attempts(compiled, graph, {})
+        )
 
     def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
         """Other rules for the same op that would fire too."""
-        for other in compile_rules(self.rules).get(compiled.key, ()):
-            if other is compiled:
-                continue
-            lowering = TorchLowering(graph, compile_rules(self.rules), {})
-            for statement in graph.body:
-                if statement.op == other.root.op:
-                    try:
-                        other.fire(lowering, lowering.call(statement))
-                        outcome.overlaps[other.rule.name] += 1
-                    except Exception:
-                        continue
+        every = compile_rules(self.rules)
+        for other in every.get(compiled.key, ()):
+            fired = 0 if other is compiled else sum(error is None for error in attempts(other, graph, every))
+            if fired:
+                outcome.overlaps[other.rule.name] += fired
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
         """Shorter dimensions."""
@@ -175,9 +152,8 @@ class TorchChecker:
         for old in found:
             for new in (1, 2, 3):
                 if new < old:
-                    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
                     try:
-                        yield self.subject(retyped(TorchGraph(graph.name, ins, graph.outs, graph.body)), subject.origin)
+                        yield self.subject(retyped(with_extent(graph, old, new)), subject.origin)
                     except NoSubject:
                         continue
 

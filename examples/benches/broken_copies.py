@@ -79,11 +79,11 @@ class Workplace:
         told.mkdir(exist_ok=True)
         self.reached.touch()
         done = {line["file"] for line in lines(looked)}
+        keep(self.reached, lambda line: line["test"].split("::")[0] in done)
         names = self.test_files()
         for number, name in enumerate(names, 1):
             if name not in done:
                 start = time.monotonic()
-                keep(self.reached, lambda line, name=name: line["test"].split("::")[0] != name)  # type: ignore[misc]
                 watch = Watch(self.reached, told)
                 _, said = in_copy(self.telling, [name], [watch], FILE_SECONDS, {FOLDER: str(told)})
                 append(looked, {"file": name})
@@ -192,9 +192,9 @@ def _child(
     try:
         os.setsid()
         os.chdir(copy)
-        sys.path.insert(0, str(copy.parent))
+        sys.path[:0] = [str(copy), str(copy.parent)]  # as `python -m pytest` there has them
         os.environ.update(variables, PYTHONPATH=str(copy.parent), PYTHONDONTWRITEBYTECODE="1")
-        os.environ["DPLC_CACHE_DIR"] = str(copy.parent / "cache")
+        os.environ.update(DPLC_CACHE_DIR=str(copy.parent / "cache"), HYPOTHESIS_PROFILE="unshrunk")
         sys.dont_write_bytecode = True
         setattr(builtins, NAME, bytearray(MOST))
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -220,5 +220,8 @@ def append(path: Path, line: dict[str, Any]) -> None:
 
 
 def keep(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    """Of the lines of a file those that are wanted. Whoever is killed here leaves the file as it was."""
     if path.exists():
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines(path) if wanted(line)))
+        made = path.with_suffix(".new")
+        made.write_text("".join(json.dumps(line) + "\n" for line in lines(path) if wanted(line)))
+        made.replace(path)
