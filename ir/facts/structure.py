@@ -254,9 +254,9 @@ def matmul_loops(block: Block, axes: frozenset[str]) -> tuple[For, ...]:
 def team_loops(block: Block) -> tuple[For, ...]:
     """The loops that the threads of a block can share out: the outermost of each nest, if they run over 0..K.
 
-    Empty where sharing them out would go wrong: a reduction under a guard (its Combine would diverge) or one that
-    stores (one thread would, of what all have), an accumulator that two of them feed, a name that an inner loop has too, or
-    a barrier in a loop: threads would meet it at different turns.
+    Empty where sharing them out would go wrong: a reduction under a guard (its Combine would diverge) or with a store
+    (one thread would do it, of what all have), an accumulator that two of them feed, a name that an inner loop has too,
+    or a barrier in a loop: threads would meet it at different turns.
     """
     loops = tuple(stmt for stmt in block if isinstance(stmt, For))
     if summary(loops).barriers:
