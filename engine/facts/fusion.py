@@ -274,7 +274,7 @@ def in_turns(site: Any, v: Any, y: Any) -> float:
     nested = slots + len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over))
     alone = slots + sum(flow.elements(flow.mask[leaf]) for leaf in read)
     traffic = cost.traffic_seconds(cost.bytes_of(flow, read), site.target)
-    in_loop = max(cost.issue_seconds(nested, site.target), traffic) / busy
+    in_loop: float = max(cost.issue_seconds(nested, site.target), traffic) / busy
     return in_loop - max(cost.issue_seconds(alone, site.target), traffic)
 
 
