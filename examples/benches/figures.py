@@ -116,6 +116,8 @@ def attention(queries: str, keys: str = "", causal: bool = False) -> str:
 CAUSAL = attention("1, 32, 1024, 64", causal=True)
 ONE_QUERY = attention("1, 32, 1, 128", "1, 32, 4096, 128")
 CUMSUM, CUMSUM_OF_ROWS = "torch.cumsum(torch.randn(1000000), 0)", "torch.cumsum(torch.randn(64, 4096), 1)"
+CROSS_ENTROPY = "F.cross_entropy(torch.randn(4096, 32000), torch.randint(0, 32000, (4096,)))"
+SUMS_OF_PRODUCT = "torch.relu(torch.randn(512, 4096) @ torch.randn(4096, 512)).sum(-1)"
 LINEAR = "nn.Linear(4096, 4096)(torch.randn(2, 2048, 4096))"
 
 
@@ -180,6 +182,8 @@ KNOWN: dict[str, Callable[[], str]] = {
     "one_query_us": lambda: f"{microseconds(ONE_QUERY):.1f}",
     "cumsum_us": lambda: f"{microseconds(CUMSUM):.1f}",
     "cumsum_of_rows_us": lambda: f"{microseconds(CUMSUM_OF_ROWS):.1f}",
+    "cross_entropy_us": lambda: f"{microseconds(CROSS_ENTROPY):.0f}",
+    "sums_of_product_us": lambda: f"{microseconds(SUMS_OF_PRODUCT):.0f}",
     "linear_ms": lambda: f"{microseconds(LINEAR) / 1e3:.2f}",
     "suite_seconds": lambda: f"{record('predicted/kernels_84')['totals']['compile_seconds']:.2f}",
     "suite_spilled": lambda: str(record("predicted/kernels_84")["totals"]["spill_bytes"]),
