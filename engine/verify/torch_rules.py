@@ -11,7 +11,6 @@ import numpy as np
 from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
-from ...ir.node import replace
 from ...ir.program import Param
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
@@ -25,7 +24,7 @@ from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
 from .outcome import Dice, Outcome, Subject, Wrong, agree, said
-from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_op
+from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 LEVELS = ("torch",)
 HEADER = "## level: torch\n"
@@ -153,9 +152,8 @@ class TorchChecker:
         for old in found:
             for new in (1, 2, 3):
                 if new < old:
-                    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
                     try:
-                        yield self.subject(retyped(TorchGraph(graph.name, ins, graph.outs, graph.body)), subject.origin)
+                        yield self.subject(retyped(with_extent(graph, old, new)), subject.origin)
                     except NoSubject:
                         continue
 
