@@ -10,42 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from . import options as given
 from .bench_app import bench
 from .calibration_app import calibrate_options, model_options
 from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
 from .ops_app import ops
-from .options import (
-    Arrays,
-    Artefact,
-    ArtefactFolder,
-    Benched,
-    Blocks,
-    Checked,
-    Cubins,
-    DatabaseFile,
-    Device,
-    Explored,
-    Expression,
-    FloatDtype,
-    Json,
-    Layers,
-    Length,
-    Model,
-    NoDatabase,
-    Options,
-    Preferred,
-    Profile,
-    RuleFiles,
-    Seed,
-    Settings,
-    TargetName,
-    Tokens,
-    TrustedEdits,
-    Verbose,
-    Weights,
-)
+from .options import Options
 from .rules_app import rules_app
 from .tune_app import tune
 
@@ -82,28 +54,28 @@ def options(
 
 @app.command("compile")
 def compile_command(
-    model: Model = None,
-    expression: Expression = None,
+    model: given.Model = None,
+    expression: given.Expression = None,
     ir: Annotated[
         str | None,
         typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
     ] = None,
-    layers: Layers = None,
-    length: Length = 32,
-    dtype: FloatDtype = None,
-    weights: Weights = None,
-    out: ArtefactFolder = None,
-    cubins: Cubins = True,
-    target: TargetName = None,
-    verbose: Verbose = 0,
-    as_json: Json = False,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    seed: Seed = 0,
-    db: DatabaseFile = None,
-    no_db: NoDatabase = False,
-    explore: Explored = False,
+    layers: given.Layers = None,
+    length: given.Length = 32,
+    dtype: given.FloatDtype = None,
+    weights: given.Weights = None,
+    out: given.ArtefactFolder = None,
+    cubins: given.Cubins = True,
+    target: given.TargetName = None,
+    verbose: given.Verbose = 0,
+    as_json: given.Json = False,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    seed: given.Seed = 0,
+    db: given.DatabaseFile = None,
+    no_db: given.NoDatabase = False,
+    explore: given.Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     options = Options(
@@ -131,28 +103,28 @@ def compile_command(
 
 @app.command("run")
 def run_command(
-    artefact: Artefact = None,
-    expression: Expression = None,
-    device: Device = None,
-    seed: Seed = 0,
-    dtype: FloatDtype = None,
-    out: Arrays = None,
-    as_json: Json = False,
-    target: TargetName = None,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    verbose: Verbose = 0,
-    check: Checked = False,
-    weights: Weights = None,
-    ids: Tokens = None,
-    trust_edited_cuda: TrustedEdits = False,
-    blocks: Blocks = None,
-    bench: Benched = False,
-    profile: Profile = False,
-    db: DatabaseFile = None,
-    no_db: NoDatabase = False,
-    explore: Explored = False,
+    artefact: given.Artefact = None,
+    expression: given.Expression = None,
+    device: given.Device = None,
+    seed: given.Seed = 0,
+    dtype: given.FloatDtype = None,
+    out: given.Arrays = None,
+    as_json: given.Json = False,
+    target: given.TargetName = None,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    verbose: given.Verbose = 0,
+    check: given.Checked = False,
+    weights: given.Weights = None,
+    ids: given.Tokens = None,
+    trust_edited_cuda: given.TrustedEdits = False,
+    blocks: given.Blocks = None,
+    bench: given.Benched = False,
+    profile: given.Profile = False,
+    db: given.DatabaseFile = None,
+    no_db: given.NoDatabase = False,
+    explore: given.Explored = False,
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
     table = _table(bench, profile, artefact, check, blocks)
@@ -182,7 +154,7 @@ def run_command(
 
 @app.command("fuse")
 def fuse_command(
-    expression: Expression = None,
+    expression: given.Expression = None,
     explore: Annotated[
         bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
     ] = False,
@@ -201,12 +173,12 @@ def fuse_command(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
     ] = None,
-    target: TargetName = None,
-    as_json: Json = False,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    seed: Seed = 0,
+    target: given.TargetName = None,
+    as_json: given.Json = False,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    seed: given.Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
     options = Options(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json)
@@ -220,17 +192,17 @@ def rewrite_command(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
     ] = None,
-    expression: Expression = None,
+    expression: given.Expression = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Print every firing as a diff, and every refusal with its reason.")
     ] = False,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Fire these rules only.")] = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    rules: RuleFiles = None,
-    target: TargetName = None,
-    seed: Seed = 0,
-    dtype: FloatDtype = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    rules: given.RuleFiles = None,
+    target: given.TargetName = None,
+    seed: given.Seed = 0,
+    dtype: given.FloatDtype = None,
 ) -> None:
     """Apply rules to a program and print what comes out."""
     if (file is None) == (expression is None):
@@ -255,7 +227,7 @@ app.command("model")(model_options)
 
 
 @app.command("doctor")
-def doctor_command(as_json: Json = False) -> None:
+def doctor_command(as_json: given.Json = False) -> None:
     """What this machine has: compilers, GPU, caches, and what to do about what is missing."""
     from . import doctor
 

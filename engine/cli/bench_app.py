@@ -9,25 +9,8 @@ from typing import Annotated
 import typer
 
 from ...ir.diagnostic import UsageError
-from .options import (
-    Explored,
-    Expression,
-    FloatDtype,
-    Json,
-    Layers,
-    Length,
-    Markdown,
-    Options,
-    Page,
-    Preferred,
-    Profile,
-    RuleFiles,
-    Seed,
-    Settings,
-    TargetName,
-    TrustedEdits,
-    Weights,
-)
+from . import options as given
+from .options import Options
 
 
 def bench(
@@ -35,29 +18,29 @@ def bench(
         str | None,
         typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), a model, or what `compile MODEL -o` wrote."),
     ] = None,
-    expression: Expression = None,
+    expression: given.Expression = None,
     only: Annotated[
         str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
     ] = None,
-    target: TargetName = None,
-    as_json: Json = False,
-    html: Page = None,
-    markdown: Markdown = None,
+    target: given.TargetName = None,
+    as_json: given.Json = False,
+    html: given.Page = None,
+    markdown: given.Markdown = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True,
     assemble: Annotated[
         bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
     ] = True,
-    profile: Profile = False,
-    layers: Layers = None,
-    length: Length = 32,
-    dtype: FloatDtype = None,
-    seed: Seed = 0,
-    explore: Explored = False,
-    weights: Weights = None,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    trust_edited_cuda: TrustedEdits = False,
+    profile: given.Profile = False,
+    layers: given.Layers = None,
+    length: given.Length = 32,
+    dtype: given.FloatDtype = None,
+    seed: given.Seed = 0,
+    explore: given.Explored = False,
+    weights: given.Weights = None,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    trust_edited_cuda: given.TrustedEdits = False,
 ) -> None:
     """Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them."""
     from ..bench.bench import BenchSteps

@@ -11,7 +11,6 @@ import numpy as np
 from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
-from ...ir.node import replace
 from ...ir.program import Param
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
@@ -20,12 +19,12 @@ from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.torch_rules.examples import lower_with, torch_subject
-from ..rewrite.torch_rules.lower import TorchLowering, compile_rules
+from ..rewrite.torch_rules.examples import attempts, lower_with, torch_subject
+from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
 from .outcome import Dice, Outcome, Subject, Wrong, agree, said
-from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_op
+from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 LEVELS = ("torch",)
 HEADER = "## level: torch\n"
@@ -129,20 +128,20 @@ class TorchChecker:
         return self._wanted[graph]
 
     def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
-        refused = [str(error) for error in _attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
+        refused = [str(error) for error in attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
         return [guard.reason for text in refused for guard in compiled.rule.guards if guard.reason in text]
 
     def _fires(self, compiled: TorchRule, graph: TorchGraph) -> bool:
         """Whether it is this rule that breaks on a program."""
         return any(
-            not isinstance(error, (NotApplicable, DplcError, NoneType)) for error in _attempts(compiled, graph, {})
+            not isinstance(error, (NotApplicable, DplcError, NoneType)) for error in attempts(compiled, graph, {})
         )
 
     def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
         """Other rules for the same op that would fire too."""
         every = compile_rules(self.rules)
         for other in every.get(compiled.key, ()):
-            fired = 0 if other is compiled else sum(error is None for error in _attempts(other, graph, every))
+            fired = 0 if other is compiled else sum(error is None for error in attempts(other, graph, every))
             if fired:
                 outcome.overlaps[other.rule.name] += fired
 
@@ -153,23 +152,10 @@ class TorchChecker:
         for old in found:
             for new in (1, 2, 3):
                 if new < old:
-                    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
                     try:
-                        yield self.subject(retyped(TorchGraph(graph.name, ins, graph.outs, graph.body)), subject.origin)
+                        yield self.subject(retyped(with_extent(graph, old, new)), subject.origin)
                     except NoSubject:
                         continue
-
-
-def _attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:
-    """What a rule raises at each op that it is for, None where it fires. others: the rules that lower its operands."""
-    lowering = TorchLowering(graph, others, {})
-    for statement in graph.body:
-        if statement.op == rule.root.op:
-            try:
-                rule.fire(lowering, lowering.call(statement))
-                yield None
-            except Exception as error:  # any: another rule would have to go first
-                yield error
 
 
 def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.expr import Var
@@ -122,17 +122,27 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     if not found:
         return graph
     old, new = dice.pick(found), numeral(dice, SIZES, 1, LONGEST)
-    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
+    graph = with_extent(graph, old, new)
     if not dice.often(70):
-        return TorchGraph(graph.name, ins, graph.outs, graph.body)
+        return graph
 
     def other(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(new if type(item) is int and item == old else item for item in value)
         return value
 
+    return _with_fields(graph, other)
+
+
+def with_extent(graph: TorchGraph, old: int, new: int) -> TorchGraph:
+    """Inputs with another extent wherever they have this one."""
+    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
+    return TorchGraph(graph.name, ins, graph.outs, graph.body)
+
+
+def _with_fields(graph: TorchGraph, other: Callable[[Any], Any]) -> TorchGraph:
     body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
-    return TorchGraph(graph.name, ins, graph.outs, body)
+    return TorchGraph(graph.name, graph.ins, graph.outs, body)
 
 
 def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -141,7 +151,6 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
     if not found:
         return graph
     old, by = dice.pick(found), dice.number(2, 4)
-    ins = tuple(replace(p, shape=tuple(n * by if n == old else n for n in p.shape)) for p in graph.ins)
 
     def other(value: Any) -> Any:
         if not isinstance(value, tuple) or not value or any(type(item) is not int for item in value):
@@ -151,8 +160,7 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
         at = dice.number(0, len(value) - 1)
         return (*value[:at], value[at] * by, *value[at + 1 :])
 
-    body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
-    return TorchGraph(graph.name, ins, graph.outs, body)
+    return _with_fields(with_extent(graph, old, old * by), other)
 
 
 def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:

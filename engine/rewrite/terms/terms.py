@@ -17,19 +17,10 @@ from ....codegen.target import Target
 from ....codegen.target import target as default_target
 from ....ir import compose
 from ....ir.diagnostic import DplcError
-from ....ir.facts.index import substitute
 from ....ir.tensor import (
-    Case,
-    Const,
     Elementwise,
-    Fold,
-    Index,
-    Input,
-    Mat,
     Named,
     Output,
-    Reduce,
-    Remap,
     TensorGraph,
     Term,
     dtype,
@@ -220,7 +211,7 @@ class Rewriter:
                     stack.extend(waiting)
                     continue
                 if following is None:
-                    built = self._rebuilt(term)
+                    built = compose.rebuilt(term, normal.__getitem__)
                     following = self._step(built, table)
                     if following is None:
                         normal[term] = normal[built] = built
@@ -278,36 +269,6 @@ class Rewriter:
         return endless(
             "the rules on tensor do not come to an end", tuple(RewriteStep(*recent) for recent in self.recent)
         )
-
-    def _rebuilt(self, term: Any) -> Any:
-        """The term over the normal forms of its operands."""
-        normal, kind = self.normal, term.__class__
-        if kind is Elementwise:
-            args = tuple([normal[arg] for arg in term.args])
-            return term if args == term.args else Elementwise(term.fn, args)  # interned: == compares identities
-        if kind is Input or kind is Const:
-            return term
-        if kind is Reduce:
-            x = normal[term.x]
-            return term if x is term.x else compose.reduce(term.fn, term.over, x)
-        if kind is Fold:
-            args = tuple([normal[arg] for arg in term.args])
-            return term if args == term.args else Fold(term.part, term.over, args)
-        if kind is Remap:
-            mapping = {axis: self._index(e) for axis, e in term.map}
-            return (
-                term
-                if normal[term.x] is term.x and tuple(mapping.items()) == term.map
-                else compose.remap(normal[term.x], mapping)
-            )
-        if kind is Case:
-            return Case(self._index(term.cond), normal[term.a], normal[term.b])
-        if kind is Index:
-            return Index(self._index(term.expr))
-        return Mat(normal[term.x])
-
-    def _index(self, e: Any) -> Any:
-        return substitute(e, {}, lambda term: self.normal[term])
 
 
 def rewrite_graph(
