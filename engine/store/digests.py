@@ -64,12 +64,13 @@ MOVED = {
     "245fee8b96ecba4c": "290f59549e44a0f9",  # register_row
     "deeaee7bfb6ed745": "5e88c04230be0070",  # rows_per_block
     "7eb39e1f264130fc": "211a65897ada6093",  # rows_per_thread
-    "00d86531caef161e": "3185e7e95fff81c2",  # online_tile
+    "00d86531caef161e": "177b49b50a16ee0e",  # online_tile
     "eadfd1e86a503300": "20bbafae8e754698",  # online_row
     "90a90cbb8037d266": "2bfe5c9155facb1e",  # online_pool
     "155d94ac7bacb351": "2bfe5c9155facb1e",  # online_pool
     "cef79764f103d43f": "20bbafae8e754698",  # online_row
-    "504458d77ddc41a8": "3185e7e95fff81c2",  # online_tile
+    "504458d77ddc41a8": "177b49b50a16ee0e",  # online_tile
+    "2627acc6564c27fc": "177b49b50a16ee0e",  # online_tile
     "52616b1234235156": "fa5483a39fc862ff",  # split_fold
     "c196085bc9c58747": "fc99babc4aa58645",  # split_matmul_k
     "9cd88f77bb6036a1": "6fafbf04e1c9ad5d",  # split_rows_k
