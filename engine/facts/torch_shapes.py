@@ -11,6 +11,7 @@ from typing import Any
 
 from ...ir.dtypes import FLOATS
 from ...ir.expr import Var
+from ...ir.functions import identity
 from ..language.facts import fact
 from ..rewrite.torch_rules.firing import TorchSite
 from ..rewrite.torch_rules.values import NotApplicable, View
@@ -32,6 +33,13 @@ def given(site: TorchSite, x: Any) -> bool:
 def is_tensor(site: TorchSite, x: Any) -> bool:
     """Whether a field is a tensor, not a number."""
     return isinstance(x, View)
+
+
+@torch_fact("together([any]) -> bool")
+def together(site: TorchSite, xs: tuple[Any, ...]) -> bool:
+    """Whether the tensors of a list of optional ones stand side by side."""
+    at = [n for n, x in enumerate(xs) if x is not None]
+    return bool(at) and at[-1] - at[0] == len(at) - 1
 
 
 @torch_fact("is_list(any) -> bool")
@@ -79,6 +87,12 @@ def rank(site: TorchSite, x: View | float) -> int:
 def total(site: TorchSite, xs: tuple[int, ...]) -> int:
     """The sum of a list of numbers."""
     return sum(xs)
+
+
+@torch_fact("ones(int) -> [int]")
+def ones(site: TorchSite, n: int) -> tuple[int, ...]:
+    """The extents of n dimensions of size 1."""
+    return (1,) * n
 
 
 @torch_fact("filled([value]) -> [value]")
@@ -132,6 +146,13 @@ def element(site: TorchSite, x: float, to: Var) -> float:
     return bool(x) if to.name == "b8" else int(x) if to.name in ("i32", "i64") else x
 
 
+@torch_fact("neutral(text, name) -> num")
+def neutral(site: TorchSite, fold: str, of: Var) -> float:
+    """What a fold of torch's (`sum`, `prod`, `mean`, `amax`, `amin`) starts from, as an element of a dtype."""
+    fn = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}[fold]
+    return identity(fn, of.name)  # type: ignore[no-any-return]
+
+
 @torch_fact("longer([int], [int]) -> [int]")
 def longer(site: TorchSite, one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     """The extents that dimensions broadcast to, in pairs."""
@@ -148,6 +169,12 @@ def recip(site: TorchSite, x: float) -> float:
 def root(site: TorchSite, x: float) -> float:
     """The square root."""
     return math.sqrt(x)
+
+
+@torch_fact("power(num, num) -> num")
+def power(site: TorchSite, x: float, n: float) -> float:
+    """x to the n"""
+    return float(x**n)
 
 
 @torch_fact("ratio(num, num) -> num")
@@ -225,12 +252,3 @@ def wrapped(site: TorchSite, index: int, n: int) -> int:
 def clipped(site: TorchSite, index: int | None, n: int, default: int) -> int:
     """A bound of a slice: from the back if negative, cut to 0..n."""
     return max(0, min(default if index is None else wrapped(site, index, n), n))
-
-
-@torch_fact("covers([int], [int], [int], int) -> bool")
-def covers(site: TorchSite, whole_: tuple[int, ...], index: tuple[int, ...], source: tuple[int, ...], d: int) -> bool:
-    """Whether an index and what it places have the extents of the whole, but for one dimension, where they agree."""
-    d %= len(whole_)
-    return index[d] == source[d] and all(
-        w == i == s for k, (w, i, s) in enumerate(zip(whole_, index, source, strict=True)) if k != d
-    )

@@ -17,6 +17,12 @@ from .pattern import StatementPattern
 from .template import Bracket, Part
 from .values import Lowers, NotApplicable, OpCall, View, views
 
+_OF_TENSOR_IR = (
+    "Reduce",
+    "Index",
+    "Case",
+)  # with a type it is the torch op of that name: `part: f32[n] = Index(x, [a])`
+
 
 class Definition:
     """`name = value` or `y[bs.., j] = value`. bracket: of the result."""
@@ -67,7 +73,7 @@ class TorchRule:
         if not isinstance(node, s.Assign):
             raise DplcError("a template on torch holds definitions `name = value`", node.span)
         name, value = _target_name(node), node.value
-        if isinstance(value, s.Apply) and value.fn[0].isupper() and value.fn not in ("Reduce", "Index", "Case"):
+        if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in _OF_TENSOR_IR):
             numbers = Numbers()
             fields: dict[str | int, Closure] = {}
             for n, item in enumerate(value.items):
