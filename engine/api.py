@@ -31,9 +31,9 @@ from .rewrite.torch_rules.bounds import check_places
 from .rewrite.trace import Trace
 from .ruleset import Toolchain, check_setting, toolchain
 from .run.inputs import Frozen, Parameters, Weights, arguments, check_arguments
+from .run.judge import run_reference
 from .run.load_time_weights import Preparation
 from .run.placing import Placing, devices_of, gpu_of
-from .run.reference import run_reference
 from .schedule.recorded import stored_schedules
 
 DEVICES = ("cuda", "emulator", "reference")

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..codegen.target import Target
 from ..ir.diagnostic import Diagnostics, DplcError, Source, UsageError, did_you_mean
-from ..ir.text import syntax as s
 from ..ir.text.parse import parse
 from .kernels.rules import FusionRules
+from .language import core as s
 from .language.check import check, errors, load_facts
 from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines

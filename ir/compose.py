@@ -9,7 +9,7 @@ gone. The reader of texts builds terms as they are written; this is for those wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from .expr import Axis
 from .facts.index import interval, operate, substitute
 from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, identity, promote, whole, wrapped
 from .node import Expr, nodes
-from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, is_condition
+from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
 
 Operand = Any  # a Term, or a Python number (weak)
 
@@ -276,6 +276,27 @@ def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
     return Remap(x, tuple(kept.items()))
 
 
+def rebuilt(term: Any, new: Callable[[Any], Term]) -> Term:
+    """A value over other operands, in its index expressions too; itself over the same ones."""
+    kind = term.__class__
+    if kind is Elementwise or kind is Fold:
+        args = tuple([new(arg) for arg in term.args])
+        if args == term.args:  # interned: == compares identities
+            return term  # type: ignore[no-any-return]
+        return Elementwise(term.fn, args) if kind is Elementwise else Fold(term.part, term.over, args)
+    if kind is Reduce:
+        x = new(term.x)
+        return term if x is term.x else reduce(term.fn, term.over, x)
+    if kind is Remap:
+        x, mapping = new(term.x), {axis: substitute(e, {}, new) for axis, e in term.map}
+        return term if x is term.x and tuple(mapping.items()) == term.map else remap(x, mapping)
+    if kind is Case:
+        return Case(substitute(term.cond, {}, new), new(term.a), new(term.b))
+    if kind is Index:
+        return Index(substitute(term.expr, {}, new))
+    return Mat(new(term.x)) if kind is Mat else term
+
+
 def _unwrapped(e: Expr) -> Expr:
     """A term that is index arithmetic counts as that arithmetic."""
     found = _index_expr(e) if isinstance(e, Term) else None
@@ -306,6 +327,7 @@ __all__ = [
     "elementwise",
     "fold",
     "index",
+    "rebuilt",
     "reduce",
     "remap",
     "remap_expr",

@@ -10,8 +10,9 @@ constants, and split `(c*n*x + r) // c` and `% c` exactly. Parsing and rewriting
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from .node import CLASSES, Expr, Fn, Int, Name, Node, Role, memoised
@@ -254,12 +255,23 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     return OPERATORS[op](a, b)
 
 
-def total(items: Any) -> Expr:
-    """The sum of expressions."""
-    result: Expr = 0
-    for item in items:
-        result = add(result, item)
-    return result
+def total(items: Iterable[Expr], factors: Iterable[int] = itertools.repeat(1)) -> Expr:
+    """The sum of index expressions, each times a number: no expression is made of the sums in between."""
+    terms: dict[Any, int] = {}
+    constant = 0
+    for item, factor in zip(items, factors, strict=False):
+        kind = item.__class__
+        if kind is int:
+            constant += item * factor
+        elif kind is Sum:
+            constant += item.constant * factor
+            for atom, n in item.terms:
+                terms[atom] = terms.get(atom, 0) + n * factor
+        elif kind is float:
+            raise TypeError(f"index arithmetic on a float: {item!r}")
+        else:
+            terms[item] = terms.get(item, 0) + factor
+    return from_linear(terms, constant)
 
 
 def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -290,9 +302,13 @@ _EMPTY: frozenset[str] = frozenset()
 
 def free_names(value: Any) -> frozenset[str]:
     """The names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
-    if value.__class__ is tuple:
-        return _EMPTY.union(*map(free_names, value)) if value else _EMPTY
-    return _names(value) if value.__class__ in CLASSES else _EMPTY
+    kind = value.__class__
+    if kind in CLASSES:
+        return _names(value)
+    if kind is not tuple:
+        return _EMPTY
+    parts = [free_names(item) for item in value if item.__class__ is tuple or item.__class__ in CLASSES]
+    return parts[0] if len(parts) == 1 else _EMPTY.union(*parts)
 
 
 @memoised

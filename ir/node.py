@@ -21,6 +21,7 @@ import itertools
 import re
 import threading
 import weakref
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # what a WeakValueDictionary forgets with
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
@@ -88,33 +89,28 @@ _lock = threading.Lock()
 class _Entry(weakref.ref):  # type: ignore[type-arg]
     """A weak reference that knows where it stands in its table."""
 
-    __slots__ = ("key", "table")
+    __slots__ = ("key",)
     key: Any
-    table: dict[Any, Any]
 
 
-def _forget(entry: Any) -> None:
-    table, key = entry.table, entry.key
-    try:
-        if table[key] is entry:  # nothing is called from here to the deletion: no other thread comes in between
-            del table[key]
-    except KeyError:
-        pass
+def _forgetting(table: dict[Any, Any]) -> Callable[[Any], None]:
+    """Called with the entry of a node that is no more: takes it out of its table, at one stroke for other threads."""
+
+    def forget(entry: Any) -> None:
+        _remove_dead_weakref(table, entry.key)
+
+    return forget
 
 
-def _enter(node: Any, key: Any, table: dict[Any, Any]) -> Any:
-    """The node that stands for a key from now on: this one, unless another thread was faster."""
-    entry = _Entry(node, _forget)
-    entry.key, entry.table = key, table
-    if table.setdefault(key, entry) is entry:
-        return node
+def _enter(entry: Any, table: dict[Any, Any]) -> Any:
+    """The node of a key from now on, where another thread was faster, or where the entry is of one that is no more."""
     with _lock:
-        known = table.get(key)
+        known = table.get(entry.key)
         other = known() if known is not None else None
         if other is not None:
             return other
-        table[key] = entry
-        return node
+        table[entry.key] = entry
+        return entry()
 
 
 def _parse_sort(annotation: str) -> tuple[str, bool]:
@@ -134,8 +130,10 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
     """`__new__(cls, a, b=default)`, written out once per class as dataclasses do: it is the hottest function we
     have.
     """
+    table: dict[Any, Any] = {}
     scope: dict[str, Any] = {"odd": _ODD, "one": _key, "all_": _keys, "enter": _enter, "new": object.__new__}
-    scope |= {"table": {}, "put_memo": _put_memo, "put_contents": _put_contents}
+    scope |= {"table": table, "put_memo": _put_memo, "put_contents": _put_contents}
+    scope |= {"known": table.get, "claim": table.setdefault, "Entry": _Entry, "forget": _forgetting(table)}
     parameters, keys, puts = [], [], []
     for index, field in enumerate(fields):
         if not field.required:
@@ -152,7 +150,7 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
     source = (
         f"def __new__(cls, {', '.join(parameters)}):\n"
         f"    key = ({', '.join(keys)}{',' if keys else ''})\n"
-        "    entry = table.get(key)\n"
+        "    entry = known(key)\n"
         "    if entry is not None:\n"
         "        node = entry()\n"
         "        if node is not None:\n"
@@ -161,7 +159,9 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
         f"{''.join(puts)}"
         "    put_memo(node, None)\n"
         "    put_contents(node, 0)\n"
-        "    return enter(node, key, table)\n"
+        "    entry = Entry(node, forget)\n"
+        "    entry.key = key\n"
+        "    return node if claim(key, entry) is entry else enter(entry, table)\n"
     )
     exec(source, scope)  # our own field names only: no text of a rule or a program reaches this
     return scope["__new__"]  # type: ignore[no-any-return]

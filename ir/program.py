@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .node import Dtype, Expr, Name, Node
 
 
@@ -37,3 +39,20 @@ class Kernel(Node):
 
 
 Module = tuple[Kernel, ...]
+
+
+def supplied(program: Sequence[Kernel]) -> tuple[Param, ...]:
+    """The buffers that the caller of some kernels supplies: what one reads and none before it has written."""
+    found: dict[str, Param] = {}
+    written: set[str] = set()
+    for kernel in program:
+        found |= {p.name: p for p in kernel.ins if p.name not in written and p.name not in found}
+        written |= {p.name for p in kernel.outs}
+    return tuple(found.values())
+
+
+def delivered(program: Sequence[Kernel]) -> tuple[Param, ...]:
+    """The buffers that some kernels write and none of them reads; all that are written, if each is read."""
+    read = {p.name for kernel in program for p in kernel.ins}
+    made = tuple(p for kernel in program for p in kernel.outs)
+    return tuple(p for p in made if p.name not in read) or made

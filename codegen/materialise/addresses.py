@@ -27,10 +27,7 @@ AT_ACCESS = -1
 
 def flat(low: Lowering, buf: str, idx: tuple[Expr, ...]) -> Expr:
     """The element of a buffer in global memory, as a linear form."""
-    total: Expr = 0
-    for position, stride in zip(idx, strides(low.params[buf].shape), strict=True):
-        total = add(total, multiply(position, stride))
-    return tidied(low, total)
+    return tidied(low, total(idx, strides(low.params[buf].shape)))
 
 
 def global_address(low: Lowering, buf: str, element: Expr) -> Address:
@@ -83,7 +80,7 @@ def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constan
     elif var is not None and shared:
         slots = [ring(low, level, atom, factor) for atom, factor in terms.items()]
         name = fresh(low, hint)
-        level.head.append(Base(name, root, add(constant, total(slots))))
+        level.head.append(Base(name, root, total((constant, *slots))))
     else:
         name = fresh(low, hint)
         level.head.append(Base(name, root, widen(offset, low.ranges)))

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from ...ir.expr import Call, Var, free_names, rebuild
+from ...ir.expr import Binary, Call, Var, free_names, rebuild
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ...ir.kernel import Element, Replicate
-from ...ir.node import Expr, Node
+from ...ir.node import Expr, Node, contents, marks_of
 from ...ir.program import Block
 from ..dtypes import dtype_of, is_index_arithmetic
 from .lowering import Held, Lowering
@@ -60,6 +60,9 @@ def in_registers(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None)
     return exact(read(low, e, fixed), low.ranges)
 
 
+_CHANGES = marks_of(Binary, Call)
+
+
 def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
     """An expression of the program in registers, index arithmetic in int outside of calls."""
     fixed = fixed or {}
@@ -72,9 +75,12 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
     if kind is Call:
         integer = FUNCTIONS[e.fn].kind == ARITHMETIC
         return Call(e.fn, tuple(_operand(low, arg, fixed, integer) for arg in e.args))
-    if isinstance(e, Node):
-        return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
-    return e
+    if not isinstance(e, Node):
+        return e
+    names = free_names(e)
+    if names.isdisjoint(low.env) and names.isdisjoint(fixed) and not contents(e) & _CHANGES:
+        return e  # a sum of names, as most places are
+    return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
 
 
 def _operand(low: Lowering, e: Expr, fixed: Mapping[str, int], arithmetic: bool) -> Expr:

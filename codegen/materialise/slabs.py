@@ -13,7 +13,7 @@ share bits the address is computed at the access: right, but slow.
 from __future__ import annotations
 
 from ...ir.diagnostic import InternalError
-from ...ir.expr import add, floordiv, from_linear, linear, modulo, multiply, xor
+from ...ir.expr import add, floordiv, from_linear, linear, modulo, multiply, total, xor
 from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_cells
 from ...ir.kernel import SHARED, Address, Base
 from ...ir.node import Expr
@@ -65,9 +65,9 @@ def alignment_of(stage: Stage) -> int:
 def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
     """The element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
     cell = cell_of(stage, idx)
-    element = add(multiply(row_of(stage, cell), pitch(stage)), cell[-1])
     words = slot_bytes(low, stage) // element_bytes(low, stage)
-    return tidied(low, add(element, multiply(idx[0], words)) if stage.depth > 1 else element)
+    slot = idx[0] if stage.depth > 1 else 0
+    return tidied(low, total((row_of(stage, cell), cell[-1], slot), (pitch(stage), 1, words)))
 
 
 def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
@@ -84,7 +84,7 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
     start = multiply(slot, whole) if stage.depth > 1 else 0
     flips = flipped_by(stage, size)
     if not flips:
-        e = tidied(low, add(start, multiply(add(multiply(row, pitch(stage)), column), size)))
+        e = tidied(low, total((start, row, column), (1, pitch(stage) * size, size)))
         base, offset = resolve(low, root, e, hint, shared=True)
         return Address(base, read(low, offset))
     cell = cell_of_row(low, stage, row, column, flips)

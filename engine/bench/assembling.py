@@ -55,7 +55,7 @@ def assemble_all(suite: Sequence[CompiledCase], target: Target, say: Callable[[s
     kernels = distinct_kernels(suite)
     say(f"assembling {len(kernels)} kernels")
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = dict(zip(kernels, pool.map(lambda kernel: _try(kernel, target.arch), kernels.values()), strict=True))
+        found = dict(zip(kernels, pool.map(lambda kernel: tried(kernel, target.arch), kernels.values()), strict=True))
     registers = {text: one.registers for text, one in found.items() if isinstance(one, Assembled)}
     for compiled in suite:
         if compiled.compilation is not None:
@@ -68,7 +68,8 @@ def assemble_all(suite: Sequence[CompiledCase], target: Target, say: Callable[[s
                     note_assembled(record, one)
 
 
-def _try(kernel: CudaKernel, arch: str) -> Assembled | BuildError:
+def tried(kernel: CudaKernel, arch: str) -> Assembled | BuildError:
+    """What the assembler makes of a kernel, or what it says."""
     try:
         return assembled(kernel, arch)
     except BuildError as error:

@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class BenchSteps:
     """What to do besides compiling."""
 
     run: bool = True
@@ -42,17 +42,17 @@ def bench(
     cases: list[BenchCase],
     rules: Callable[[], Toolchain],
     target: Target,
-    wishes: Wishes,
+    steps: BenchSteps,
     say: Say,
 ) -> BenchRecord:
     """Compile the cases cold, assemble, run and measure them as wished. Raises DplcError where no case is to blame."""
     compiled, times = compile_all([subject_of(suite, case) for case in cases], rules, target, say)
-    if wishes.assemble and assembler():
+    if steps.assemble and assembler():
         assemble_all(compiled, target, say)
-    if wishes.run:
+    if steps.run:
         _run(compiled, say)
     records = [one.record for one in compiled]
-    head = provenance(wishes.command, target, rules())
+    head = provenance(steps.command, target, rules())
     return BenchRecord(
         suite=str(path),
         about=suite.about,

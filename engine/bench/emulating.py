@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,21 +14,20 @@ from ...codegen.arrays import as_numpy, as_tensor, is_written
 from ...codegen.build import BuildError, build_host, build_runtime, host_text
 from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, LineCost
-from ...codegen.kernel import CudaKernel, Program
+from ...codegen.kernel import CudaKernel, Launch, Program
 from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
 from ..compiler import Compilation
 from ..cost.accesses import LANES
 from ..cost.instruction_counts import instruction_counts
-from ..run.judge import Judgement, judge
+from ..run.judge import Judgement, judge, run_reference
 from ..run.load_time_weights import Preparation
-from ..run.reference import run_reference
 from .assembling import WORKERS, distinct_kernels
 from .compiling import CompiledCase
 from .records import KernelRecord, RunRecord
 
-# Instructions of threads that a case may take and still be run whole: half a minute here, on two cores.
-WHOLE = 2e11
-SAMPLED_BLOCKS = 32
+WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
+BLOCKS = 32  # of a kernel that takes longer
 
 
 def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None:
@@ -77,11 +76,19 @@ def _sample(compilation: Compilation) -> tuple[int, ...] | None:
     """The blocks to run, None for all. Several kernels feed one another: they run whole."""
     if len(compilation.launched) > 1:
         return None
-    launch = instruction_counts(compilation.kernels[0])
-    if launch.issued * LANES * launch.blocks <= WHOLE or launch.blocks <= SAMPLED_BLOCKS:
-        return None
-    last = launch.blocks - 1
-    return tuple(sorted({place * last // (SAMPLED_BLOCKS - 1) for place in range(SAMPLED_BLOCKS)}))
+    blocks = compilation.program.kernels[0].blocks
+    return None if work_of(compilation.kernels[0]) <= WHOLE or blocks <= BLOCKS else sampled(blocks)
+
+
+def work_of(kernel: Kernel) -> float:
+    """Instructions of all threads of a kernel of Kernel IR."""
+    counted = instruction_counts(kernel)
+    return counted.issued * LANES * counted.blocks
+
+
+def sampled(blocks: int) -> tuple[int, ...]:
+    """Some blocks of a kernel, the first and the last among them."""
+    return tuple(sorted({place * (blocks - 1) // (BLOCKS - 1) for place in range(BLOCKS)}))
 
 
 def _run(
@@ -89,18 +96,24 @@ def _run(
 ) -> list[Any]:
     """The outputs of the program, with torch's shapes; what no block wrote is NaN."""
     program = compilation.program
-    buffers = _buffers(program, tensors)
+    buffers = buffers_of(program, tensors)
     for launch, record in zip(program.launches(), records, strict=True):
         kernel = launch.kernel
-        bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
-        note_sites(record, check_ends(kernel, bound))
+        bound = bound_to(launch, buffers)
+        record.sector_efficiency, record.wavefront_ratio = ratios(check_ends(kernel, bound))
         load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
     plan = compilation.plan
     outputs = {buffer.name: as_tensor(buffer, buffers[buffer.name].array.copy()) for buffer in program.outputs}
     return [outputs[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
 
 
-def _buffers(program: Program, tensors: dict[str, Any]) -> dict[str, DeviceBuffer]:
+def bound_to(launch: Launch, buffers: Mapping[str, DeviceBuffer]) -> dict[str, DeviceBuffer]:
+    """The buffers of a launch by its kernel's parameters."""
+    return {param.name: buffers[name] for param, name in zip(launch.kernel.params, launch.buffers, strict=True)}
+
+
+def buffers_of(program: Program, tensors: Mapping[str, Any]) -> dict[str, DeviceBuffer]:
+    """The buffers of a program, its inputs and constants filled in."""
     buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
     for buffer in (*program.inputs, *program.constants):
         given = buffers[buffer.name]
@@ -111,19 +124,23 @@ def _buffers(program: Program, tensors: dict[str, Any]) -> dict[str, DeviceBuffe
 
 def check_ends(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> tuple[LineCost, ...]:
     """The first and the last block in checked mode, on outputs of their own. Raises EmulatorError."""
-    own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
     options = LaunchOptions(blocks=tuple(sorted({0, kernel.blocks - 1})), checked=True)
-    return load((kernel,), True).launch(kernel, own, options)
+    return load((kernel,), True).launch(kernel, own_outputs(kernel, bound), options)
 
 
-def note_sites(record: KernelRecord, sites: Sequence[LineCost]) -> None:
-    """Sectors of global memory and wavefronts of shared memory against the least possible."""
+def own_outputs(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> dict[str, DeviceBuffer]:
+    """What a kernel is given for a run that is to leave no trace."""
+    return {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+
+
+def ratios(sites: Sequence[LineCost]) -> tuple[float | None, float | None]:
+    """(least sectors of global memory over sectors, wavefronts of shared memory over the least); None without any."""
     outside = [site for site in sites if site.access.startswith("global")]
     inside = [site for site in sites if not site.access.startswith("global")]
-    if cost := sum(site.cost for site in outside):  # lanes that read the same bytes take less than their bytes
-        record.sector_efficiency = round(sum(min(site.ideal, site.cost) for site in outside) / cost, 4)
-    if ideal := sum(site.ideal for site in inside):
-        record.wavefront_ratio = round(sum(site.cost for site in inside) / ideal, 4)
+    cost, ideal = sum(site.cost for site in outside), sum(site.ideal for site in inside)
+    # lanes that read the same bytes take less than their bytes
+    efficiency = round(sum(min(site.ideal, site.cost) for site in outside) / cost, 4) if cost else None
+    return efficiency, round(sum(site.cost for site in inside) / ideal, 4) if ideal else None
 
 
 def _judged(results: list[Any], references: list[Any], eager: list[Any], sampled: bool) -> Judgement:

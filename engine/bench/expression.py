@@ -11,7 +11,7 @@ from ..compiler import Compilation
 from ..ruleset import Toolchain
 from ..run.load_time_weights import Preparation
 from .assembling import assemble_all, assembler
-from .bench import Wishes, provenance, totals
+from .bench import BenchSteps, provenance, totals
 from .compiling import CompiledCase, CompileTimes, describe
 from .emulating import build_all, run_case
 from .kernels import (
@@ -36,16 +36,16 @@ Say = Callable[[str], None]
 
 
 def bench_program(
-    compilation: Compilation, text: str, tools: Toolchain, wishes: Wishes, say: Say, measuring: bool
+    compilation: Compilation, text: str, tools: Toolchain, steps: BenchSteps, say: Say, measuring: bool
 ) -> BenchRecord:
     """A program that was compiled, on the inputs that its text made. measuring: there is a GPU, and it is meant."""
     target, milliseconds = compilation.target, sum(compilation.timings.values())
     record = CaseRecord(name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds)
     compiled = CompiledCase(Written(compilation.captured), compilation, record)
     describe(compiled, target)
-    if wishes.assemble and assembler():
+    if steps.assemble and assembler():
         assemble_all([compiled], target, say)
-    if wishes.run:
+    if steps.run:
         build_all([compiled], say)
         say("running on the emulator")
         run_case(compiled)
@@ -64,7 +64,7 @@ def bench_program(
         published="",
         totals=totals([record], CompileTimes(seconds, seconds, 0.0)),
         cases=[*kernels, last],
-        **provenance(wishes.command, target, tools),
+        **provenance(steps.command, target, tools),
     )
 
 

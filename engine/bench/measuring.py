@@ -15,8 +15,7 @@ import torch
 
 from ...ir.diagnostic import DplcError
 from ..api import Compiled as Callee
-from ..run.judge import judge
-from ..run.reference import run_reference
+from ..run.judge import judge, run_reference
 from .compiling import CompiledCase
 from .records import MeasuredRecord, TimingRecord
 

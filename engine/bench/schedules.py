@@ -37,8 +37,7 @@ from ..rewrite.statements.choices import choices
 from ..rewrite.statements.passes import run_pipeline
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
-from ..run.judge import accepted
-from ..run.reference import run_reference
+from ..run.judge import accepted, run_reference
 from ..schedule.tail import cuda_of, kernel_ir
 
 NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from

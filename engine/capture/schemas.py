@@ -1,6 +1,6 @@
 """The table of ATen schemas, made from the live torch: `python -m dplc.engine.capture.schemas --update`.
 
-Reading it is ir/schemas.py, which imports no torch; its names can be had from here too.
+Reading it is ir/schemas.py, which imports no torch.
 """
 
 from __future__ import annotations
@@ -9,40 +9,7 @@ import json
 import sys
 from typing import Any
 
-from ...ir.schemas import (
-    DTYPES,
-    PLACEMENT,
-    TABLE,
-    Argument,
-    Overload,
-    accepts,
-    aten_name,
-    complete,
-    fields,
-    fits,
-    names,
-    op_name,
-    overloads,
-    resolve,
-)
-
-__all__ = [
-    "DTYPES",
-    "PLACEMENT",
-    "Argument",
-    "Overload",
-    "accepts",
-    "aten_name",
-    "complete",
-    "fields",
-    "fits",
-    "generate",
-    "names",
-    "op_name",
-    "overloads",
-    "render",
-    "resolve",
-]
+from ...ir.schemas import PLACEMENT, TABLE, op_name
 
 # Private ops that a program written in public ones can give.
 _PRIVATE = frozenset((

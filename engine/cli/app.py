@@ -3,48 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
+from . import options as given
 from .bench_app import bench
 from .calibration_app import calibrate_options, model_options
 from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
 from .ops_app import ops
-from .options import (
-    Arrays,
-    Artefact,
-    ArtefactFolder,
-    Benched,
-    Blocks,
-    Checked,
-    Cubins,
-    DatabaseFile,
-    Device,
-    Explored,
-    Expression,
-    FloatDtype,
-    Json,
-    Layers,
-    Length,
-    Model,
-    NoDatabase,
-    Preferred,
-    Profile,
-    RuleFiles,
-    Seed,
-    Settings,
-    TargetName,
-    Tokens,
-    TrustedEdits,
-    Verbose,
-    Weights,
-    pinned,
-)
+from .options import Options
 from .rules_app import rules_app
 from .tune_app import tune
 
@@ -81,87 +54,85 @@ def options(
 
 @app.command("compile")
 def compile_command(
-    model: Model = None,
-    expression: Expression = None,
+    model: given.Model = None,
+    expression: given.Expression = None,
     ir: Annotated[
         str | None,
         typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
     ] = None,
-    layers: Layers = None,
-    length: Length = 32,
-    dtype: FloatDtype = None,
-    weights: Weights = None,
-    out: ArtefactFolder = None,
-    cubins: Cubins = True,
-    target: TargetName = None,
-    verbose: Verbose = 0,
-    as_json: Json = False,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    seed: Seed = 0,
-    db: DatabaseFile = None,
-    no_db: NoDatabase = False,
-    explore: Explored = False,
+    layers: given.Layers = None,
+    length: given.Length = 32,
+    dtype: given.FloatDtype = None,
+    weights: given.Weights = None,
+    out: given.ArtefactFolder = None,
+    cubins: given.Cubins = True,
+    target: given.TargetName = None,
+    verbose: given.Verbose = 0,
+    as_json: given.Json = False,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    seed: given.Seed = 0,
+    db: given.DatabaseFile = None,
+    no_db: given.NoDatabase = False,
+    explore: given.Explored = False,
 ) -> None:
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
-    text, settings = _text(expression) if model is None else "", pinned(settings, prefer)
+    options = Options(
+        _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
+        no_db, explore, length, layers,
+    )  # fmt: skip
     if model is None and (layers is not None or weights is not None or out is not None):
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
-    from .compiling import Database, Request
-
-    database = Database(db, not no_db)
     if model is not None and model.endswith(".ir"):
-        from .dump_command import Given, compile_file
+        from .dump_command import compile_file
 
-        compile_file(Given(Path(model), rules, settings, target, verbose, seed), ir, as_json)
+        compile_file(Path(model), options, ir)
         return
     if model is not None:
         from . import model_commands
 
         if expression is not None:
             raise UsageError("compile either a model or an expression, not both")
-        shape = model_commands.shape_of(length, layers, dtype or "f32")
-        how = model_commands.How(shape, target, tuple(rules or ()), tuple(settings or ()), database, explore)
-        model_commands.compile_command(model, how, weights, out, cubins, ir, verbose, as_json)
+        model_commands.compile_command(model, options, weights, out, cubins, ir)
         return
     from . import commands
 
-    request = Request(text, seed, dtype, tuple(rules or ()), tuple(settings or ()), target, verbose, database, explore)
-    commands.compile_expression(request, ir, as_json)
+    commands.compile_expression(options, ir)
 
 
 @app.command("run")
 def run_command(
-    artefact: Artefact = None,
-    expression: Expression = None,
-    device: Device = None,
-    seed: Seed = 0,
-    dtype: FloatDtype = None,
-    out: Arrays = None,
-    as_json: Json = False,
-    target: TargetName = None,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    verbose: Verbose = 0,
-    check: Checked = False,
-    weights: Weights = None,
-    ids: Tokens = None,
-    trust_edited_cuda: TrustedEdits = False,
-    blocks: Blocks = None,
-    bench: Benched = False,
-    profile: Profile = False,
-    db: DatabaseFile = None,
-    no_db: NoDatabase = False,
-    explore: Explored = False,
+    artefact: given.Artefact = None,
+    expression: given.Expression = None,
+    device: given.Device = None,
+    seed: given.Seed = 0,
+    dtype: given.FloatDtype = None,
+    out: given.Arrays = None,
+    as_json: given.Json = False,
+    target: given.TargetName = None,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    verbose: given.Verbose = 0,
+    check: given.Checked = False,
+    weights: given.Weights = None,
+    ids: given.Tokens = None,
+    trust_edited_cuda: given.TrustedEdits = False,
+    blocks: given.Blocks = None,
+    bench: given.Benched = False,
+    profile: given.Profile = False,
+    db: given.DatabaseFile = None,
+    no_db: given.NoDatabase = False,
+    explore: given.Explored = False,
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
-    table, settings = _table(bench, profile, artefact, check, blocks), pinned(settings, prefer)
+    table = _table(bench, profile, artefact, check, blocks)
+    options = Options("", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore)
     if artefact is not None and artefact.suffix == ".ir":
-        from .dump_command import Given, run_file
+        from .dump_command import run_file
 
-        run_file(Given(artefact, rules, settings, target, verbose, seed), device, out, as_json)
+        run_file(artefact, options, device, out)
         return
     if artefact is not None:
         from . import model_commands
@@ -172,21 +143,18 @@ def run_command(
         return
     if weights is not None or ids is not None or trust_edited_cuda:
         raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
-    text = _text(expression)
+    options = replace(options, text=_text(expression))
     from . import checking, commands
-    from .compiling import Database, Request
 
-    given, store = (tuple(rules or ()), tuple(settings or ())), Database(db, not no_db)
-    request = Request(text, seed, dtype, *given, target, verbose, store, explore)
     if check:
-        checking.check_expression(request, blocks, device, as_json)
+        checking.check_expression(options, blocks, device)
         return
-    commands.run_expression(request, device, out, as_json, table)
+    commands.run_expression(options, device, out, table)
 
 
 @app.command("fuse")
 def fuse_command(
-    expression: Expression = None,
+    expression: given.Expression = None,
     explore: Annotated[
         bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
     ] = False,
@@ -205,19 +173,18 @@ def fuse_command(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
     ] = None,
-    target: TargetName = None,
-    as_json: Json = False,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    seed: Seed = 0,
+    target: given.TargetName = None,
+    as_json: given.Json = False,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    seed: given.Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
-    text = _text(expression)
+    options = Options(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json)
     from . import fuse_command as command
 
-    wanted = command.FuseView(explore, top, exact, candidate, ir, run, device, as_json, html)
-    command.fuse_expression(text, wanted, target, rules or [], pinned(settings, prefer), seed)
+    command.fuse_expression(options, command.FuseView(explore, top, exact, candidate, ir, run, device, html))
 
 
 @app.command("rewrite")
@@ -225,17 +192,17 @@ def rewrite_command(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
     ] = None,
-    expression: Expression = None,
+    expression: given.Expression = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Print every firing as a diff, and every refusal with its reason.")
     ] = False,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Fire these rules only.")] = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    rules: RuleFiles = None,
-    target: TargetName = None,
-    seed: Seed = 0,
-    dtype: FloatDtype = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    rules: given.RuleFiles = None,
+    target: given.TargetName = None,
+    seed: given.Seed = 0,
+    dtype: given.FloatDtype = None,
 ) -> None:
     """Apply rules to a program and print what comes out."""
     if (file is None) == (expression is None):
@@ -243,10 +210,11 @@ def rewrite_command(
             "rewrite needs a program: either -c EXPR or a file",
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
-    text = None if expression is None else _text(expression)
+    text = _text(expression) if file is None else ""
     from . import rewriting
 
-    rewriting.rewrite_program(file, text, trace, only or [], pinned(settings, prefer), rules or [], target, seed, dtype)
+    options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace)
+    rewriting.rewrite_program(file, options, only or [])
 
 
 app.command("tune")(tune)
@@ -259,7 +227,7 @@ app.command("model")(model_options)
 
 
 @app.command("doctor")
-def doctor_command(as_json: Json = False) -> None:
+def doctor_command(as_json: given.Json = False) -> None:
     """What this machine has: compilers, GPU, caches, and what to do about what is missing."""
     from . import doctor
 

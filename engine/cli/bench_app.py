@@ -9,25 +9,8 @@ from typing import Annotated
 import typer
 
 from ...ir.diagnostic import UsageError
-from .options import (
-    Explored,
-    Expression,
-    FloatDtype,
-    Json,
-    Layers,
-    Length,
-    Markdown,
-    Page,
-    Preferred,
-    Profile,
-    RuleFiles,
-    Seed,
-    Settings,
-    TargetName,
-    TrustedEdits,
-    Weights,
-    pinned,
-)
+from . import options as given
+from .options import Options
 
 
 def bench(
@@ -35,59 +18,55 @@ def bench(
         str | None,
         typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), a model, or what `compile MODEL -o` wrote."),
     ] = None,
-    expression: Expression = None,
+    expression: given.Expression = None,
     only: Annotated[
         str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
     ] = None,
-    target: TargetName = None,
-    as_json: Json = False,
-    html: Page = None,
-    markdown: Markdown = None,
+    target: given.TargetName = None,
+    as_json: given.Json = False,
+    html: given.Page = None,
+    markdown: given.Markdown = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True,
     assemble: Annotated[
         bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
     ] = True,
-    profile: Profile = False,
-    layers: Layers = None,
-    length: Length = 32,
-    dtype: FloatDtype = None,
-    seed: Seed = 0,
-    explore: Explored = False,
-    weights: Weights = None,
-    rules: RuleFiles = None,
-    settings: Settings = None,
-    prefer: Preferred = None,
-    trust_edited_cuda: TrustedEdits = False,
+    profile: given.Profile = False,
+    layers: given.Layers = None,
+    length: given.Length = 32,
+    dtype: given.FloatDtype = None,
+    seed: given.Seed = 0,
+    explore: given.Explored = False,
+    weights: given.Weights = None,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    trust_edited_cuda: given.TrustedEdits = False,
 ) -> None:
     """Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them."""
+    from ..bench.bench import BenchSteps
     from . import bench_command
 
     shown = bench_command.Shown(as_json, html, markdown, profile)
-    files, values = tuple(rules or ()), tuple(pinned(settings, prefer))
+    steps = BenchSteps(run, assemble, bench_command.command_line())
+    options = Options(
+        sys.stdin.read() if expression == "-" else expression or "", seed, dtype, rules, settings, prefer, target,
+        as_json=as_json, explore=explore, length=length, layers=layers,
+    )  # fmt: skip
     of_suite, of_model = only is not None, bool(layers or weights or trust_edited_cuda)
     if expression is not None:
         _refuse(suite is not None or of_suite or of_model, "-c goes without SUITE, --only and the options of models")
-        from .compiling import Request
         from .expression_bench import bench_expression
 
-        text = sys.stdin.read() if expression == "-" else expression
-        return bench_expression(
-            Request(text, seed, dtype, files, values, target, explore=explore), shown, run, assemble
-        )
+        return bench_expression(options, shown, steps)
     if suite is None:
         raise UsageError("bench a suite, a model or an expression", hint="dplc bench SUITE.json, MODEL, or -c EXPR")
     from . import model_bench
 
     if model_bench.wanted(suite):
-        from . import model_commands
-
         _refuse(of_suite, "--only goes with a suite")
-        how = model_commands.How(
-            model_commands.shape_of(length, layers, dtype or "f32"), target, files, values, explore=explore
-        )
-        return model_bench.bench_model(suite, how, weights, shown, run, assemble, trust_edited_cuda)
+        return model_bench.bench_model(suite, options, weights, shown, steps, trust_edited_cuda)
     _refuse(profile or explore, "--profile and --explore go with -c or a model: a suite's table has a line for a case")
-    return bench_command.bench_suite(Path(suite), only, target, shown, run, assemble, list(files), list(values))
+    return bench_command.bench_suite(Path(suite), only, options, shown, steps)
 
 
 def _refuse(wrong: bool, what: str) -> None:

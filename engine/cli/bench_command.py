@@ -11,13 +11,15 @@ from pathlib import Path
 import msgspec
 
 from ...ir.diagnostic import DplcError
-from ..bench.bench import Wishes, bench
+from ..api import choose_device, target_for
+from ..bench.bench import BenchSteps, bench
 from ..bench.page import html as html_page
 from ..bench.records import BenchRecord
 from ..bench.suite_file import read_suite
 from ..bench.tables import SUITE, TableLayout, print_table
 from ..bench.tables import markdown as markdown_page
-from .compiling import machine_for, tools_for
+from .compiling import tools_for
+from .options import Options
 from .output_file import PAGE, TABLE, write_file
 from .show import write
 
@@ -32,15 +34,12 @@ class Shown:
     profile: bool = False
 
 
-def bench_suite(
-    path: Path, only: str | None, target: str | None, shown: Shown, run: bool, assemble: bool, rules: list[Path],
-    settings: list[str],
-) -> None:  # fmt: skip
+def bench_suite(path: Path, only: str | None, options: Options, shown: Shown, steps: BenchSteps) -> None:
     """`dplc bench SUITE`"""
     suite = read_suite(path)
     cases = suite.select(only)
-    wishes = Wishes(run, assemble, command_line())
-    record = bench(path, suite, cases, lambda: tools_for(rules, settings), machine_for(target), wishes, teller())
+    machine = target_for(choose_device(None), options.target)  # the rules are not read before their time counts
+    record = bench(path, suite, cases, lambda: tools_for(options), machine, steps, teller())
     show_bench(record, SUITE, shown)
     complain(record)
 

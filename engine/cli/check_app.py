@@ -52,7 +52,7 @@ def check(
     verbose: Verbose = 0,
 ) -> None:
     """Check rules by meaning, on programs made from their own patterns."""
-    from ..verify.run import ALL, Options
+    from ..verify.run import ALL, CheckOptions
     from . import check_command as command
 
     command.check(
@@ -60,7 +60,7 @@ def check(
         rule or [],
         level or [],
         part,
-        Options(examples, seed),
+        CheckOptions(examples, seed),
         subject,
         out,
         "guards" if guards else "all" if mutate else None,

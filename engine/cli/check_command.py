@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -17,13 +18,13 @@ from ..language.rule import BUILT_IN, Rule, RuleSet, load
 from ..verify.mutants import Survey, survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong
 from ..verify.report import counterexample_text, detail, pinned_in, summary, survey_text
-from ..verify.run import Options, check_rules, check_subject, failed
+from ..verify.run import CheckOptions, check_rules, check_subject, failed
 from .output_file import COUNTEREXAMPLE, write_file
-from .show import print_json, print_note, write
+from .show import bars, print_json, print_note, write
 
 
 def check(
-    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: Options,
+    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: CheckOptions,
     subject: Path | None, out: Path, mutate: str | None, thin: Collection[str], as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Check the rules of some files (by default the built-in ones), some of them by name."""
@@ -35,14 +36,13 @@ def check(
         check_file(rules, chosen, subject)
         return
     started = time.monotonic()
-    progress = _Progress(len(chosen))
     if mutate:
-        found = [survey(rules, rule, options, progress.tell, mutate == "guards") for rule in chosen]
-        progress.done()
+        found = _surveyed(rules, chosen, options, mutate == "guards")
         _tell_survey(found, as_json)
         return
-    verdicts = check_rules(rules, chosen, options, lambda verdict: progress.step(verdict.rule))
-    progress.done()
+    done = itertools.count(1)
+    with bars() as show:
+        verdicts = check_rules(rules, chosen, options, lambda v: show(v.rule, next(done), len(chosen)))
     wrong = [verdict for verdict in verdicts if verdict.result == "wrong"]
     files = {verdict.rule: save(verdict, out) for verdict in wrong}
     seconds = time.monotonic() - started
@@ -139,38 +139,21 @@ def save(verdict: RuleVerdict, folder: Path) -> Path:
     return path
 
 
+def _surveyed(rules: RuleSet, chosen: Sequence[Rule], options: CheckOptions, guards: bool) -> list[Survey]:
+    """Every mutant of some rules; what is done is said on a terminal, and line by line elsewhere."""
+    with bars() as show:
+
+        def heard(text: str) -> None:
+            if sys.stderr.isatty():
+                show(text, 0, len(chosen))
+            else:
+                print_note(text)
+
+        return [survey(rules, rule, options, heard, guards) for rule in chosen]
+
+
 def _tell_survey(found: list[Survey], as_json: bool) -> None:
     if as_json:
         print_json([one.record() for one in found])
     else:
         write(survey_text(found))
-
-
-class _Progress:
-    """A bar on a terminal; nothing in a pipe."""
-
-    def __init__(self, total: int):
-        self.bar = self.task = None
-        if not sys.stderr.isatty():
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.bar.start()
-        self.task = self.bar.add_task("checking", total=total)
-
-    def step(self, name: str) -> None:
-        if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, advance=1, description=name)
-
-    def tell(self, text: str) -> None:
-        if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, description=text)
-        else:
-            print_note(text)
-
-    def done(self) -> None:
-        if self.bar is not None:
-            self.bar.stop()

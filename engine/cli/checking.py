@@ -10,28 +10,26 @@ from ...codegen.emulator.runtime import EmulatorError, LineCost
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled
 from ..compiler import Compilation
-from ..run.judge import Judgement, judge
-from ..run.reference import run_reference
+from ..run.judge import Judgement, judge, run_reference
 from .commands import judged_line, judged_record
-from .compiling import Request, compile_text, print_trace
+from .compiling import compile_text, print_trace
+from .options import Options
 from .show import print_json, progress, write
 
 LINE_WIDTH = 72
 
 
-def check_expression(
-    request: Request, blocks: str | None = None, device: str | None = None, as_json: bool = False
-) -> None:
+def check_expression(options: Options, blocks: str | None = None, device: str | None = None) -> None:
     """`dplc run --check`. Raises DplcError where something was found."""
     if device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
-    compilation = compile_text(request, "emulator")
-    print_trace(compilation, 0 if as_json else request.verbose)
+    compilation = compile_text(options, "emulator")
+    print_trace(compilation, options)
     checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
     judged = _run(compilation, checker)
     ok = judged is not None and judged.ok
     found = checker.findings
-    if as_json:
+    if options.as_json:
         print_json(
             {"ok": ok and not found, "findings": [dataclasses.asdict(finding) for finding in found]}
             | {"kernels": [_record(launch) for launch in checker.launches], "orders": list(checker.orders)}

@@ -14,22 +14,22 @@ import torch
 from ...codegen.kernel import CudaKernel
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
-from ..bench.bench import Wishes
+from ..bench.bench import BenchSteps
 from ..bench.records import BenchRecord
 from ..bench.tables import TableLayout, print_table
 from ..compiler import Compilation
-from ..run.judge import Judgement, judge
-from ..run.reference import run_reference
+from ..run.judge import Judgement, judge, run_reference
 from .bench_command import command_line
-from .compiling import Request, compile_text, print_trace, stage_named
+from .compiling import compile_text, print_stage, print_trace, stage_named
+from .options import Options
 from .output_file import ARRAYS, writing
-from .show import print_json, print_note, print_text, progress, write
+from .show import print_json, print_note, progress, write
 
 
-def compile_expression(request: Request, ir: str | None = None, as_json: bool = False) -> None:
+def compile_expression(options: Options, ir: str | None = None) -> None:
     """`dplc compile`"""
-    stage = stage_named(ir or "cuda")
-    print_compilation(compile_text(request), stage, request.verbose, as_json, None if ir is None else stage)
+    stage_named(ir or "cuda")
+    print_compilation(compile_text(options), options, ir)
 
 
 def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
@@ -44,31 +44,34 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
     return record
 
 
-def print_compilation(compilation: Compilation, stage: str, verbose: int, as_json: bool, asked: str | None) -> None:
-    """A program at a stage. asked: the stage that `--json` is to hold beside the kernels."""
-    if as_json:
-        print_json(_compile_record(compilation, asked))
+def print_compilation(compilation: Compilation, options: Options, ir: str | None) -> None:
+    """A program at a stage, CUDA by default. `--json` holds the stage that was asked for beside the kernels."""
+    if options.as_json:
+        print_json(_compile_record(compilation, ir))
         return
-    print_trace(compilation, verbose)
-    print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
+    print_trace(compilation, options)
+    print_stage(compilation, ir or "cuda")
 
 
-def run_expression(
-    request: Request, device: str | None = None, out: Path | None = None, as_json: bool = False, bench: str = ""
-) -> None:
+def run_expression(options: Options, device: str | None = None, out: Path | None = None, bench: str = "") -> None:
     """`dplc run`. bench: "bench" or "profile" for a table of the kernels too."""
     chosen = choose_device(device)
-    if out is not None and out.suffix != ".npz":
-        raise UsageError(f"--out {out}: the name must end in .npz")
-    compilation = compile_text(request, chosen)
-    print_trace(compilation, 0 if as_json else request.verbose)
+    check_arrays(out)
+    compilation = compile_text(options, chosen)
+    print_trace(compilation, options)
     table = None
     if bench:
         from .expression_bench import benched, layout
 
-        record = benched(compilation, request, Wishes(run=False, command=command_line()), chosen.startswith("cuda"))
+        record = benched(compilation, options, BenchSteps(False, command=command_line()), chosen.startswith("cuda"))
         table = record, layout(bench == "profile")
-    report_run(compilation, chosen, out, as_json, table=table)
+    report_run(compilation, chosen, out, options.as_json, table=table)
+
+
+def check_arrays(out: Path | None) -> None:
+    """Raises UsageError for an `--out` of a run that numpy would write under another name."""
+    if out is not None and out.suffix != ".npz":
+        raise UsageError(f"--out {out}: the name must end in .npz")
 
 
 def report_run(

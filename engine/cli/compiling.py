@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 from ...codegen.target import Target
 from ...ir.diagnostic import UsageError, did_you_mean
@@ -14,85 +12,63 @@ from ...ir.dtypes import DTYPES, FLOATS
 from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.text import capture_text
-from ..compiler import STAGES, Compilation, Explore, compile_captured
+from ..compiler import STAGES, Compilation, compile_captured
+from ..explore.exploring import chosen
 from ..explore.ways import remembered
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, read_settings, toolchain
 from ..schedule.recorded import StoredSchedules, stored_schedules
-from .show import print_note, print_text, progress
+from .options import Options
+from .show import print_note, print_remark, print_text, progress
 
 TOLD = 4  # kernels whose schedules are told one by one
 
 
-@dataclass(frozen=True)
-class Database:
-    """`--db FILE` and `--no-db`: the store whose schedules a compile replays."""
-
-    path: Path | None = None
-    asked: bool = True
-
-    def schedules(self, tools: Toolchain) -> StoredSchedules | None:
-        """The store, where there is one. Raises UsageError for a file that was named and is not there."""
-        if self.asked and self.path is not None and not self.path.is_file():
-            raise UsageError(f"--db {self.path}: there is no such file", hint="`dplc tune --db` makes one")
-        return stored_schedules(tools, self.path, self.asked)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the options that `-c` commands share say. dtype: of floats whose dtype the text does not name."""
-
-    text: str
-    seed: int = 0
-    dtype: str | None = None
-    rules: tuple[Path, ...] = ()
-    settings: tuple[str, ...] = ()
-    target: str | None = None
-    verbose: int = 0
-    database: Database = Database()
-    explore: bool = False
-
-
-def compile_text(request: Request, device: str | None = None) -> Compilation:
+def compile_text(options: Options, device: str | None = None) -> Compilation:
     """Compile a `-c` text for the target asked for, by default the device's; `-v` and `-vv` keep what the rules did."""
-    tools = tools_for(list(request.rules), list(request.settings))
-    machine = tools.on(machine_for(request.target, device))
-    schedules = request.database.schedules(tools)
-    captured, elapsed = captured_text(request.text, request.seed, request.dtype)
+    tools, machine = tools_for(options), machine_for(options, device)
+    schedules = schedules_for(options)
+    captured, elapsed = captured_text(options)
     with progress("compiling"):
-        choose = best_candidate(tools, machine, schedules) if request.explore else None
-        choose = remembered(schedules, tools, machine, choose, lambda line: print_note(f"note: {line}"))
-        trace = Trace() if request.verbose else None
+        choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if options.explore else None
+        choose = remembered(schedules, tools, machine, choose, print_remark)
+        trace = trace_for(options)
         compilation = compile_captured(captured, tools, machine, trace, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     return compilation
 
 
-def best_candidate(tools: Toolchain, machine: Target, schedules: StoredSchedules | None = None) -> Explore:
-    """What `--explore` asks for; notes say where egglog is not here, or the search failed."""
-    from ..explore.exploring import chosen
-
-    return chosen(tools, machine, schedules=schedules, tell=lambda note: print_note(f"note: {note}"))
-
-
-def captured_text(text: str, seed: int, dtype: str | None = None) -> tuple[Capture, float]:
+def captured_text(options: Options) -> tuple[Capture, float]:
     """A text captured, and the milliseconds it took. What it prints goes to standard error: ours is for results."""
     start = time.perf_counter()
     with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
-        captured = capture_text(text, seed, float_named(dtype))
+        captured = capture_text(options.text, options.seed, float_named(options.dtype))
     return captured, (time.perf_counter() - start) * 1e3
 
 
-def tools_for(rules: list[Path], settings: list[str]) -> Toolchain:
-    """The rules of `--rules` with the parameters of `--set`."""
-    tools = toolchain(rules)
+def tools_for(options: Options) -> Toolchain:
+    """The rules of `--rules` with the parameters of `--set` and `--prefer`."""
+    tools, settings = toolchain(options.rules), options.pinned
     return toolchain(tools.rules, read_settings(settings, tools.rules)) if settings else tools
 
 
-def machine_for(target: str | None, device: str | None = None) -> Target:
-    """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80."""
-    return target_for(choose_device(device), target)
+def machine_for(options: Options, device: str | None = None) -> Target:
+    """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80.
+    With it goes what the rules override of the policy."""
+    return tools_for(options).on(target_for(choose_device(device), options.target))
+
+
+def schedules_for(options: Options) -> StoredSchedules | None:
+    """The store whose schedules a compile replays. Raises UsageError for a file that was named and is not there."""
+    if not options.no_db and options.db is not None and not options.db.is_file():
+        raise UsageError(f"--db {options.db}: there is no such file", hint="`dplc tune --db` makes one")
+    return stored_schedules(tools_for(options), options.db, not options.no_db)
+
+
+def trace_for(options: Options) -> Trace | None:
+    """What the rules do, where `-v` asks for it."""
+    return Trace() if options.verbose else None
 
 
 def float_named(name: str | None) -> str | None:
@@ -118,10 +94,15 @@ def stage_named(name: str) -> str:
     return name
 
 
-def print_trace(compilation: Compilation, verbose: int) -> None:
+def print_stage(compilation: Compilation, stage: str) -> None:
+    """A program at a stage."""
+    print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
+
+
+def print_trace(compilation: Compilation, options: Options) -> None:
     """On standard error, since the result has the other: the trace of `-v` and `-vv`, and where schedules come from."""
-    if verbose and compilation.trace is not None:
-        print_text(compilation.trace.render(verbose), "diff", error=True)
+    if compilation.trace is not None and not options.as_json:
+        print_text(compilation.trace.render(options.verbose), "diff", error=True)
     told = [origin for origin in compilation.origins if origin.source != "default"]
     for origin in told[:TOLD]:
         print_note(f"note: schedule of `{origin.kernel}`: {origin.text}")

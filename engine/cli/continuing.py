@@ -25,7 +25,7 @@ from ...ir.interp import loop as loop_meaning
 from ...ir.interp import tensor as tensor_meaning
 from ...ir.interp import tile as tile_meaning
 from ...ir.interp import torch as torch_meaning
-from ...ir.program import Kernel, Param, TensorType
+from ...ir.program import Kernel, Param, TensorType, delivered, supplied
 from ...ir.tensor import TensorGraph, dtype
 from ...ir.text.read import read_program
 from ...ir.torch import TorchGraph
@@ -69,12 +69,7 @@ class Dump:
             return tuple(self.graph.ins)
         if self.level == "tensor":
             return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in self.graph.ins)
-        written: set[str] = set()
-        found: dict[str, Param] = {}
-        for kernel in self.units:
-            found |= {p.name: p for p in kernel.ins if p.name not in written and p.name not in found}
-            written |= {p.name for p in kernel.outs}
-        return tuple(found.values())
+        return supplied(self.units)
 
     @property
     def outs(self) -> tuple[Param, ...]:
@@ -83,8 +78,7 @@ class Dump:
             return tuple(self.graph.outs)
         if self.level == "tensor":
             return tuple(Param(o.name, dtype(o.value), tuple(a.extent for a in o.axes)) for o in self.graph.outs)
-        read = {p.name for kernel in self.units for p in kernel.ins}
-        return tuple(p for kernel in self.units for p in kernel.outs if p.name not in read)
+        return delivered(self.units)
 
 
 def read_dump(path: Path) -> Dump:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..compiler import Compilation, Stopwatch, Values, compile_captured, values_of
-from ..explore.explore import Exploration, Options
+from ..explore.explore import Exploration, ExplorationOptions
 from ..explore.exploring import exploration
 from ..kernels.candidate import Candidate
 from .commands import report_run
-from .compiling import captured_text, machine_for, stage_named, tools_for
+from .compiling import captured_text, machine_for, print_stage, stage_named, tools_for
+from .options import Options
 from .output_file import PAGE, write_file
-from .show import print_json, print_note, print_text, progress, write
+from .show import print_json, print_remark, progress, write
 
 SHOWN = 4
 
@@ -29,35 +30,32 @@ class FuseView:
     ir: str | None
     run: bool
     device: str | None
-    as_json: bool
     html: Path | None
 
 
-def fuse_expression(
-    text: str, wanted: FuseView, target: str | None, rules: list[Path], settings: list[str], seed: int
-) -> None:
+def fuse_expression(options: Options, wanted: FuseView) -> None:
     """`dplc fuse`"""
     if wanted.ir is not None:
         stage_named(wanted.ir)
-    tools = tools_for(rules, settings)
+    tools = tools_for(options)
     if wanted.exact:
         tools = tools.exactly
-    machine = tools.on(machine_for(target, wanted.device if wanted.run else None))
-    captured, elapsed = captured_text(text, seed)
+    machine = machine_for(options, wanted.device if wanted.run else None)
+    captured, elapsed = captured_text(options)
     values = values_of(captured, tools, machine, None, Stopwatch())
     top = max(wanted.top, wanted.candidate or 1)
-    made = exploration(values, tools, machine, Options(top=top))
+    made = exploration(values, tools, machine, ExplorationOptions(top=top))
     with progress("exploring"):
         found = made.explained(made.candidates()) if wanted.explore else [made.by_rules()]
     for note in made.notes if wanted.explore else ():
-        print_note(f"note: {note}")
+        print_remark(note)
     if wanted.html is not None:
-        write_page(wanted.html, text, made, found)
+        write_page(wanted.html, options.text, made, found)
     if wanted.ir is not None or wanted.run:
         chosen = _chosen(found, wanted.candidate or 1)
         compilation = compile_captured(captured, tools, machine, None, elapsed, explore=lambda _: chosen)
-        show_one(compilation, wanted)
-    elif wanted.as_json:
+        show_one(compilation, wanted, options.as_json)
+    elif options.as_json:
         print_json(
             {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
         )
@@ -73,12 +71,12 @@ def _chosen(found: list[Candidate], number: int) -> Candidate:
     return found[number - 1]
 
 
-def show_one(compilation: Compilation, wanted: FuseView) -> None:
+def show_one(compilation: Compilation, wanted: FuseView, as_json: bool) -> None:
     """A candidate at a stage, or its run."""
     if wanted.ir is not None:
-        print_text(compilation.ir(wanted.ir), "cuda" if wanted.ir == "cuda" else "ir")
+        print_stage(compilation, wanted.ir)
     if wanted.run:
-        report_run(compilation, wanted.device, None, wanted.as_json)
+        report_run(compilation, wanted.device, None, as_json)
 
 
 def table(found: list[Candidate], device: str, values: Values) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import DatabaseFile, FloatDtype, Json, Layers, NoDatabase, RuleFiles, Settings, TargetName
+from .options import DatabaseFile, FloatDtype, Json, Layers, NoDatabase, Options, RuleFiles, Settings, TargetName
 
 
 def generate(
@@ -40,13 +40,6 @@ def generate(
 ) -> None:
     """Continue a prompt with a model, greedily, one token at a time with a cache of keys and values."""
     from . import generate_command as command
-    from .compiling import Database
-    from .model_commands import How, shape_of
 
-    how = How(
-        shape_of(1, layers, dtype or "f32"), target, tuple(rules or ()), tuple(settings or ()),
-        Database(db, not no_db),
-    )  # fmt: skip
-    command.generate(
-        model, command.Prompt(prompt, ids), how, command.Room(count, maximum), weights, seed, device, as_json
-    )
+    options = Options("", seed, dtype, rules, settings, None, target, 0, as_json, db, no_db, layers=layers)
+    command.generate(model, command.Prompt(prompt, ids), options, command.Room(count, maximum), weights, device)

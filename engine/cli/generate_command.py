@@ -13,13 +13,12 @@ from ...ir.diagnostic import UsageError
 from ..api import choose_device
 from ..models import weights as weight_files
 from ..models.checking import emulator
-from ..models.compiling import How as HubHow
 from ..models.generating import Generation, Generator, check_length, compile_generation
 from ..models.sources import ModelSource, find
 from ..models.tokenizing import Stream, Tokenizer, stops_of
 from ..models.weights import Tell
-from .compiling import machine_for, tools_for
-from .model_commands import How, size
+from .model_commands import compile_options, shape_of, size
+from .options import Options
 from .show import bars, print_json, print_note, write
 
 ROUNDING = 16  # the room that is taken where no --max-length says it: a multiple, which kernels like
@@ -83,9 +82,7 @@ class GeneratedText:
         return later / self.seconds[1] if later > 0 and self.seconds[1] > 0 else None
 
 
-def generate(
-    model: str, prompt: Prompt, how: How, room: Room, folder: Path | None, seed: int, device: str | None, as_json: bool
-) -> None:
+def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: Path | None, device: str | None) -> None:
     """`dplc generate MODEL`. folder: of weights. Raises DplcError, and KeyboardInterrupt once all is printed."""
     chosen = choose_device(device)
     if chosen == "reference":
@@ -95,14 +92,16 @@ def generate(
     maximum = room.length(len(tokens), source)
     check_length(len(tokens), maximum)
     with bars() as tell:
-        generation, generator = _made(source, len(tokens), maximum, how, folder, seed, chosen, tell)
+        generation, generator = _made(source, len(tokens), maximum, options, folder, chosen, tell)
     if folder is None:
-        print_note(f"note: no weights were given (--weights DIR): they are made up, seed {seed}")
+        print_note(f"note: no weights were given (--weights DIR): they are made up, seed {options.seed}")
     if room.count > maximum - len(tokens):
         print_note(f"note: there is room for {maximum - len(tokens)} new tokens (--max-length {maximum})")
     stops = stops_of(model)
-    found = _told(generator, tokens, room.count, generation.stops if stops is None else stops, tokenizer, not as_json)
-    if as_json:
+    found = _told(
+        generator, tokens, room.count, generation.stops if stops is None else stops, tokenizer, not options.as_json
+    )
+    if options.as_json:
         print_json(_record(source, chosen, tokens, generation, found, tokenizer is not None))
     else:
         print_note(_figures(chosen, generation, found))
@@ -111,14 +110,13 @@ def generate(
 
 
 def _made(
-    source: ModelSource, length: int, maximum: int, how: How, folder: Path | None, seed: int, device: str, tell: Tell
+    source: ModelSource, length: int, maximum: int, options: Options, folder: Path | None, device: str, tell: Tell
 ) -> tuple[Generation, Generator]:
     """The model compiled, and on the device with its weights."""
-    tools = tools_for(list(how.rules), list(how.settings))
-    hub = HubHow(tools, tools.on(machine_for(how.target, device)), tell, schedules=how.database.schedules(tools))
-    generation = compile_generation(source, length, maximum, how.shape, hub)
+    made_with = compile_options(options, tell, device)
+    generation = compile_generation(source, length, maximum, shape_of(options), made_with)
     if folder is None:
-        values = weight_files.make(generation.weights, seed)
+        values = weight_files.make(generation.weights, options.seed)
     else:
         values = weight_files.load(folder, generation.weights, tell)
     runner: Executor = CudaExecutor() if device == "cuda" else emulator()

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from ...codegen.launch import CudaExecutor
 from ...ir.diagnostic import DplcError
+from ..bench.bench import BenchSteps
 from ..bench.measuring import CudaClock, can_measure
 from ..bench.records import CaseRecord
 from ..models import artefact, benching, measuring, weights
 from ..models.benching import BenchedModel
 from ..models.sources import is_model
-from .bench_command import Shown, command_line, complain, show_bench
+from .bench_command import Shown, complain, show_bench
 from .compiling import tools_for
-from .model_commands import How
+from .model_commands import compiled_model
+from .options import Options
 from .show import bars
 
 
@@ -24,7 +26,7 @@ def wanted(path: str) -> bool:
 
 
 def bench_model(
-    path: str, how: How, folder: Path | None, shown: Shown, run: bool, assemble: bool, trust: bool = False
+    path: str, options: Options, folder: Path | None, shown: Shown, steps: BenchSteps, trust: bool = False
 ) -> None:
     """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured.
 
@@ -34,10 +36,9 @@ def bench_model(
         if artefact.is_artefact(Path(path)):
             subject = benching.of_artefact(artefact.load(Path(path), trust))
         else:
-            subject = benching.of_compiled(how.compile(path, tell))
-        measure = functools.partial(_measure, folder=folder) if run and can_measure() else None
-        tools = tools_for(list(how.rules), list(how.settings))
-        record = benching.bench(subject, tools, command_line(), assemble, measure, tell)
+            subject = benching.of_compiled(compiled_model(path, options, tell))
+        measure = functools.partial(_measure, folder=folder) if steps.run and can_measure() else None
+        record = benching.bench(subject, tools_for(options), steps.command, steps.assemble, measure, tell)
     show_bench(record, benching.PROFILED if shown.profile else benching.LAYOUT, shown)
     complain(record)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,27 @@ from ..api import choose_device
 from ..models import artefact, weights
 from ..models.artefact import Artefact
 from ..models.checking import compare, emulator
-from ..models.compiling import CompiledModel, ModelShape, compile_model, exploring
+from ..models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model, exploring
 from ..models.running import ModelRunner
 from ..models.sources import find
 from ..models.weights import Tell
-from ..rewrite.trace import Trace
 from .commands import save_outputs
-from .compiling import Database, machine_for, print_trace, stage_named, tools_for
-from .show import bars, print_json, print_note, print_text, write
+from .compiling import (
+    machine_for,
+    print_stage,
+    print_trace,
+    schedules_for,
+    stage_named,
+    tools_for,
+    trace_for,
+)
+from .options import Options
+from .show import bars, print_json, print_note, print_remark, write
 
 
-def shape_of(length: int, layers: int | None, dtype: str) -> ModelShape:
+def shape_of(options: Options) -> ModelShape:
     """The shape of `--seq-len`, `--layers` and `--dtype`. Raises UsageError."""
+    length, dtype = options.length, options.dtype or "f32"
     if dtype not in FLOATS:
         raise UsageError(
             f"--dtype {dtype}: there is no such dtype here",
@@ -36,48 +44,39 @@ def shape_of(length: int, layers: int | None, dtype: str) -> ModelShape:
         )
     if length < 1:
         raise UsageError(f"--seq-len {length}: a sequence has at least one token")
-    return ModelShape(length, 1, dtype, layers)
+    return ModelShape(length, 1, dtype, options.layers)
 
 
-@dataclass(frozen=True)
-class How:
-    """What the options say of a compile."""
+def compile_options(options: Options, tell: Tell, device: str | None = None) -> CompileOptions:
+    """What a model is compiled with."""
+    tools, machine, schedules = tools_for(options), machine_for(options, device), schedules_for(options)
+    explore = exploring(tools, machine, schedules, print_remark) if options.explore else None
+    return CompileOptions(tools, machine, tell, trace_for(options), schedules, explore)
 
-    shape: ModelShape
-    target: str | None
-    rules: tuple[Path, ...] = ()
-    settings: tuple[str, ...] = ()
-    database: Database = field(default_factory=Database)
-    explore: bool = False
 
-    def compile(self, model: str, tell: Tell, trace: Trace | None = None) -> CompiledModel:
-        """Raises DplcError for a model that is not there or cannot be compiled."""
-        tools = tools_for(list(self.rules), list(self.settings))
-        schedules, machine = self.database.schedules(tools), tools.on(machine_for(self.target))
-        explore = (
-            exploring(tools, machine, schedules, lambda line: print_note(f"note: {line}")) if self.explore else None
-        )
-        return compile_model(find(model), self.shape, tools, machine, tell, trace, schedules, explore)
+def compiled_model(model: str, options: Options, tell: Tell) -> CompiledModel:
+    """Raises DplcError for a model that is not there or cannot be compiled."""
+    shape = shape_of(options)
+    return compile_model(find(model), shape, compile_options(options, tell))
 
 
 def compile_command(
-    model: str, how: How, folder: Path | None, out: Path | None, cubins: bool, ir: str | None, verbose: int,
-    as_json: bool,
-) -> None:  # fmt: skip
+    model: str, options: Options, folder: Path | None, out: Path | None, cubins: bool, ir: str | None
+) -> None:
     """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
     stage = None if ir is None else stage_named(ir)
     with bars() as tell:
-        compiled = how.compile(model, tell, Trace() if verbose else None)
+        compiled = compiled_model(model, options, tell)
         if folder is not None:
             weights.check(folder, compiled.weights)
         if out is not None:
             artefact.save(compiled, out, cubins, folder, tell)
-    if as_json:
+    if options.as_json:
         print_json(_record(compiled, stage, out))
         return
-    print_trace(compiled.compilation, verbose)
+    print_trace(compiled.compilation, options)
     if stage is not None:
-        print_text(compiled.compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
+        print_stage(compiled.compilation, stage)
         return
     write(report(compiled))
     if out is not None:

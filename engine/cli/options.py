@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -73,11 +75,6 @@ Preferred = Annotated[
 ]
 
 
-def pinned(settings: list[str] | None, preferred: list[str] | None) -> list[str]:
-    """The settings of `--set`, and what `--prefer` is short for."""
-    return [*(settings or ()), *(f"{rule}.prefer=false" for rule in preferred or ())]
-
-
 Checked = Annotated[
     bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
 ]
@@ -120,3 +117,32 @@ TrustedEdits = Annotated[
 Tokens = Annotated[
     str | None, typer.Option("--ids", metavar="NUMBERS", help="Of a model: the tokens (default: drawn by --seed).")
 ]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the options that commands share say, as it was typed.
+
+    text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length, layers: of
+    a model.
+    """
+
+    text: str = ""
+    seed: int = 0
+    dtype: str | None = None
+    rules: Sequence[Path] | None = None
+    settings: Sequence[str] | None = None
+    prefer: Sequence[str] | None = None
+    target: str | None = None
+    verbose: int = 0
+    as_json: bool = False
+    db: Path | None = None
+    no_db: bool = False
+    explore: bool = False
+    length: int = 1
+    layers: int | None = None
+
+    @property
+    def pinned(self) -> list[str]:
+        """The settings of `--set`, and what `--prefer` is short for."""
+        return [*(self.settings or ()), *(f"{rule}.prefer=false" for rule in self.prefer or ())]

@@ -31,32 +31,20 @@ from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite
 from ..rewrite.torch_rules.lower import lower_graph
 from ..rewrite.trace import Event, Trace, lines_of
 from ..ruleset import Toolchain
-from .compiling import captured_text, machine_for, tools_for
+from .compiling import captured_text, machine_for, tools_for, trace_for
+from .options import Options
 from .show import print_note, print_text, progress
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
-def rewrite_program(
-    file: Path | None,
-    text: str | None,
-    traced: bool,
-    only: list[str],
-    settings: list[str],
-    rules: list[Path],
-    target: str | None,
-    seed: int,
-    dtype: str | None = None,
-) -> None:
-    """`dplc rewrite`"""
-    tools = tools_for(rules, settings)
-    machine = tools.on(machine_for(target))
-    trace = Trace() if traced else None
-    if text is not None:
-        level, units = rewrite_expression(text, seed, tools, machine, only, trace, dtype)
+def rewrite_program(file: Path | None, options: Options, only: list[str]) -> None:
+    """`dplc rewrite`, of a file or of the text of the options."""
+    tools, machine, trace = tools_for(options), machine_for(options), trace_for(options)
+    if file is None:
+        level, units = rewrite_expression(options, tools, machine, only, trace)
     else:
-        assert file is not None
         level, units = rewrite_file(file, tools, machine, only, trace)
     if trace is None:
         print_text(print_program(units, level), "ir")
@@ -76,17 +64,11 @@ def concerns(event: Event, names: Iterable[str]) -> bool:
 
 
 def rewrite_expression(
-    text: str,
-    seed: int,
-    tools: Toolchain,
-    machine: Target,
-    only: list[str],
-    trace: Trace | None,
-    dtype: str | None = None,
+    options: Options, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
 ) -> Program:
     """The program after the last pass that is asked for; without any, after the last pass of Tile IR."""
     last = last_pipeline(tools, only) if only else "tile"
-    captured, _ = captured_text(text, seed, dtype)
+    captured, _ = captured_text(options)
     with progress("rewriting"):
         _, graph, plan = cut_into_kernels(captured, tools, machine, trace, Stopwatch())
         if last in ("torch", "tensor"):

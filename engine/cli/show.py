@@ -52,6 +52,11 @@ def print_note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def print_remark(text: str) -> None:
+    """A remark that says that it is one."""
+    print_note(f"note: {text}")
+
+
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[None]:
     """Say what is going on while it does, to a person at a terminal only."""

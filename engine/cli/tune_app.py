@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ...ir.diagnostic import UsageError
-from .options import DatabaseFile, Expression, Json, RuleFiles, Settings, TargetName
+from .options import DatabaseFile, Expression, Json, Options, RuleFiles, Settings, TargetName
 
 INTERRUPTED = 130
 
@@ -89,31 +89,33 @@ def tune(
 ) -> None:
     """Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right."""
     from ..tune.running import DEFAULT_SEARCH, Budget
-    from .tune_command import Asked, tune_expression
+    from ..tune.tuning import SearchOptions
+    from .tune_command import TuneView, tune_expression
 
     many = suite is not None or bool(grid) or jobs > 1 or executor != "processes"
-    _check(suite, expression, executor, space and many)
+    _check(suite, expression, executor, space and many, html is not None and many)
     text = sys.stdin.read() if expression == "-" else expression or ""
-    asked = Asked(
-        text, search or DEFAULT_SEARCH, Budget(tries, programs, seconds, patience), seed, top, target, free or [],
-        predict, assemble, as_json, html, db, not no_db, rules or [], settings or [],
-    )  # fmt: skip
+    options = Options(text, 0, None, rules, settings, None, target, 0, as_json, db, no_db)
+    budget = Budget(tries, programs, seconds, patience)
+    wanted = SearchOptions(
+        search or DEFAULT_SEARCH, seed, budget, frozenset(free or ()) or None, True, predict, assemble
+    )
     interrupted = False
     if space:
         from .tune_space import show_space
 
-        show_space(asked)
+        show_space(options, wanted, top)
     elif many:
         from .tune_many import Many, tune_many
 
-        interrupted = tune_many(asked, Many(suite, only, grid or [], jobs, executor))  # type: ignore[arg-type]
+        interrupted = tune_many(options, wanted, Many(suite, only, grid or [], jobs, executor))  # type: ignore[arg-type]
     else:
-        interrupted = tune_expression(asked)
+        interrupted = tune_expression(options, wanted, TuneView(top, html))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _check(suite: Path | None, expression: str | None, executor: str, space_of_many: bool) -> None:
+def _check(suite: Path | None, expression: str | None, executor: str, space_of_many: bool, page_of_many: bool) -> None:
     """Raises UsageError for options that do not go together."""
     if expression is not None and suite is not None:
         raise UsageError("tune either a suite or an expression, not both")
@@ -123,3 +125,5 @@ def _check(suite: Path | None, expression: str | None, executor: str, space_of_m
         raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
     if space_of_many:
         raise UsageError("--space shows one expression: it goes with -c alone")
+    if page_of_many:
+        raise UsageError("--html shows one search: it goes with -c alone")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import shlex
 import signal
-import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +18,27 @@ from ..explore.saturate import available
 from ..explore.ways import Fusing
 from ..ruleset import Toolchain
 from ..store.store import open_store
-from ..tune.assembling import AHEAD
 from ..tune.page import html as html_page
 from ..tune.page import micro
-from ..tune.running import SEARCHES, Budget, SearchProgress
+from ..tune.running import SEARCHES, SearchProgress
 from ..tune.search import Tried
 from ..tune.search_log import SearchLog
-from ..tune.tuning import TuningOutcome, Wishes
+from ..tune.tuning import SearchOptions, TuningOutcome
 from ..tune.tuning_job import evaluator_for
 from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
+from .bench_command import command_line
 from .compiling import captured_text, machine_for, tools_for
+from .options import Options
 from .output_file import PAGE, write_file
-from .show import bars, print_json, print_note, write
+from .show import bars, print_json, print_note, print_remark, write
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The options of the command line."""
+class TuneView:
+    """What is tuned and shown beside the kernels of a text. top: candidates of fusion; html: where a page goes."""
 
-    text: str
-    search: str
-    budget: Budget
-    seed: int
-    top: int
-    target: str | None
-    free: list[str]
-    predict: bool
-    assemble: bool
-    as_json: bool
-    html: Path | None
-    db: Path | None
-    keep: bool
-    rules: list[Path]
-    settings: list[str]
+    top: int = 1
+    html: Path | None = None
 
 
 def check_search(name: str) -> None:
@@ -66,25 +52,24 @@ def check_search(name: str) -> None:
         )
 
 
-def tune_expression(asked: Asked) -> bool:
+def tune_expression(options: Options, search: SearchOptions, view: TuneView) -> bool:
     """Tune an expression: which candidate of fusion, and every kernel's schedule; whether it was interrupted."""
-    check_search(asked.search)
-    tools, fusing = fusing_of(asked)
-    ahead = AHEAD if asked.assemble else 1
-    wishes = Wishes(asked.search, asked.seed, asked.budget, passes_named(asked.free, tools), ahead)
+    check_search(search.search)
+    tools, fusing = fusing_of(options, view.top)
+    check_passes(search.free, tools)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
     log = SearchLog()
-    judge = {"predict": asked.predict, "assemble": asked.assemble}
-    with evaluator_for(fusing.target, judge) as evaluator, _store(asked, tools) as store, bars() as show:
+    kept = contextlib.nullcontext() if options.no_db else open_store(options.db, tools.rules)
+    with evaluator_for(fusing.target, search) as evaluator, kept as store, bars() as show:
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             log.heard(run, tried)
             show(_line(run), run.tries, run.limit or 0)
 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-            found = tune_program(fusing, evaluator, wishes, store, heard)
-    _report(asked, found, log)
+            found = tune_program(fusing, evaluator, search, store, heard)
+    _report(options, view, found, log)
     return found.run.interrupted
 
 
@@ -106,36 +91,22 @@ def ended_by(*numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def fusing_of(asked: Asked) -> tuple[Toolchain, Fusing]:
-    """The rules, and the ways to compute the expression."""
-    tools = tools_for(asked.rules, asked.settings)
-    machine = tools.on(machine_for(asked.target))
-    captured, _ = captured_text(asked.text, 0)
+def fusing_of(options: Options, top: int) -> tuple[Toolchain, Fusing]:
+    """The rules, and the ways to compute the expression: so many candidates of fusion."""
+    tools, machine = tools_for(options), machine_for(options)
+    captured, _ = captured_text(replace(options, seed=0))
     values = values_of(captured, tools, machine, None, Stopwatch())
-    if asked.top > 1 and not available():
-        print_note(f"note: {HINT}")
-    return tools, Fusing(values, tools, machine, asked.top)
+    if top > 1 and not available():
+        print_remark(HINT)
+    return tools, Fusing(values, tools, machine, top)
 
 
-def passes_named(wanted: list[str], tools: Toolchain) -> frozenset[str] | None:
-    """The passes of `--free`. Raises UsageError for one that is not there."""
+def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
+    """Raises UsageError for a pass of `--free` that is not there."""
     labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
-    for name in wanted:
+    for name in wanted or ():
         if name not in labels:
             raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
-    return frozenset(wanted) or None
-
-
-@contextlib.contextmanager
-def _store(asked: Asked, tools: Toolchain) -> Iterator[Any]:
-    if not asked.keep:
-        yield None
-        return
-    store = open_store(asked.db, tools.rules)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _line(run: SearchProgress) -> str:
@@ -143,12 +114,11 @@ def _line(run: SearchProgress) -> str:
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
 
 
-def _report(asked: Asked, found: Programmed, log: SearchLog) -> None:
-    if asked.html is not None:
-        command = " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
-        page = html_page(found, log, asked.text.strip().splitlines()[-1], command)
-        write_file(asked.html, page, PAGE)
-    if asked.as_json:
+def _report(options: Options, view: TuneView, found: Programmed, log: SearchLog) -> None:
+    if view.html is not None:
+        page = html_page(found, log, options.text.strip().splitlines()[-1], command_line())
+        write_file(view.html, page, PAGE)
+    if options.as_json:
         print_json({"target": found.space.target.name, **found.record()})
     else:
         write(_said(found) + "".join(map(_kernel, found.kernels)))

@@ -10,16 +10,18 @@ from typing import Any
 import msgspec
 
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 from ..bench.suite_file import read_suite
 from ..ruleset import Toolchain
 from ..store.store import default_path, open_store
 from ..tune.job import Job, JobOutcome
 from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, summary
+from ..tune.tuning import SearchOptions
 from ..tune.tuning_job import tune_job
 from .compiling import machine_for, tools_for
+from .options import Options
 from .show import print_json, progress, write
-from .tune_command import Asked, check_search
+from .tune_command import check_search
 
 
 @dataclass(frozen=True)
@@ -33,25 +35,24 @@ class Many:
     where: Where
 
 
-def tune_many(asked: Asked, many: Many) -> bool:
+def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
     """Tune every distinct kernel; whether it was interrupted. Raises DplcError where a job failed."""
-    check_search(asked.search)
-    tools = tools_for(asked.rules, asked.settings)
-    machine = tools.on(machine_for(asked.target))
+    check_search(search.search)
+    tools, machine = tools_for(options), machine_for(options)
     with progress("capturing"):
-        jobs = distinct(_programs(asked, many, tools, machine), _base(asked, many, machine))
+        jobs = distinct(_programs(options, many, tools, machine), _base(options, search, many, machine))
     told: dict[str, tuple[Job, JobOutcome]] = {}
     interrupted = False
     try:
         for job, outcome in carry_out(jobs, tune_job, many.jobs, many.where):
             told[job.kernel] = job, outcome
-            _keep(asked, job, outcome, tools)
-            if not asked.as_json:
+            _keep(options, job, outcome, tools)
+            if not options.as_json:
                 write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
     except KeyboardInterrupt:
         interrupted = True
     outcomes = {name: outcome for name, (_, outcome) in told.items()}
-    if asked.as_json:
+    if options.as_json:
         print_json({"target": machine.name, "kernels": [_record(job, one) for job, one in told.values()]})
     else:
         write(f"{machine.name}: {summary(outcomes)}\n")
@@ -61,32 +62,26 @@ def tune_many(asked: Asked, many: Many) -> bool:
     return interrupted
 
 
-def _programs(asked: Asked, many: Many, tools: Toolchain, machine: Target) -> Iterator[TuningProgram]:
+def _programs(options: Options, many: Many, tools: Toolchain, machine: Target) -> Iterator[TuningProgram]:
     if many.suite is not None:
         suite = read_suite(many.suite)
         return of_suite(suite, suite.select(many.only), tools, machine)
-    return of_grid(asked.text, many.grid, tools, machine)
+    return of_grid(options.text, many.grid, tools, machine)
 
 
-def _base(asked: Asked, many: Many, machine: Target) -> Job:
+def _base(options: Options, search: SearchOptions, many: Many, machine: Target) -> Job:
     """What all jobs share. Jobs on a cluster write to no store: it is here."""
-    if asked.html is not None:
-        raise UsageError("--html shows one search: it goes with -c alone")
-    here = str(asked.db or default_path()) if asked.keep and many.where == "processes" else None
-    wishes = {
-        "search": asked.search, "seed": asked.seed, "tries": asked.budget.tries, "programs": asked.budget.programs,
-        "seconds": asked.budget.seconds, "patience": asked.budget.patience, "free": asked.free,
-        "predict": asked.predict, "assemble": asked.assemble,
-    }  # fmt: skip
-    rules = tuple(str(path.resolve()) for path in asked.rules)
-    return Job("", (), asked.target or machine.arch, rules, tuple(asked.settings), here, wishes)
+    here = str(options.db or default_path()) if not options.no_db and many.where == "processes" else None
+    rules = tuple(str(path.resolve()) for path in options.rules or ())
+    wishes = msgspec.to_builtins(search)
+    return Job("", (), options.target or machine.arch, rules, tuple(options.pinned), here, wishes)
 
 
-def _keep(asked: Asked, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
+def _keep(options: Options, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
     """Store what a job brought along."""
-    if not asked.keep or job.db is not None or outcome.key is None:
+    if options.no_db or job.db is not None or outcome.key is None:
         return
-    with open_store(asked.db, tools.rules) as store:
+    with open_store(options.db, tools.rules) as store:
         if outcome.attempts:
             store.record(outcome.key, outcome.attempts)
         if outcome.tuned is not None:

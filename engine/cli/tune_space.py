@@ -7,16 +7,18 @@ from typing import Any
 from ..explore.ways import Fusing
 from ..schedule.program_space import ProgramSpace
 from ..tune.describe import PassDescription, levels, plain_text, size
-from ..tune.tuning import Wishes
+from ..tune.tuning import SearchOptions
 from ..tune.tuning_program import space_of
+from .options import Options
 from .show import print_json, write
-from .tune_command import Asked, fusing_of, passes_named
+from .tune_command import check_passes, fusing_of
 
 
-def show_space(asked: Asked) -> None:
+def show_space(options: Options, search: SearchOptions, top: int) -> None:
     """`dplc tune --space`: the candidates of fusion first, then the decisions of every kernel, once."""
-    tools, fusing = fusing_of(asked)
-    space = space_of(fusing, Wishes(free=passes_named(asked.free, tools)))
+    tools, fusing = fusing_of(options, top)
+    check_passes(search.free, tools)
+    space = space_of(fusing, search)
     ways = [_way(space, fusing, way) for way in range(len(space.ways))]
     kernels: dict[str, dict[str, Any]] = {}
     for way in range(len(space.ways)):
@@ -27,9 +29,9 @@ def show_space(asked: Asked) -> None:
             )
             about["candidates"].append(space.ways[way])
             if "passes" not in about:
-                about |= {"passes": levels(inner), "schedules": size(inner, asked.seed)}
-    total = size(space, asked.seed)
-    if asked.as_json:
+                about |= {"passes": levels(inner), "schedules": size(inner, search.seed)}
+    total = size(space, search.seed)
+    if options.as_json:
         rows = [{**one, "passes": [level.record() for level in one["passes"]]} for one in kernels.values()]
         print_json({"target": space.target.name, "programs": total, "candidates": ways, "kernels": rows})
         return

@@ -56,7 +56,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Options:
+class ExplorationOptions:
     """top: how many candidates. prepare: weights may be folded and packed when they are loaded."""
 
     top: int = 4
@@ -82,12 +82,12 @@ class Exploration:
         lowering: KernelPricer,
         known: Iterable[str] = (),
         origins: Mapping[Any, str] | None = None,
-        options: Options | None = None,
+        options: ExplorationOptions | None = None,
         ordered: TensorGraph | None = None,
     ):
         self.graph, self.fusion, self.exported, self.target = graph, fusion, exported, target
         self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
-        self.options = options or Options()
+        self.options = options or ExplorationOptions()
         self.spellings = Spellings(exported, self.options.budget)
         self.solved: dict[Any, Solved] = {}
         self.permissions = Permissions.of(fusion)
@@ -262,6 +262,3 @@ def _fresh(used: set[str], hint: str) -> str:
     name = unused(hint, used, (hint,))  # always with a number
     used.add(name)
     return name
-
-
-__all__ = ["Candidate", "Exploration", "Options"]

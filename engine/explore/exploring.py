@@ -17,7 +17,7 @@ from ..rewrite.terms.terms import rewrite_graph
 from ..ruleset import Toolchain
 from ..schedule.scheduling import ScheduleStore, schedule_tiles
 from ..schedule.tail import kernel_ir
-from .explore import Exploration, Options
+from .explore import Exploration, ExplorationOptions
 from .export import RuleTexts, export
 from .fallback import or_else
 from .lowered import KernelPricer
@@ -28,7 +28,7 @@ def exploration(
     values: Values,
     tools: Toolchain,
     target: Target,
-    options: Options | None = None,
+    options: ExplorationOptions | None = None,
     schedules: ScheduleStore | None = None,
 ) -> Exploration:
     """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
@@ -49,7 +49,11 @@ def replayed(values: Values, tools: Toolchain, target: Target, remembered: Itera
 
 
 def _given(
-    values: Values, tools: Toolchain, target: Target, options: Options | None, schedules: ScheduleStore | None
+    values: Values,
+    tools: Toolchain,
+    target: Target,
+    options: ExplorationOptions | None,
+    schedules: ScheduleStore | None,
 ) -> Any:
     """What an exploration is made of."""
     start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
@@ -61,7 +65,9 @@ def _given(
     )  # fmt: skip
 
 
-def explore(values: Values, tools: Toolchain, target: Target, options: Options | None = None) -> list[Candidate]:
+def explore(
+    values: Values, tools: Toolchain, target: Target, options: ExplorationOptions | None = None
+) -> list[Candidate]:
     """Different ways to compute a program on a device, best first; what the rules decide in their order is among them.
 
     A tuner may go on from each: `candidate.plan()` is the program as kernels of Loop IR.
@@ -81,7 +87,7 @@ def warn(note: str) -> None:
 def chosen(
     tools: Toolchain,
     target: Target,
-    options: Options | None = None,
+    options: ExplorationOptions | None = None,
     number: int = 1,
     schedules: ScheduleStore | None = None,
     tell: Callable[[str], None] = warn,
@@ -92,7 +98,7 @@ def chosen(
     """
 
     def best(values: Values) -> Candidate | None:
-        made = exploration(values, tools, target, options or Options(top=number), schedules)
+        made = exploration(values, tools, target, options or ExplorationOptions(top=number), schedules)
         found = made.candidates()
         for note in made.notes:
             tell(note)
@@ -103,7 +109,7 @@ def chosen(
     def choose(values: Values) -> Candidate | None:
         if number == 1:
             return or_else(lambda: best(values), lambda: None, tell)
-        found = exploration(values, tools, target, options or Options(top=number), schedules).candidates()
+        found = exploration(values, tools, target, options or ExplorationOptions(top=number), schedules).candidates()
         if not 0 < number <= len(found):
             raise UsageError(f"there is no candidate {number}", notes=(f"{len(found)} were found",))
         if found[number - 1].problem:

@@ -14,13 +14,13 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ...ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.monoid_texts import PARTS
-from ...ir.text import syntax as s
+from ..language import core as c
 from ..language.rule import Rule
-from ..rewrite.terms.pattern import constant_of, definitions, fold_part
 from ..rewrite.terms.terms import mentions_mat
 from .dtypes import Dtypes
 from .guards import Guards
 
+Local = dict[str, tuple[str, Any]]  # the values that a template has defined: text and dtype
 HINT = "the rule still works where it is run as a rewrite"
 MOST_OPERANDS = 3
 
@@ -69,7 +69,7 @@ class RuleText:
 
     def __init__(self, rule: Rule):
         self.rule = rule
-        self.defined = definitions(rule, rule.match)
+        self.defined = rule.left
         self.query: list[str] = []
         self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, map, cond
         self.dtypes = Dtypes()
@@ -81,7 +81,7 @@ class RuleText:
 
     def write(self) -> str:
         root = list(self.defined)[-1]
-        self.bind(root, "term", None)
+        self.bind(root, "term", self.rule)
         text, kind = self.pattern(self.defined[root])
         self.query.append(f"(= {variable(root)} {text})")
         self.dtypes.of_variable(root, kind)
@@ -95,13 +95,12 @@ class RuleText:
         )
 
     # ---- what both sides share
-    def refuse(self, what: str, node: s.Syntax) -> DplcError:
+    def refuse(self, what: str, node: Any) -> DplcError:
         return DplcError(f"rule `{self.rule.name}`: {what} has no form in an e-graph", node.span, (), HINT)
 
-    def bind(self, name: str, kind: str, node: s.Syntax | None) -> None:
+    def bind(self, name: str, kind: str, node: Any) -> None:
         """A variable of the pattern."""
         if self.kinds.setdefault(name, kind) != kind:
-            assert node is not None
             raise self.refuse(f"`{name}`, which is {self.kinds[name]} here and {kind} there,", node)
 
     def fresh(self) -> str:
@@ -109,115 +108,98 @@ class RuleText:
         return f"w{self.count}"
 
     # ---- the pattern
-    def pattern(self, node: s.Syntax) -> tuple[str, Any]:
+    def pattern(self, term: c.ValueTerm) -> tuple[str, Any]:
         """The query of a value, and its dtype."""
-        value = constant_of(node)
-        if value is not None:
-            name = self.fresh()
-            self.needs[number_text(value)] = None
-            return f'(Num "{number_text(value)}" {name})', self.dtypes.of_number(name)
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.pattern(node.items[0])
-        if isinstance(node, s.NameOf):
-            return self.name(node)
-        if isinstance(node, s.Subscript):
-            return self.reading(node)
-        if isinstance(node, s.Apply):
-            return self.operation(node)
-        raise self.refuse("this", node)
+        match term:
+            case c.NumberTerm():
+                name = self.fresh()
+                self.needs[number_text(term.value)] = None
+                return f'(Num "{number_text(term.value)}" {name})', self.dtypes.of_number(name)
+            case c.NameTerm():
+                return self.name(term)
+            case c.MappedTerm():
+                self.bind(term.map, "map", term)
+                self.needs["Map"] = None
+                text, kind = self.pattern(term.x)
+                return f"(Map {variable(term.map)} {text})", kind
+            case c.ReadTerm():
+                raise self.refuse("an index map with a form of its own", term)
+            case c.ReduceTerm():
+                fn, axes = self.folded(term)
+                text, kind = self.pattern(term.x)
+                return f"(Red {fn} {axes} {text})", self.dtypes.reduced(kind)
+            case c.FoldTerm():
+                return self.tuple_fold(term)
+            case c.CaseTerm(condition=c.NameOf(text=condition)):
+                self.bind(condition, "cond", term)
+                self.needs["Case"] = None
+                a, b = self.pattern(term.a), self.pattern(term.b)
+                return f"(Case {variable(condition)} {a[0]} {b[0]})", self.dtypes.same(a[1], b[1])
+            case c.FunctionTerm():
+                return self.function(term)
+        raise self.refuse(f"`{getattr(term.node, 'fn', 'this')}` in a pattern", term)
 
-    def name(self, node: s.NameOf) -> tuple[str, Any]:
-        if node.text == "_":
-            name = self.fresh()
-            return name, self.dtypes.fresh()
-        known = node.text in self.kinds
-        self.bind(node.text, "term", node)
-        if not known and node.text in self.defined:
-            text, kind = self.pattern(self.defined[node.text])
-            self.query.append(f"(= {variable(node.text)} {text})")
-            self.dtypes.of_variable(node.text, kind)
-        return variable(node.text), self.dtypes.of_variable(node.text)
+    def name(self, term: c.NameTerm) -> tuple[str, Any]:
+        name = term.name
+        if name == "_":
+            return self.fresh(), self.dtypes.fresh()
+        known = name in self.kinds
+        self.bind(name, "term", term)
+        if not known and name in self.defined:
+            text, kind = self.pattern(self.defined[name])
+            self.query.append(f"(= {variable(name)} {text})")
+            self.dtypes.of_variable(name, kind)
+        return variable(name), self.dtypes.of_variable(name)
 
-    def reading(self, node: s.Subscript) -> tuple[str, Any]:
-        if len(node.items) != 1 or not isinstance(node.items[0], s.Run) or not isinstance(node.items[0].base, s.NameOf):
-            raise self.refuse("an index map with a form of its own", node)
-        name = node.items[0].base.text
-        self.bind(name, "map", node)
-        self.needs["Map"] = None
-        text, kind = self.pattern(node.base)
-        return f"(Map {variable(name)} {text})", kind
-
-    def operation(self, node: s.Apply) -> tuple[str, Any]:
-        if node.fn == "Reduce":
-            fn, axes = self.folded(node)
-            text, kind = self.pattern(node.items[-1])
-            return f"(Red {fn} {axes} {text})", self.dtypes.reduced(kind)
-        if node.fn == "Fold":
-            return self.tuple_fold(node)
-        if node.fn == "Case" and len(node.items) == 3 and isinstance(node.items[0], s.NameOf):
-            self.bind(node.items[0].text, "cond", node)
-            self.needs["Case"] = None
-            a, b = self.pattern(node.items[1]), self.pattern(node.items[2])
-            return f"(Case {variable(node.items[0].text)} {a[0]} {b[0]})", self.dtypes.same(a[1], b[1])
-        if node.fn in FUNCTIONS or not node.fn[:1].isupper():
-            return self.function(node)
-        raise self.refuse(f"`{node.fn}` in a pattern", node)
-
-    def tuple_fold(self, node: s.Apply) -> tuple[str, Any]:
+    def tuple_fold(self, term: c.FoldTerm) -> tuple[str, Any]:
         """One part of a reduction over a tuple."""
-        part, given = fold_part(node), node.items[-1]
-        if part not in PARTS or not isinstance(given, s.Group):
-            raise self.refuse("a Fold of any part", node)
-        self.needs[part] = None
-        axes = self.axes(node)
-        parts = [self.pattern(item) for item in given.items]
+        if term.part not in PARTS:
+            raise self.refuse("a Fold of any part", term)
+        self.needs[term.part] = None
+        axes = self.axes(term)
+        parts = [self.pattern(operand) for operand in term.operands]
         kind = parts[0][1]
         for _, other in parts[1:]:
             kind = self.dtypes.same(kind, other)
-        return f'(F{len(parts)} "{part}" {axes} {" ".join(text for text, _ in parts)})', self.dtypes.reduced(kind)
+        return f'(F{len(parts)} "{term.part}" {axes} {joined(parts)})', self.dtypes.reduced(kind)
 
-    def folded(self, node: s.Apply) -> tuple[str, str]:
+    def folded(self, term: c.ReduceTerm) -> tuple[str, str]:
         """The function and the axes of a Reduce."""
-        fn = node.items[0]
-        if not isinstance(fn, s.NameOf):
-            raise self.refuse("a Reduce over a list of axes", node)
-        axes = self.axes(node)
-        if fn.text in FUNCTIONS:
-            self.needs[fn.text] = None
-            return f'"{fn.text}"', axes
-        self.bind(fn.text, "fn", node)
-        return variable(fn.text), axes
+        axes = self.axes(term)
+        if term.fn in FUNCTIONS:
+            self.needs[term.fn] = None
+            return f'"{term.fn}"', axes
+        self.bind(term.fn, "fn", term)
+        return variable(term.fn), axes
 
-    def axes(self, node: s.Apply) -> str:
+    def axes(self, term: c.ReduceTerm | c.FoldTerm) -> str:
         """The axes that a reduction folds: `k` is one axis, `ks..` all of them."""
-        over = node.items[1:-1]
-        if len(over) != 1:
-            raise self.refuse("a Reduce over a list of axes", node)
-        axis = over[0]
-        if isinstance(axis, s.Run) and isinstance(axis.base, s.NameOf):
-            name = axis.base.text
-            self.bind(name, "axes", node)
-        elif isinstance(axis, s.NameOf):
-            name = axis.text
-            if name not in self.kinds:
-                self.query.append(f"(single {variable(name)})")
-            self.bind(name, "axis", node)
+        axis = self.one_axis(term)
+        if isinstance(axis, c.RunTerm):
+            self.bind(axis.name, "axes", term)
         else:
-            raise self.refuse("a Reduce over a list of axes", node)
-        return variable(name)
+            if axis.name not in self.kinds:
+                self.query.append(f"(single {variable(axis.name)})")
+            self.bind(axis.name, "axis", term)
+        return variable(axis.name)
 
-    def function(self, node: s.Apply) -> tuple[str, Any]:
-        if any(isinstance(item, s.Run) for item in node.items) or not 0 < len(node.items) <= MOST_OPERANDS:
-            raise self.refuse("a list of operands", node)
-        parts = [self.pattern(item) for item in node.items]
-        if node.fn in FUNCTIONS:
-            self.needs[node.fn] = None
-            head, kind = f'"{node.fn}"', self.typed(node.fn, [kind for _, kind in parts], self.dtypes.same)
+    def one_axis(self, term: c.ReduceTerm | c.FoldTerm) -> c.AxisTerm | c.RunTerm:
+        if len(term.over) != 1 or (isinstance(term.over[0], c.AxisTerm) and term.over[0].extent is not None):
+            raise self.refuse("a reduction over a list of axes, or one of this extent,", term)
+        return term.over[0]
+
+    def function(self, term: c.FunctionTerm) -> tuple[str, Any]:
+        if term.runs or not 0 < len(term.operands) <= MOST_OPERANDS:
+            raise self.refuse("a list of operands", term)
+        parts = [self.pattern(operand) for operand in term.operands]
+        if term.known:
+            self.needs[term.fn] = None
+            head, kind = f'"{term.fn}"', self.typed(term.fn, [kind for _, kind in parts], self.dtypes.same)
         else:
-            self.bind(node.fn, "fn", node)
-            head, kind = variable(node.fn), self.dtypes.fresh()
-            self.functions[node.fn] = (*(kind for _, kind in parts), kind)
-        return f"(E{len(parts)} {head} {' '.join(text for text, _ in parts)})", kind
+            self.bind(term.fn, "fn", term)
+            head, kind = variable(term.fn), self.dtypes.fresh()
+            self.functions[term.fn] = (*(kind for _, kind in parts), kind)
+        return f"(E{len(parts)} {head} {joined(parts)})", kind
 
     def typed(self, fn: str, kinds: list[Any], agree: Any) -> Any:
         """The dtype of a function's result; `agree` makes two dtypes one."""
@@ -241,104 +223,93 @@ class RuleText:
     def template(self) -> tuple[list[str], str, Any]:
         """Actions that name the values of the template, the text of its root, and the root's dtype."""
         actions: list[str] = []
-        local: dict[str, tuple[str, Any]] = {}
-        statements = list(definitions(self.rule, self.rule.rewrite).items())
-        for place, (name, node) in enumerate(statements):
-            text, kind = self.build(node, local, self.dtypes.of_variable(list(self.defined)[-1]))
-            if place == len(statements) - 1:
-                return actions, text, kind
+        local: Local = {}
+        *before, (_, root) = self.rule.right.items()
+        wanted = self.dtypes.of_variable(list(self.defined)[-1])
+        for name, term in before:
+            text, kind = self.build(term, local, wanted)
             actions.append(f"(let t_{name} {text})")
             local[name] = f"t_{name}", kind
-        raise AssertionError("a rule has a template")
+        return (actions, *self.build(root, local, wanted))
 
-    def build(self, node: s.Syntax, local: dict[str, tuple[str, Any]], wanted: Any) -> tuple[str, Any]:
-        value = constant_of(node)
-        if value is not None:
-            if isinstance(value, float) and not value.is_integer():
-                self.dtypes.must_float(wanted)
-            self.makes[number_text(value)] = None
-            return f'(Num "{number_text(value)}" {self.dtypes.in_template(wanted)})', wanted
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.build(node.items[0], local, wanted)
-        if isinstance(node, s.NameOf):
-            if node.text in local:
-                return local[node.text]
-            if self.kinds.get(node.text) != "term":
-                raise self.refuse(f"`{node.text}`, which no pattern binds to a value,", node)
-            return variable(node.text), self.dtypes.of_variable(node.text)
-        if isinstance(node, s.Subscript):
-            return self.read(node, local, wanted)
-        if isinstance(node, s.Apply):
-            return self.made(node, local, wanted)
-        raise self.refuse("this", node)
+    def build(self, term: c.ValueTerm, local: Local, wanted: Any) -> tuple[str, Any]:
+        match term:
+            case c.NumberTerm():
+                if isinstance(term.value, float) and not term.value.is_integer():
+                    self.dtypes.must_float(wanted)
+                self.makes[number_text(term.value)] = None
+                return f'(Num "{number_text(term.value)}" {self.dtypes.in_template(wanted)})', wanted
+            case c.NameTerm():
+                if term.name in local:
+                    return local[term.name]
+                if self.kinds.get(term.name) != "term":
+                    raise self.refuse(f"`{term.name}`, which no pattern binds to a value,", term)
+                return variable(term.name), self.dtypes.of_variable(term.name)
+            case c.MappedTerm() if self.kinds.get(term.map) == "map":
+                text, kind = self.build(term.x, local, wanted)
+                self.makes["Map"] = None
+                return f"(Map {variable(term.map)} {text})", kind
+            case c.MappedTerm() | c.ReadTerm():
+                raise self.refuse("an index map that no pattern binds", term)
+            case c.ReduceTerm():
+                axis = self.one_axis(term)
+                if term.fn in FUNCTIONS:
+                    self.makes[term.fn] = None
+                text, kind = self.build(term.x, local, wanted)
+                head = f'"{term.fn}"' if term.fn in FUNCTIONS else variable(term.fn)
+                return f"(Red {head} {variable(axis.name)} {text})", self.dtypes.reduced(kind)
+            case c.FoldTerm():
+                return self.made_fold(term, local, wanted)
+            case c.CaseTerm(condition=c.NameOf(text=condition)):
+                a, b = (self.build(side, local, wanted) for side in (term.a, term.b))
+                self.dtypes.require(a[1], b[1])
+                self.makes["Case"] = None
+                return f"(Case {variable(condition)} {a[0]} {b[0]})", a[1]
+            case c.FunctionTerm() if not term.runs and (term.known or self.kinds.get(term.fn) == "fn"):
+                return self.made(term, local, wanted)
+        raise self.refuse(f"`{getattr(term.node, 'fn', 'this')}` in a template", term)
 
-    def read(self, node: s.Subscript, local: dict[str, tuple[str, Any]], wanted: Any) -> tuple[str, Any]:
-        run = node.items[0] if len(node.items) == 1 else None
-        if isinstance(run, s.Run) and isinstance(run.base, s.NameOf) and self.kinds.get(run.base.text) == "map":
-            text, kind = self.build(node.base, local, wanted)
-            self.makes["Map"] = None
-            return f"(Map {variable(run.base.text)} {text})", kind
-        raise self.refuse("an index map that no pattern binds", node)
-
-    def made(self, node: s.Apply, local: dict[str, tuple[str, Any]], wanted: Any) -> tuple[str, Any]:
-        if node.fn == "Reduce":
-            fn, over = node.items[0], node.items[1:-1]
-            axis = over[0].base if len(over) == 1 and isinstance(over[0], s.Run) else over[0]
-            if len(over) != 1 or not isinstance(axis, s.NameOf) or not isinstance(fn, s.NameOf):
-                raise self.refuse("a Reduce over a list of axes", node)
-            if fn.text in FUNCTIONS:
-                self.makes[fn.text] = None
-            text, kind = self.build(node.items[-1], local, wanted)
-            head = f'"{fn.text}"' if fn.text in FUNCTIONS else variable(fn.text)
-            return f"(Red {head} {variable(axis.text)} {text})", self.dtypes.reduced(kind)
-        if node.fn == "Fold":
-            return self.made_fold(node, local, wanted)
-        if node.fn == "Case" and isinstance(node.items[0], s.NameOf):
-            a, b = (self.build(item, local, wanted) for item in node.items[1:])
-            self.dtypes.require(a[1], b[1])
-            self.makes["Case"] = None
-            return f"(Case {variable(node.items[0].text)} {a[0]} {b[0]})", a[1]
-        known = node.fn in FUNCTIONS
-        if (not known and self.kinds.get(node.fn) != "fn") or any(isinstance(item, s.Run) for item in node.items):
-            raise self.refuse(f"`{node.fn}` in a template", node)
-        parts = self.operands(node.items, local, wanted)
+    def made(self, term: c.FunctionTerm, local: Local, wanted: Any) -> tuple[str, Any]:
+        parts = self.operands(term.operands, local, wanted)
         kinds = [kind for _, kind in parts]
-        if known:
-            self.makes[node.fn] = None
-            kind = self.typed(node.fn, kinds, self.dtypes.require)
-            head = f'"{node.fn}"'
+        if term.known:
+            self.makes[term.fn] = None
+            kind = self.typed(term.fn, kinds, self.dtypes.require)
+            head = f'"{term.fn}"'
         else:
-            *expected, kind = self.functions.get(node.fn, (None,) * (len(parts) + 1))
+            *expected, kind = self.functions.get(term.fn, (None,) * (len(parts) + 1))
             if len(expected) != len(parts) or None in expected:
-                raise self.refuse(f"`{node.fn}` of other operands than in the pattern", node)
+                raise self.refuse(f"`{term.fn}` of other operands than in the pattern", term)
             for have, want in zip(kinds, expected, strict=True):
                 self.dtypes.require(have, want)
-            head = variable(node.fn)
-        return f"(E{len(parts)} {head} {' '.join(text for text, _ in parts)})", kind
+            head = variable(term.fn)
+        return f"(E{len(parts)} {head} {joined(parts)})", kind
 
-    def made_fold(self, node: s.Apply, local: dict[str, tuple[str, Any]], wanted: Any) -> tuple[str, Any]:
-        part, given, over = fold_part(node), node.items[-1], node.items[1:-1]
-        axis = over[0].base if len(over) == 1 and isinstance(over[0], s.Run) else over[0]
-        if part not in PARTS or not isinstance(given, s.Group) or len(over) != 1 or not isinstance(axis, s.NameOf):
-            raise self.refuse("a Fold of this form", node)
-        self.makes[part] = None
-        parts = self.operands(given.items, local, wanted)
+    def made_fold(self, term: c.FoldTerm, local: Local, wanted: Any) -> tuple[str, Any]:
+        axis = self.one_axis(term)
+        if term.part not in PARTS:
+            raise self.refuse("a Fold of any part", term)
+        self.makes[term.part] = None
+        parts = self.operands(term.operands, local, wanted)
         for _, kind in parts[1:]:
             self.dtypes.require(parts[0][1], kind)
-        text = " ".join(text for text, _ in parts)
-        return f'(F{len(parts)} "{part}" {variable(axis.text)} {text})', self.dtypes.reduced(parts[0][1])
+        text = f'(F{len(parts)} "{term.part}" {variable(axis.name)} {joined(parts)})'
+        return text, self.dtypes.reduced(parts[0][1])
 
-    def operands(
-        self, items: tuple[s.Syntax, ...], local: dict[str, tuple[str, Any]], wanted: Any
-    ) -> list[tuple[str, Any]]:
+    def operands(self, items: tuple[c.ValueTerm, ...], local: Local, wanted: Any) -> list[tuple[str, Any]]:
         """The operands of a function; numbers take the dtype of what they meet."""
         built: dict[int, tuple[str, Any]] = {}
-        places = sorted(range(len(items)), key=lambda place: constant_of(items[place]) is not None)
+        places = sorted(range(len(items)), key=lambda place: isinstance(items[place], c.NumberTerm))
         meets = wanted
         for place in places:
             built[place] = self.build(items[place], local, meets)
             meets = built[places[0]][1]
         return [built[place] for place in range(len(items))]
+
+
+def joined(parts: list[tuple[str, Any]]) -> str:
+    """The texts of operands."""
+    return " ".join(text for text, _ in parts)
 
 
 def variable(name: str) -> str:

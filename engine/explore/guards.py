@@ -6,8 +6,9 @@ from typing import Protocol
 
 from ...ir.diagnostic import DplcError
 from ...ir.functions import DTYPES
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.facts import facts_of
+from ..language.positions import calls
 from ..language.rule import Rule
 
 COMPARED = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -172,7 +173,7 @@ class Guards:
         """The refusal of a guard: a property of a kernel says so."""
         if isinstance(node, s.Operation) and node.op == "or":
             return self.rule.refuse("`or`", node)
-        asked = next((n for n in _calls(node) if n in facts_of("tensor")), None)
+        asked = next((call.fn for call in calls(node) if call.fn in facts_of("tensor")), None)
         if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith(("facts.fusion", "facts.products")):
             what = f"rule `{self.rule.rule.name}`: `{asked}` is a property of one kernel, not of a value"
             return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",),
@@ -182,11 +183,3 @@ class Guards:
 
 def _is_none(node: s.Syntax) -> bool:
     return isinstance(node, s.NameOf) and node.text == "none"
-
-
-def _calls(node: s.Syntax) -> list[str]:
-    if isinstance(node, s.Apply):
-        return [node.fn, *(name for item in node.items for name in _calls(item))]
-    if isinstance(node, s.Operation):
-        return _calls(node.a) + _calls(node.b)
-    return _calls(node.a) if isinstance(node, s.Prefix) else []

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...ir.text import syntax as s
 from ..kernels.rules import FusionRules, kind_of
+from ..language import core as s
 from ..language.rule import Rule
-from ..rewrite.terms.pattern import definitions
 
-CONSTRUCTORS = {"Reduce": "Red", "Case": "Case", "Fold": "Fold"}
+CONSTRUCTORS: dict[type[s.ValueTerm], str] = {
+    s.ReduceTerm: "Red", s.CaseTerm: "Case", s.FoldTerm: "Fold", s.MappedTerm: "Map", s.ReadTerm: "Map",
+    s.FunctionTerm: "E",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,4 @@ class Permissions:
 def _readers(rules: Iterable[Rule]) -> Iterable[str]:
     for rule in rules:
         if kind_of(rule) == "fuse":
-            root = list(definitions(rule, rule.match).values())[-1]
-            if isinstance(root, s.Subscript):
-                yield "Map"
-            elif isinstance(root, s.Apply):
-                yield CONSTRUCTORS.get(root.fn, "E")
+            yield CONSTRUCTORS[type(list(rule.left.values())[-1])]

@@ -15,7 +15,6 @@ from typing import Any
 from ...ir import compose
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import topological
-from ...ir.facts.index import substitute
 from ...ir.node import Node
 from ...ir.tensor import (
     Case,
@@ -278,12 +277,7 @@ class Reader:
 
         def make(args: list[Any], _: Problem) -> Term:
             new = dict(zip(below, args, strict=True))
-            if kind is Remap:
-                return compose.remap(new[term.x], {a: _within(e, new) for a, e in term.map})
-            if kind is Case:
-                return Case(_within(term.cond, new), new[term.a], new[term.b])
-            return Elementwise(term.fn, tuple(new[x] for x in term.args)) if kind is Elementwise else Index(
-                _within(term.expr, new))  # fmt: skip
+            return compose.rebuilt(term, lambda x: new.get(x, x))
 
         return self.form(form, make)
 
@@ -298,7 +292,3 @@ class Reader:
         if isinstance(e, Node):
             return (type(e).__name__, *(self.spell(getattr(e, f.name), operands_) for f in type(e).fields))
         return (type(e).__name__, repr(e))
-
-
-def _within(e: Any, new: dict[Any, Any]) -> Any:
-    return substitute(e, {}, lambda term: new.get(term, term))

@@ -28,7 +28,7 @@ from ..store.digests import FUSING
 from ..store.protocol import PROGRAM, Decision, Schedule, TuningKey
 from ..store.tools import tools_of
 from . import exploring
-from .explore import Exploration, Options
+from .explore import Exploration, ExplorationOptions
 from .exploring import warn
 from .fallback import or_else
 from .recorded import NotProved, StoredSolution, proved, written
@@ -59,7 +59,7 @@ class Fusing:
     @functools.cached_property
     def exploration(self) -> Exploration:
         with collections_paused():
-            made = exploring.exploration(self.values, self.tools, self.target, Options(top=self.top))
+            made = exploring.exploration(self.values, self.tools, self.target, ExplorationOptions(top=self.top))
             _ = made.problems
         return made
 

@@ -10,8 +10,8 @@ from ...ir.facts.layout import address, params, ranges_of, stages
 from ...ir.facts.structure import AccumulatorFold, Variations, accumulators, dependencies, only, summary, uses
 from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, Let, Load
-from ...ir.node import Expr
-from ...ir.program import Block
+from ...ir.node import Expr, memoised
+from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ..language.facts import fact
 
@@ -41,7 +41,16 @@ def operands(site: Any, body: Block, copies: Any) -> tuple[Operand, ...]:
     """For each slab that some Stages fill, what the body of a loop does to its cells that more than one thread does."""
     if site.tile is None or not only(body, Load, Let, Accumulate):
         return ()
-    return tuple(_operands(site, body, dict.fromkeys(stage.dst for stage in copies)))
+    known, key = _asked(site.kernel), (body, tuple([stage.dst for stage in copies]))
+    if key not in known:
+        known[key] = tuple(_operands(site, body, dict.fromkeys(key[1])))
+    return known[key]
+
+
+@memoised
+def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
+    """The operands of a kernel's loops, as far as asked for: several rules ask one after the other."""
+    return {}
 
 
 def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operand]:

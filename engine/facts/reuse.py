@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Var, binary, free_names, linear
-from ...ir.facts.layout import address
+from ...ir.expr import Axis, Binary, Var, binary
 from ...ir.facts.structure import dependencies, matmul_loops, summary
 from ...ir.program import Block
 from ..language.facts import fact
 from ..language.policy import policy
-from .schedule import TILE, values_of
+from .schedule import TILE, as_one
 
 
 @fact("reuse(run, name) -> int", TILE)
@@ -32,14 +31,7 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
 @fact("walked_as_one(run, name, name, int) -> bool", TILE)
 def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Whether i and j stand in addresses only, and in those of loads as `c*(i*extent + j)`."""
-    known = {i.name, j.name}
-    for load in summary(body).loads:
-        terms, _ = linear(address(site.kernel, load.buf, load.idx))
-        if terms.get(i, 0) != extent * terms.get(j, 0):
-            return False
-        if any(known & free_names(atom) for atom in terms if atom is not i and atom is not j):
-            return False
-    return known.isdisjoint(free_names(tuple(values_of(body))))
+    return as_one(site, body, summary(body).loads, i, j, extent)
 
 
 @fact("widest_pair(name, name, run) -> bool", TILE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -173,8 +173,13 @@ def row_coalesced(site: Any, body: Block, team: Any) -> bool:
 @fact("one_run(run, name, name, int) -> bool", TILE)
 def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Whether i and j stand in addresses only, and there as `c*(i*extent + j)`."""
+    return as_one(site, body, accesses(body), i, j, extent)
+
+
+def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, extent: int) -> bool:
+    """The same of the addresses of some accesses."""
     known = {i.name, j.name}
-    for stmt in accesses(body):
+    for stmt in looked_at:
         terms, _ = linear(_flat(site, stmt))
         if terms.get(i, 0) != extent * terms.get(j, 0):
             return False

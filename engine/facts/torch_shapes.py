@@ -9,7 +9,6 @@ import functools
 import math
 from typing import Any
 
-from ...ir.dtypes import FLOATS
 from ...ir.expr import Var
 from ...ir.functions import identity
 from ..language.facts import fact
@@ -35,13 +34,6 @@ def is_tensor(site: TorchSite, x: Any) -> bool:
     return isinstance(x, View)
 
 
-@torch_fact("together([any]) -> bool")
-def together(site: TorchSite, xs: tuple[Any, ...]) -> bool:
-    """Whether the tensors of a list of optional ones stand side by side."""
-    at = [n for n, x in enumerate(xs) if x is not None]
-    return bool(at) and at[-1] - at[0] == len(at) - 1
-
-
 @torch_fact("is_list(any) -> bool")
 def is_list(site: TorchSite, x: Any) -> bool:
     """Whether a field is a list."""
@@ -54,18 +46,6 @@ def dtype(site: TorchSite, x: View | float) -> Var:
     if isinstance(x, View):
         return Var(x.dtype)
     return Var("b8" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32")
-
-
-@torch_fact("is_float(value) -> bool")
-def is_float(site: TorchSite, x: View | float) -> bool:
-    """Whether elements are floating point numbers."""
-    return dtype(site, x).name in FLOATS
-
-
-@torch_fact("is_bool(value) -> bool")
-def is_bool(site: TorchSite, x: View | float) -> bool:
-    """Whether elements are truth values."""
-    return bool(dtype(site, x).name == "b8")
 
 
 @torch_fact("shape(value) -> [int]")

@@ -12,11 +12,11 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.tensor import TensorGraph
-from ...ir.text import syntax as s
 from ...ir.text.print import print_unit
 from ...ir.text.read import read_unit
 from ...ir.text.tensor import print_graph
 from ...ir.text.tensor_read import read_graph
+from ..language import core as s
 from ..language.rule import Rule
 from ..rewrite.statements.examples import Failure, runs
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph

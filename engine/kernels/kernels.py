@@ -17,7 +17,7 @@ from ...ir.facts.dataflow import topological
 from ...ir.facts.index import operate
 from ...ir.program import Kernel, Param, TensorType
 from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, axes, operands
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.policy import policy
 from ..language.rule import Rule
 from .decide import Fusion, FusionDecisions, Stored

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.compose import remap, remap_expr
+from ...ir.compose import rebuilt, remap, remap_expr
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow, topological
+from ...ir.facts.index import substitute
 from ...ir.tensor import Case, Elementwise, Fold, Input, Named, Output, Reduce, Remap, TensorGraph, Term, axes, operands
 
 Renaming = dict[Axis, Axis]
@@ -130,28 +131,11 @@ def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
 
 
 def _over_inputs(term: Any, better: Mapping[Any, Input], new: Mapping[Any, Any]) -> Any:
-    kind = term.__class__
-    if kind is Input:
-        return better.get(term, term)
-    if kind is Elementwise:
-        args = tuple(new[x] for x in term.args)
-        return term if args == term.args else Elementwise(term.fn, args)
-    if kind is Reduce:
-        return Reduce(term.fn, term.over, new[term.x])
-    if kind is Fold:
-        return Fold(term.part, term.over, tuple(new[x] for x in term.args))
-    if kind is Case:
-        return Case(_indexing(term.cond, new), new[term.a], new[term.b])
-    if kind is Remap:
-        mapping = {a: _indexing(e, new) for a, e in term.map}
-        if term.x in better:
-            mapping = {b: mapping.get(a, a) for a, b in zip(term.x.axes, better[term.x].axes, strict=True)}
-        return remap(new[term.x], mapping)
-    return type(term)(_indexing(term.expr, new)) if hasattr(term, "expr") else term
+    def now(x: Any) -> Any:
+        return new.get(x, x)
 
-
-def _indexing(e: Any, new: Mapping[Any, Any]) -> Any:
-    """An index expression whose terms have become others."""
-    from ...ir.facts.index import substitute
-
-    return substitute(e, {}, lambda term: new.get(term, term))
+    source = better.get(term.x) if term.__class__ is Remap else None
+    if source is not None:
+        mapping = {a: substitute(e, {}, now) for a, e in term.map}
+        return remap(source, {b: mapping.get(a, a) for a, b in zip(term.x.axes, source.axes, strict=True)})
+    return better.get(term, term) if term.__class__ is Input else rebuilt(term, now)

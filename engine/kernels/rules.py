@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.check import load_facts
 from ..language.evaluate import Closure, Expressions, holds
 from ..language.rule import Rule, RuleSet
+from ..language.spelling import expression
 from ..rewrite.terms.code import TermRuleWriter
-from ..rewrite.terms.pattern import definitions
 from ..rewrite.terms.terms import Table, mentions_mat
 
 Spelling = Any
@@ -78,51 +78,44 @@ def _without_mat(statement: Any) -> s.Syntax:
     return s.Assign(statement.span, statement.target, statement.value.items[0])
 
 
-def _spell(node: s.Syntax, defined: dict[str, s.Syntax]) -> Spelling:
+def _spell(value: Any, defined: dict[str, s.ValueTerm]) -> Spelling:
     """A value as nested tuples, the names of other statements written out."""
-    if isinstance(node, s.NameOf):
-        return _spell(defined[node.text], defined) if node.text in defined else node.text
-    if isinstance(node, s.Apply):
-        return (node.fn, *(_spell(item, defined) for item in node.items))
-    if isinstance(node, s.Run):
-        return ("..", _spell(node.base, defined))
-    if isinstance(node, s.Group):
-        return ("()", *(_spell(item, defined) for item in node.items))
-    if isinstance(node, s.Member):
-        return (".", _spell(node.base, defined), node.field)
-    if isinstance(node, s.Subscript):
-        return ("[]", _spell(node.base, defined), *(_spell(item, defined) for item in node.items))
-    return getattr(node, "value", repr(node))
+    if isinstance(value, s.NameTerm):
+        return _spell(defined[value.name], defined) if value.name in defined else value.name
+    if isinstance(value, s.ValueTerm):
+        return (type(value).__name__, *(_spell(getattr(value, field), defined) for field in type(value).__slots__))
+    if isinstance(value, tuple):
+        return tuple(_spell(item, defined) for item in value)
+    return expression(value) if isinstance(value, s.Syntax) else value
 
 
 def _stripped(spelling: Spelling) -> Spelling:
     """The spelling less every `mat`."""
     if not isinstance(spelling, tuple):
         return spelling
-    return _stripped(spelling[1]) if spelling[0] == "mat" else tuple(map(_stripped, spelling))
+    return _stripped(spelling[1]) if _is_mat(spelling) else tuple(map(_stripped, spelling))
+
+
+def _is_mat(spelling: Spelling) -> bool:
+    return isinstance(spelling, tuple) and spelling[:1] == (s.MatTerm.__name__,)
 
 
 def _mats(spelling: Spelling) -> int:
-    return (spelling[0] == "mat") + sum(map(_mats, spelling)) if isinstance(spelling, tuple) else 0
+    return _is_mat(spelling) + sum(map(_mats, spelling)) if isinstance(spelling, tuple) else 0
 
 
 def kind_of(rule: Rule) -> str:
     """inline, fuse, climb, share or siblings. Raises DplcError for a rule that does not only move a `mat`."""
     if len(rule.rewrite) == 1 and isinstance(rule.rewrite[0], s.Assign) and isinstance(rule.rewrite[0].target, s.Group):
         return "siblings"
-    sides = []
-    for block in (rule.match, rule.rewrite):
-        defined = definitions(rule, block)
-        sides.append(_spell(list(defined.values())[-1], defined))
-    before, after = sides
+    before, after = (_spell(list(defined.values())[-1], defined) for defined in (rule.left, rule.right))
     counts = _mats(before), _mats(after)
     if _stripped(before) == _stripped(after):
-        outside = isinstance(after, tuple) and after[0] == "mat"
         if counts == (1, 0):
-            return "inline" if before[0] == "mat" else "fuse"
-        if counts == (1, 1) and outside and before[0] != "mat":
+            return "inline" if _is_mat(before) else "fuse"
+        if counts == (1, 1) and _is_mat(after) and not _is_mat(before):
             return "climb"
-        if counts == (0, 1) and outside:
+        if counts == (0, 1) and _is_mat(after):
             return "share"
     raise DplcError(
         f"rule `{rule.name}`: a fusion rule changes nothing but a `mat`", rule.span,
@@ -133,12 +126,12 @@ def kind_of(rule: Rule) -> str:
 def _pair(rule: Rule) -> tuple[str, str, str, str]:
     """The names in `a = mat(v)`, `b = mat(w)`."""
     names: list[str] = []
-    for name, value in definitions(rule, rule.match).items():
-        if not isinstance(value, s.Apply) or value.fn != "mat" or not isinstance(value.items[0], s.NameOf):
+    for name, value in rule.left.items():
+        if not isinstance(value, s.MatTerm) or not isinstance(value.x, s.NameTerm):
             raise DplcError(
                 f"rule `{rule.name}`: a rule of two kernels matches `a = mat(v)` and `b = mat(w)`", value.span
             )
-        names += [name, value.items[0].text]
+        names += [name, value.x.name]
     if len(names) != 4:
         raise DplcError(f"rule `{rule.name}`: a rule of two kernels matches two stored values", rule.span)
     return names[0], names[1], names[2], names[3]

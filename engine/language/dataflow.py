@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ...ir import schemas
-from ...ir.diagnostic import did_you_mean
+from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
-from ...ir.text import syntax as s
-from ...ir.text.tensor_read import part_name
+from . import core as s
 from .evaluate import CONSTANTS
 from .facts import facts_of
 from .positions import Positions, Report, is_variable, named
@@ -15,7 +14,6 @@ from .sorts import ANY, AXES, AXIS, BOOL, EXPR, INDEX, LIST, NAME, TERM, Sort
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 VALUE = "a value"  # what a function of values is given
-PRIMITIVES = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat")
 # Kinds of ATen arguments that have a sort of their own; everything else may be several things.
 _KINDS = {
     "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "dtype": Sort("dtype"),
@@ -37,7 +35,7 @@ class DataflowPositions(Positions):
         self.axes: dict[str, Sort] = {}
         self.facts = facts_of(level)
 
-    def _assign(self, node: s.Assign) -> None:
+    def _assign(self, node: s.Assign) -> None:  # type: ignore[override]
         if isinstance(node.target, s.Subscript):
             self.add(node.target.base, NAME, "a value", makes=True)
             self._bracket(node.target.items)
@@ -55,92 +53,79 @@ class DataflowPositions(Positions):
         else:
             self._term(value)
 
-    def _statement(self, node: s.Statement) -> None:
+    def _statement(self, node: s.Syntax) -> None:
         self.report(f"a statement on {self.level} is `y = value`", node.span)
 
-    _forloop = _ifblock = _accumulateinto = _statement  # type: ignore[assignment]
+    _forloop = _ifblock = _accumulateinto = _statement
 
     # ---- values
     def _term(self, node: s.Syntax) -> None:
-        if isinstance(node, s.Apply):
-            self._call(node)
-        elif isinstance(node, s.Subscript) and isinstance(node.base, s.NameOf):
-            self.add(node.base, TERM, "a tensor")
-            self._bracket(node.items)
-        elif isinstance(node, s.Choice):
-            self.add(node.condition, BOOL, "the condition of `if`")
-            self._term(node.a)
-            self._term(node.b)
-        elif isinstance(node, s.Group):
-            for item in node.items:
-                self._term(item.base if isinstance(item, s.Run) else item)
-        else:
-            self.add(node, TERM, VALUE)
-
-    def _call(self, node: s.Apply) -> None:
-        if node.fn == "Reduce":
-            self._reduce(node)
-        elif node.fn == "Fold" and len(node.items) > 2 and isinstance(node.items[-1], s.Group):
-            self._fold(node, node.items[-1])
-        elif node.fn == "Index" and len(node.items) == 1:
-            self._indexing(node.items[0], "the index")
-        elif node.fn == "Case" and len(node.items) == 3:
-            self._indexing(node.items[0], "the condition of `Case`")
-            self._term(node.items[1])
-            self._term(node.items[2])
-        elif node.fn == "cast" and len(node.items) == 2:
-            self._term(node.items[0])
-            self.add(node.items[1], Sort("dtype"), "a dtype")
-        elif node.fn == "place" and len(node.items) == 3 and self.level == "torch" and not self.pattern:
-            self._term(node.items[0])
-            for bound in node.items[1:]:
-                self.add(bound, Sort("int"), "a bound of `place`")
-        elif node.fn == "mat" and node.items:
-            for item in node.items:
-                self._term(item)
-        elif node.fn in PRIMITIVES and not (self.level == "torch" and schemas.overloads(node.fn)):
-            forms = "`Index(e)`, `Case(condition, a, b)`, `cast(x, dtype)`, `place(x, low, end)`, `mat(x)`"
-            self.report(f"`{node.fn}` is not written like this", node.span, (f"the forms are {forms}",))
-        elif self.level == "torch" and not self.pattern and (node.fn[:1].isupper() or schemas.overloads(node.fn)):
-            self._aten(node)
-        elif node.fn in self.facts and node.fn not in FUNCTIONS:
-            self.add(node, TERM, "a value")
-        else:
-            self._function(node)
-
-    def _function(self, node: s.Apply) -> None:
-        """A scalar function of values; in a pattern also a variable, or `_`, for one."""
-        self.add(named(node.fn, node), Sort("fn"), "a function")
-        for item in node.items:
-            if isinstance(item, s.Run) and self.level == "torch" and node.fn in FUNCTIONS:
-                self.report(f"`{node.fn}` takes values, not a run of them", item.span)
-            elif isinstance(item, s.Run):
-                self.add(item.base, ANY, "a run of values")
-            else:
-                self._term(item)
-
-    def _reduce(self, node: s.Apply) -> None:
-        if len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
-            self.report("a reduction reads `Reduce(function, axis.., value)`", node.span)
+        torch = self.level == "torch"
+        op = node.fn if isinstance(node, s.Apply) and torch and node.fn not in s.OPERATIONS else ""
+        if op[:1].isupper() or schemas.overloads(op):
+            self._aten(node)  # type: ignore[arg-type]
             return
-        first, *over, value = node.items
-        self.add(first, Sort("fn"), "the function of `Reduce`")
-        self._bracket(tuple(over))
-        self._term(value)
-
-    def _fold(self, node: s.Apply, given: s.Group) -> None:
-        first = node.items[0]
-        part = part_name(first)
-        if part is None:
-            self.add(first, Sort("fn"), "the part of `Fold`")
-        elif part not in PARTS:
-            self.report(f"there is no `{part}` to fold", first.span, (), did_you_mean(part, PARTS))
-        self._bracket(node.items[1:-1])
-        for item in given.items:
-            if isinstance(item, s.Run):
-                self.add(item.base, ANY, "a run of values")
-            else:
+        if isinstance(node, s.Apply) and node.fn == "mat" and len(node.items) > 1:  # `(a, b) = mat(v, w)`
+            for item in node.items:
                 self._term(item)
+            return
+        try:
+            self._of(s.term_of(node, torch))
+        except DplcError as error:
+            self.report(error.what, error.span, error.notes, error.hint)
+
+    def _of(self, term: s.ValueTerm) -> None:
+        match term:
+            case s.ReadTerm(x=s.NameTerm()) | s.MappedTerm(x=s.NameTerm()):
+                self.add(term.x.node, TERM, "a tensor")
+                self._bracket(term.node.items)  # type: ignore[attr-defined]
+            case s.EitherTerm():
+                self.add(term.condition, BOOL, "the condition of `if`")
+                self._all(term.a, term.b)
+            case s.ReduceTerm():
+                fn, *over, _ = term.node.items  # type: ignore[attr-defined]
+                self.add(fn, Sort("fn"), "the function of `Reduce`")
+                self._bracket(tuple(over))
+                self._of(term.x)
+            case s.FoldTerm():
+                part, *over, _ = term.node.items  # type: ignore[attr-defined]
+                if term.part not in PARTS:
+                    self.add(part, Sort("fn"), "the part of `Fold`")
+                self._bracket(tuple(over))
+                self._all(*term.operands)
+            case s.IndexTerm():
+                self.add(term.e, ANY, "the index")
+            case s.CaseTerm():
+                self.add(term.condition, ANY, "the condition of `Case`")
+                self._all(term.a, term.b)
+            case s.CastTerm():
+                self._of(term.x)
+                self.add(term.dtype, Sort("dtype"), "a dtype")
+            case s.PlaceTerm():
+                self._of(term.x)
+                for bound in (term.low, term.end):
+                    self.add(bound, Sort("int"), "a bound of `place`")
+            case s.MatTerm():
+                self._of(term.x)
+            case s.RunTerm():
+                self.add(term.node.base, ANY, "a run of values")  # type: ignore[attr-defined]
+            case s.FunctionTerm() if term.known or term.fn not in self.facts:
+                self._function(term)
+            case _:
+                self.add(term.node, TERM, VALUE)
+
+    def _all(self, *terms: s.ValueTerm) -> None:
+        for term in terms:
+            self._of(term)
+
+    def _function(self, term: s.FunctionTerm) -> None:
+        """A scalar function of values; in a pattern also a variable, or `_`, for one."""
+        self.add(named(term.fn, term.node), Sort("fn"), "a function")
+        for operand in term.operands:
+            if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
+                self.report(f"`{term.fn}` takes values, not a run of them", operand.span)
+            else:
+                self._of(operand)
 
     # ---- axes
     def _bracket(self, items: tuple[s.Syntax, ...]) -> None:
@@ -163,11 +148,7 @@ class DataflowPositions(Positions):
             elif isinstance(item, s.Group):
                 self._bracket(item.items)
             else:
-                self._indexing(item, "an index")
-
-    def _indexing(self, node: s.Syntax, what: str) -> None:
-        """Index arithmetic over axes, and over values that are read with brackets."""
-        self.add(node, EXPR if what == "an index" else ANY, what)
+                self.add(item, EXPR, "an index")
 
     def _born(self, node: s.Syntax, sort: Sort) -> None:
         """A name alone, or a run of names alone, is where an axis comes from; inside arithmetic it is only read."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
-from .evaluate import CONSTANTS, RESERVED
 from .facts import FACTS
-from .numbers import NAME, fields_of, written_out
+from .numbers import NAME, written_out
+from .positions import is_variable, names, names_in, rebuilt
 from .sorts import READABLE
 
 Facts = Mapping[str, s.FactOf]
@@ -58,37 +58,16 @@ def _check(declared: s.FactOf, known: Facts) -> None:
 
 def _closed(declared: s.FactOf, value: Any, bound: frozenset[str], known: Iterable[str]) -> None:
     """Raises DplcError for a name that is no parameter."""
-    if isinstance(value, tuple):
-        for item in value:
-            _closed(declared, item, bound, known)
-    elif isinstance(value, s.NameOf):
-        free = value.text not in bound and value.text not in GIVEN
-        if free and value.text not in RESERVED and value.text not in CONSTANTS:
-            hint = did_you_mean(value.text, [*bound, *known])
-            raise DplcError(f"fact `{declared.name}`: unbound variable `{value.text}`", value.span, (), hint)
-    elif isinstance(value, s.Syntax):
-        inner = bound | {value.variable} if isinstance(value, s.Comprehension) else bound
-        for name in fields_of(value):
-            _closed(declared, getattr(value, name), inner, known)
+    for name in names(value, bound):
+        if is_variable(name.text) and name.text not in GIVEN:
+            hint = did_you_mean(name.text, [*bound, *known])
+            raise DplcError(f"fact `{declared.name}`: unbound variable `{name.text}`", name.span, (), hint)
 
 
 def expanded(value: Any, facts: Facts) -> Any:
     """Some syntax with facts written out where they are asked; itself where it asks none."""
-    if isinstance(value, tuple):
-        items = [expanded(item, facts) for item in value]
-        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    if not isinstance(value, s.Syntax):
-        return value
-    changes = {}
-    for name in fields_of(value):
-        before = getattr(value, name)
-        after = expanded(before, facts)
-        if after is not before:
-            changes[name] = after
-    made = dataclasses.replace(value, **changes) if changes else value
-    if isinstance(made, s.Apply) and made.fn in facts:
-        return _answer(made, facts[made.fn])
-    return made
+    made = rebuilt(value, lambda part: expanded(part, facts))
+    return _answer(made, facts[made.fn]) if isinstance(made, s.Apply) and made.fn in facts else made
 
 
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
@@ -98,18 +77,14 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
         note = f"it is `{fact.name}({shown}) -> {fact.result}`"
         raise DplcError(f"fact `{fact.name}` takes {wanted} arguments, not {len(asked.items)}", asked.span, (note,))
     given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}
-    made = _given(fact.value, given, frozenset(_names(asked.items)))
+    made = _given(fact.value, given, frozenset(names_in(asked.items)))
     return dataclasses.replace(made, span=asked.span) if isinstance(made, s.Syntax) else made
 
 
 def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> Any:
     """An expression with arguments for parameters. taken: names in the arguments, which nothing in it may catch."""
-    if isinstance(value, tuple):
-        return tuple(_given(item, given, taken) for item in value)
     if isinstance(value, s.NameOf):
         return given.get(value.text, value)
-    if not isinstance(value, s.Syntax):
-        return value
     if isinstance(value, s.Comprehension):
         variable = value.variable
         while variable in taken:
@@ -118,16 +93,4 @@ def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> 
         condition = None if value.condition is None else _given(value.condition, inner, taken)
         domain, element = _given(value.domain, given, taken), _given(value.element, inner, taken)
         return dataclasses.replace(value, element=element, variable=variable, domain=domain, condition=condition)
-    changes = {name: _given(getattr(value, name), given, taken) for name in fields_of(value)}
-    return dataclasses.replace(value, **changes)
-
-
-def _names(value: Any) -> Iterable[str]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _names(item)
-    elif isinstance(value, s.NameOf):
-        yield value.text
-    elif isinstance(value, s.Syntax):
-        for name in fields_of(value):
-            yield from _names(getattr(value, name))
+    return rebuilt(value, lambda part: _given(part, given, taken))

@@ -10,7 +10,6 @@ one with `override number most_threads = 512`. How Python reads them: policy.py.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.words import words_in
 from .evaluate import CONSTANTS, RESERVED, Expressions
+from .positions import rebuilt
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -140,31 +140,9 @@ def format_value(value: Value) -> str:
 # ---- in rules
 
 
-def fields_of(node: Any) -> tuple[str, ...]:
-    """What a node of syntax holds, but for its place."""
-    return _fields(node.__class__)
-
-
-@functools.cache
-def _fields(cls: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(cls) if field.name != "span")
-
-
 def written_out(value: Any, numbers: Mapping[str, s.Syntax]) -> Any:
     """Some syntax with values in the place of the names of numbers; itself where it names none."""
-    kind = value.__class__
-    if kind is tuple:
-        items = [written_out(item, numbers) for item in value]
-        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    if kind is s.NameOf:
-        literal = numbers.get(value.text)
-        return value if literal is None else dataclasses.replace(literal, span=value.span)
-    if not isinstance(value, s.Syntax):
-        return value
-    changes = {}
-    for name in _fields(kind):
-        before = getattr(value, name)
-        after = written_out(before, numbers)
-        if after is not before:
-            changes[name] = after
-    return dataclasses.replace(value, **changes) if changes else value
+    if value.__class__ is not s.NameOf:
+        return rebuilt(value, lambda part: written_out(part, numbers))
+    literal = numbers.get(value.text)
+    return value if literal is None else dataclasses.replace(literal, span=value.span)

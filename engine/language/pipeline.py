@@ -66,7 +66,7 @@ def pipelines(rules: RuleSet) -> Pipelines:
         for declared in file.pipelines:
             _lay_over(entries, declared, rules, layer)
     _place_the_rest(entries, rules)
-    return {name: tuple(_steps(name, found, dropped, rules)) for name, found in entries.items()}
+    return {name: tuple(_asked_first(list(_steps(name, found, dropped, rules)))) for name, found in entries.items()}
 
 
 # ---- entries: what the files say
@@ -241,6 +241,18 @@ def _steps(
         kept = tuple(rule for rule in entry.step.rules if rule.name not in gone)
         if kept:
             yield dataclasses.replace(entry.step, rules=kept)
+
+
+def _asked_first(steps: list[PassStep]) -> list[PassStep]:
+    """Of a `one of`, the passes that somebody asks for (`--prefer`) take the places of those before them."""
+    for group in {step.group for step in steps if step.group is not None}:
+        places = [place for place, step in enumerate(steps) if step.group == group]
+        asked = sorted(
+            (steps[place] for place in places), key=lambda step: not any(r.wherever_legal for r in step.rules)
+        )
+        for place, step in zip(places, asked, strict=True):
+            steps[place] = step
+    return steps
 
 
 # ---- for people

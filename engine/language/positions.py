@@ -10,13 +10,16 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ...ir.diagnostic import did_you_mean
+from ...ir import loop
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Axis
 from ...ir.functions import FUNCTIONS
-from ...ir.node import Field
+from ...ir.node import Field, Node
+from ...ir.program import Kernel, Param
 from ...ir.text import syntax as s
-from ...ir.text.read_statements import merge_fields, statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
 from .sorts import ANY, BOOL, CONTEXT, EXPR, LIST, NAME, RUN, SPLICE, Sort, field_sort, owners
+from .statements import Shape, listed, shape_of
 
 
 class SortedPosition(NamedTuple):
@@ -86,7 +89,7 @@ class Positions:
             if field is None:
                 self.add(change.value, ANY, f"`{change.name}`")
             else:
-                self._field(field, change.value, f"`{change.name}`")
+                self._field(field, listed(field, change.value), f"`{change.name}`")
 
     def _arm(self, node: s.Arm) -> None:
         self.add(node.domain, LIST, "the domain of `for`")
@@ -121,158 +124,94 @@ class Positions:
     def _capturestatement(self, node: s.CaptureStatement) -> None:
         sort = Sort("stmt", node.repeat is not None, node.call.fn if node.call.fn in owners() else None)
         self.add(named(node.name, node), sort, "a captured statement")
-        self.op(node.call, owners())
-
-    def _unit(self, node: s.Unit) -> None:
-        self.add(named(node.name, node), NAME, "the name of a kernel", makes=True)
-        for item in (*node.ins, *node.outs):
-            if isinstance(item, s.ParamItem):
-                self.add(named(item.name, item), NAME, "a buffer", makes=True)
-                self.add(named(item.type.dtype, item.type), Sort("dtype"), "a dtype")
-                self._list(item.type.dims, EXPR, "an extent")
-            elif isinstance(item, s.Run):
-                self.add(item.base, LIST, "a run of parameters")
-        self.block(node.body)
-
-    # ---- Loop, Tile and Kernel IR
-    def _forloop(self, node: s.ForLoop) -> None:
-        self.add(named(node.var, node), NAME, "a loop variable", makes=True)
-        self.add(node.start, EXPR, "the start of a loop")
-        self.add(node.stop, EXPR, "the end of a loop")
-        self.add(node.step, EXPR, "the step of a loop")
-        for attribute in node.attributes:
-            if isinstance(attribute, s.NameOf):
-                self.add(attribute, Sort("role"), "a role")
-            elif isinstance(attribute, s.Keyword) and attribute.name == "unroll":
-                self.add(attribute.value, Sort("int"), "`unroll`")
-            elif isinstance(attribute, s.Keyword):
-                what = f"a loop has no attribute `{attribute.name}`"
-                self.report(what, attribute.span, (), did_you_mean(attribute.name, ("unroll",)))
-        self.block(node.body)
-
-    def _ifblock(self, node: s.IfBlock) -> None:
-        self.add(node.condition, BOOL, "the condition of `if`")
-        self.block(node.body)
+        self._shaped(node)
 
     def _accumulateinto(self, node: s.AccumulateInto) -> None:
-        value = node.value
-        if isinstance(node.target, s.Group):
-            self._merge(node, node.target)
+        self._shaped(node)
+        if isinstance(node.value, s.Apply) and not isinstance(node.target, s.Group):
+            self._list(node.value.items[:1], NAME, "an accumulator")  # it is written twice
+
+    # ---- statements of Loop, Tile and Kernel IR, by the schemas of their classes
+    def _shaped(self, node: s.Syntax) -> None:
+        try:
+            shape = shape_of(node)
+        except DplcError as error:
+            self.report(error.what, error.span, error.notes, error.hint)
+            for name in names(tuple(getattr(node, part) for part in parts(type(node)) if part != "body")):
+                self.add(name, ANY, "a field", makes=True)
+            self.block(getattr(node, "body", None) or ())
             return
-        self.add(node.target, NAME, "an accumulator", makes=True)
-        if not isinstance(value, s.Apply) or len(value.items) != 2:
-            self.report("an accumulation reads `acc <- fn(acc, value)`", node.span)
-            return
-        self.add(named(value.fn, value), Sort("fn"), "a function")
-        self.add(value.items[0], NAME, "an accumulator")
-        self.add(value.items[1], EXPR, "an accumulated value")
-
-    def _merge(self, node: s.AccumulateInto, target: s.Group) -> None:
-        fields = merge_fields(node)
-        assert fields is not None
-        for item in target.items:
-            self.add(item, NAME, "an accumulator", makes=True)
-        self.add(named(fields[1], node.value), Sort("monoid"), "a monoid")
-        self._list(fields[2], EXPR, "an operand")
-
-    def _assign(self, node: s.Assign) -> None:
-        if isinstance(node.target, s.Subscript):
-            self.add(node.target.base, NAME, "a buffer")
-            self._list(node.target.items, EXPR, "an index")
-        else:
-            self.add(node.target, NAME, "a name", makes=True)
-        value = node.value
-        if isinstance(value, s.LoadOf):
-            self._load(value)
-        elif isinstance(value, s.Apply) and (value.fn in statement_classes() or value.fn[:1].isupper()):
-            self.op(value)
-        else:
-            self._scalar(value)
-        self.block(node.body or ())
-
-    def _load(self, node: s.LoadOf) -> None:
-        if isinstance(node.access, s.Subscript):
-            self.add(node.access.base, NAME, "a buffer")
-            self._list(node.access.items, EXPR, "an index")
-        self.add(node.condition, BOOL, "the condition of a load")
-        self.add(node.other, EXPR, "the value where a load is not done")
-
-    def _scalar(self, value: s.Syntax) -> None:
-        """What a value is computed from: a function of expressions, or an expression."""
-        if isinstance(value, s.Apply) and (value.fn in FUNCTIONS or self.pattern):
-            self.add(named(value.fn, value), Sort("fn"), "a function")
-            self._list(value.items, EXPR, f"an argument of `{value.fn}`")
-        else:
-            self.add(value, EXPR, "a value")
-
-    def _statement(self, node: s.Statement) -> None:
-        if isinstance(node.call, s.Apply):
-            self.op(node.call)
-        else:
+        if shape is None:
             self.report("this is not a statement", node.span)
-        self.block(node.body or ())
+        else:
+            self._shape(shape)
 
-    # ---- ops of Tile and Kernel IR
-    def op(self, call: s.Apply, among: dict[str, Any] | None = None) -> None:
-        """`Op(positional.., field=value)` by the schema of its class."""
-        classes = among or {**owners(), **value_classes()}
-        if call.fn not in classes:
-            if call.fn != "_":
-                self.report(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, classes))
-            self._list(call.items, ANY, "a field")
-            return
-        cls = classes[call.fn]
-        left = list(getattr(cls, "positional", ()))
-        for item in call.items:
-            if isinstance(item, s.Keyword):
-                field = cls.by_name.get(item.name)
-                if field is None or item.name in ("dst", "body"):
-                    what = f"`{call.fn}` has no field `{item.name}`"
-                    self.report(what, item.span, (), did_you_mean(item.name, cls.by_name))
-                else:
-                    self._field(field, item.value, f"`{field.name}` of `{call.fn}`")
-            elif not left:
-                self.report(f"too many positional arguments for `{call.fn}`", item.span)
-            elif cls.by_name[left[0]].many:
-                self._item(item, field_sort(cls.by_name[left[0]].sort, False), f"`{left[0]}` of `{call.fn}`")
-            else:
-                name = left.pop(0)
-                self._field(cls.by_name[name], item, f"`{name}` of `{call.fn}`")
+    _unit = _forloop = _ifblock = _assign = _statement = _shaped
 
-    def _field(self, field: Field, value: s.Syntax, what: str) -> None:
-        sort = field_sort(field.sort, field.many)
+    def _shape(self, shape: Shape) -> None:
+        """The fields of a node that are written, and its block."""
+        for field in shape.cls.fields:
+            if field.name in shape.fields and field.sort != "Block":
+                what, sort = WORDS.get((shape.cls, field.name)) or (f"`{field.name}` of `{shape.cls.__name__}`", None)
+                self._field(field, shape.fields[field.name], what, sort, (shape.cls, field.name) in MAKES)
+        self.block(shape.body or ())
+
+    def _field(self, field: Field, value: Any, what: str, sort: Sort | None = None, makes: bool = False) -> None:
+        sort = sort or field_sort(field.sort, field.many)
         if isinstance(value, s.Prefix) and value.op == "not" and self.pattern:
             value = value.a  # `via=not TMA`
-        if field.many and isinstance(value, s.Group):
-            self._list(value.items, sort.one, what)
-        elif field.many and not self.pattern and (isinstance(value, s.AxisItem) or not isinstance(value, s.NameOf)):
-            self._item(value, ANY if not isinstance(value, s.AxisItem) else sort.one, what)
+        if isinstance(value, tuple):
+            self._list(value, sort.one, what, makes)
+        elif what == VALUE_OF_LET and isinstance(value, s.Apply) and (value.fn in FUNCTIONS or self.pattern):
+            self.add(named(value.fn, value), Sort("fn"), "a function")
+            self._list(value.items, EXPR, f"an argument of `{value.fn}`")
         elif field.many and not self.pattern:
-            self.add(value, ANY, what)  # a name alone: the list, or its one element
-        elif isinstance(value, s.Apply) and value.fn in value_classes():
-            self.op(value)
+            self._item(value, ANY, what)  # a name alone: the list, or its one element
         else:
-            self._item(value, sort, what)
+            self._item(value, sort, what, makes)
 
-    def _list(self, items: tuple[s.Syntax, ...], sort: Sort, what: str) -> None:
+    def _list(self, items: tuple[s.Syntax, ...], sort: Sort, what: str, makes: bool = False) -> None:
         for item in items:
-            self._item(item, sort, what)
+            self._item(item, sort, what, makes)
 
-    def _item(self, item: s.Syntax, sort: Sort, what: str) -> None:
-        """An element of a list, or a run of them."""
-        if isinstance(item, s.Run):
+    def _item(self, item: s.Syntax, sort: Sort, what: str, makes: bool = False) -> None:
+        """An element of a list, or a run of them; a node within a node."""
+        nested = shape_of(item) if isinstance(item, s.AxisItem | s.ParamItem | s.Apply) else None
+        if nested is not None:
+            self._shape(nested)
+        elif isinstance(item, s.Run):
             self.add(item.base, Sort(sort.kind, True), what)
             if item.role is not None:
                 self.add(named(item.role, item), Sort("role"), "a role")
-        elif isinstance(item, s.AxisItem):
-            self.add(named(item.name, item), NAME, "an axis", makes=True)
-            self.add(item.extent, EXPR, "an extent")
-            if item.role is not None:
-                self.add(named(item.role, item), Sort("role"), "a role")
-            self.add(item.dim, Sort("int"), "a dimension")
-            self.add(item.stride, Sort("int"), "a stride")
         else:
-            self.add(item, sort, what)
+            self.add(item, sort, what, makes)
+
+
+VALUE_OF_LET = "a value"
+# What a field is in words, and the sort that it wants where that is narrower than its schema's.
+WORDS: dict[tuple[type[Node], str], tuple[str, Sort | None]] = {
+    (Kernel, "name"): ("the name of a kernel", None), (Kernel, "ins"): ("a run of parameters", LIST),
+    (Kernel, "outs"): ("a run of parameters", LIST), (Param, "name"): ("a buffer", None),
+    (Param, "dtype"): ("a dtype", None), (Param, "shape"): ("an extent", None), (Axis, "name"): ("an axis", None),
+    (Axis, "extent"): ("an extent", None), (Axis, "role"): ("a role", None), (Axis, "dim"): ("a dimension", None),
+    (Axis, "stride"): ("a stride", None), (loop.For, "var"): ("a loop variable", None),
+    (loop.For, "start"): ("the start of a loop", None), (loop.For, "stop"): ("the end of a loop", None),
+    (loop.For, "step"): ("the step of a loop", None), (loop.For, "role"): ("a role", None),
+    (loop.For, "unroll"): ("`unroll`", None), (loop.If, "cond"): ("the condition of `if`", BOOL),
+    (loop.Load, "buf"): ("a buffer", None), (loop.Load, "idx"): ("an index", None),
+    (loop.Load, "when"): ("the condition of a load", BOOL),
+    (loop.Load, "other"): ("the value where a load is not done", EXPR), (loop.Let, "val"): (VALUE_OF_LET, None),
+    (loop.Store, "buf"): ("a buffer", None), (loop.Store, "idx"): ("an index", None),
+    (loop.Store, "val"): (VALUE_OF_LET, None), (loop.Accumulate, "acc"): ("an accumulator", None),
+    (loop.Accumulate, "fn"): ("a function", None), (loop.Accumulate, "val"): ("an accumulated value", None),
+    (loop.Merge, "accs"): ("an accumulator", None), (loop.Merge, "fn"): ("a monoid", None),
+    (loop.Merge, "vals"): ("an operand", None),
+}  # fmt: skip
+# Fields that hold a name which a template makes, if it is new.
+MAKES = {
+    (Kernel, "name"), (Param, "name"), (Axis, "name"), (loop.For, "var"), (loop.Accumulate, "acc"),
+    (loop.Merge, "accs"), *((cls, "dst") for cls in owners().values()),
+}  # fmt: skip
 
 
 def _any_field(name: str) -> Field | None:
@@ -317,6 +256,22 @@ def walk(value: Any) -> Iterator[Any]:
         elif isinstance(node, s.Syntax):
             yield node
             stack.extend([getattr(node, part) for part in reversed(parts(type(node)))])
+
+
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A tuple or a node with every part of it changed; itself where nothing has changed."""
+    if value.__class__ is tuple:
+        items = [change(item) for item in value]
+        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if not isinstance(value, s.Syntax):
+        return value
+    changes = {}
+    for part in parts(value.__class__):
+        before = getattr(value, part)
+        after = change(before)
+        if after is not before:
+            changes[part] = after
+    return dataclasses.replace(value, **changes) if changes else value
 
 
 def every(node: Any, kind: Any) -> Iterator[Any]:

@@ -21,17 +21,20 @@ from ...ir.text.parse import parse
 from ...ir.text.words import words_in
 from .cache import Later, parse_stored
 from .collector import collections_paused
+from .core import AxisTerm, ValueTerm, definitions, lefts
 from .definitions import expanded, facts_of_files
 from .elaboration import elaborated
 from .further import FURTHER, FurtherExamples
 from .limits import within_limits
 from .numbers import numbers_of, written_out
+from .positions import rebuilt
 
 LEVELS = ("torch", "tensor", "module", "loop", "tile", "kernel")
 ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
 Clause = s.LetClause | s.PickClause | s.Guard
 BINDERS = (s.Parameter, s.LetClause, s.PickClause)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,7 @@ class Rule:
     family: str | None = None
     words: tuple[str, ...] = ()  # what may be names of numbers
     written: Sequence[s.Syntax] = ()  # the clauses as they stand in the file, where they were elaborated
+    wherever_legal: bool = False  # somebody asks for it (`--prefer`): it fires though it would not pay
 
     @property
     def guards(self) -> tuple[s.Guard, ...]:
@@ -61,6 +65,27 @@ class Rule:
     @property
     def location(self) -> str:
         return f"{self.span.source.name}:{self.span.line}"
+
+    @functools.cached_property
+    def left(self) -> dict[str, ValueTerm]:
+        """The values of the pattern of a rule on tensor by name, in order; the last one is the root."""
+        return self._resolved(lambda: definitions(self.match))
+
+    @functools.cached_property
+    def right(self) -> dict[str, ValueTerm]:
+        """The same of its template."""
+        return self._resolved(lambda: definitions(self.rewrite))
+
+    @functools.cached_property
+    def left_axes(self) -> dict[str, tuple[AxisTerm, ...]]:
+        """The axes between the brackets of the left sides of its pattern."""
+        return self._resolved(lambda: lefts(self.match))
+
+    def _resolved(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except DplcError as error:
+            raise DplcError(f"rule `{self.name}`: {error.what}", error.span, error.notes, error.hint) from None
 
 
 @dataclass(frozen=True)
@@ -77,10 +102,10 @@ class RuleFile:
     facts: tuple[s.FactOf, ...] = ()
 
 
-def _legal(rule: Rule) -> Rule:
+def legal(rule: Rule) -> Rule:
     """A rule without what it prefers."""
     kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
-    return dataclasses.replace(rule, clauses=kept)
+    return dataclasses.replace(rule, clauses=kept, wherever_legal=True)
 
 
 def pass_name(stem: str) -> str:
@@ -160,8 +185,7 @@ class RuleSet:
         if not names:
             return self
         files = (
-            dataclasses.replace(f, rules=tuple(_legal(r) if r.name in names else r for r in f.rules))
-            for f in self.files
+            dataclasses.replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files
         )
         out = RuleSet(files)
         out.digest = hashlib.blake2b(f"{self.digest} unpreferred {sorted(names)}".encode(), digest_size=16).hexdigest()
@@ -184,8 +208,6 @@ class RuleSet:
 
 def rename(node: Any, names: dict[str, Any]) -> Any:
     """A syntax tree with names replaced: by other names everywhere, by values where a name stands as an expression."""
-    if isinstance(node, tuple):
-        return tuple(rename(item, names) for item in node)
     if isinstance(node, s.NameOf) and node.text in names:
         value = names[node.text]
         return (
@@ -193,14 +215,9 @@ def rename(node: Any, names: dict[str, Any]) -> Any:
             if isinstance(value, str)
             else dataclasses.replace(value, span=node.span)
         )
-    if not isinstance(node, s.Syntax):
-        return names[node] if isinstance(node, str) and isinstance(names.get(node), str) else node
-    changes = {
-        f.name: rename(getattr(node, f.name), names)
-        for f in dataclasses.fields(node)
-        if f.name != "span" and not isinstance(node, s.Text)
-    }
-    return dataclasses.replace(node, **changes)
+    if isinstance(node, str):
+        return names[node] if isinstance(names.get(node), str) else node
+    return node if isinstance(node, s.Text) else rebuilt(node, lambda part: rename(part, names))
 
 
 def _snake(name: str) -> str:
@@ -232,10 +249,10 @@ def _members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
         yield member, declared.name
 
 
-T = TypeVar("T", bound=s.Syntax)
+S = TypeVar("S", bound=s.Syntax)
 
 
-def _renamed(nodes: Sequence[T], names: dict[str, Any]) -> Sequence[T]:
+def _renamed(nodes: Sequence[S], names: dict[str, Any]) -> Sequence[S]:
     """Not before they are read, if they were not read yet."""
     if isinstance(nodes, Later):
         return Later(lambda: rename(tuple(nodes), names))

@@ -10,7 +10,7 @@ from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, value_classes
-from .dataflow import PRIMITIVES
+from .core import OPERATIONS
 from .facts import FACTS, Fact
 from .findings import WARNING, Finding
 from .positions import calls, is_variable, walk
@@ -65,7 +65,7 @@ def _meant(subject: CheckedRule, name: str, options: Iterable[str]) -> bool:
 
 
 def _options(subject: CheckedRule, kind: str) -> tuple[str, ...]:
-    return (*_OPTIONS[kind], *subject.facts, *PRIMITIVES) if kind == "fn" and subject.dataflow else _OPTIONS[kind]
+    return (*_OPTIONS[kind], *subject.facts, *OPERATIONS) if kind == "fn" and subject.dataflow else _OPTIONS[kind]
 
 
 def known_calls(subject: CheckedRule) -> Iterator[Finding]:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...codegen.build import BuildError
-from ...codegen.kernel import CudaKernel, Program
+from ...codegen.kernel import Program
 from ...codegen.names import safe_kernel_name
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.program import Kernel
-from ..bench.assembling import Assembled, assembled, assembler, note_assembled
+from ..bench.assembling import Assembled, assembler, note_assembled, tried
 from ..bench.bench import provenance
 from ..bench.kernels import (
     COLUMNS,
@@ -122,23 +121,16 @@ def predicted(subject: BenchedModel, target: Target, assemble: bool, tell: Tell)
     cases = []
     for place, text in enumerate(program.distinct_kernels()):
         tell("assembling and predicting" if assemble else "predicting", place, len(launches))
-        made, error = _assembled(text, target) if assemble else (None, "")
-        registers = made.registers if made is not None else None
+        made = tried(text, target.arch) if assemble else None
+        registers = made.registers if isinstance(made, Assembled) else None
         case = row(kernel_record(subject.kernels[text.name], text, target, registers), launches[text.name], dtype)
-        case.error = error
-        if made is not None:
+        if isinstance(made, Assembled):
             note_assembled(case.kernels[0], made)
+        elif made is not None:
+            case.error = made.render()
         cases.append(case)
     note_limits(cases, subject.loops, tuple(subject.kernels.values()), target)
     return [*cases, whole(cases, "model", dtype)]
-
-
-def _assembled(text: CudaKernel, target: Target) -> tuple[Assembled | None, str]:
-    """What the assembler made of a kernel, or what it said."""
-    try:
-        return assembled(text, target.arch), ""
-    except BuildError as error:
-        return None, error.render()
 
 
 def _summary(record: ModelBench) -> str:

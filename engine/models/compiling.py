@@ -16,7 +16,7 @@ import msgspec
 from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ..compiler import Compilation, Explore, Stopwatch, compile_captured
-from ..explore.explore import Options
+from ..explore.explore import ExplorationOptions
 from ..explore.exploring import chosen, warn
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
@@ -93,30 +93,17 @@ class CompiledModel:
         return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
 
 
-def compile_model(
-    source: ModelSource,
-    shape: ModelShape,
-    tools: Toolchain,
-    target: Target,
-    tell: Tell = silent,
-    trace: Trace | None = None,
-    schedules: ScheduleStore | None = None,
-    explore: Explore | None = None,
-) -> CompiledModel:
-    """Compile the logits of a model for its shape. schedules: remembered schedules; explore: as of `exploring`.
-
-    Raises DplcError for what cannot be compiled.
-    """
+def compile_model(source: ModelSource, shape: ModelShape, options: CompileOptions) -> CompiledModel:
+    """Compile the logits of a model for its shape. Raises DplcError for what cannot be compiled."""
     seconds: dict[str, float] = {}
     with _timed(seconds, "build"):
         model = build(source, shape.dtype, shape.layers)
-    how = How(tools, target, tell, trace, schedules, explore)
-    return compile_call(source, shape, lambda: capture_logits(model, shape.length, shape.batch), how, seconds)
+    return compile_call(source, shape, lambda: capture_logits(model, shape.length, shape.batch), options, seconds)
 
 
 @dataclass(frozen=True)
-class How:
-    """What a compile is given beside its subject. schedules: remembered; explore: chooses spelling and cuts."""
+class CompileOptions:
+    """What a compile is given beside its subject. schedules: remembered; explore: as of `exploring`."""
 
     tools: Toolchain
     target: Target
@@ -130,19 +117,19 @@ def exploring(
     tools: Toolchain, target: Target, schedules: ScheduleStore | None, note: Callable[[str], None] = warn
 ) -> Explore:
     """What `explore` asks of a model: the best candidate that leaves weights as their files have them."""
-    return chosen(tools, target, Options(top=1, prepare=False), schedules=schedules, tell=note)
+    return chosen(tools, target, ExplorationOptions(top=1, prepare=False), schedules=schedules, tell=note)
 
 
 def compile_call(
     source: ModelSource,
     shape: ModelShape,
     capture: Callable[[], CapturedModel],
-    how: How,
+    options: CompileOptions,
     seconds: dict[str, float] | None = None,
 ) -> CompiledModel:
     """Compile any captured call of a model. seconds: what has been timed before. Raises DplcError."""
     timed = {} if seconds is None else seconds
-    tell = how.tell
+    tell = options.tell
     with collections_paused():
         tell("capturing", 0, 1)
         with _timed(timed, "capture"):
@@ -150,13 +137,13 @@ def compile_call(
         tell("capturing", 1, 1)
         with _timed(timed, "compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            graph, tools = captured.captured, how.tools
             compilation = compile_captured(
-                graph, tools, how.target, how.trace, watch=watch, schedules=how.schedules, explore=how.explore
-            )
+                captured.captured, options.tools, options.target, options.trace, watch=watch,
+                schedules=options.schedules, explore=options.explore,
+            )  # fmt: skip
     tell_unheard(compilation.unheard)
     told = figures(captured, compilation, timed)
-    return CompiledModel(source, shape, compilation, _read(captured, compilation), told, tools.rules.digest)
+    return CompiledModel(source, shape, compilation, _read(captured, compilation), told, options.tools.rules.digest)
 
 
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:

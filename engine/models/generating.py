@@ -16,7 +16,7 @@ from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..run.aliasing import refusal, with_aliases
 from .caching import capture_prompt, capture_token
-from .compiling import CompiledModel, How, ModelShape, compile_call
+from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call
 from .memory import planned_peak
 from .module import build
 from .running import ModelRunner
@@ -78,7 +78,9 @@ class Memory:
         return self.weights + self.tables + self.cache + max(self.prompt, self.token + self.copied)
 
 
-def compile_generation(source: ModelSource, length: int, maximum: int, shape: ModelShape, how: How) -> Generation:
+def compile_generation(
+    source: ModelSource, length: int, maximum: int, shape: ModelShape, how: CompileOptions
+) -> Generation:
     """Compile a model to generate. length: tokens of the prompt; maximum: of prompt and text; shape: dtype and layers.
 
     Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.

@@ -18,7 +18,7 @@ from ..schedule.recorded import stored_schedules
 from . import artefact, weights
 from .artefact import Artefact
 from .checking import emulator
-from .compiling import CompiledModel, Figures, ModelShape, exploring
+from .compiling import CompiledModel, CompileOptions, Figures, ModelShape, exploring
 from .compiling import compile_model as compile_source
 from .running import ModelRunner
 from .sources import find
@@ -112,7 +112,10 @@ def compile_model(
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     choose = exploring(tools, machine, schedules) if explore else None
     return Model(
-        compile_source(find(str(path_or_id)), shape, tools, machine, schedules=schedules, explore=choose), chosen
+        compile_source(
+            find(str(path_or_id)), shape, CompileOptions(tools, machine, schedules=schedules, explore=choose)
+        ),
+        chosen,
     )
 
 

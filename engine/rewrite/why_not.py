@@ -14,9 +14,9 @@ from ...ir import expr as e
 from ...ir.diagnostic import Span
 from ...ir.node import Node
 from ...ir.program import Kernel
-from ...ir.text import syntax as s
 from ...ir.text.print import print_unit
 from ...ir.text.print_statements import print_statement, print_value
+from ..language import core as s
 from ..language.positions import walk
 from ..language.rule import Rule
 from .statements.affine import names_in
@@ -71,7 +71,8 @@ class Evidence:
 
     def domain(self, rule: Rule, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
         def text() -> str:
-            return f"matched, but {which}{place.name}={show(value)} is not in its domain {_show_domain(domain)}"
+            off = " (no value of it would pay here)" if which else ""
+            return f"matched, but {which}{place.name}={show(value)} is not in its domain {_show_domain(domain)}{off}"
 
         self.refusals.append(Refusal(rule, depth, place.span, text, outside=not which))
 
@@ -104,7 +105,7 @@ class Evidence:
 
 
 def _alike(expected: s.Syntax, found: Any) -> bool:
-    from .statements.shape import shape_of
+    from ..language.statements import shape_of
 
     if found is None or isinstance(expected, s.PassStatement):
         return False

@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+from ...ir.interp import torch as meaning
+from ..capture.capture import Capture
+
 GATE = 1e-5  # of max|y - reference| / max|reference| in f32; twice what eager itself has, if that is larger
 # Of the output of one kernel, where there is no eager result to compare with; other dtypes are exact.
 GATES = {"f32": GATE, "f16": 2.0**-9, "bf16": 2.0**-6}
@@ -90,6 +93,11 @@ def judge(
     for result, reference, own in zip(results, references, known, strict=True):
         total += _judge(result, reference, own, gates)
     return total
+
+
+def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a captured program in float64; integers and bools exact."""
+    return list(meaning.run(captured.graph, tensors))
 
 
 def accepted(results: Sequence[Any], references: Sequence[Any], eager: Sequence[Any] | None = None) -> bool:

@@ -231,11 +231,13 @@ class Space:
         step = self.steps[state.step]
         found = spot_at(self.tools.engine, step, fire.rule, state.program, self.target, fire.where)
         wanted = dict(fire.values)
-        while found is not None and found.open is not None:
-            target = wanted.get(found.open.name)
-            ordered = sorted(found.open.values, key=lambda value: self.distance(self.plain(value), target))
-            found = next((made for made in map(found.choose, ordered) if made is not None), None)
-        return found
+
+        def nearest(spot: RuleSite) -> list[Any]:
+            assert spot.open is not None
+            target = wanted.get(spot.open.name)
+            return sorted(spot.open.values, key=lambda value: self.distance(self.plain(value), target))
+
+        return None if found is None else found.filled(nearest)
 
     # ---- options
     def _spots(self, state: State) -> tuple[RuleSite, ...]:

@@ -27,7 +27,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.positions import walk
 from ..language.rule import Rule, RuleSet, built_in_files
 from ..rewrite.terms.terms import mentions_mat

@@ -6,50 +6,24 @@ with every number left out (extents, offsets, and constants such as 1/n), and th
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from ...ir.loop import For
-from ...ir.node import Node, memoised, nodes
+from ...ir.node import memoised, nodes
 from ...ir.program import Kernel
-
-DIGITS = 16  # of a hash: enough for every kernel that there is
-_SYMBOLS = frozenset(("op",))  # Binary.op is a Name by sort and a sign by meaning
+from ..kernels.key import spelled
 
 
 @memoised
 def family(kernel: Kernel) -> str:
     """A hash of a kernel's structure with its names and all of its numbers left out; dtypes stay."""
-    names: dict[str, str] = {}
-    written: list[str] = []
-    for side, params in (("in", kernel.ins), ("out", kernel.outs)):
-        for param in params:
-            names[param.name] = f"#{len(names)}"
-            written.append(f"{side} {param.dtype}{len(param.shape)}")
-    _spell(kernel.body, names, written)
-    return hashlib.sha256(" ".join(written).encode()).hexdigest()[:DIGITS]
+    return spelled(kernel, lambda shape: str(len(shape)), _leaf)
 
 
-def _spell(value: Any, names: dict[str, str], written: list[str]) -> None:
-    if isinstance(value, Node):
-        written.append(type(value).__name__)
-        for field in type(value).fields:
-            child = getattr(value, field.name)
-            if field.sort == "Name" and child.__class__ is str and field.name not in _SYMBOLS:
-                written.append(names.setdefault(child, f"#{len(names)}"))
-            else:
-                _spell(child, names, written)
-    elif value.__class__ is tuple:
-        written.append("(")
-        for item in value:
-            _spell(item, names, written)
-        written.append(")")
-    elif value.__class__ is int or value.__class__ is float:
-        written.append("number")
-    else:
-        written.append(repr(value))
+def _leaf(value: Any) -> str:
+    return "number" if value.__class__ in (int, float) else repr(value)
 
 
 @memoised

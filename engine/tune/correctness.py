@@ -8,23 +8,19 @@ from dataclasses import dataclass
 
 import torch
 
-from ...codegen.arrays import as_numpy, as_tensor, is_written
+from ...codegen.arrays import as_tensor, is_written
 from ...codegen.emulator.checking import CheckingExecutor, chosen_blocks
 from ...codegen.emulator.kernels import load
-from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions
+from ...codegen.emulator.runtime import LaunchOptions
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
-from ...ir.program import Kernel
 from ...ir.verify.kernel import problems
-from ..cost.accesses import LANES
-from ..cost.instruction_counts import instruction_counts
+from ..bench.emulating import BLOCKS, WHOLE, bound_to, buffers_of, own_outputs, sampled, work_of
 from ..run.judge import judge
 from ..schedule.space import ScheduleCandidate, Start
 from .measure import launches
 from .subject import TuningSubject, subject_of
 
-WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
-BLOCKS = 32  # of a kernel that takes longer
 ORDERS = (0, 2)  # of the threads in the blocks that are looked at closely
 CLOSELY = ("first", "last", "ragged")
 
@@ -44,12 +40,6 @@ class Verdict:
 @functools.lru_cache(maxsize=4)
 def _subject(start: Start) -> TuningSubject:
     return subject_of(start.kernels)
-
-
-def work_of(kernel: Kernel) -> float:
-    """Instructions of all threads of a kernel of Kernel IR."""
-    counted = instruction_counts(kernel)
-    return counted.issued * LANES * counted.blocks
 
 
 def verdict(candidate: ScheduleCandidate) -> Verdict:
@@ -86,18 +76,14 @@ def _sampled(program: Program, subject: TuningSubject) -> Verdict:
 
 
 def _some_blocks(kernel: CudaKernel, program: Program, subject: TuningSubject) -> dict[str, torch.Tensor]:
-    buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
-    for buffer in program.inputs:
-        buffers[buffer.name].array[...] = as_numpy(buffer, subject.tensors[buffer.name])
-    last = kernel.blocks - 1
-    blocks = tuple(sorted({place * last // (BLOCKS - 1) for place in range(BLOCKS)}))
+    buffers = buffers_of(program, subject.tensors)
     (launch,) = program.launches()
-    bound = {param.name: buffers[name] for param, name in zip(kernel.params, launch.buffers, strict=True)}
+    bound = bound_to(launch, buffers)
     closely, checked = chosen_blocks(kernel, CLOSELY), load((kernel,), True)
     for order in ORDERS:
-        own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+        own = own_outputs(kernel, bound)
         checked.launch(kernel, own, LaunchOptions(blocks=closely, order=order, checked=True, counted=False))
-    load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
+    load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=sampled(kernel.blocks)))
     return {b.name: as_tensor(b, buffers[b.name].array.copy()) for b in program.outputs}  # their memory goes with them
 
 

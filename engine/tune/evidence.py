@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...codegen.arrays import as_numpy
-from ...codegen.emulator.runtime import DeviceBuffer
-from ...codegen.kernel import CudaKernel
+from ...ir.program import supplied
 from ..bench.assembling import Assembled, assembled, assembler
-from ..bench.emulating import check_ends
-from ..compiler import buffer
+from ..bench.emulating import bound_to, buffers_of, check_ends, ratios
 from ..schedule.space import ScheduleCandidate
 from .measure import launches
-from .subject import draw, inputs_of
+from .subject import draw
 
 Details = dict[str, Any]
 
@@ -50,23 +47,8 @@ def of_emulator(candidate: ScheduleCandidate) -> Details:
     loops = candidate.start.kernels
     program = launches(loops, candidate.kernels, candidate.cuda)
     texts = {text.name: text for text in candidate.cuda}
-    buffers = {b.name: DeviceBuffer(b) for b in program.buffers()}
-    for param in inputs_of(loops):
-        buffers[param.name].array[...] = as_numpy(buffer(param), draw(param))
-    outside, inside = [], []
-    for launch in program.launches():
-        kernel = texts[launch.kernel.name]
-        one, other = _counted(kernel, {p.name: buffers[b] for p, b in zip(kernel.params, launch.buffers, strict=True)})
-        outside.append(one)
-        inside.append(other)
+    buffers = buffers_of(program, {param.name: draw(param) for param in supplied(loops)})
+    found = [ratios(check_ends(texts[x.kernel.name], bound_to(x, buffers))) for x in program.launches()]
+    outside, inside = map(list, zip(*found, strict=True))
     said = "emulator, first and last block of each kernel"
     return {"sector_efficiency": outside, "wavefront_ratio": inside, "counters_by": said}
-
-
-def _counted(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> tuple[float | None, float | None]:
-    sites = check_ends(kernel, bound)
-    far = [site for site in sites if site.access.startswith("global")]
-    near = [site for site in sites if not site.access.startswith("global")]
-    cost, ideal = sum(site.cost for site in far), sum(site.ideal for site in near)
-    efficiency = round(sum(min(site.ideal, site.cost) for site in far) / cost, 4) if cost else None
-    return efficiency, round(sum(site.cost for site in near) / ideal, 4) if ideal else None

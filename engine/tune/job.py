@@ -16,7 +16,8 @@ class Job(msgspec.Struct, frozen=True):
     """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
 
     target, rules, settings: as on the command line. db: the store that the job itself writes to, None where it is on
-    another machine and the outcome brings everything along. wishes: of the search, plain JSON.
+    another machine and the outcome brings everything along. wishes: the
+    `SearchOptions`, as plain JSON.
     """
 
     kernel: str

@@ -84,7 +84,7 @@ class FactoredTree(Search):
             elif self.dice.random() < self.chance:
                 return random_fill(space, found, self.dice) or DEFAULT
             else:
-                found = next((made for made in map(found.choose, values) if made is not None), None)
+                found = found.first(values)
         return DEFAULT if found is None else space.token(found)
 
     def _wanted(self, slot: DecisionPoint, spot: RuleSite) -> dict[str, Any]:

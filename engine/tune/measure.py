@@ -34,7 +34,7 @@ from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import DeviceError
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.program import Kernel
+from ...ir.program import Kernel, delivered, supplied
 from ..bench.assembling import assembler
 from ..compiler import bound, buffer
 from ..cost.features import features
@@ -42,7 +42,7 @@ from ..cost.instruction_counts import instruction_counts
 from ..schedule.space import ScheduleCandidate
 from ..store.protocol import Basis, Score
 from .measure_protocol import Measure, Measured, Ready, receive, send
-from .subject import TuningSubject, inputs_of, outputs_of, subject_of
+from .subject import TuningSubject, subject_of
 
 WARM_UP, RUNS, SECONDS = 3, 30, 0.5
 LIMIT = 10.0  # seconds that a candidate may take in all
@@ -107,7 +107,7 @@ class Measuring:
             subject = subject_of(program)
             folder = self._folder / str(len(self._subjects))
             folder.mkdir()
-            given = {f"={p.name}": as_numpy(buffer(p), subject.tensors[p.name]) for p in inputs_of(program)}
+            given = {f"={p.name}": as_numpy(buffer(p), subject.tensors[p.name]) for p in supplied(program)}
             np.savez(folder / "inputs.npz", **given)  # type: ignore[arg-type]
             expected: dict[str, Any] = {}
             for name, (values, where) in subject.expected.items():
@@ -147,7 +147,7 @@ class Measuring:
 
 def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tuple[CudaKernel, ...]) -> Program:
     """A candidate as a launch plan; texts stay here, images go."""
-    inputs, outputs = inputs_of(loops), outputs_of(loops)
+    inputs, outputs = supplied(loops), delivered(loops)
     known = {param.name for param in (*inputs, *outputs)}
     between = {p.name: p for kernel in kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
     bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, texts, strict=True))

@@ -40,19 +40,20 @@ def ordered(space: Space, spot: RuleSite, reference: Any = None) -> tuple[Any, .
 
 def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Fire | None:
     """Random values for the open parameters."""
-    found: RuleSite | None = spot
-    while found is not None and found.open is not None:
+
+    def shuffled(found: RuleSite) -> list[Any]:
+        assert found.open is not None
         values = list(found.open.values)
         dice.shuffle(values)
-        found = next((made for made in map(found.choose, values) if made is not None), None)
-    return None if found is None else space.token(found)
+        return values
+
+    filled = spot.filled(shuffled)
+    return None if filled is None else space.token(filled)
 
 
 def default_fill(space: Space, spot: RuleSite) -> Fire | None:
     """The rule's own values for the open parameters, or those next to them."""
-    found: RuleSite | None = spot
-    while found is not None and found.open is not None:
-        found = next((made for made in map(found.choose, ordered(space, found)) if made is not None), None)
+    found = spot.filled(lambda open_: ordered(space, open_))
     return None if found is None else space.token(found)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from ...codegen.arrays import torch_dtype
 from ...ir.interp.loop import run
 from ...ir.loop import For
 from ...ir.node import nodes
-from ...ir.program import Kernel, Param
+from ...ir.program import Kernel, Param, delivered, supplied
 
 WHOLE = 1 << 22  # innermost iterations that are computed in a few seconds at most
 FEWEST = 8  # iterations of a free loop that are looked at, at least
@@ -44,20 +43,6 @@ class TuningSubject:
         return "whole" if compared == every else f"{compared} of {every} elements"
 
 
-def inputs_of(program: Sequence[Kernel]) -> tuple[Param, ...]:
-    """The buffers that the caller must supply."""
-    made = {param.name for kernel in program for param in kernel.outs}
-    found = {p.name: p for kernel in program for p in kernel.ins if p.name not in made}
-    return tuple(found.values())
-
-
-def outputs_of(program: Sequence[Kernel]) -> tuple[Param, ...]:
-    """The buffers that are written and that no later kernel reads; all that are written, if each is read."""
-    read = {param.name for kernel in program for param in kernel.ins}
-    made = tuple(param for kernel in program for param in kernel.outs)
-    return tuple(param for param in made if param.name not in read) or made
-
-
 def draw(param: Param, seed: int = 0) -> Any:
     """Values for a buffer, the same every time: normal; 0 or 1 for integers, which may be positions in another
     buffer."""
@@ -69,12 +54,12 @@ def draw(param: Param, seed: int = 0) -> Any:
 
 def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> TuningSubject:
     """Inputs and reference values of a program. Raises ScheduleError for one that means nothing."""
-    tensors = {param.name: draw(param, seed) for param in inputs_of(program)}
+    tensors = {param.name: draw(param, seed) for param in supplied(program)}
     known = {name: _exact(tensor) for name, tensor in tensors.items()}
     only = _sample(program[0], seed) if len(program) == 1 else {}
     stores: dict[str, Array] = {}
     memory = run(program, known, stores, only)
-    outputs = outputs_of(program)
+    outputs = delivered(program)
     return TuningSubject(program, tensors, {p.name: (memory[p.name], stores[p.name] > 0) for p in outputs})
 
 

@@ -15,6 +15,7 @@ from ..ruleset import Toolchain
 from ..schedule.decisions import Decisions
 from ..schedule.space import ScheduleCandidate, Space, Start
 from ..store.protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
+from .assembling import AHEAD
 from .correctness import verdict
 from .evidence import evidence
 from .keeping import Keeper
@@ -23,15 +24,24 @@ from .search import Tried
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How to search. free: the passes that are decided, None for all; ahead: candidates that are built at once."""
+class SearchOptions:
+    """How to search. free: the passes that are decided, None for all; check: the winner is run and judged.
+
+    predict: the model judges, even where there is a GPU; assemble: with the registers that the assembler gives.
+    """
 
     search: str = DEFAULT_SEARCH
     seed: int = 0
     budget: Budget = field(default_factory=lambda: Budget(tries=200))
     free: frozenset[str] | None = None
-    ahead: int = 1
     check: bool = True
+    predict: bool = False
+    assemble: bool = False
+
+    @property
+    def ahead(self) -> int:
+        """Candidates that are built at once."""
+        return AHEAD if self.assemble else 1
 
 
 @dataclass
@@ -95,26 +105,26 @@ def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:
 
 
 def tune_kernel(
-    kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, wishes: Wishes,
+    kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, options: SearchOptions,
     store: TuningStore | None = None, heard: Callable[[SearchProgress, Tried], None] = lambda run, tried: None,
 ) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR; what wins is run on the emulator before it is remembered."""
-    space = Space(tools, Start((kernel,)), target, wishes.free)
-    runner, run = searched(space, evaluator, wishes, store, heard)
-    return choose_schedule(space, runner, run, wishes, store)
+    space = Space(tools, Start((kernel,)), target, options.free)
+    runner, run = searched(space, evaluator, options, store, heard)
+    return choose_schedule(space, runner, run, options, store)
 
 
 def searched(
-    space: Decisions, evaluator: Evaluator, wishes: Wishes, store: TuningStore | None,
+    space: Decisions, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None,
     heard: Callable[[SearchProgress, Tried], None],
 ) -> tuple[Runner, SearchProgress]:  # fmt: skip
     """A search of the wished kind to its end. What it tries of each kernel is recorded on the way."""
-    runner = Runner(space, evaluator, wishes.search, wishes.seed, wishes.budget, heard, ahead=wishes.ahead)
+    runner = Runner(space, evaluator, options.search, options.seed, options.budget, heard, ahead=options.ahead)
     if store is not None:
         runner.record = lambda start, attempts: store.record(_key(start, space), attempts)
-    if store is not None and wishes.check:
+    if store is not None and options.check:
         runner.heard = runner.keeper = Keeper(runner, store, heard)
-    with ThreadPoolExecutor(wishes.ahead) if wishes.ahead > 1 else nullcontext() as runner.pool:
+    with ThreadPoolExecutor(options.ahead) if options.ahead > 1 else nullcontext() as runner.pool:
         return runner, runner.run()
 
 
@@ -123,31 +133,34 @@ def _key(start: Start, space: Decisions) -> TuningKey:
 
 
 def choose_schedule(
-    space: Space, runner: Runner, run: SearchProgress, wishes: Wishes, store: TuningStore | None
+    space: Space, runner: Runner, run: SearchProgress, options: SearchOptions, store: TuningStore | None
 ) -> TuningOutcome:
     """What a search found for one kernel: checked, and remembered if it may be."""
     default = space.default()
     score = runner.score(default)
     outcome = TuningOutcome(space.start.kernels[0].name, run, default, score, default, score.seconds)
-    _decide(outcome, run.fastest.get(space.start, []), wishes, runner.keeper)
+    _decide(outcome, run.fastest.get(space.start, []), options, runner.keeper)
     outcome.details = dict(runner.score(outcome.winner).details)
     if store is not None:
         wanted = _key(space.start, space)
         earlier = runner.keeper.before if runner.keeper is not None else {}
         outcome.before = earlier[space.start] if space.start in earlier else store.get(wanted)
-        _remember(outcome, store, wanted, wishes)
+        _remember(outcome, store, wanted, options)
     return outcome
 
 
 def _decide(
-    outcome: TuningOutcome, leaders: Sequence[tuple[float, ScheduleCandidate]], wishes: Wishes, keeper: Keeper | None
+    outcome: TuningOutcome,
+    leaders: Sequence[tuple[float, ScheduleCandidate]],
+    options: SearchOptions,
+    keeper: Keeper | None,
 ) -> None:
     """The fastest of the leaders that is right; wrong ones are kept for the report."""
     for seconds, candidate in leaders:
-        if candidate.key == outcome.default.key and not wishes.check:
+        if candidate.key == outcome.default.key and not options.check:
             return
         judge = verdict if keeper is None else keeper.verdict
-        found = judge(candidate) if wishes.check else None
+        found = judge(candidate) if options.check else None
         if found is not None and not found.right:
             outcome.wrong.append((candidate, found.finding))
             continue
@@ -156,24 +169,24 @@ def _decide(
         return
 
 
-def _remember(outcome: TuningOutcome, store: TuningStore, wanted: TuningKey, wishes: Wishes) -> None:
+def _remember(outcome: TuningOutcome, store: TuningStore, wanted: TuningKey, options: SearchOptions) -> None:
     run, basis = outcome.run, outcome.default_score.basis
     scored = [(candidate, Score(None, basis, "wrong", why)) for candidate, why in outcome.wrong]
     if scored:
-        name, seed = run.search.name, wishes.seed
+        name, seed = run.search.name, options.seed
         store.record(wanted, [Attempt(c.schedule, c.key, score, name, seed, run.tries) for c, score in scored])
     if outcome.seconds is None or not outcome.checked or outcome.default_seconds is None:
         return
     found = Tuned(
-        outcome.winner.schedule, outcome.seconds, basis, outcome.default_seconds, run.search.name, wishes.seed,
-        run.tries, outcome.checked, {**outcome.details, **_evidence(outcome.winner, wishes)},
+        outcome.winner.schedule, outcome.seconds, basis, outcome.default_seconds, run.search.name, options.seed,
+        run.tries, outcome.checked, {**outcome.details, **_evidence(outcome.winner, options)},
     )  # fmt: skip
     outcome.kept = store.put(wanted, found)
 
 
-def _evidence(candidate: ScheduleCandidate, wishes: Wishes) -> dict[str, Any]:
+def _evidence(candidate: ScheduleCandidate, options: SearchOptions) -> dict[str, Any]:
     """What tools say of the winner, where they are here and work."""
     try:
-        return evidence(candidate, wishes.check)
+        return evidence(candidate, options.check)
     except DplcError:
         return {}

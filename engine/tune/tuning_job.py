@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
@@ -17,12 +19,11 @@ from ..bench.assembling import assembler
 from ..ruleset import read_settings, toolchain
 from ..store.protocol import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
 from ..store.store import open_store
-from .assembling import AHEAD, AssemblingEvaluator
+from .assembling import AssemblingEvaluator
 from .job import Job, JobOutcome
 from .measure import measuring
 from .predicting import PredictingEvaluator
-from .running import Budget
-from .tuning import Wishes, tune_kernel
+from .tuning import SearchOptions, tune_kernel
 
 
 @dataclass
@@ -58,8 +59,9 @@ def tune_job(job: Job) -> JobOutcome:
     kept = Kept()
     store: TuningStore = kept if job.db is None else open_store(Path(job.db), tools.rules)
     try:
-        with evaluator_for(machine, job.wishes) as evaluator:
-            outcome = tune_kernel(kernel, tools, machine, evaluator, wishes_of(job.wishes), store)
+        options = msgspec.convert(job.wishes, SearchOptions)
+        with evaluator_for(machine, options) as evaluator:
+            outcome = tune_kernel(kernel, tools, machine, evaluator, options, store)
     finally:
         store.close()
     key = key_of(kernel, machine, tools.rules)
@@ -78,22 +80,14 @@ def _read(path: Path, rules: Any, key: TuningKey) -> Tuned | None:
         return store.get(key)
 
 
-def wishes_of(given: dict[str, Any]) -> Wishes:
-    """The wishes of a search out of plain JSON."""
-    budget = Budget(*(given.get(name) for name in ("tries", "programs", "seconds", "patience")))
-    free = frozenset(given["free"]) if given.get("free") else None
-    ahead = AHEAD if given.get("assemble") else 1
-    return Wishes(given["search"], given.get("seed", 0), budget, free, ahead)
-
-
 @contextmanager
-def evaluator_for(machine: Target, given: dict[str, Any]) -> Iterator[Evaluator]:
+def evaluator_for(machine: Target, options: SearchOptions) -> Iterator[Evaluator]:
     """A GPU of this kind if there is one and predictions are not asked for, else the model."""
-    found = None if given.get("predict") or given.get("assemble") else measuring(machine)
+    found = None if options.predict or options.assemble else measuring(machine)
     if found is None:
-        if given.get("assemble") and not assembler():
+        if options.assemble and not assembler():
             raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
-        yield AssemblingEvaluator() if given.get("assemble") else PredictingEvaluator()
+        yield AssemblingEvaluator() if options.assemble else PredictingEvaluator()
         return
     with found as evaluator:
         yield evaluator

@@ -13,22 +13,21 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..api import Compiled
+from ..bench.emulating import WHOLE, work_of
 from ..compiler import Compilation, compile_captured
 from ..explore.recorded import NotProved
 from ..explore.ways import Fusing, key_of_program
 from ..kernels.key import key
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace
-from ..run.judge import judge
-from ..run.reference import run_reference
+from ..run.judge import judge, run_reference
 from ..schedule.program_space import ProgramSpace
 from ..schedule.replay import replay
 from ..schedule.scheduling import Origin, Program
 from ..store.protocol import Evaluator, Schedule, Score, Tuned, TuningStore
-from .correctness import WHOLE, work_of
 from .running import Budget, SearchProgress, together
 from .search import Tried
-from .tuning import TuningOutcome, Wishes, choose_schedule, microseconds, record_of, searched
+from .tuning import SearchOptions, TuningOutcome, choose_schedule, microseconds, record_of, searched
 
 CANDIDATE = "candidate"  # the first decision's name, beside those of the passes
 Heard = Callable[[SearchProgress, Tried], None]
@@ -88,22 +87,22 @@ class Programmed:
 
 
 def tune_program(
-    fusing: Fusing, evaluator: Evaluator, wishes: Wishes, store: TuningStore | None = None,
+    fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None = None,
     heard: Heard = lambda run, tried: None,
 ) -> Programmed:  # fmt: skip
     """Search candidates of fusion and schedules; the budget's tries are for each kernel that the rules make."""
-    space = space_of(fusing, wishes)
-    each, asked = len(space.spaces(0)), wishes.budget
+    space = space_of(fusing, options)
+    each, asked = len(space.spaces(0)), options.budget
     tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
     budget = Budget(tries, programs, asked.seconds, asked.patience)
-    runner, run = searched(space, evaluator, replace(wishes, budget=budget), store, heard)
+    runner, run = searched(space, evaluator, replace(options, budget=budget), store, heard)
     known: dict[str, TuningOutcome] = {}
 
     def outcomes(way: int) -> list[TuningOutcome]:
         """The kernels of a way, settled: each once, however many programs launch it."""
         for inner, count in space.spaces(way):
             if inner.name not in known:
-                known[inner.name] = choose_schedule(inner, runner, run, wishes, store)
+                known[inner.name] = choose_schedule(inner, runner, run, options, store)
             known[inner.name].count = count
         return [known[inner.name] for inner, _ in space.spaces(way)]
 
@@ -113,15 +112,15 @@ def tune_program(
     for way in sorted(run.search.best_of, key=lambda way: (fastest(space, way, run) or float("inf"), way)):
         if way and not _better(found, way, run):
             break
-        _consider(found, way, outcomes(way), wishes)
+        _consider(found, way, outcomes(way), options)
     if store is not None and len(space.ways) > 1:
-        _remember(found, store, wishes)
+        _remember(found, store, options)
     return found
 
 
-def space_of(fusing: Fusing, wishes: Wishes) -> ProgramSpace:
+def space_of(fusing: Fusing, options: SearchOptions) -> ProgramSpace:
     """The decisions of a program; without those of fusion where the caller names the passes that are free."""
-    free = wishes.free
+    free = options.free
     ways = fusing.ways() if free is None or CANDIDATE in free else fusing.ways()[:1]
     return ProgramSpace(fusing.tools, ways, fusing.target, None if free is None else free - {CANDIDATE})
 
@@ -147,13 +146,13 @@ def _score(kernels: list[TuningOutcome], default: Score) -> Score:
     return together([(Score(o.seconds, default.basis, "ok" if o.seconds else "failed"), o.count) for o in kernels])
 
 
-def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], wishes: Wishes) -> None:
+def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], options: SearchOptions) -> None:
     """Take a way if it is faster with what is right of it, and gives the right result as a whole."""
     score = _score(kernels, found.default)
     slower = found.score.seconds is not None and (score.seconds is None or score.seconds >= found.score.seconds)
     if way != found.way and slower:
         return
-    checked, why = _checked(found.fusing, way, kernels) if wishes.check else ("", "")
+    checked, why = _checked(found.fusing, way, kernels) if options.check else ("", "")
     if why:
         found.wrong[way] = why
         return
@@ -200,7 +199,7 @@ def _checked(fusing: Fusing, way: int, kernels: list[TuningOutcome]) -> tuple[st
     return "emulator, the program whole", ""
 
 
-def _remember(found: Programmed, store: TuningStore, wishes: Wishes) -> None:
+def _remember(found: Programmed, store: TuningStore, options: SearchOptions) -> None:
     """The chosen way, under the key of the program."""
     fusing, seconds, default = found.fusing, found.score.seconds, found.default.seconds
     wanted = key_of_program(fusing.values, fusing.tools, fusing.target)
@@ -215,6 +214,14 @@ def _remember(found: Programmed, store: TuningStore, wishes: Wishes) -> None:
     run = found.run
     details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
     tuned = Tuned(
-        schedule, seconds, found.default.basis, default, run.search.name, wishes.seed, run.tries, found.checked, details
+        schedule,
+        seconds,
+        found.default.basis,
+        default,
+        run.search.name,
+        options.seed,
+        run.tries,
+        found.checked,
+        details,
     )
     found.kept = store.put(wanted, tuned)

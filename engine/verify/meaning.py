@@ -14,7 +14,7 @@ from ...ir.interp import tile
 from ...ir.loop import For, Load, Merge
 from ...ir.monoids import monoid
 from ...ir.node import nodes
-from ...ir.program import Kernel, Param
+from ...ir.program import Kernel, Param, supplied
 from ...ir.tile import Tile
 from .extents import TooLarge
 from .reals import COUNT
@@ -28,10 +28,8 @@ LARGEST_TURNS = 3000  # of all loops, for one thread
 
 def inputs_of(program: Program, seed: int) -> Arrays:
     """Small whole numbers, so that sums are exact in any order; truth values; indices that stay in small tables."""
-    made = {param.name for kernel in program for param in kernel.outs}
-    params = {p.name: p for kernel in program for p in kernel.ins if p.name not in made}
     counts = counted(program)
-    return {name: count(param, seed) if name in counts else array(param, seed) for name, param in params.items()}
+    return {p.name: count(p, seed) if p.name in counts else array(p, seed) for p in supplied(program)}
 
 
 def counted(program: Program) -> set[str]:

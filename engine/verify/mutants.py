@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.text import syntax as s
 from ..kernels import graph_examples as term_examples
+from ..language import core as s
+from ..language.positions import parts
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import expression
 from ..rewrite.statements.driver import Engine
@@ -17,7 +18,7 @@ from ..rewrite.statements.examples import run_examples
 from ..rewrite.terms.terms import CHANGES_DTYPE
 from ..rewrite.torch_rules import examples as torch_examples
 from .outcome import RuleVerdict
-from .run import Checkers, Options, check_rule, users_of
+from .run import Checkers, CheckOptions, check_rule, users_of
 
 RUNNERS = (torch_examples, term_examples)  # of examples: known once these are imported
 
@@ -58,7 +59,11 @@ class Survey:
 
 
 def survey(
-    rules: RuleSet, rule: Rule, options: Options, heard: Callable[[str], None] = lambda text: None, guards: bool = False
+    rules: RuleSet,
+    rule: Rule,
+    options: CheckOptions,
+    heard: Callable[[str], None] = lambda text: None,
+    guards: bool = False,
 ) -> Survey:
     """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
     results: list[Result] = []
@@ -77,7 +82,7 @@ def survey(
     return Survey(rule.name, tuple(results))
 
 
-def _verdicts(checkers: Checkers, rule: Rule, options: Options) -> list[RuleVerdict]:
+def _verdicts(checkers: Checkers, rule: Rule, options: CheckOptions) -> list[RuleVerdict]:
     """A rule, or the rules that use it."""
     tried = [rule]
     if "local" in rule.attributes:
@@ -85,7 +90,7 @@ def _verdicts(checkers: Checkers, rule: Rule, options: Options) -> list[RuleVerd
     return [check_rule(one, checkers, options) for one in tried]
 
 
-def _judged(checkers: Checkers, broken: Rule, what: str, options: Options) -> Result:
+def _judged(checkers: Checkers, broken: Rule, what: str, options: CheckOptions) -> Result:
     try:
         for verdict in _verdicts(checkers, broken, options):
             if verdict.wrong is not None:
@@ -155,10 +160,9 @@ def _changed(node: Any) -> Changed:
     if not isinstance(node, s.Syntax):
         return
     yield from _own(node)
-    for field in dataclasses.fields(node):
-        if field.name != "span":
-            for what, other in _changed(getattr(node, field.name)):
-                yield what, dataclasses.replace(node, **{field.name: other})
+    for part in parts(type(node)):
+        for what, other in _changed(getattr(node, part)):
+            yield what, dataclasses.replace(node, **{part: other})
 
 
 def _droppable(item: Any) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from ...ir.text import syntax as s
+from ..language import core as s
+from ..language.positions import walk
 from ..language.rule import Rule
 
 
@@ -21,15 +21,8 @@ def named_numbers(rule: Rule) -> tuple[int | float, ...]:
 
 
 def _numbers(node: Any) -> Iterator[int | float]:
-    if isinstance(node, tuple):
-        for item in node:
-            yield from _numbers(item)
-    elif isinstance(node, s.Prefix) and node.op == "-" and isinstance(node.a, s.Number):
-        yield -node.a.value
-    elif isinstance(node, s.Number):
-        if type(node.value) in (int, float) and math.isfinite(node.value):
-            yield node.value
-    elif isinstance(node, s.Syntax):
-        for field in dataclasses.fields(node):
-            if field.name != "span":
-                yield from _numbers(getattr(node, field.name))
+    nodes = list(walk(node))
+    negative = {id(one.a) for one in nodes if isinstance(one, s.Prefix) and one.op == "-"}
+    for one in nodes:
+        if isinstance(one, s.Number) and type(one.value) in (int, float) and math.isfinite(one.value):
+            yield -one.value if id(one) in negative else one.value

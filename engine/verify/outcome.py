@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from ...ir.diagnostic import DplcError
 from .proofs.outcome import Proof
 
 T = TypeVar("T")
@@ -48,6 +51,23 @@ def numeral(dice: Dice, options: Sequence[int], low: int, high: int) -> int:
 def constant(dice: Dice, options: Sequence[Any]) -> Any:
     """A number that a program may hold: one of the options, or one that the rule names."""
     return dice.pick(dice.named) if dice.named and dice.often(NAMED) else dice.pick(options)
+
+
+def agree(want: Any, have: Any, tolerance: float) -> Any:
+    """Where two arrays agree: the same, both NaN, or floats as near as a share of the largest finite value, 1 at
+    least."""
+    with np.errstate(all="ignore"):
+        same = (want == have) | ((want != want) & (have != have))
+        if tolerance and want.dtype.kind == "f":
+            finite = np.isfinite(want) & np.isfinite(have)
+            scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0)
+            same |= finite & (np.abs(np.where(finite, want - have, 0)) <= tolerance * scale)
+    return same
+
+
+def said(error: Exception) -> str:
+    """What is wrong, in a line: ours without its place, any other with its class."""
+    return error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)

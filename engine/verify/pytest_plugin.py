@@ -103,14 +103,14 @@ def _check(
     from ...ir.diagnostic import DplcError
     from ..language.check import require
     from .report import counterexample_text
-    from .run import ALL, Options, check_rules, failed
+    from .run import ALL, CheckOptions, check_rules, failed
 
     try:
         require(rules, {rule.span.source.name for rule in chosen})
     except DplcError as broken:
         raise RuleFailure(broken.render()) from None
     thin = ALL if config.getoption("--dplc-allow-thin") else ()
-    verdicts = check_rules(rules, chosen, Options(examples=examples, seed=seed))
+    verdicts = check_rules(rules, chosen, CheckOptions(examples=examples, seed=seed))
     problems = []
     for verdict in failed(verdicts, thin):
         if verdict.wrong is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.text import syntax as s
+from ..language import core as s
 from ..language.check import load_facts
 from ..language.positions import every
 from ..language.rule import Rule, RuleSet
@@ -28,7 +28,7 @@ BORROWED = 24  # examples of other rules that a statement rule is tried on
 
 
 @dataclass(frozen=True)
-class Options:
+class CheckOptions:
     """examples: drawn subjects per rule; borrow: also try the examples of other rules; shrink: make findings small;
     prove: also prove its arithmetic of indices, where Z3 is installed; more: subjects that are drawn beyond `examples`
     while too few were reached."""
@@ -84,7 +84,7 @@ class Checkers:
         yield from dice.sample(possible, min(BORROWED, len(possible)))
 
 
-def check_rule(rule: Rule, checkers: Checkers, options: Options) -> RuleVerdict:
+def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVerdict:
     """One rule on its own examples, borrowed ones, and drawn programs; a counterexample is made small."""
     guards = tuple(guard.reason for guard in rule.guards if guard.kind == "where")
     verdict = RuleVerdict(rule.name, rule.level, rule.location, guards=guards)
@@ -148,7 +148,7 @@ def _again(checker: Any, rule: Rule, subject: Subject) -> Outcome:
 def check_rules(
     rules: RuleSet,
     chosen: Sequence[Rule],
-    options: Options,
+    options: CheckOptions,
     heard: Callable[[RuleVerdict], None] = lambda verdict: None,
 ) -> list[RuleVerdict]:
     """Every rule in turn. heard: told of each as it is done. A local rule is judged by the rules that use it."""

@@ -12,12 +12,11 @@ from typing import Any
 from ...ir.diagnostic import DplcError, Source
 from ...ir.functions import FUNCTIONS
 from ...ir.program import Kernel
-from ...ir.text import syntax as s
 from ...ir.text.parse import parse
 from ...ir.text.read import read_unit
 from ...ir.text.read_statements import CLOSED
+from ..language import core as s
 from ..language.rule import Rule
-from ..rewrite.terms.pattern import constant_of
 from .outcome import Dice, numeral
 
 EXTENTS = (4, 8, 2, 16, 3, 5, 1, 32, 7, 12)
@@ -152,11 +151,11 @@ class Instance:
 
     def start(self, node: s.Syntax, scope: SubjectScope) -> str:
         name = node.text if isinstance(node, s.NameOf) else "0"
-        return name if name in scope.extents else str(constant_of(node) or 0)
+        return name if name in scope.extents else str(s.constant_of(node) or 0)
 
     def extent(self, node: s.Syntax) -> int:
         """The number that an extent of the pattern stands for."""
-        number = constant_of(node)
+        number = s.constant_of(node)
         if number is not None:
             return int(number)
         name = node.text if isinstance(node, s.NameOf) else f"@{self.count}"
@@ -202,7 +201,7 @@ class Instance:
                     (item.name, self.extent(item.extent), item.role if item.role in ROLES else self.dice.pick(ROLES))
                 )
             elif isinstance(item, s.Keyword):
-                fields.append(f"{item.name}={constant_of(item.value)}")
+                fields.append(f"{item.name}={s.constant_of(item.value)}")
         inner = SubjectScope({name: extent for name, extent, _ in axes}, [name for name, _, _ in axes], [], True)
         order = {"BLOCK": 0, "THREAD": 1, "REG": 2}
         if self.dice.often(50) and any(isinstance(item, s.Run) for item in call.items):
@@ -250,7 +249,7 @@ class Instance:
     def _field(self, node: s.Syntax | None, options: tuple[int, ...]) -> int:
         if node is None:
             return options[0]
-        number = constant_of(node)
+        number = s.constant_of(node)
         if number is not None:
             return int(number)
         name = getattr(node, "text", "_")
@@ -264,7 +263,7 @@ class Instance:
             access = self.values.setdefault(f"@{key}", f"{key}[{self.index(scope)}]")
             guard = ""
             if value.condition is not None:
-                other = None if value.other is None else constant_of(value.other)
+                other = None if value.other is None else s.constant_of(value.other)
                 guard = f" if {self.condition(value.condition, scope)} else {0.0 if other is None else other}"
             return [f"{target} = load {access}{guard}"]
         if isinstance(value, s.Apply) and value.fn in ("Stage",):
@@ -273,8 +272,8 @@ class Instance:
 
     def scalar(self, node: s.Syntax, scope: SubjectScope) -> str:
         """A scalar expression: a function of names, or for a variable a drawn one."""
-        if constant_of(node) is not None:
-            return str(constant_of(node))
+        if s.constant_of(node) is not None:
+            return str(s.constant_of(node))
         if isinstance(node, s.Apply):
             fn = self.function(node.fn, ("exp", "abs"))
             return f"{fn}({', '.join(self.scalar(item, scope) for item in node.items)})"

@@ -10,9 +10,9 @@ from ...codegen.target import Target
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
-from ...ir.text import syntax as s
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
+from ..language import core as s
 from ..language.rule import Rule, RuleSet, pass_name
 from ..rewrite.statements.compiled import CompiledRule, Match
 from ..rewrite.statements.driver import Engine
@@ -21,7 +21,7 @@ from ..rewrite.statements.well_formed import wellformed
 from ..rewrite.why_not import Evidence, show
 from .extents import TooLarge
 from .meaning import Meaning, baseline, compare
-from .outcome import Dice, Outcome, Subject, Wrong
+from .outcome import Dice, Outcome, Subject, Wrong, said
 from .reduce import smaller_programs
 from .statement_neighbours import perturbed
 from .statement_subjects import Instance
@@ -132,7 +132,7 @@ class StatementChecker:
                 if self._baseline(subject) is None:
                     outcome.valid = False
                     return outcome
-                raise Wrong(subject, f"matching raises {_said(error)}") from error
+                raise Wrong(subject, f"matching raises {said(error)}") from error
             if not found:
                 continue
             start = self._baseline(subject)
@@ -184,7 +184,7 @@ class StatementChecker:
             else:
                 made = self.engine.rewrite(rule.rule, program, match, machine)[0]
         except ERRORS as error:
-            raise Wrong(subject, f"{_said(error)} ({where})", getattr(error, "notes", ())) from error
+            raise Wrong(subject, f"{said(error)} ({where})", getattr(error, "notes", ())) from error
         if made == program:
             return
         if not self._same(subject, made, inputs, wanted, where, program):
@@ -210,7 +210,7 @@ class StatementChecker:
         except TooLarge:
             return False
         except ERRORS as error:
-            problem = _said(error)
+            problem = said(error)
         text = print_program(made, "tile")
         if problem is None and read_program(text)[1] != made:
             problem = "the result does not read back as it was printed"
@@ -228,16 +228,16 @@ class StatementChecker:
             if "canonical" not in rule.attributes:
                 made = self.engine.fire(self.engine.step(rule.name), made, machine)
         except ERRORS as error:
-            raise Wrong(subject, f"{_said(error)} (as a pass)", getattr(error, "notes", ())) from error
+            raise Wrong(subject, f"{said(error)} (as a pass)", getattr(error, "notes", ())) from error
         if "repeat" in rule.attributes or "canonical" in rule.attributes:
             self._same(subject, made, inputs, wanted, "after the whole pass", program)
         if "canonical" not in rule.attributes and self._beside(rule):
             try:
                 self.engine.fire(self.engine.step(pass_name(rule.file)), program, machine)
             except ERRORS as error:
-                said = (_said(error), *getattr(error, "notes", ()))
-                if any(f"`{rule.name}`" in line for line in said):
-                    raise Wrong(subject, f"{said[0]} (beside the others of its pass)", said[1:]) from error
+                told = (said(error), *getattr(error, "notes", ()))
+                if any(f"`{rule.name}`" in line for line in told):
+                    raise Wrong(subject, f"{told[0]} (beside the others of its pass)", told[1:]) from error
 
     def _overlaps(self, rule: Rule, program: Program, machine: Target, found: list[Match], outcome: Outcome) -> None:
         """Other rules of the same pass that match at the same place."""
@@ -255,7 +255,3 @@ class StatementChecker:
                 r for r in same if r.name != rule.name and r.attributes & {"canonical", "local"} == kind
             )
         return self._neighbours[rule.name]
-
-
-def _said(error: Exception) -> str:
-    return error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"

@@ -12,10 +12,8 @@ from ...ir.functions import CAST, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
-from ...ir.text import syntax as s
-from ..language.positions import walk
+from ..language import core as c
 from ..language.rule import Rule
-from ..rewrite.terms.pattern import constant_of, definitions, fold_part
 from .outcome import Dice, constant, numeral
 from .reals import COUNT
 
@@ -32,7 +30,6 @@ class TermInstance:
 
     def __init__(self, rule: Rule, dice: Dice, fusion: bool = False):
         self.rule, self.dice, self.fusion = rule, dice, fusion
-        self.defined = definitions(rule, rule.match[-1:] if _grouped(rule) else rule.match)
         self.axes = tuple(Axis(name, numeral(dice, EXTENTS, 1, LONGEST if name == "i" else SHORT)) for name in "ijkl")
         self.ins: list[Input] = []
         self.values: dict[str, Term] = {}
@@ -42,7 +39,7 @@ class TermInstance:
 
     def graph(self) -> TensorGraph:
         """A program around the pattern's root: stored, read by something, or read twice."""
-        roots = [self.value(s.NameOf(self.rule.span, name), "f32") for name in self._roots()]
+        roots = [self.variable(name, "f32") for name in self._roots()]
         outs = []
         for root in roots:
             around = self.dice.number(0, 3)
@@ -61,71 +58,72 @@ class TermInstance:
         return TensorGraph(f"g{self.dice.number(0, 99)}", tuple(self.ins), named)  # the name decides the inputs too
 
     def _roots(self) -> tuple[str, ...]:
-        if self.rule.rewrite and _grouped(self.rule):
-            return tuple(definitions(self.rule, self.rule.match))
-        return (list(definitions(self.rule, self.rule.match))[-1],)
+        names = tuple(self.rule.left)
+        return names if _grouped(self.rule) else names[-1:]
 
     # ---- the pattern
-    def value(self, node: s.Syntax, kind: str) -> Term:
+    def value(self, term: c.ValueTerm, kind: str) -> Term:
         """The term of a piece of the pattern. kind: the dtype that its place wants."""
-        number = constant_of(node)
-        if isinstance(node, s.NameOf) and number is None:
-            return self.variable(node.text, kind)
-        if number is not None:
-            return compose.const(number, kind if kind != "b8" or isinstance(number, bool) else "f32")
-        if isinstance(node, s.Subscript):
-            return self.remapped(node)
-        if isinstance(node, s.Apply):
-            return self.applied(node, kind)
+        match term:
+            case c.NumberTerm():
+                return compose.const(term.value, kind if kind != "b8" or isinstance(term.value, bool) else "f32")
+            case c.NameTerm():
+                return self.variable(term.name, kind)
+            case c.ReadTerm() if isinstance(term.x, c.NameTerm) and term.x.name not in self.rule.left:
+                return self.read(term, term.x.name)
+            case c.MappedTerm() | c.ReadTerm():
+                return self.remapped(self.value(term.x, "f32"))
+            case c.MatTerm():
+                return Mat(self.computed(self.value(term.x, kind)))
+            case c.ReduceTerm():
+                return self.reduced(term, kind)
+            case c.FoldTerm():
+                return self.folded(term)
+            case c.CaseTerm():
+                a, b = self.value(term.a, kind), self.value(term.b, kind)
+                axis = self.dice.pick(self.axes)
+                return Case(binary("<", axis, self.dice.number(1, 3)), a, b)
+            case c.IndexTerm():
+                return Index(self.dice.pick(self.axes))
+            case c.FunctionTerm():
+                return self.applied(term, kind)
         return self.leaf(kind)
 
     def variable(self, name: str, kind: str) -> Term:
         if name == "_":
             return self.leaf(kind)
         if name not in self.values:
-            made = definitions(self.rule, self.rule.match).get(name)
+            made = self.rule.left.get(name)
             self.values[name] = self.leaf(kind) if made is None else self.value(made, kind)
         return self.values[name]
 
-    def applied(self, node: s.Apply, kind: str) -> Term:
-        if node.fn == "mat":
-            return Mat(self.computed(self.value(node.items[0], kind)))
-        if node.fn == "Reduce":
-            return self.reduced(node, kind)
-        if node.fn == "Fold":
-            return self.folded(node, kind)
-        if node.fn == "Case":
-            a, b = self.value(node.items[-2], kind), self.value(node.items[-1], kind)
-            axis = self.dice.pick(self.axes)
-            return Case(binary("<", axis, self.dice.number(1, 3)), a, b)
-        if node.fn == "Index":
-            return Index(self.dice.pick(self.axes))
-        fn = node.fn if node.fn in FUNCTIONS else self.function(node)
+    def applied(self, term: c.FunctionTerm, kind: str) -> Term:
+        fn = term.fn if term.known else self.function(term)
         args: list[Term] = []
-        wanted = len([item for item in node.items if not isinstance(item, s.Run)])
+        wanted = len([x for x in term.operands if not isinstance(x, c.RunTerm)])
         arity = FUNCTIONS[fn].arity
-        for item in node.items:
-            if isinstance(item, s.Run):  # the runs take what the function has more than the items
+        for operand in term.operands:
+            if isinstance(operand, c.RunTerm):  # the runs take what the function has more than the items
                 free = max(0, arity - wanted - len(args))
-                missing = free if item is node.items[-1] else self.dice.number(0, free)
+                missing = free if operand is term.operands[-1] else self.dice.number(0, free)
                 args += [self.leaf(self.place(fn, len(args), kind)) for _ in range(missing)]
             else:
-                args.append(self.value(item, self.place(fn, len(args), kind)))
+                args.append(self.value(operand, self.place(fn, len(args), kind)))
                 wanted -= 1
         while len(args) < arity:
             args.append(self.leaf(self.place(fn, len(args), kind)))
         return Elementwise(fn, compose.agreed(fn, args[:arity]))
 
-    def function(self, node: s.Apply) -> str:
+    def function(self, term: c.FunctionTerm) -> str:
         """A function for a variable, of an arity that fits the items."""
-        if node.fn not in self.names or node.fn == "_":
-            fixed = len([item for item in node.items if not isinstance(item, s.Run)])
-            runs = len(node.items) > fixed
+        if term.fn not in self.names or term.fn == "_":
+            fixed = len([x for x in term.operands if not isinstance(x, c.RunTerm)])
             options = [
-                fn for fn in (*UNARY, *BINARY) if FUNCTIONS[fn].arity == fixed or (runs and FUNCTIONS[fn].arity > fixed)
-            ]
-            self.names[node.fn] = self.dice.pick(options or BINARY)
-        return str(self.names[node.fn])
+                fn for fn in (*UNARY, *BINARY)
+                if FUNCTIONS[fn].arity == fixed or (term.runs and FUNCTIONS[fn].arity > fixed)
+            ]  # fmt: skip
+            self.names[term.fn] = self.dice.pick(options or BINARY)
+        return str(self.names[term.fn])
 
     def place(self, fn: str, position: int, kind: str) -> str:
         """The dtype that an argument should have."""
@@ -136,41 +134,34 @@ class TermInstance:
             return "f32" if fn in HELD else self.dice.pick((fn, "f32", "i64"))
         return "f32" if kind == "b8" else kind
 
-    def reduced(self, node: s.Apply, kind: str) -> Term:
-        fold = node.items[0].text if isinstance(node.items[0], s.NameOf) else "add"
+    def reduced(self, term: c.ReduceTerm, kind: str) -> Term:
+        fold = term.fn
         if fold not in FUNCTIONS:
             fold = self.names.setdefault(fold, self.dice.pick(FOLDS))
-        x = self.value(node.items[-1], kind)
-        over: list[Axis] = []
-        for item in node.items[1:-1]:
-            name = (
-                item.base.text
-                if isinstance(item, s.Run) and isinstance(item.base, s.NameOf)
-                else getattr(item, "name", getattr(item, "text", "_"))
-            )
-            options = [axis for axis in axes(x) if axis not in over] or [a for a in self.axes if a not in over]
-            axis = self.names.setdefault(name, self.dice.pick(options))
-            over += [axis] if axis not in over else []
-        return Reduce(fold, tuple(over), x)
+        x = self.value(term.x, kind)
+        return Reduce(fold, tuple(self.over(term.over, x)), x)
 
-    def folded(self, node: s.Apply, kind: str) -> Term:
-        part, given = fold_part(node), node.items[-1]
+    def over(self, wanted: tuple[c.AxisTerm | c.RunTerm, ...], x: Term) -> list[Axis]:
+        """An axis of x for each that a reduction names."""
+        over: list[Axis] = []
+        for item in wanted:
+            options = [axis for axis in axes(x) if axis not in over] or [a for a in self.axes if a not in over]
+            axis = self.names.setdefault(item.name, self.dice.pick(options))
+            over += [axis] if axis not in over else []
+        return over
+
+    def folded(self, term: c.FoldTerm) -> Term:
+        part = term.part
         if part not in PARTS:
-            part = self.names.setdefault(str(part), self.dice.pick(tuple(PARTS)))
+            part = self.names.setdefault(part, self.dice.pick(tuple(PARTS)))
         monoid, _ = of_part(part)
-        items = [item for item in given.items if not isinstance(item, s.Run)]  # type: ignore[attr-defined]
+        items = [x for x in term.operands if not isinstance(x, c.RunTerm)]
         args: list[Term] = []
         for place, operand in enumerate(monoid.operands):
             self.counting = operand == COUNT
             args.append(self.value(items[place], "f32") if place < len(items) else self.leaf("f32"))
             self.counting = False
-        over: list[Axis] = []
-        for item in node.items[1:-1]:
-            name = item.base.text if isinstance(item, s.Run) else getattr(item, "text", "_")  # type: ignore[attr-defined]
-            options = [axis for axis in axes(args[0]) if axis not in over] or [a for a in self.axes if a not in over]
-            axis = self.names.setdefault(name, self.dice.pick(options))
-            over += [axis] if axis not in over else []
-        return compose.fold(part, over, args)
+        return compose.fold(part, self.over(term.over, args[0]), args)
 
     def axis(self, name: str) -> Axis:
         """An axis that the pattern names, as long as the pattern says."""
@@ -178,14 +169,13 @@ class TermInstance:
         made: Axis = self.names.setdefault(name, Axis(f"{name}_", extent))
         return made
 
-    def read(self, node: s.Subscript) -> Term:
+    def read(self, term: c.ReadTerm, name: str) -> Term:
         """`x[i, k]`: an input over these axes, the same when it is read again; at places that are sums it is longer."""
-        assert isinstance(node.base, s.NameOf)
-        name = node.base.text
         if name not in self.values:
-            reads = [items for items in self.reads(name) if len(items) == len(node.items)]
+            reads = [r.places for r in c.terms(tuple(self.rule.left.values()), c.ReadTerm) if r.x == term.x]
+            reads = [places for places in reads if len(places) == len(term.places)]
             own = [
-                self.axis(at[0].text) if all(isinstance(i, s.NameOf) for i in at) else Axis(f"{name}_{n}", LONGEST)  # type: ignore[attr-defined]
+                self.axis(at[0].text) if all(isinstance(i, c.NameOf) for i in at) else Axis(f"{name}_{n}", LONGEST)  # type: ignore[attr-defined]
                 for n, at in enumerate(zip(*reads, strict=True))
             ]
             if len(set(own)) < len(own):
@@ -193,26 +183,18 @@ class TermInstance:
             self.values[name] = Input(name, tuple(own), "f32")
             self.ins.append(self.values[name])  # type: ignore[arg-type]
         x = self.variable(name, "f32")
-        return compose.remap(x, dict(zip(axes(x), map(self.place_of, node.items), strict=False)))
+        return compose.remap(x, dict(zip(axes(x), map(self.place_of, term.places), strict=False)))
 
-    def reads(self, name: str) -> list[tuple[s.Syntax, ...]]:
-        """The brackets in which the pattern reads a value."""
-        every = (one for one in walk(self.rule.match) if isinstance(one, s.Subscript))
-        return [one.items for one in every if isinstance(one.base, s.NameOf) and one.base.text == name]
-
-    def place_of(self, node: s.Syntax) -> Any:
+    def place_of(self, node: c.Syntax) -> Any:
         """An index expression over the axes that it names."""
-        if isinstance(node, s.Operation) and node.op in ("+", "-", "*", "//", "%"):
+        if isinstance(node, c.Operation) and node.op in ("+", "-", "*", "//", "%"):
             return operate(node.op, self.place_of(node.a), self.place_of(node.b))
-        if isinstance(node, s.Group) and len(node.items) == 1:
+        if isinstance(node, c.Group) and len(node.items) == 1:
             return self.place_of(node.items[0])
-        return self.axis(node.text) if isinstance(node, s.NameOf) else getattr(node, "value", 0)
+        return self.axis(node.text) if isinstance(node, c.NameOf) else getattr(node, "value", 0)
 
-    def remapped(self, node: s.Subscript) -> Term:
-        runs = any(isinstance(item, s.Run) for item in node.items)
-        if isinstance(node.base, s.NameOf) and node.base.text not in self.defined and not runs:
-            return self.read(node)
-        x = self.value(node.base, "f32")
+    def remapped(self, x: Term) -> Term:
+        """A value under some index map."""
         own = axes(x)
         if not own:
             return x
@@ -261,9 +243,9 @@ class TermInstance:
 
 def extents_said(rule: Rule) -> Iterator[tuple[str, int]]:
     """The axes of a pattern that it gives an extent."""
-    for item in walk(rule.match):
-        if isinstance(item, s.AxisItem) and isinstance(item.extent, s.Number):
-            yield item.name, int(item.extent.value)
+    for axis in (*c.terms(tuple(rule.left.values()), c.AxisTerm), *c.terms(tuple(rule.left_axes.values()), c.AxisTerm)):
+        if isinstance(axis.extent, int):
+            yield axis.name, axis.extent
 
 
 def places(axis: Axis, other: Axis) -> list[Any]:
@@ -277,4 +259,4 @@ def places(axis: Axis, other: Axis) -> list[Any]:
 def _grouped(rule: Rule) -> bool:
     """Whether the rule has two roots."""
     last = rule.rewrite[-1] if rule.rewrite else None
-    return isinstance(last, s.Assign) and isinstance(last.target, s.Group)
+    return isinstance(last, c.Assign) and isinstance(last.target, c.Group)

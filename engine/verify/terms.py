@@ -16,7 +16,6 @@ from ...ir.interp import loop
 from ...ir.interp import tensor as meaning
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph, postorder
-from ...ir.text import syntax as s
 from ...ir.text.print import print_unit
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
@@ -25,11 +24,11 @@ from ...ir.verify.tensor import verify
 from ..kernels.examples import _rebuilt, fuse_marked, sibling_kernels
 from ..kernels.kernels import compile_graph
 from ..kernels.rules import FusionRules, kind_of
-from ..language.rule import Rule, RuleSet
+from ..language.rule import Rule, RuleSet, legal
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..ruleset import Toolchain
 from .meaning import array
-from .outcome import Dice, Outcome, Subject, Wrong
+from .outcome import Dice, Outcome, Subject, Wrong, agree, said
 from .reals import in_domain, real_places, whole_sums
 from .term_neighbours import perturbed
 from .term_subjects import TermInstance
@@ -123,8 +122,7 @@ class TermChecker:
             self._beside(rule, graph, weights, outcome)
             self._ends(rule, subject, weights)
         if any(guard.kind == "prefer" for guard in rule.guards):
-            kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == "prefer"))
-            self._legal(dataclasses.replace(rule, clauses=kept), subject, weights, known, outcome)
+            self._legal(legal(rule), subject, weights, known, outcome)
 
     def _ends(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
         """Beside all others of its pipeline, too: rules may undo one another. Raises Wrong."""
@@ -150,7 +148,7 @@ class TermChecker:
         except DplcError:
             return
         except ERRORS as error:
-            raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+            raise Wrong(subject, said(error)) from error
         if evidence.firings:
             self._same(rule, subject, made, known)
             outcome.firings += len(evidence.firings)
@@ -163,8 +161,7 @@ class TermChecker:
                 subject.value, self._rules(rule, subject.pinned), None, evidence, weights=weights
             )
         except ERRORS as error:
-            said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
-            raise Wrong(subject, said) from error
+            raise Wrong(subject, said(error)) from error
         return made
 
     def _same(self, rule: Rule, subject: Subject, made: TensorGraph, known: Any) -> None:
@@ -178,8 +175,7 @@ class TermChecker:
             try:
                 got = meaning.run(made, data)
             except ERRORS as error:
-                said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
-                raise Wrong(subject, f"its result has no meaning: {said}", _becomes(made)) from error
+                raise Wrong(subject, f"its result has no meaning: {said(error)}", _becomes(made)) from error
             exact = flavour == "whole" and not approx and whole_sums(subject.value, data)
             problem = _difference(made, wanted, got, 1e-9 if approx else 1e-12, exact, places)
             if problem:
@@ -210,8 +206,7 @@ class TermChecker:
                 made = compile_graph(graph, self._fusion(beside, limits), machine).kernels
                 without = compile_graph(graph, self._fusion(less, limits), machine).kernels
             except ERRORS as error:
-                said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
-                raise Wrong(subject, said, getattr(error, "notes", ())) from error
+                raise Wrong(subject, said(error), getattr(error, "notes", ())) from error
             if made == without:
                 continue
             for flavour, data, wanted, _ in known:
@@ -234,8 +229,7 @@ class TermChecker:
             memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
             got = [memory[out.name].reshape(value.shape) for out, value in zip(subject.value.outs, wanted, strict=True)]
         except ERRORS as error:
-            said = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
-            raise Wrong(subject, said, ("its kernels", *text)) from error
+            raise Wrong(subject, said(error), ("its kernels", *text)) from error
         problem = _difference(subject.value, wanted, got, 1e-9)
         if problem:
             raise Wrong(subject, f"{problem} ({flavour} inputs)", ("its kernels", *text))
@@ -299,15 +293,7 @@ def _difference(
     for out, want, have, where in zip(graph.outs, wanted, got, places or [True] * len(got), strict=True):
         if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
             return f"`{out.name}` is {have.dtype}{list(have.shape)}, not {want.dtype}{list(want.shape)}"
-        with np.errstate(all="ignore"):
-            same = (want == have) | ((want != want) & (have != have))
-            if not exact:
-                scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0) if want.dtype.kind == "f" else 1.0
-                close = np.isfinite(want) & np.isfinite(have) if want.dtype.kind == "f" else want == have
-                if want.dtype.kind == "f":
-                    close &= np.abs(np.where(close, want - have, 0)) <= tolerance * scale
-                same |= close
-            same |= ~np.asarray(where)
+        same = agree(want, have, 0.0 if exact else tolerance) | ~np.asarray(where)
         if not same.all():
             at = tuple(int(n) for n in np.argwhere(~same)[0])
             return f"{out.name}{list(at)} is {have[at]}, not {want[at]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,20 @@ import numpy as np
 from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
-from ...ir.node import replace
 from ...ir.program import Param
-from ...ir.text import syntax as s
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
+from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.terms.pattern import constant_of
-from ..rewrite.torch_rules.examples import lower_with, torch_subject
-from ..rewrite.torch_rules.lower import TorchLowering, compile_rules
+from ..rewrite.torch_rules.examples import attempts, lower_with, torch_subject
+from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
-from .outcome import Dice, Outcome, Subject, Wrong
-from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_op
+from .outcome import Dice, Outcome, Subject, Wrong, agree, said
+from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 LEVELS = ("torch",)
 HEADER = "## level: torch\n"
@@ -57,16 +56,21 @@ class TorchChecker:
         """The programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:
             compiled = self.compiled.get(rule.name)
-            for example in rule.examples if compiled else ():
+            for example in self._examples(rule) if compiled else ():
                 assert compiled is not None
                 graph = torch_subject(example)
                 origin = f'example "{example.title}" of `{rule.name}`'
-                if all(statement.op != compiled.key for statement in graph.body) and graph.body:
-                    try:
-                        graph = with_op(graph, graph.body[0].op, compiled.key)
-                    except NoSubject:
-                        continue
-                yield self.subject(graph, origin)
+                if rule.family is None or not graph.body:
+                    yield self.subject(graph, origin)
+                    continue
+                own = next((op.op for op in graph.body if op.op == compiled.key), graph.body[0].op)
+                for other in with_op(graph, own, compiled.key):
+                    yield self.subject(other, origin)
+
+    def _examples(self, rule: Rule) -> list[s.Example]:
+        """A rule's own examples, and those of the other members of its family."""
+        family = [r for r in self.rules.rules.values() if r.family == rule.family] if rule.family else [rule]
+        return list(dict.fromkeys(example for member in family for example in member.examples))
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """Near an example, or from the schema of the pattern's op."""
@@ -91,7 +95,7 @@ class TorchChecker:
             return outcome
         except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
             if self._fires(compiled, graph):
-                raise Wrong(subject, f"{type(error).__name__}: {error}") from error
+                raise Wrong(subject, said(error)) from error
             return outcome
         if not fired:
             return outcome
@@ -105,7 +109,7 @@ class TorchChecker:
             verify(made)
             got = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
         except (DplcError, ValueError, LookupError, TypeError, ArithmeticError) as error:
-            raise Wrong(subject, getattr(error, "what", f"{type(error).__name__}: {error}"), becomes) from error
+            raise Wrong(subject, said(error), becomes) from error
         undefined = any(UNWRITTEN in statement.op for statement in graph.body)
         for out, want, have in zip(graph.outs, results, got, strict=True):
             problem = _difference(out, _array(want), have, undefined)
@@ -124,45 +128,22 @@ class TorchChecker:
         return self._wanted[graph]
 
     def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
-        reasons = [guard.reason for guard in compiled.rule.guards]
-        found: list[str] = []
-        lowering = TorchLowering(graph, {}, {})
-        for statement in graph.body:
-            if statement.op == compiled.root.op:
-                try:
-                    compiled.fire(lowering, lowering.call(statement))
-                except NotApplicable as refusal:
-                    found += [reason for reason in reasons if reason in str(refusal)]
-                except Exception:  # where another rule would have to go first
-                    continue
-        return found
+        refused = [str(error) for error in attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
+        return [guard.reason for text in refused for guard in compiled.rule.guards if guard.reason in text]
 
     def _fires(self, compiled: TorchRule, graph: TorchGraph) -> bool:
         """Whether it is this rule that breaks on a program."""
-        lowering = TorchLowering(graph, {}, {})
-        for statement in graph.body:
-            if statement.op == compiled.root.op:
-                try:
-                    compiled.fire(lowering, lowering.call(statement))
-                except (NotApplicable, DplcError):
-                    continue
-                except Exception:
-                    return True
-        return False
+        return any(
+            not isinstance(error, (NotApplicable, DplcError, NoneType)) for error in attempts(compiled, graph, {})
+        )
 
     def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
         """Other rules for the same op that would fire too."""
-        for other in compile_rules(self.rules).get(compiled.key, ()):
-            if other is compiled:
-                continue
-            lowering = TorchLowering(graph, compile_rules(self.rules), {})
-            for statement in graph.body:
-                if statement.op == other.root.op:
-                    try:
-                        other.fire(lowering, lowering.call(statement))
-                        outcome.overlaps[other.rule.name] += 1
-                    except Exception:
-                        continue
+        every = compile_rules(self.rules)
+        for other in every.get(compiled.key, ()):
+            fired = 0 if other is compiled else sum(error is None for error in attempts(other, graph, every))
+            if fired:
+                outcome.overlaps[other.rule.name] += fired
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
         """Shorter dimensions."""
@@ -171,9 +152,8 @@ class TorchChecker:
         for old in found:
             for new in (1, 2, 3):
                 if new < old:
-                    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
                     try:
-                        yield self.subject(retyped(TorchGraph(graph.name, ins, graph.outs, graph.body)), subject.origin)
+                        yield self.subject(retyped(with_extent(graph, old, new)), subject.origin)
                     except NoSubject:
                         continue
 
@@ -203,8 +183,8 @@ def _fixed(rule: Rule) -> dict[str, Any]:
                 fixed[item.name] = item.value.value
             elif isinstance(item.value, s.NameOf) and item.value.text in ("true", "false"):
                 fixed[item.name] = item.value.text == "true"
-            elif constant_of(item.value) is not None:
-                fixed[item.name] = constant_of(item.value)
+            elif s.constant_of(item.value) is not None:
+                fixed[item.name] = s.constant_of(item.value)
     return fixed
 
 
@@ -223,12 +203,7 @@ def _difference(out: Param, want: Any, got: Any, undefined: bool) -> str | None:
     if undefined:
         return None
     want = want.reshape(got.shape)
-    with np.errstate(all="ignore"):
-        same = (got == want) | ((got != got) & (want != want))
-        scale = np.max(np.abs(np.where(np.isfinite(want), want, 0)), initial=1.0)
-        if kind == "f":
-            near = np.isfinite(got) & np.isfinite(want)
-            same |= near & (np.abs(np.where(near, got - want, 0)) <= TOLERANCE * scale)
+    same = agree(want, got, TOLERANCE)
     if same.all():
         return None
     at = tuple(int(n) for n in np.argwhere(~same)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.expr import Var
@@ -15,6 +16,9 @@ from .outcome import Dice, constant, numeral
 
 SIZES = (3, 2, 5, 1, 4, 7, 6, 8, 12, 9)
 LONGEST = 16  # of the extents that a rule names
+MOST_ELEMENTS = 4096  # of a tensor
+SHORT = 3  # of a dimension that is added: tensors stay small
+DEEPER = 2  # dimensions that the members of a family may have more than the example
 DTYPE_OF = {f"torch.{name}": short for short, name in DTYPES.items()}
 WEAK = ("f32", "i64", "b8", "i32", "f16")
 
@@ -60,6 +64,8 @@ def ways_to_fill(graph: TorchGraph) -> tuple[tuple[int, bool], ...]:
 def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     import torch
 
+    if any(math.prod(param.shape) > MOST_ELEMENTS for param in graph.ins):
+        raise NoSubject("not small tensors")
     values = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
     body: list[TorchOp] = []
     try:
@@ -80,7 +86,7 @@ def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
 def _type(tensor: Any) -> TensorType:
     import torch
 
-    if not isinstance(tensor, torch.Tensor) or str(tensor.dtype) not in DTYPE_OF or tensor.numel() > 4096:
+    if not isinstance(tensor, torch.Tensor) or str(tensor.dtype) not in DTYPE_OF or tensor.numel() > MOST_ELEMENTS:
         raise NoSubject("not a small tensor")
     if 0 in tensor.shape:
         raise NoSubject("nothing in it")
@@ -116,17 +122,27 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     if not found:
         return graph
     old, new = dice.pick(found), numeral(dice, SIZES, 1, LONGEST)
-    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
+    graph = with_extent(graph, old, new)
     if not dice.often(70):
-        return TorchGraph(graph.name, ins, graph.outs, graph.body)
+        return graph
 
     def other(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(new if type(item) is int and item == old else item for item in value)
         return value
 
+    return _with_fields(graph, other)
+
+
+def with_extent(graph: TorchGraph, old: int, new: int) -> TorchGraph:
+    """Inputs with another extent wherever they have this one."""
+    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
+    return TorchGraph(graph.name, ins, graph.outs, graph.body)
+
+
+def _with_fields(graph: TorchGraph, other: Callable[[Any], Any]) -> TorchGraph:
     body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
-    return TorchGraph(graph.name, ins, graph.outs, body)
+    return TorchGraph(graph.name, graph.ins, graph.outs, body)
 
 
 def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -135,7 +151,6 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
     if not found:
         return graph
     old, by = dice.pick(found), dice.number(2, 4)
-    ins = tuple(replace(p, shape=tuple(n * by if n == old else n for n in p.shape)) for p in graph.ins)
 
     def other(value: Any) -> Any:
         if not isinstance(value, tuple) or not value or any(type(item) is not int for item in value):
@@ -145,8 +160,7 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
         at = dice.number(0, len(value) - 1)
         return (*value[:at], value[at] * by, *value[at + 1 :])
 
-    body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
-    return TorchGraph(graph.name, ins, graph.outs, body)
+    return _with_fields(with_extent(graph, old, old * by), other)
 
 
 def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -165,6 +179,18 @@ def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
         return TorchGraph(graph.name, tuple(replace(p, shape=p.shape[1:]) for p in graph.ins), graph.outs, graph.body)
     n = numeral(dice, SIZES, 1, LONGEST)
     return TorchGraph(graph.name, tuple(replace(p, shape=(n, *p.shape)) for p in graph.ins), graph.outs, graph.body)
+
+
+def deeper(graph: TorchGraph) -> TorchGraph:
+    """One dimension more behind those of every input but vectors, and one element more in every list of numbers."""
+
+    def longer(value: Any) -> Any:
+        numbers = isinstance(value, tuple) and value and all(type(item) is int for item in value)
+        return (*value, value[-1]) if numbers else value
+
+    ins = tuple(replace(p, shape=(*p.shape, min(p.shape[-1], SHORT))) if len(p.shape) > 1 else p for p in graph.ins)
+    body = tuple(replace(op, args=tuple((name, longer(value)) for name, value in op.args)) for op in graph.body)
+    return TorchGraph(graph.name, ins, graph.outs, body)
 
 
 def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -294,12 +320,15 @@ def _input(name: str, shape: tuple[int, ...], dice: Dice) -> Param:
     return Param(name, dice.pick(("f32", "f32", "f32", "f32", "i64", "b8")), shape)
 
 
-def with_op(graph: TorchGraph, old: str, new: str) -> TorchGraph:
-    """The program with one op in the place of another: of another member of a family. Raises NoSubject."""
-    body = []
-    for statement in graph.body:
-        body.append(_as_op(statement, new) if statement.op == old else statement)
-    return retyped(TorchGraph(graph.name, graph.ins, graph.outs, tuple(body)))
+def with_op(graph: TorchGraph, old: str, new: str) -> Iterator[TorchGraph]:
+    """The programs that torch accepts with one op in the place of another: as they are, and with dimensions more."""
+    for _ in range(DEEPER + 1):
+        try:
+            body = tuple(_as_op(op, new) if op.op == old else op for op in graph.body)
+            yield retyped(TorchGraph(graph.name, graph.ins, graph.outs, body))
+        except NoSubject:
+            pass
+        graph = deeper(graph)
 
 
 def _as_op(statement: TorchOp, new: str) -> TorchOp:

@@ -29,7 +29,7 @@ from torch import nn
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Stopwatch, Values, values_of
-from dplc.engine.explore.explore import Options
+from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.exploring import exploration, lowering
 from dplc.engine.explore.regions import is_leaf
 from dplc.engine.explore.search import Effort
@@ -167,8 +167,8 @@ def three(kernels: int, size: float, microseconds: float) -> str:
 def fewest(values: Values, tools: Toolchain, machine: Target, than: int) -> str:
     """The figures of a candidate of fewer kernels than so many, if there is one: found as if launches were dear."""
     costly = replace(machine, launch_seconds=DEAR)
-    dear = exploration(values, tools, costly, Options(top=MOST, effort=LONG)).candidates()
-    usual = exploration(values, tools, machine, Options(top=MOST)).candidates()
+    dear = exploration(values, tools, costly, ExplorationOptions(top=MOST, effort=LONG)).candidates()
+    usual = exploration(values, tools, machine, ExplorationOptions(top=MOST)).candidates()
     lowered = lowering(tools, machine)
     found = []
     for candidate in (c for c in (*usual, *dear) if not c.problem):

@@ -22,7 +22,7 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.page import micro
 from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget
-from dplc.engine.tune.tuning import Wishes
+from dplc.engine.tune.tuning import SearchOptions
 from dplc.engine.tune.tuning_program import tune_program
 
 MACHINE = target("sm_90a")
@@ -38,7 +38,7 @@ PROGRAMS = {
 def row(name: str, tries: int) -> str:
     """A program: default order, tuned as the rules cut it, tuned with candidates, and which one was chosen."""
     values = values_of(capture_text(PROGRAMS[name], 0), toolchain(), MACHINE, None, Stopwatch())
-    wishes = Wishes(budget=Budget(tries=tries))
+    wishes = SearchOptions(budget=Budget(tries=tries))
     alone, both = (
         tune_program(Fusing(values, toolchain(), MACHINE, top), PredictingEvaluator(), wishes) for top in (1, 4)
     )

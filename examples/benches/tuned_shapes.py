@@ -26,7 +26,7 @@ from dplc.engine.kernels.key import key
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget
-from dplc.engine.tune.tuning import TuningOutcome, Wishes, plain, tune_kernel
+from dplc.engine.tune.tuning import SearchOptions, TuningOutcome, plain, tune_kernel
 
 SUITES = Path(__file__).parents[1] / "suites"
 MACHINE, SEED = "sm_90a", 0
@@ -36,7 +36,7 @@ def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, Tuni
     """The cases, and what came of every distinct kernel."""
     tools, machine = toolchain(), target(MACHINE)
     suite = read_suite(SUITES / "kernels_84.json")
-    wishes = Wishes(DEFAULT_SEARCH, SEED, Budget(tries=tries), check=check)
+    wishes = SearchOptions(DEFAULT_SEARCH, SEED, Budget(tries=tries), check=check)
     cases, outcomes = [], {}
     gc.collect()
     gc.freeze()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..dtypes import DTYPES
-from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiply
+from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiply, total
 from ..loop import For
 from ..node import Expr, Node, contents, memoised
 from ..program import Kernel, Param
@@ -120,10 +120,9 @@ def cell_of(stage: Stage, idx: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 def row_of(stage: Stage, cell: Sequence[Expr]) -> Expr:
     """The innermost row that a cell stands in."""
-    row: Expr = 0
-    for axis, position in zip(stage.slab[:-1], cell, strict=False):
-        row = add(multiply(row, axis.extent), position)
-    return row
+    if len(stage.slab) == 2:
+        return cell[0]
+    return total(cell[:-1], strides(tuple([axis.extent for axis in stage.slab[:-1]])))
 
 
 def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, Expr]:
@@ -163,13 +162,9 @@ def answers(kernel: Kernel) -> Answers:
 
 def _address(kernel: Kernel, stage: Stage | Param, idx: tuple[Expr, ...]) -> Expr:
     if isinstance(stage, Param):
-        flat: Expr = 0
-        for position, stride in zip(idx, strides(stage.shape), strict=False):
-            flat = add(flat, multiply(position, stride))
-        return tidy(flat, ranges_of(kernel))
+        return tidy(total(idx, strides(stage.shape)), ranges_of(kernel))
     row, column = row_and_column(kernel, stage, cell_of(stage, idx))
-    flat = add(multiply(row, pitch(stage)), column)
-    return add(flat, multiply(idx[0], slab_cells(stage))) if stage.depth > 1 else flat
+    return total((row, column, idx[0] if stage.depth > 1 else 0), (pitch(stage), 1, slab_cells(stage)))
 
 
 def tidy(e: Expr, known: dict[str, Interval]) -> Expr:

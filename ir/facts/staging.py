@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -145,37 +146,70 @@ class Access(NamedTuple):
     values: int
 
 
-def requests(kernel: Kernel, stage: Stage, body: Block) -> tuple[WarpRequest, ...]:
+class Requests(tuple[WarpRequest, ...]):
+    """The warp accesses of a slab. known: what they cost in a layout, as far as somebody asked."""
+
+    known: dict[Any, Any]
+
+    def __new__(cls, found: Iterable[WarpRequest]) -> Requests:
+        made = super().__new__(cls, found)
+        made.known = {}
+        return made
+
+
+def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     """Every warp access of this slab in a block, and the copies of a warp.
 
     They are as wide as the rows of the slab allow: what is not a vector any more is several accesses.
     """
-    found: list[WarpRequest] = []
-    item, known = item_bytes(kernel, stage), answers(kernel)
-    key = (requests, stage.dst, stage.slab, stage.depth, item, body)
+    known = answers(kernel)
+    key = (requests, stage, item_bytes(kernel, stage), body)
     if key not in known:
-        known[key] = _accesses_of(kernel, stage, body, item)
-    for run, rows, first, touched, values in known[key]:
-        width, times = run if pitch(stage) % run == 0 else 1, max(1, values // run)
+        known[key] = _requests(kernel, stage, body)
+    return known[key]  # type: ignore[no-any-return]
+
+
+def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
+    """The same of any block with the same accesses, and of any stage that is laid out so wide."""
+    item, known, below = item_bytes(kernel, stage), answers(kernel), summary(body)
+    every: tuple[Any, ...] = (*below.loads, *below.stores)
+    places = tuple(dict.fromkeys([access.idx for access in every if access.buf == stage.dst]))
+    loops = frozenset([loop.var for loop in below.loops])
+    accessed = (_accesses_of, stage.slab, stage.depth, item, places, loops)
+    copied = None
+    if not isinstance(stage, Slab) and stage.via != "TMA":
+        copied = copy_shape(kernel, stage), lanes_of(kernel, stage), item
+    key = (*accessed, pitch(stage), copied)
+    if key not in known:
+        if accessed not in known:
+            known[accessed] = _accesses_of(kernel, stage, places, loops, item)
+        found = _as_wide_as_rows(known[accessed], pitch(stage), item)
+        known[key] = Requests((*found, *_copies(*copied)) if copied else found)
+    return known[key]  # type: ignore[no-any-return]
+
+
+def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[WarpRequest]:
+    found: list[WarpRequest] = []
+    for run, rows, first, touched, values in accesses:
+        width, times = run if row % run == 0 else 1, max(1, values // run)
         words = max(1, width * item // WORD)
         found += [WarpRequest(words, rows, first + shift, touched, item, times) for shift in range(0, run, width)]
-    if isinstance(stage, Slab) or stage.via == "TMA":
-        return tuple(found)
-    return (*found, *_copies(copy_shape(kernel, stage), lanes_of(kernel, stage), item))
+    return found
 
 
-def _accesses_of(kernel: Kernel, stage: Stage, body: Block, item: int) -> tuple[Access, ...]:
+def _accesses_of(
+    kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: frozenset[str], item: int
+) -> tuple[Access, ...]:
+    """The accesses of a slab at some indices. loops: those that a thread walks between them."""
     tile = tile_of(kernel)
     axes = tile.axes if tile else ()
     lanes = lane_values(tuple((axis.name, axis.extent) for axis in axes if axis.role == "THREAD"))
     ranges = ranges_of(kernel)
     fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
     found: list[Access] = []
-    below = summary(body)
     wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
-    inside = {axis.name for axis in axes} - fixed | {loop.var for loop in below.loops}
-    every: tuple[Any, ...] = (*below.loads, *below.stores)
-    for idx in dict.fromkeys(access.idx for access in every if access.buf == stage.dst):
+    inside = {axis.name for axis in axes} - fixed | loops
+    for idx in indices:
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
         values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
@@ -219,6 +253,15 @@ def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
 
 def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
     """Wavefronts of some requests of a slab, in the layout that it has."""
+    layout = (stage.xor, stage.swizzle, pitch(stage))
+    if asked.__class__ is not Requests:
+        return _cycles(stage, asked)
+    if layout not in asked.known:
+        asked.known[layout] = _cycles(stage, asked)
+    return asked.known[layout]  # type: ignore[no-any-return]
+
+
+def _cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
     total = 0
     for width, row, column, _, item, times in asked:
         total += times * wavefronts(np.atleast_1d(place_of(stage, row, column, item)) * item // WORD, width)
@@ -278,8 +321,12 @@ def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
     chunks, rows = stage.slab[-1].extent * item // CHUNK, slab_rows(stage)
     if stage.slab[-1].extent * item % CHUNK or chunks < 2 or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
         return ((),)
-    options = (NO_BIT, *range(min(6, (rows - 1).bit_length())))
-    maps = itertools.product(options, repeat=min(3, chunks.bit_length() - 1))
+    return _maps(min(3, chunks.bit_length() - 1), min(6, (rows - 1).bit_length()))
+
+
+@functools.cache
+def _maps(chunk_bits: int, row_bits: int) -> tuple[tuple[int, ...], ...]:
+    maps = itertools.product((NO_BIT, *range(row_bits)), repeat=chunk_bits)
     return ((), *(bits for bits in maps if _distinct(bits)))
 
 
@@ -288,33 +335,41 @@ def _distinct(bits: tuple[int, ...]) -> bool:
     return bool(used) and len(set(used)) == len(used)
 
 
-def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
-    """Fewest wavefronts; then fewest row bits that registers touch, then fewest bits: each doubles the addresses."""
-    asked = requests(kernel, stage, body)
-    touched = 0
-    for request in asked:
-        touched |= request.touched
+@functools.lru_cache(256)
+def _by_side_costs(maps: tuple[tuple[int, ...], ...], touched: int) -> tuple[tuple[int, ...], ...]:
+    """Those first that flip by few row bits that registers touch, then by few bits: each doubles the addresses."""
 
     def side_costs(bits: tuple[int, ...]) -> tuple[Any, ...]:
         used = [bit for bit in bits if bit != NO_BIT]
         return sum(touched >> bit & 1 for bit in used), len(used), bits
 
+    return tuple(sorted(maps, key=side_costs))
+
+
+def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
+    """Fewest wavefronts; of these the least side costs."""
+    asked = requests(kernel, stage, body)
     best: tuple[int, ...] = ()
-    fewest = xor_cycles(stage, asked, ())
-    for bits in (
-        sorted(xor_maps(stage, item_bytes(kernel, stage))[1:], key=side_costs) if fewest > _least(asked) else ()
-    ):
-        cycles = xor_cycles(stage, asked, bits)
-        if cycles < fewest:
-            best, fewest = bits, cycles
-            if fewest == _least(asked):
+    fewest, least = xor_cycles(stage, asked, ()), _least(asked)
+    if fewest == least:
+        return best
+    touched = functools.reduce(operator.or_, [request.touched for request in asked], 0)
+    for bits in _by_side_costs(xor_maps(stage, item_bytes(kernel, stage))[1:], touched):
+        taken = xor_cycles(stage, asked, bits)
+        if taken < fewest:
+            best, fewest = bits, taken
+            if fewest == least:
                 break
     return best
 
 
 def _least(asked: tuple[WarpRequest, ...]) -> int:
     """Wavefronts that no layout can avoid: for each group of lanes its distinct words over the 32 banks."""
-    return sum(_least_of(request) for request in asked)
+    if asked.__class__ is not Requests:
+        return sum(map(_least_of, asked))
+    if _least not in asked.known:
+        asked.known[_least] = sum(map(_least_of, asked))
+    return asked.known[_least]  # type: ignore[no-any-return]
 
 
 def _least_of(request: WarpRequest) -> int:

@@ -16,7 +16,7 @@ from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
-from dplc.engine.cost.predict import predict, resident_blocks
+from dplc.engine.cost.predict import occupancy, predict, resident_blocks, wave
 from dplc.engine.ruleset import toolchain
 from dplc.ir.kernel import Launch
 from dplc.ir.node import replace as changed
@@ -69,6 +69,39 @@ def test_what_binds() -> None:
     assert predict(replace(BASE, sectors=1e6), H200).binding == "L2"
     idle = InstructionCounts(blocks=1, threads=32, shared=0, dram=128.0)
     assert predict(idle, H200).binding == "launch"
+
+
+def test_a_wave_by_hand() -> None:
+    """Each figure as it is computed on paper, of a device whose rates are round."""
+    device = replace(
+        H200, multiprocessors=10, clock=1e9, dram_bytes_per_second=1e12, l2_bytes_per_second=2e12, fp32_per_clock=128,
+        special_per_clock=16, shared_bytes_per_clock=128, schedulers=4, tensor_flops_per_second=1e14,
+        memory_latency_seconds=1e-6, launch_seconds=3e-6,
+    )  # fmt: skip
+    launch = InstructionCounts(
+        blocks=40, threads=96, shared=0, dram=8e6, sectors=1000, wavefronts=300, issued=2400, fma=100, special=50, tensor=1e5,
+    )  # fmt: skip
+    taken = wave(launch, device, 20)  # two blocks of three warps on each multiprocessor
+    cycles = 2 * 300, 2 * 2400 / 4
+    fill = 2 * launch.fill * 10 / 2e12
+    assert taken[:4] == pytest.approx((4e6 / 1e12, fill, cycles[0] / 1e9, cycles[1] / 1e9)) and launch.fill > 0
+    assert taken[4] == pytest.approx(2400 / 3 / 1e9), "a block alone: its three warps keep three schedulers busy"
+    assert taken[5] == pytest.approx(2 * 1e5 * 10 / 1e14)
+    busy = wave(replace(launch, special=1000), device, 20)
+    assert busy[3] == pytest.approx(2 * 1000 * 32 / 16 / 1e9), "the pipe of special functions holds more than issue"
+    found = predict(launch, device)
+    assert found.fixed == pytest.approx(3e-6 + 1.5e-6)
+    assert found.seconds == pytest.approx(found.fixed + max(wave(launch, device, 40)))
+
+
+def test_occupancy_and_what_holds_it_down() -> None:
+    full = replace(BASE, blocks=10**4, shared=0, registers=16)
+    assert occupancy(full, H200) == (1.0, "threads")
+    assert occupancy(replace(full, blocks=132), H200) == (256 / 2048, "grid")
+    assert occupancy(replace(full, threads=32), H200) == (32 * 32 / 2048, "blocks")
+    assert occupancy(replace(full, shared=100 << 10), H200) == (2 * 256 / 2048, "shared")
+    assert occupancy(replace(full, registers=128), H200) == (2 * 256 / 2048, "registers")
+    assert occupancy(replace(full, threads=33, blocks=132), H200) == (64 / 2048, "grid"), "whole warps"
 
 
 def test_limits_of_residency() -> None:

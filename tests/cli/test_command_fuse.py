@@ -39,6 +39,15 @@ def test_a_candidate_at_any_stage(dplc: Command, stage: str) -> None:
     assert told.code == 0 and told.out
 
 
+def test_a_candidate_is_the_one_that_was_asked_for(dplc: Command) -> None:
+    asked = ("fuse", "-c", PAIR, "--explore", "--top", "3")
+    kernels = [candidate["kernels"] for candidate in json.loads(dplc(*asked, "--json").out)["candidates"]]
+    assert kernels[0] != kernels[-1], kernels
+    for number, count in enumerate(kernels, 1):
+        told = dplc(*asked, "--candidate", str(number), "--ir", "loop")
+        assert sum(line.startswith("kernel ") for line in told.out.splitlines()) == count
+
+
 def test_a_candidate_runs(dplc: Command) -> None:
     told = dplc("fuse", "-c", TEXT, "--explore", "--run", "--device", "emulator")
     assert told.code == 0 and ": ok" in told.out

@@ -27,9 +27,26 @@ def test_with_a_parameter(ok: Command) -> None:
     assert "kernel matmul_partial: " in done.out and done.err == ""
 
 
+def test_where_no_value_would_pay_the_first_legal_one_is_taken(ok: Command) -> None:
+    """By default a value outside of the domain says `not here`: it must not keep away what somebody asks for."""
+    assert "split_matmul_k" not in ok("compile", "-c", MATMUL).out
+    done = ok("run", "--prefer", "split_matmul_k", "-c", MATMUL, "--device", "emulator")
+    assert "kernel matmul_partial: grid 2 x" in done.out and ": ok" in done.out and done.err == ""
+
+
+def test_of_several_ways_the_one_that_is_asked_for(ok: Command) -> None:
+    """The ring is peeled, though a predicated one comes first by default."""
+    on = ("--target", "sm_80", "-c", MATMUL)
+    assert "pipeline_predicated" in ok("compile", *on).out
+    out = ok("compile", *on, "--prefer", "pipeline_k_outer").out
+    assert "pipeline_k_outer" in out and "pipeline_predicated" not in out
+    assert ": ok" in ok("run", *on, "--prefer", "pipeline_k_outer", "--device", "emulator").out
+
+
 def test_what_is_not_legal_says_why(ok: Command, dplc: Command) -> None:
-    done = ok("compile", "--prefer", "split_matmul_k", "-c", MATMUL)
+    done = ok("compile", "--prefer", "split_matmul_k", "-c", "torch.randn(64, 48) @ torch.randn(48, 64)")
     assert "warning: --prefer split_matmul_k: rule `split_matmul_k` fires nowhere" in done.err
+    assert '"the chunks do not divide evenly over the splits"' in done.err
     done = ok("compile", "--prefer", "stage_rows", "-c", "torch.randn(8) + 1")
     assert "warning: --prefer stage_rows: rule `stage_rows` fires nowhere" in done.err
     done = dplc("compile", "--prefer", "tma_cpoy", "-c", MATMUL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nested import NESTED
+from scans import SCANS
 from windows import CONVOLUTIONS, POOLS
 
 A = "torch.randn(7, 33)"
@@ -144,5 +146,7 @@ EXPRESSIONS: dict[str, list[str]] = {
     "dtypes": list(DTYPES),
     "blocks": list(BLOCKS),
     "values": list(VALUES),
+    "nested": [*NESTED],
+    "scans": [*SCANS],
     "windows": [*CONVOLUTIONS, *POOLS],
 }  # fmt: skip

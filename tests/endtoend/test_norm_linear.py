@@ -22,8 +22,7 @@ from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run import judge
-from dplc.engine.run.judge import GATE
-from dplc.engine.run.reference import run_reference
+from dplc.engine.run.judge import GATE, run_reference
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Stage
 

@@ -12,10 +12,10 @@ from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Values, compile_captured
-from dplc.engine.explore.explore import Options
+from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.exploring import exploration
 from dplc.engine.kernels.candidate import Candidate
-from dplc.engine.run.reference import GATE, errors, run_reference
+from dplc.engine.run.judge import GATE, errors, run_reference
 
 
 def fewest_kernels(found: Sequence[Candidate]) -> Candidate:
@@ -37,7 +37,7 @@ def checked(
     chosen: list[Candidate] = []
 
     def explore(values: Values) -> Candidate:
-        made = exploration(values, tools(), H100, Options(top=12))
+        made = exploration(values, tools(), H100, ExplorationOptions(top=12))
         made.lowering = shared_lowering()
         chosen.append(pick(made.candidates()))
         return chosen[0]

@@ -12,7 +12,7 @@ from random_programs import SMALL, Maker
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Stopwatch, Values, values_of
-from dplc.engine.explore.explore import Exploration, Options
+from dplc.engine.explore.explore import Exploration, ExplorationOptions
 from dplc.engine.explore.exploring import exploration, exported, lowering
 from dplc.engine.explore.graph import EGraph, sorted_operands
 from dplc.engine.kernels.candidate import Candidate
@@ -78,7 +78,7 @@ def shared_lowering() -> Any:
 
 
 def explored(text: str, exact: bool = False, **options: Any) -> Exploration:
-    made = exploration(values(text, exact), tools().exactly if exact else tools(), H100, Options(**options))
+    made = exploration(values(text, exact), tools().exactly if exact else tools(), H100, ExplorationOptions(**options))
     made.lowering = shared_lowering()
     return made
 
@@ -86,7 +86,7 @@ def explored(text: str, exact: bool = False, **options: Any) -> Exploration:
 def exploration_of(graph: TensorGraph, known: frozenset[str] = frozenset(), **options: Any) -> Exploration:
     """The exploration of a program in Tensor IR."""
     return Exploration(
-        graph, tools().fusion, exported(tools()), H100, shared_lowering(), known, {}, Options(**options)
+        graph, tools().fusion, exported(tools()), H100, shared_lowering(), known, {}, ExplorationOptions(**options)
     )  # fmt: skip
 
 

@@ -48,6 +48,13 @@ def test_candidates_are_right_and_never_worse(name: str) -> None:
         assert_right(made.graph, candidate, random_data(made.graph))
 
 
+def test_values_keep_their_names() -> None:
+    made = explored(PROGRAMS["adapter"])
+    known = {named.name for named in made.graph.names}
+    for candidate in made.candidates():
+        assert {named.name for named in candidate.graph.names} and {n.name for n in candidate.graph.names} <= known
+
+
 def check_seed(seed: int) -> None:
     dice = random.Random(seed)
     graph = long_program(dice)

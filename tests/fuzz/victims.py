@@ -27,10 +27,10 @@ from dplc.engine.kernels import graph_examples as term_examples
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
 from dplc.engine.language.pipeline import pipelines
-from dplc.engine.language.rule import BUILT_IN, RuleSet, read_rules
+from dplc.engine.language.rule import BUILT_IN, FURTHER, RuleSet, read_rules
 from dplc.engine.models import artefact, kernel_texts, sources, weights
 from dplc.engine.models.benching import of_artefact
-from dplc.engine.models.compiling import ModelShape, compile_model
+from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
 from dplc.engine.models.kernel_texts import read_kernels
 from dplc.engine.models.manifest import read_file, seal
 from dplc.engine.models.plan_file import kernel_record
@@ -55,7 +55,8 @@ TINY: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "vocab_size": 10, "max_position_embeddings": 8,
 }  # fmt: skip
-SMALL = 6000  # characters of a rule file that is worth reading again and again
+SMALL = 7000  # characters of a rule file that is worth reading again and again
+CLAUSES = re.compile(r"^ *(split|join|guards|number|fact) |\bwithin\(|\bfold \w+ over", re.MULTILINE)
 
 
 def _softmax(x: Any, w: Any) -> Any:
@@ -75,12 +76,23 @@ class Rules:
         load_facts()
         assert {"torch", "tensor", "tile"} <= RUNNERS.keys(), (torch_examples, term_examples)  # known once imported
         self.evil = evil
-        texts = sorted((path.read_text() for path in BUILT_IN.rglob("*.rw")), key=len)
-        self.texts = tuple(text for text in texts if len(text) < SMALL)
+        paths = sorted(path for path in BUILT_IN.rglob("*.rw") if not path.name.endswith(FURTHER))
+        self.pairs = [
+            pair for path in paths if len("".join(pair := _with_examples(path))) < 2 * SMALL and len(pair[0]) < SMALL
+        ]
+        self.texts = tuple(text for pair in self.pairs for text in pair if text)
+        self.written_out = [pair for pair in self.pairs if CLAUSES.search(pair[0])]
+        self.policy = read_rules(Text("rules/policy.rw", (BUILT_IN / "policy.rw").read_text()))
 
     def attack(self, dice: random.Random) -> None:
-        text = m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
-        rules = RuleSet([read_rules(Text("rules/tile/mutant.rw", text))])
+        """A file or the examples beside it, with the numbers and facts that it reads; every second has a clause that is written out."""
+        text, examples = dice.choice(self.written_out if dice.random() < 0.5 else self.pairs)
+        if examples and dice.random() < 0.25:
+            examples = m.changed_text(dice, examples, self.texts, self.evil)
+        else:
+            text = m.changed_text(dice, text, self.texts, self.evil)
+        further = Text("rules/tile/mutant.examples.rw", examples) if examples else None
+        rules = RuleSet([self.policy, read_rules(Text("rules/tile/mutant.rw", text), further=further)])
         found = check(rules)
         for finding in found:
             assert finding.span is not None and finding.render()
@@ -89,6 +101,11 @@ class Rules:
         if not any(getattr(finding, "severity", "error") == "error" for finding in found):
             for failure in run_examples(_engine(rules))[1]:
                 failure.render()
+
+
+def _with_examples(path: Path) -> tuple[str, str]:
+    beside = path.with_name(path.stem + FURTHER)
+    return path.read_text(), beside.read_text() if beside.exists() else ""
 
 
 class Compiles:
@@ -109,10 +126,30 @@ class Compiles:
         ]
 
     def attack(self, dice: random.Random) -> None:
-        self.path.write_text(m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil))
+        self.path.write_text(self.drawn(dice))
         tools = toolchain([str(self.path)])
         for captured in self.captures:
             compile_captured(captured, tools, target("h200"))
+
+    def drawn(self, dice: random.Random) -> str:
+        return m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
+
+
+class Policies(Compiles):
+    """Numbers and facts that are overridden, or new ones beside ours, and programs compiled with them."""
+
+    name = "policies"
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        super().__init__(folder, evil)
+        lines = (BUILT_IN / "policy.rw").read_text().splitlines()
+        self.lines = [line for line in lines if line.startswith(("number", "fact"))]
+        self.texts = tuple(self.lines)
+
+    def drawn(self, dice: random.Random) -> str:
+        lines = dice.sample(self.lines, dice.choice((1, 1, 2, 5)))
+        text = "\n".join("override " * (dice.random() < 0.8) + line for line in lines) + "\n"
+        return m.changed_text(dice, text, self.texts, self.evil)
 
 
 def _engine(rules: RuleSet) -> Any:
@@ -159,7 +196,9 @@ class Artefacts:
         self.elsewhere = folder / "elsewhere"
         folder.mkdir(parents=True, exist_ok=True)
         self.elsewhere.write_text(PRECIOUS)
-        compiled = compile_model(ModelSource("tiny", TINY), ModelShape(length=3), toolchain(), target("sm_80"))
+        compiled = compile_model(
+            ModelSource("tiny", TINY), ModelShape(length=3), CompileOptions(toolchain(), target("sm_80"))
+        )
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()
         for kernel in compiled.program.distinct_kernels()[:2]:
@@ -353,5 +392,5 @@ class Files:
         )
 
 
-VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Compiles, Programs, Artefacts, Stores, Files)}
+VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Compiles, Policies, Programs, Artefacts, Stores, Files)}
 __all__ = ["VICTIMS", "DplcError"]

@@ -31,7 +31,6 @@ UNITS = {
     ("engine/facts/online.py", "PASSES"): "a unit: three passes are three kernels",
     ("engine/facts/tensor.py", "EXPONENTS"): "of f32: reciprocals of powers of two in this range are exact",
     ("engine/facts/tensor.py", "HALF"): "what `frexp` gives for a power of two",
-    ("engine/store/family.py", "DIGITS"): "how much of a hash is kept",
 }
 
 

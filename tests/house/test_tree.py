@@ -67,9 +67,6 @@ REPEATED = {
     "Match": "a clause of a rule's syntax, and what a rule matched",
     "Rule": "a rule's syntax, and the rule that was read from it",
     "TensorMap": "the parameter in Kernel IR, and what the emulator holds for it",
-    "How": "options of one command, on their way into one record",
-    "Options": "options of one command, on their way into one record",
-    "Wishes": "options of one command, on their way into one record",
     "Names": "names that are taken: in a program, in a graph, in a rewrite",
 }
 
@@ -106,6 +103,25 @@ def _needs(path: Path, known: set[str]) -> set[str]:
             inner = ".".join((*base, alias.name))
             found.add(inner if inner in known else ".".join(base))
     return (found & known) - {_module(path)}
+
+
+def _reads_syntax(text: str) -> bool:
+    """Whether a file imports the parser's tree."""
+    imports = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom | ast.Import))
+    return any(
+        (f"{getattr(node, 'module', None) or ''}.{alias.name}").startswith(("ir.text.syntax", "dplc.ir.text.syntax"))
+        for node in imports
+        for alias in node.names
+    )
+
+
+def test_who_reads_rules_reads_their_core() -> None:
+    """Outside of the language (and of the IRs' own texts) a rule is what `engine/language/core.py` says it is."""
+    assert _reads_syntax("from ...ir.text import syntax as s") and _reads_syntax("from ..ir.text.syntax import Rule")
+    assert not _reads_syntax("from ..ir.text.parse import parse")
+    beside = [p for p in SOURCES if p.relative_to(ROOT).parts[0] != "ir" and "language" not in p.parts]
+    wrong = [str(p.relative_to(ROOT)) for p in beside if _reads_syntax(p.read_text())]
+    assert not wrong, f"these read the parser's tree, not the core: {wrong}"
 
 
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:

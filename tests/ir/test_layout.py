@@ -148,6 +148,8 @@ def test_padding_that_breaks_vectors_is_more_accesses() -> None:
     assert staging.padded_accesses(k, stage, body, 1) == 4 * 64 + 32
     assert staging.padded_cycles(k, stage, body, 4) < staging.padded_cycles(k, stage, body, 0)
     assert staging.best_pad(k, stage, body, {1, 2, 4, 8}) in (4, 8)
+    asked = staging.requests(k, replace(stage, pad=1), body)
+    assert [request.width for request in asked] == [1] * 5, "four words, and a copy by words"
 
 
 def test_a_swizzle_keeps_rows_apart_as_a_xor_does() -> None:

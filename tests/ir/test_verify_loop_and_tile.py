@@ -58,6 +58,7 @@ def test_loop_problems(old: str, new: str, what: str) -> None:
 
 @pytest.mark.parametrize("guard, position", [
     ("k >= 1", "k - 1"), ("k < 8", "k + 8"), ("k >= 2 and k < 9", "k*2 - 4"), ("i + k < 12", "i + k + 4"), ("k >= 4", "(k - 4) // 2"),
+    ("k < 8", "k // 4 * 4 + 8"), ("k < 8", "8 - k // 4 * 8"),
 ])  # fmt: skip
 def test_guards_bound_indices(guard: str, position: str) -> None:
     guarded = LOOP.replace("load x[i, k]", f"load x[i, {position}] if {guard} else 0.0")

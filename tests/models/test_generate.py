@@ -16,7 +16,7 @@ from dplc.codegen.target import target
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.caching import check_attention
 from dplc.engine.models.checking import emulator
-from dplc.engine.models.compiling import CompiledModel, How, ModelShape
+from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape
 from dplc.engine.models.generating import Generation, Generator, compile_generation
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import ModelSource
@@ -30,7 +30,7 @@ SCALE = 0.4  # of made-up weights: far from a model that says one word for ever
 
 @cache
 def compiled(name: str, length: int = len(PROMPT), maximum: int = MAXIMUM) -> Generation:
-    return compile_generation(source(name), length, maximum, ModelShape(), How(toolchain(), target("sm_80")))
+    return compile_generation(source(name), length, maximum, ModelShape(), CompileOptions(toolchain(), target("sm_80")))
 
 
 def of_transformers(name: str, weights: dict[str, Any], prompt: list[int], count: int, stop: Any = None) -> list[int]:
@@ -142,7 +142,7 @@ def _shaped(call: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
 def test_models_that_need_something_else(change: dict[str, Any], said: str) -> None:
     changed = ModelSource("other", {**source("qwen2").config, **change})
     with pytest.raises(DplcError, match=said):
-        compile_generation(changed, len(PROMPT), MAXIMUM, ModelShape(), How(toolchain(), target("sm_80")))
+        compile_generation(changed, len(PROMPT), MAXIMUM, ModelShape(), CompileOptions(toolchain(), target("sm_80")))
 
 
 def test_layers_of_another_kind() -> None:

@@ -12,7 +12,7 @@ from dplc.engine.models import artefact
 from dplc.engine.models.checking import GATES, compare, emulator
 from dplc.engine.models.running import ModelRunner
 from dplc.engine.models.weights import make
-from dplc.engine.run.reference import error
+from dplc.engine.run.judge import error
 
 DTYPES = ("f32", "f16", "bf16")
 DTYPES_OF_TORCH = {"f16": "float16", "bf16": "bfloat16"}

@@ -13,7 +13,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import compile_captured
 from dplc.engine.language.collector import collections_paused
-from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
+from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 @pytest.fixture(scope="module")
 def qwen() -> CompiledModel:
     source = find(str(EXAMPLES / "qwen2.5-7b.json"))
-    return compile_model(source, ModelShape(32), toolchain(), target("sm_90a"))
+    return compile_model(source, ModelShape(32), CompileOptions(toolchain(), target("sm_90a")))
 
 
 def test_few_kernels(qwen: CompiledModel) -> None:

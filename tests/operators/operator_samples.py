@@ -18,7 +18,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import compile_captured
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.reference import accepted, errors, run_reference
+from dplc.engine.run.judge import accepted, errors, run_reference
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool)

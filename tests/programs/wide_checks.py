@@ -17,12 +17,11 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Stopwatch, compile_captured, fused, values_of
-from dplc.engine.explore.explore import Options
+from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.exploring import chosen
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import GATES, judge
-from dplc.engine.run.reference import run_reference
+from dplc.engine.run.judge import GATES, judge, run_reference
 from dplc.engine.schedule.scheduling import by_default
 from dplc.engine.schedule.tail import kernel_ir
 from dplc.ir.interp import kernel as kernel_meaning
@@ -31,7 +30,7 @@ from dplc.ir.schemas import DTYPES
 
 TARGETS = ("sm_80", "h100")
 SECONDS = 10  # of CPU that a compile may take
-SMALL = Options(top=1, effort=Effort(kernels=100, lowerings=2))
+SMALL = ExplorationOptions(top=1, effort=Effort(kernels=100, lowerings=2))
 WORK = 40_000  # threads of a program whose Kernel IR is interpreted
 
 

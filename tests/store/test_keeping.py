@@ -14,7 +14,7 @@ from dplc.engine.store.store import UNFINISHED, open_store
 from dplc.engine.tune import keeping
 from dplc.engine.tune.running import Budget, SearchProgress
 from dplc.engine.tune.search import Tried
-from dplc.engine.tune.tuning import Wishes, tune_kernel
+from dplc.engine.tune.tuning import SearchOptions, tune_kernel
 from dplc.engine.tune.tuning_job import evaluator_for
 
 
@@ -24,17 +24,20 @@ def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.Mon
     (kernel,) = loops(tools, lambda x, w: x @ w, (16, 32), (32, 16))
     key = key_of(kernel, H200, tools.rules)
     seen: list[tuple[float, float]] = []
-    with open_store(tmp_path / "t.sqlite", tools.rules) as store, evaluator_for(H200, {"predict": True}) as evaluator:
+    with (
+        open_store(tmp_path / "t.sqlite", tools.rules) as store,
+        evaluator_for(H200, SearchOptions(predict=True)) as evaluator,
+    ):
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             (entry,) = store.exact(key)
             assert entry.checked and UNFINISHED in entry.details
             seen.append((entry.seconds, run.best[0] if run.best else 0.0))
 
-        outcome = tune_kernel(kernel, tools, H200, evaluator, Wishes(budget=Budget(tries=4)), store, heard)
+        outcome = tune_kernel(kernel, tools, H200, evaluator, SearchOptions(budget=Budget(tries=4)), store, heard)
         assert len(seen) == 4 and all(kept >= best for kept, best in seen) and seen[-1][0] == seen[-1][1]
         (entry,) = store.exact(key)
         assert UNFINISHED not in entry.details and entry.seconds == outcome.seconds
         assert outcome.kept and outcome.before is None
-        again: Any = tune_kernel(kernel, tools, H200, evaluator, Wishes(budget=Budget(tries=2)), store)
+        again: Any = tune_kernel(kernel, tools, H200, evaluator, SearchOptions(budget=Budget(tries=2)), store)
         assert again.before is not None and not again.kept

@@ -24,7 +24,7 @@ from dplc.engine.explore.ways import SOLUTION, Fusing, key_of_program, remembere
 from dplc.engine.kernels.program_key import program_key
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.reference import accepted, run_reference
+from dplc.engine.run.judge import accepted, run_reference
 from dplc.engine.schedule.recorded import stored_schedules
 from dplc.engine.store.import_export import export_lines, import_lines
 from dplc.engine.store.protocol import Decision, Score, Tuned
@@ -33,7 +33,7 @@ from dplc.engine.tune import tuning_program
 from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import Budget, SearchProgress
 from dplc.engine.tune.search import Tried
-from dplc.engine.tune.tuning import Wishes
+from dplc.engine.tune.tuning import SearchOptions
 from dplc.engine.tune.tuning_program import CANDIDATE, tune_program
 from tests.tune.subjects import MACHINE
 
@@ -52,8 +52,8 @@ def values(text: str, tools: Toolchain | None = None) -> Values:
     return values_of(capture(text), tools or toolchain(), MACHINE, None, Stopwatch())
 
 
-def wishes(tries: int, *free: str) -> Wishes:
-    return Wishes(budget=Budget(tries=tries), free=frozenset((CANDIDATE, *free)))
+def wishes(tries: int, *free: str) -> SearchOptions:
+    return SearchOptions(budget=Budget(tries=tries), free=frozenset((CANDIDATE, *free)))
 
 
 def right(text: str, compilation: Any) -> bool:
@@ -87,12 +87,12 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
 
 def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
     fusing = Fusing(values(NORM), toolchain(), MACHINE)
-    found = tune_program(fusing, PredictingEvaluator(), Wishes(budget=Budget(tries=10), check=False))
+    found = tune_program(fusing, PredictingEvaluator(), SearchOptions(budget=Budget(tries=10), check=False))
     assert len(found.space.built) == len(found.space.ways) > 2
     for way in found.space.built:
         if not found.space.problems.get(way):
             kernels = [
-                tuning_program.choose_schedule(inner, _Scored(found.run), found.run, Wishes(check=False), None)
+                tuning_program.choose_schedule(inner, _Scored(found.run), found.run, SearchOptions(check=False), None)
                 for inner, _ in found.space.spaces(way)
             ]
             assert right(NORM, tuning_program.composed(fusing, way, kernels)), found.space.ways[way]
@@ -120,7 +120,7 @@ def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.M
 
     monkeypatch.setattr(Exploration, "candidate", counted)
     fusing = Fusing(values(NORM), toolchain(), MACHINE)
-    space = tuning_program.space_of(fusing, Wishes(free=ONLY))
+    space = tuning_program.space_of(fusing, SearchOptions(free=ONLY))
     assert len(space.ways) > 2 and not built
     space.default(0)
     assert not built
@@ -151,7 +151,10 @@ def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -
     before = {c.signature: c.predicted_us for c in explore(values(TWO), tools, MACHINE)}
     with open_store(path, tools.rules) as store:
         tune_program(
-            Fusing(values(TWO), tools, MACHINE, top=1), PredictingEvaluator(), Wishes(budget=Budget(tries=30)), store
+            Fusing(values(TWO), tools, MACHINE, top=1),
+            PredictingEvaluator(),
+            SearchOptions(budget=Budget(tries=30)),
+            store,
         )
     after = chosen(tools, MACHINE, number=2, schedules=stored_schedules(tools, path))(values(TWO))
     assert after is not None and after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]

@@ -15,7 +15,7 @@ from dplc.engine.tune import correctness as verify
 from dplc.engine.tune.correctness import verdict
 from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import Budget
-from dplc.engine.tune.tuning import Wishes, tune_kernel
+from dplc.engine.tune.tuning import SearchOptions, tune_kernel
 from dplc.ir.node import replace
 from dplc.ir.tile import Sync
 from tests.tune.subjects import MACHINE, MATMUL, RULES, SUM, kernels, space
@@ -43,7 +43,7 @@ class Kept:
 
 def test_a_winner_is_checked_and_remembered() -> None:
     store = Kept()
-    wishes = Wishes(budget=Budget(tries=25), free=frozenset(("blockify_launch",)))
+    wishes = SearchOptions(budget=Budget(tries=25), free=frozenset(("blockify_launch",)))
     outcome = tune_kernel(kernels(MATMUL)[0], toolchain(), MACHINE, PredictingEvaluator(), wishes, store)
     (kept,) = store.tuned.values()
     assert outcome.kept and outcome.gain >= 1.0 and outcome.checked == "emulator, whole"
@@ -60,7 +60,7 @@ def test_halves_are_held_to_their_own_gate(dtype: str) -> None:
 
 def test_a_wrong_winner_is_told_and_never_kept() -> None:
     tools, store = toolchain([RULES]), Kept()
-    wishes = Wishes("exhaustive", budget=Budget(), free=frozenset(("half_a_sum",)))
+    wishes = SearchOptions("exhaustive", budget=Budget(), free=frozenset(("half_a_sum",)))
     outcome = tune_kernel(kernels(SUM)[0], tools, MACHINE, PredictingEvaluator(), wishes, store)
     assert len(outcome.wrong) >= 1 and "differs" in outcome.wrong[0][1]
     assert any(d.rule == "half_a_sum" for d in outcome.wrong[0][0].schedule)

@@ -12,7 +12,7 @@ from broken import AHEAD, BROKEN, RING, Broken
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.verify.outcome import RuleVerdict, Wrong
 from dplc.engine.verify.report import counterexample_text
-from dplc.engine.verify.run import Checkers, Options, check_rule, check_subject
+from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, check_subject
 
 
 @functools.cache
@@ -29,7 +29,9 @@ def loaded(folder: Path, text: str) -> RuleSet:
 
 def verdict_of(folder: Path, text: str, name: str, examples: int = 120) -> tuple[RuleSet, RuleVerdict]:
     rules = loaded(folder, text)
-    return rules, check_rule(rules.rule(name), Checkers(rules, checkers()), Options(examples=examples, borrow=False))
+    return rules, check_rule(
+        rules.rule(name), Checkers(rules, checkers()), CheckOptions(examples=examples, borrow=False)
+    )
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=[broken.what for broken in BROKEN])

@@ -18,7 +18,7 @@ from dplc.engine.verify.outcome import Wrong
 from dplc.engine.verify.proofs import integers
 from dplc.engine.verify.proofs.rules import prove
 from dplc.engine.verify.report import counterexample_text
-from dplc.engine.verify.run import Checkers, Options, check_rule, check_subject
+from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, check_subject
 from dplc.ir import expr as e
 from dplc.ir.text import syntax as s
 
@@ -78,7 +78,7 @@ def test_what_is_right_is_proved(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_is_refuted_and_shown_on_a_program(what: str, tmp_path: Path) -> None:
     rules, rule = loaded(tmp_path, WRONG[what])
-    verdict = check_rule(rule, Checkers(rules), Options(examples=0, borrow=False))
+    verdict = check_rule(rule, Checkers(rules), CheckOptions(examples=0, borrow=False))
     assert verdict.proof is not None
     assert verdict.proof.result == "refuted"
     assert verdict.result == "wrong"

@@ -126,3 +126,16 @@ def test_shorter_dimensions_come_one_at_a_time() -> None:
     text = "## level: torch\ngraph f(x: f32[5, 2]) -> y: f32[5, 2]:\n    y: f32[5, 2] = Relu(x)\n"
     shapes = [subject.value.ins[0].shape for subject in checker.smaller(checker.read(text, "test"))]
     assert shapes == [(1, 2), (2, 2), (3, 2), (5, 1)]
+
+
+FAMILIES = sorted(
+    {rule.name for rule in built_in().rules.values() if rule.level == "torch" and rule.family and not rule.examples}
+)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_members_of_a_family_are_reached_by_its_examples(name: str) -> None:
+    """Where an op of the same rule takes more dimensions, so do the programs; otherwise nothing would be drawn."""
+    checker = TorchChecker(built_in())
+    subjects = list(checker.examples([built_in().rules[name]]))
+    assert sum(checker.check(built_in().rules[name], subject).firings for subject in subjects) > 0, len(subjects)

@@ -12,7 +12,7 @@ from dplc.engine.language.rule import load
 from dplc.engine.verify import outcome, run
 from dplc.engine.verify.named_numbers import named_numbers
 from dplc.engine.verify.outcome import Outcome, RuleVerdict, Subject
-from dplc.engine.verify.run import Checkers, Options, check_rule
+from dplc.engine.verify.run import Checkers, CheckOptions, check_rule
 
 LOG = """
 @approx
@@ -63,7 +63,7 @@ def verdict(folder: Path, text: str, seed: int = 0, examples: int = 40) -> RuleV
     file.write_text(text)
     rules = load([file])
     name = _rule("", text).rule
-    return check_rule(rules.rule(name), Checkers(rules), Options(examples, seed, borrow=False, shrink=False))
+    return check_rule(rules.rule(name), Checkers(rules), CheckOptions(examples, seed, borrow=False, shrink=False))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -5,14 +5,13 @@ One place for conditions that mean the same, with their reasons.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.text import equations as eq
 from ....ir.text import syntax as s
-from ..positions import is_variable, names
+from ..positions import is_variable, names, rebuilt
 
 
 class GuardGroups:
@@ -73,13 +72,8 @@ def _check(group: eq.GuardGroup) -> None:
 
 def _put(node: Any, known: Mapping[str, s.Syntax]) -> Any:
     """Syntax with arguments in the place of parameters; what a comprehension binds is its own."""
-    if isinstance(node, tuple):
-        return tuple(_put(item, known) for item in node)
     if isinstance(node, s.NameOf):
         return known.get(node.text, node)
     if isinstance(node, s.Comprehension):
         known = {name: value for name, value in known.items() if name != node.variable}
-    if not isinstance(node, s.Syntax):
-        return node
-    fields = [field.name for field in dataclasses.fields(node) if field.name != "span"]
-    return dataclasses.replace(node, **{name: _put(getattr(node, name), known) for name in fields})
+    return rebuilt(node, lambda part: _put(part, known))

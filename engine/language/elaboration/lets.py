@@ -9,7 +9,7 @@ from typing import Any
 from ....ir.diagnostic import DplcError
 from ....ir.text import equations as eq
 from ....ir.text import syntax as s
-from ..positions import names, walk
+from ..positions import names, rebuilt, walk
 
 MOST = 1 << 12  # nodes of a `let` with those it reads written out
 
@@ -63,9 +63,6 @@ class _Lets:
         if isinstance(node, s.NameOf) and node.text in known:
             self.used.add(node.text)
             return known[node.text]
-        if isinstance(node, tuple):
-            return self.block(node, known)
-        if not isinstance(node, s.Syntax):
-            return node
-        fields = [f.name for f in dataclasses.fields(node) if f.name != "span"]
-        return dataclasses.replace(node, **{name: self.node(getattr(node, name), known) for name in fields})
+        return (
+            self.block(node, known) if isinstance(node, tuple) else rebuilt(node, lambda part: self.node(part, known))
+        )

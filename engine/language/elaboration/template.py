@@ -9,7 +9,7 @@ from typing import Any
 from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.text import equations as eq
 from ....ir.text import syntax as s
-from ..positions import names, walk
+from ..positions import names, parts, rebuilt, walk
 from .splits import Digit, Join, RadixSplit, Splits
 
 AXES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -62,12 +62,7 @@ class SplitTemplate:
         if isinstance(node, s.Subscript):
             items = tuple(made for item in node.items for made in self._placed_part(node.base, item))
             return dataclasses.replace(node, items=items)
-        if isinstance(node, tuple):
-            return tuple(map(self.clause, node))
-        if not isinstance(node, s.Syntax):
-            return node
-        fields = [f.name for f in dataclasses.fields(node) if f.name != "span"]
-        return dataclasses.replace(node, **{name: self.clause(getattr(node, name)) for name in fields})
+        return rebuilt(node, self.clause)
 
     def _placed_part(self, base: s.Syntax, item: s.Syntax) -> Iterator[s.Syntax]:
         """`row := 7`: the axis or loop that has the part, with 7 in the place of it."""
@@ -329,6 +324,5 @@ class Scopes:
         elif isinstance(node, s.ForLoop):
             self._walk(node.body, above | {node.var})
         elif isinstance(node, s.Syntax):
-            for field in dataclasses.fields(node):
-                if field.name != "span":
-                    self._walk(getattr(node, field.name), above)
+            for part in parts(type(node)):
+                self._walk(getattr(node, part), above)

@@ -11,8 +11,9 @@ from typing import Any
 
 from ....ir import expr as e
 from ....ir.diagnostic import DplcError
-from ....ir.text import syntax as s
-from ...language.evaluate import CONSTANTS, RESERVED, Environment
+from ...language import core as s
+from ...language.evaluate import Environment
+from ...language.positions import calls, is_variable, names
 from .expressions import RuleExpressions
 
 Matcher = Callable[[Any, Environment], Iterator[Environment]]
@@ -33,21 +34,8 @@ def same(a: Any, b: Any) -> bool:
 
 def names_in(node: Any, facts: Container[str] = ()) -> frozenset[str]:
     """The variables that an expression mentions. Reserved words and constants are none, and facts that it calls."""
-    if isinstance(node, s.NameOf):
-        plain = node.text not in RESERVED and node.text not in CONSTANTS and node.text != "_"
-        return frozenset((node.text,)) if plain else frozenset()
-    if isinstance(node, tuple):
-        return frozenset().union(*(names_in(item, facts) for item in node))
-    if not isinstance(node, s.Syntax):
-        return frozenset()
-    own: frozenset[str] = frozenset()
-    if isinstance(node, s.Apply) and node.fn not in facts:
-        own = names_in(s.NameOf(node.span, node.fn))
-    parts = (getattr(node, name) for name in type(node).__slots__)
-    inner = frozenset().union(*(names_in(part, facts) for part in parts if isinstance(part, s.Syntax | tuple)))
-    if isinstance(node, s.Comprehension):
-        inner -= {node.variable}
-    return own | inner
+    called = (call.fn for call in calls(node) if call.fn not in facts)
+    return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
 
 
 class OpenExpressions:

@@ -14,11 +14,11 @@ from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.loop import Load
 from ....ir.node import Node, contents, replace
 from ....ir.program import Block
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import Closure, Environment, holds
+from ...language.statements import Shape, load_fields
 from .affine import names_in
 from .expressions import RuleExpressions, coerce
-from .shape import Shape, load_fields
 
 Change = Callable[[Block, Environment], Block]
 

@@ -7,7 +7,7 @@ parameter costs the clauses before it, to take one value the clauses behind it, 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,17 @@ class RuleSite:
         assert self.open is not None
         env = {**self.open.env, self.open.name: value}
         return _spot(self.choice, env, self.pinned, self.open.position)
+
+    def first(self, values: Iterable[Any]) -> RuleSite | None:
+        """With the first of some values that no guard refuses."""
+        return next((made for made in map(self.choose, values) if made is not None), None)
+
+    def filled(self, order: Callable[[RuleSite], Iterable[Any]]) -> RuleSite | None:
+        """With values for all open parameters, in the order of preference that a function gives."""
+        found: RuleSite | None = self
+        while found is not None and found.open is not None:
+            found = found.first(order(found))
+        return found
 
 
 def _spot(choice: FiringChoice, env: dict[str, Any], pinned: Mapping[str, Any], at: int) -> RuleSite | None:

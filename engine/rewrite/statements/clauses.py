@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.diagnostic import DplcError, InternalError
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, NotComputed, Undecided, holds
 from ...language.rule import Rule
 from ..why_not import Evidence
@@ -287,11 +287,11 @@ class PlanRunner:
                 if domain
                 else self.refuse(step, evidence, f"{step.name} has no value: its domain is empty")
             )
-        return (
-            (default,)
-            if domain is None or default in domain
-            else self.outside(step, default, domain, evidence, "the default ")
-        )
+        if domain is None or default in domain:
+            return (default,)
+        if self.rule.wherever_legal:  # no value pays: the first that is legal
+            return tuple(domain)
+        return self.outside(step, default, domain, evidence, "the default ")
 
     def outside(
         self, step: PlannedParameter, value: Any, domain: Any, evidence: Evidence | None, which: str

@@ -11,8 +11,8 @@ from ....codegen.target import Target
 from ....ir.diagnostic import DplcError
 from ....ir.node import contents, replace
 from ....ir.program import Block, Kernel
-from ....ir.text import syntax as s
 from ....ir.tile import Tile
+from ...language import core as s
 from ...language.evaluate import Closure, Environment
 from ...language.rule import Rule
 from ..why_not import Evidence
@@ -118,7 +118,7 @@ class CompiledRule:
         pattern = self.pattern if evidence is None else self.reporting
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
-        given = self.taken([pinned[name] for name in self.given if name in pinned])
+        given = self.taken([pinned[name] for name in self.given if name in pinned]) if self.local else None
         for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
             for match in self.matches_at(pattern, (program, path, target), block, start, evidence, given):
                 if self.agrees(match.env, pinned, evidence):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ....ir.loop import For
-from ....ir.node import Node, contents, memoised, replace
+from ....ir.node import Node, memoised, replace
 from ....ir.program import Block, Kernel
 
 Path = tuple[int, ...]
@@ -70,24 +71,29 @@ def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
     return tuple(holes(statement.body))
 
 
-def places(kernel: Kernel, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
+def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Path, Block, int]]:
     """(path, block, position) of every statement of a class in a kernel, or of all: block by block, pre-order."""
-    known = _places(kernel)
-    if root not in known:
-        known[root] = _places_in(kernel.body, (), root)
-    return known[root]
+    return _places(kernel).get(root, ())
 
 
 @memoised
 def _places(kernel: Kernel) -> dict[Any, list[tuple[Path, Block, int]]]:
-    """As far as asked for: many patterns begin alike."""
-    return {}
-
-
-def _places_in(block: Block, path: Path, root: type[Node] | None) -> list[tuple[Path, Block, int]]:
-    found = [(path, block, place) for place, stmt in enumerate(block) if root is None or stmt.__class__ is root]
-    wanted = -1 if root is None else root.mark
-    for place, stmt in enumerate(block):
-        if "body" in type(stmt).by_name and contents(stmt) & wanted:
-            found += _places_in(stmt.body, (*path, place), root)  # type: ignore[attr-defined]
+    """The same by class, and under None of all."""
+    found: dict[Any, list[tuple[Path, Block, int]]] = {None: []}
+    _add_places(kernel.body, (), found)
     return found
+
+
+def _add_places(block: Block, path: Path, found: dict[Any, list[tuple[Path, Block, int]]]) -> None:
+    every, inner = found[None], []
+    for position, stmt in enumerate(block):
+        place, kind = (path, block, position), stmt.__class__
+        every.append(place)
+        if kind in found:
+            found[kind].append(place)
+        else:
+            found[kind] = [place]
+        if "body" in kind.by_name:
+            inner.append((position, stmt))
+    for position, stmt in inner:
+        _add_places(stmt.body, (*path, position), found)  # type: ignore[attr-defined]

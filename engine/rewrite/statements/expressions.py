@@ -10,11 +10,11 @@ from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
 from ....ir.node import Node, replace
 from ....ir.substitute import substitute, substitute_affine
-from ....ir.text import syntax as s
 from ....ir.text.read_statements import value_classes
+from ...language import core as s
 from ...language.evaluate import Closure, Environment, Expressions
 from ...language.positions import walk
-from .shape import NAMES, Shape, op_shape, shape_of
+from ...language.statements import NAMES, Shape, op_shape, shape_of
 
 _numbers = itertools.count()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,8 +10,9 @@ from ....ir.expr import Var
 from ....ir.loop import Let, Load
 from ....ir.node import Node, names_in
 from ....ir.substitute import substitute
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import Closure, Environment
+from ...language.positions import walk
 from .names import NAMES, names_at, unused
 from .site import Site
 
@@ -26,40 +27,23 @@ def families(pattern: Iterable[s.Syntax]) -> Families:
     """
     found: dict[str, frozenset[str]] = {}
     top = tuple(pattern)
-    for block in (top, *_blocks(top)):
-        inside = frozenset(_names(block))
-        outside = frozenset(_names(top, block))
+    everywhere = Counter(_mentioned(top))
+    for block in (top, *(node.body for node in walk(top) if isinstance(getattr(node, "body", None), tuple))):
+        inside = Counter(_mentioned(block))
+        own = frozenset(name for name, count in inside.items() if count == everywhere[name])
         for item in block:
             if isinstance(item, s.RunStatement) and isinstance(item.run.base, s.NameOf):
-                found[item.run.base.text] = inside - outside
+                found[item.run.base.text] = own
     return found
 
 
-def _blocks(value: Any) -> Iterator[tuple[Any, ...]]:
-    """The blocks below some statements."""
-    for child in _children(value):
-        if isinstance(child, s.Syntax) and isinstance(getattr(child, "body", None), tuple):
-            yield child.body  # type: ignore[attr-defined]
-        yield from _blocks(child)
-
-
-def _names(value: Any, without: Any = None) -> Iterator[str]:
-    """The variables that a pattern mentions, but for one block."""
-    if value is without:
-        return
-    if isinstance(value, s.NameOf):
-        yield value.text
-    elif isinstance(value, s.CaptureStatement | s.InsideBlock | s.ForLoop):
-        yield from (value.var,) if isinstance(value, s.ForLoop) else (value.name,)
-    for child in _children(value):
-        yield from _names(child, without)
-
-
-def _children(value: Any) -> Iterator[Any]:
-    if value.__class__ is tuple:
-        yield from value
-    elif isinstance(value, s.Syntax):
-        yield from (getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "span")  # type: ignore[arg-type]
+def _mentioned(block: tuple[s.Syntax, ...]) -> Iterator[str]:
+    """The variables that some statements of a pattern mention, each time that they do."""
+    for node in walk(block):
+        if isinstance(node, s.NameOf):
+            yield node.text
+        elif isinstance(node, s.CaptureStatement | s.InsideBlock | s.ForLoop):
+            yield node.var if isinstance(node, s.ForLoop) else node.name
 
 
 def distinct(parts: list[Part]) -> Closure:

@@ -13,10 +13,10 @@ from typing import Any
 
 from ....ir.diagnostic import DplcError
 from ....ir.node import Node
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import RESERVED
+from ...language.statements import Shape, op_shape, shape_of
 from .expressions import RuleExpressions
-from .shape import Shape, op_shape, shape_of
 from .values import Symbol, ValueWriter
 
 Near = Callable[[int, s.Syntax, Any], None]

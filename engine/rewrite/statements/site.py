@@ -6,11 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ....codegen.target import Target
-from ....ir.facts.layout import tile_of
-from ....ir.loop import For
+from ....ir.facts.layout import bound_ranges, tile_of
 from ....ir.node import Node, memoised
 from ....ir.program import Kernel
-from ....ir.ranges import Interval, Ranges, interval
+from ....ir.ranges import Interval, Ranges
 from ....ir.tile import Tile
 
 Path = tuple[int, ...]  # positions from the module down: kernel, statement in its body, ...
@@ -73,12 +72,7 @@ def _scope(kernel: Kernel, path: Path) -> tuple[tuple[Node, ...], Ranges]:
 
 def add_ranges(statement: Node, known: dict[str, Interval]) -> None:
     """Add the names that a statement binds for its body."""
-    if isinstance(statement, Tile):
-        for axis in statement.axes:
-            known[axis.name] = (0, interval(axis.extent, known)[1] - 1)
-    elif isinstance(statement, For):
-        low, high = interval(statement.start, known)[0], interval(statement.stop, known)[1] - 1
-        known[statement.var] = (low, max(high, low))
+    known.update(bound_ranges(statement, known))
 
 
 __all__ = ["Path", "Site", "add_ranges"]

@@ -15,14 +15,14 @@ from ....ir.loop import If
 from ....ir.node import Node
 from ....ir.program import Kernel
 from ....ir.substitute import substitute
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import RESERVED, Closure, Environment
+from ...language.statements import Shape, shape_of
 from .changes import Locals, compile_change
 from .expressions import RuleExpressions
 from .hygiene import Families, defined_in, distinct
 from .names import NAMES
 from .pattern import sticky
-from .shape import Shape, shape_of
 
 
 class Template(RuleExpressions):

@@ -11,13 +11,13 @@ from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
 from ....ir.node import Node
-from ....ir.text import syntax as s
 from ....ir.text.read_statements import value_classes
+from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED
+from ...language.statements import EXACT, NAMES, Shape, shape_of
 from .affine import OpenExpressions, names_in, same
 from .context import Context, holes
 from .expressions import RuleExpressions
-from .shape import EXACT, NAMES, Shape, shape_of
 from .source import Writer
 
 _NESTING = 18  # CPython allows twenty nested blocks in a function

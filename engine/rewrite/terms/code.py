@@ -15,10 +15,10 @@ from ....ir.expr import Var
 from ....ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
 from ....ir.tensor import Term, dtype
-from ....ir.text import syntax as s
+from ...language import core as c
 from ...language.evaluate import SITE, Expressions, holds
 from ...language.rule import Rule
-from .pattern import OPERATIONS, Patterns, constant_of, definitions, fold_part
+from .pattern import Patterns
 
 
 @dataclass
@@ -66,14 +66,13 @@ class TermRuleWriter(Patterns):
         exec(compile(source, f"<{self.rule.name}>", "exec"), self.scope)  # our text; the rule's names are in its scope
         return CompiledTermRule(self.rule, self.scope["attempt"], root, fn, source, self.collapses(pattern))
 
-    def collapses(self, pattern: s.Syntax) -> bool:
-        last = self.rule.rewrite[-1]
-        value = last.value if isinstance(last, s.Assign) else None
-        if self.rule.clauses or not isinstance(value, s.NameOf) or not isinstance(pattern, s.Apply):
+    def collapses(self, pattern: c.ValueTerm) -> bool:
+        value = list(self.rule.right.values())[-1]
+        if self.rule.clauses or not isinstance(value, c.NameTerm) or not isinstance(pattern, c.FunctionTerm):
             return False
-        kind = FUNCTIONS[pattern.fn].kind if pattern.fn in FUNCTIONS else None
-        operands = pattern.items[1:] if kind == SELECT else pattern.items
-        kept = any(isinstance(item, s.NameOf) and item.text == value.text for item in operands)
+        kind = FUNCTIONS[pattern.fn].kind if pattern.known else None
+        operands = pattern.operands[1:] if kind == SELECT else pattern.operands
+        kept = any(isinstance(x, c.NameTerm) and x.name == value.name for x in operands)
         return kept and kind in (ARITHMETIC, FLOAT, LOGICAL, SELECT)
 
     # ---- guards
@@ -93,12 +92,12 @@ class TermRuleWriter(Patterns):
             value = default if given is None else lambda env, given=given: given
             self.line(f"env[{self.keep(name)}] = {self.keep(value)}(env)")
         for place, clause in enumerate(clauses):
-            if isinstance(clause, s.LetClause):
+            if isinstance(clause, c.LetClause):
                 self.line(
                     f"env[{self.keep(clause.name)}] = {self.keep(Expressions('tensor').compile(clause.value))}(env)"
                 )
                 self.kinds[clause.name] = "let"
-            elif isinstance(clause, s.Guard):
+            elif isinstance(clause, c.Guard):
                 guard = self.keep(Expressions("tensor").compile(clause.condition))
                 refuse = f"site.refuse({self.keep(self.rule)}, {self.keep(clause)}, t, env); " if self.evidence else ""
                 self.line(f"if not holds({guard}, env): {refuse}{self.fail}")
@@ -115,72 +114,62 @@ class TermRuleWriter(Patterns):
     def template(self) -> str:
         local = dict(self.bound)
         result = ""
-        for name, node in definitions(self.rule, self.rule.rewrite).items():
+        for name, term in self.rule.right.items():
             result = self.fresh()
-            self.line(f"{result} = {self.build(node, local)}")
+            self.line(f"{result} = {self.build(term, local)}")
             local[name] = result
             self.kinds[name] = "built"
-        if not (isinstance(node, s.NameOf) and self.kinds.get(node.text) == "term"):
+        if not (isinstance(term, c.NameTerm) and self.kinds.get(term.name) == "term"):
             self.line(f"{result} = typed({result}, t)")
         return result
 
-    def build(self, node: s.Syntax, local: dict[str, str]) -> str:
-        value = constant_of(node)
-        if value is not None:
-            return self.keep(value)
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.build(node.items[0], local)
-        if isinstance(node, s.NameOf):
-            if self.kinds.get(node.text) == "let":
-                return f"env[{self.keep(node.text)}]"
-            if node.text not in local:
-                raise DplcError(
-                    f"rule `{self.rule.name}`: unbound variable `{node.text}`",
-                    node.span,
-                    (),
-                    did_you_mean(node.text, local),
-                )
-            return local[node.text]
-        if isinstance(node, s.Run):
-            return f"*{self.build(node.base, local)}"
-        if isinstance(node, s.Subscript) and len(node.items) == 1 and isinstance(node.items[0], s.Run):
-            return f"remap({self.build(node.base, local)}, dict({self.build(node.items[0].base, local)}))"
-        if isinstance(node, s.Apply):
-            return self.build_apply(node, local)
-        raise DplcError(f"rule `{self.rule.name}`: not a value", node.span)
+    def build(self, term: c.ValueTerm, local: dict[str, str]) -> str:
+        """The text that makes a value, or a piece of one."""
+        match term:
+            case c.NumberTerm():
+                return self.keep(term.value)
+            case c.NameTerm() | c.AxisTerm():
+                return self.look(term.name, term, local)
+            case c.RunTerm():
+                return f"*{self.look(term.name, term, local)}"
+            case c.MappedTerm():
+                return f"remap({self.build(term.x, local)}, dict({self.look(term.map, term, local)}))"
+            case c.ReduceTerm():
+                fn = self.keep(term.fn) if term.fn in FUNCTIONS else self.look(term.fn, term, local)
+                return f"reduce({fn}, ({self.listed(term.over, local)},), {self.build(term.x, local)})"
+            case c.FoldTerm():
+                part = self.keep(term.part) if term.part in PARTS else local[term.part]
+                return f"fold({part}, ({self.listed(term.over, local)},), ({self.listed(term.operands, local)},))"
+            case c.CastTerm(dtype=c.NameOf(text=dtype)):
+                return f"cast({self.build(term.x, local)}, {self.keep(dtype)})"
+            case c.CaseTerm():
+                return f"case({self.listed((c.term_of(term.condition), term.a, term.b), local)})"
+            case c.IndexTerm():
+                return f"Index({self.build(c.term_of(term.e), local)})"
+            case c.MatTerm():
+                return f"Mat({self.build(term.x, local)})"
+            case c.FunctionTerm():
+                return f"elementwise({self.function_named(term, local)}, {self.listed(term.operands, local)})"
+        raise DplcError(f"rule `{self.rule.name}`: not a value", term.span)
 
-    def build_fold(self, node: s.Apply, local: dict[str, str]) -> str:
-        part, given = fold_part(node), node.items[-1]
-        assert isinstance(given, s.Group)
-        over = ", ".join(self.build(axis, local) for axis in node.items[1:-1])
-        args = ", ".join(self.build(x, local) for x in given.items)
-        return f"fold({self.keep(part) if part in PARTS else local[str(part)]}, ({over},), ({args},))"
+    def listed(self, items: tuple[c.ValueTerm, ...], local: dict[str, str]) -> str:
+        return ", ".join(self.build(item, local) for item in items)
 
-    def build_apply(self, node: s.Apply, local: dict[str, str]) -> str:
-        if node.fn == "Reduce":
-            fn, over, x = node.items[0], node.items[1:-1], self.build(node.items[-1], local)
-            name = self.keep(fn.text) if isinstance(fn, s.NameOf) and fn.text in FUNCTIONS else self.build(fn, local)
-            axes_ = ", ".join(self.build(axis, local) for axis in over)
-            return f"reduce({name}, ({axes_},), {x})"
-        if node.fn == "Fold":
-            return self.build_fold(node, local)
-        if node.fn == "cast" and len(node.items) == 2 and isinstance(node.items[1], s.NameOf):
-            return f"cast({self.build(node.items[0], local)}, {self.keep(node.items[1].text)})"
-        items = ", ".join(self.build(item, local) for item in node.items)
-        if node.fn == "Case":
-            return f"case({items})"
-        if node.fn in ("Index", "mat"):
-            return f"{node.fn.capitalize()}({items})"
-        if node.fn in FUNCTIONS:
-            return f"elementwise({self.keep(node.fn)}, {items})"
-        if self.kinds.get(node.fn) == "fn":
-            return f"elementwise({local[node.fn]}, {items})"
-        raise DplcError(
-            f"rule `{self.rule.name}`: unknown function `{node.fn}`",
-            node.span,
-            (),
-            did_you_mean(node.fn, (*FUNCTIONS, *OPERATIONS)),
-        )
+    def look(self, name: str, term: c.ValueTerm, local: dict[str, str]) -> str:
+        if self.kinds.get(name) == "let":
+            return f"env[{self.keep(name)}]"
+        if name not in local:
+            what = f"rule `{self.rule.name}`: unbound variable `{name}`"
+            raise DplcError(what, term.span, (), did_you_mean(name, local))
+        return local[name]
+
+    def function_named(self, term: c.FunctionTerm, local: dict[str, str]) -> str:
+        if term.known:
+            return self.keep(term.fn)
+        if self.kinds.get(term.fn) == "fn":
+            return local[term.fn]
+        hint = did_you_mean(term.fn, (*FUNCTIONS, *c.OPERATIONS))
+        raise DplcError(f"rule `{self.rule.name}`: unknown function `{term.fn}`", term.span, (), hint)
 
 
 def _typed(value: Any, like: Any) -> Any:

@@ -10,8 +10,7 @@ from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis, Binary, Not, Sum, invert, negate
 from ....ir.facts.index import operate
 from ....ir.tensor import Term, axes
-from ....ir.text import syntax as s
-from ...language.dataflow import targets
+from ...language import core as s
 from ...language.evaluate import CONSTANTS
 from ...language.positions import names
 from ...language.rule import Rule
@@ -31,16 +30,12 @@ class PlaceTests:
         self.count = 0
         self.bound: dict[str, str] = {}
         self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, terms, map, expr, extent
-        self.defined: dict[str, s.Syntax] = {}
+        self.defined: dict[str, s.ValueTerm] = {}
         self.scope: dict[str, Any] = {"Axis": Axis, "axes": axes, "leaf": is_leaf, "leaves": leaves_of}
         self.scope |= {"orders": orders_of, "makes": makes}
         self.read = {name.text for name in names((*rule.clauses, *rule.rewrite))}
         self.own: dict[str, str] = {}  # value -> its axes in the order of its left side
-        self.lefts: dict[str, tuple[s.Syntax, ...]] = {}
-        for statement in rule.match:
-            if isinstance(statement, s.Assign) and isinstance(statement.target, s.Subscript):
-                for target in targets(statement):
-                    self.lefts[getattr(target, "text", "")] = statement.target.items
+        self.lefts = rule.left_axes
 
     # ---- text
     def line(self, text: str) -> None:
@@ -103,27 +98,21 @@ class PlaceTests:
         self.line(f"{local} = {value}")
         self.bound[name], self.kinds[name] = local, kind
 
-    def pattern(self, node: s.Syntax, at: str, root: bool = False) -> tuple[type | None, str | None]:
+    def pattern(self, term: s.ValueTerm, at: str, root: bool = False) -> tuple[type | None, str | None]:
         """The compiler of patterns that this is a part of says how a term inside of a place is matched."""
         raise NotImplementedError
 
     # ---- axes
-    def axis(self, item: s.Syntax, at: str) -> None:
+    def axis(self, item: s.AxisTerm, at: str) -> None:
         """`k` or `k:8`: an axis, and its extent."""
-        name = _axis_name(item)
-        if name is None:
-            raise DplcError(f"rule `{self.rule.name}`: an axis is `k` or `k:8`", item.span)
-        self.capture(name, at, "axis")
+        self.capture(item.name, at, "axis")
         self.extent(item, at)
 
-    def extent(self, item: s.Syntax, at: str) -> None:
-        extent = item.extent if isinstance(item, s.AxisItem) else None
-        if isinstance(extent, s.Number):
-            self.test(f"{at}.extent != {self.keep(extent.value)}")
-        elif isinstance(extent, s.NameOf):
-            self.capture(extent.text, f"{at}.extent", "extent")
-        elif extent is not None:
-            raise DplcError(f"rule `{self.rule.name}`: an extent in a pattern is a number or a variable", extent.span)
+    def extent(self, item: s.AxisTerm, at: str) -> None:
+        if isinstance(item.extent, int):
+            self.test(f"{at}.extent != {self.keep(item.extent)}")
+        elif item.extent is not None:
+            self.capture(item.extent, f"{at}.extent", "extent")
 
     def left(self, name: str, at: str, root: bool = False) -> None:
         """`y[i:4, j] = ..`, once its right side has matched: y varies along these axes, in whatever order.
@@ -133,9 +122,7 @@ class PlaceTests:
         items = self.lefts.get(name)
         if items is None:
             return
-        if wrong := next((item for item in items if _axis_name(item) is None), None):
-            raise DplcError(f"rule `{self.rule.name}`: on the left an axis is `k` or `k:8`", wrong.span)
-        known = {item: self.bound[str(_axis_name(item))] for item in items if _axis_name(item) in self.bound}
+        known = {item: self.bound[item.name] for item in items if item.name in self.bound}
         free = [item for item in items if item not in known]
         rest = self.fresh()
         self.line(f"{rest} = [a for a in axes({at}) if a not in ({''.join(f'{v}, ' for v in known.values())})]")
@@ -146,8 +133,8 @@ class PlaceTests:
         if found:
             self.loop(f"for {', '.join(found)}, in orders({rest}, {len(free)}):")
         for item, local in zip(free, found, strict=True):
-            if root and _axis_name(item) not in self.read:
-                self.capture(str(_axis_name(item)), local, "axis")
+            if root and item.name not in self.read:
+                self.capture(item.name, local, "axis")
                 self.absent(item, local)
                 continue
             if root:
@@ -158,26 +145,25 @@ class PlaceTests:
         locals_ = {**known, **dict(zip(free, found, strict=True))}
         self.own[name] = f"({''.join(f'{locals_[item]}, ' for item in items)})"
 
-    def absent(self, item: s.Syntax, at: str) -> None:
+    def absent(self, item: s.AxisTerm, at: str) -> None:
         """The extent of an axis that may not be there."""
-        extent = item.extent if isinstance(item, s.AxisItem) else None
-        if isinstance(extent, s.Number):
-            self.test(f"{at} is not None and {at}.extent != {self.keep(extent.value)}")
-        elif extent is not None:
+        if isinstance(item.extent, int):
+            self.test(f"{at} is not None and {at}.extent != {self.keep(item.extent)}")
+        elif item.extent is not None:
             self.test(f"{at} is None")
             self.extent(item, at)
 
     # ---- values read at places
-    def places(self, node: s.Subscript, at: str) -> None:
+    def places(self, term: s.ReadTerm, at: str) -> None:
         """`x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these places."""
-        if not isinstance(node.base, s.NameOf):
-            raise DplcError(f"rule `{self.rule.name}`: a value is read by its name: `x[i, k]`", node.span)
+        if not isinstance(term.x, s.NameTerm):
+            raise DplcError(f"rule `{self.rule.name}`: a value is read by its name: `x[i, k]`", term.span)
         inner, map_, own = self.fresh(), self.fresh(), self.fresh()
         self.line(f"{inner}, {map_} = ({at}.x, dict({at}.map)) if {at}.__class__ is Remap else ({at}, {{}})")
-        self.pattern(node.base, inner)
-        self.line(f"{own} = {self.own.get(node.base.text, f'axes({inner})')}")
-        self.test(f"len({own}) != {len(node.items)}")
-        for place, item in enumerate(node.items):
+        self.pattern(term.x, inner)
+        self.line(f"{own} = {self.own.get(term.x.name, f'axes({inner})')}")
+        self.test(f"len({own}) != {len(term.places)}")
+        for place, item in enumerate(term.places):
             entry = self.fresh()
             self.line(f"{entry} = {map_}.get({own}[{place}], {own}[{place}])")
             self.index(item, entry)
@@ -211,7 +197,7 @@ class PlaceTests:
     def leaf(self, node: s.Syntax, at: str) -> None:
         if not isinstance(node, s.NameOf) or node.text in self.defined:
             self.test(f"{at}.__class__ is Axis")
-            self.pattern(node, at)
+            self.pattern(s.term_of(node), at)
             return
         if node.text in self.read:  # a template that reads it takes it for an axis
             self.test(f"{at}.__class__ is not Axis")
@@ -237,12 +223,6 @@ class PlaceTests:
             return lambda given: given[place]
         what = "an index in a pattern is arithmetic over axes and values, or `x[is..]` takes any"
         raise DplcError(f"rule `{self.rule.name}`: {what}", node.span)
-
-
-def _axis_name(item: s.Syntax) -> str | None:
-    if isinstance(item, s.AxisItem) and item.role is None and item.dim is None and item.stride is None:
-        return item.name
-    return item.text if isinstance(item, s.NameOf) else None
 
 
 def _is_run(node: s.Syntax) -> bool:
@@ -276,6 +256,3 @@ def makes(build: Build, leaves: Sequence[Any], e: Any) -> bool:
 def orders_of(rest: list[Any], number: int) -> Any:
     """Ways to give the axes that are left to as many names, the order they stand in first; None for those missing."""
     return itertools.permutations([*rest, *[None] * (number - len(rest))])
-
-
-__all__ = ["PlaceTests"]

@@ -7,7 +7,6 @@ of the root.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -18,25 +17,17 @@ from ....codegen.target import Target
 from ....codegen.target import target as default_target
 from ....ir import compose
 from ....ir.diagnostic import DplcError
-from ....ir.facts.index import substitute
 from ....ir.tensor import (
-    Case,
-    Const,
     Elementwise,
-    Fold,
-    Index,
-    Input,
-    Mat,
     Named,
     Output,
-    Reduce,
-    Remap,
     TensorGraph,
     Term,
     dtype,
     operands,
 )
-from ....ir.text import syntax as s
+from ...language import core as s
+from ...language.positions import calls
 from ...language.rule import Rule, RuleSet
 from ..loops import RECENT, RewriteStep, endless
 from .code import CompiledTermRule, TermRuleWriter
@@ -47,17 +38,7 @@ FUEL = 100  # firings allowed per term of the program before a set of rules coun
 
 def mentions_mat(rule: Rule) -> bool:
     """Whether a rule is about what is stored: a rule of fusion, not of algebra."""
-
-    def found(node: Any) -> bool:
-        if isinstance(node, tuple):
-            return any(map(found, node))
-        if isinstance(node, s.Apply) and node.fn == "mat":
-            return True
-        return isinstance(node, s.Syntax) and any(
-            found(getattr(node, f.name)) for f in dataclasses.fields(node) if f.name != "span"
-        )
-
-    return found((rule.match, rule.rewrite))
+    return any(call.fn == "mat" for call in calls((rule.match, rule.rewrite)))
 
 
 CHANGES_DTYPE = "the result would have another dtype"
@@ -230,7 +211,7 @@ class Rewriter:
                     stack.extend(waiting)
                     continue
                 if following is None:
-                    built = self._rebuilt(term)
+                    built = compose.rebuilt(term, normal.__getitem__)
                     following = self._step(built, table)
                     if following is None:
                         normal[term] = normal[built] = built
@@ -289,36 +270,6 @@ class Rewriter:
             "the rules on tensor do not come to an end", tuple(RewriteStep(*recent) for recent in self.recent)
         )
 
-    def _rebuilt(self, term: Any) -> Any:
-        """The term over the normal forms of its operands."""
-        normal, kind = self.normal, term.__class__
-        if kind is Elementwise:
-            args = tuple([normal[arg] for arg in term.args])
-            return term if args == term.args else Elementwise(term.fn, args)  # interned: == compares identities
-        if kind is Input or kind is Const:
-            return term
-        if kind is Reduce:
-            x = normal[term.x]
-            return term if x is term.x else compose.reduce(term.fn, term.over, x)
-        if kind is Fold:
-            args = tuple([normal[arg] for arg in term.args])
-            return term if args == term.args else Fold(term.part, term.over, args)
-        if kind is Remap:
-            mapping = {axis: self._index(e) for axis, e in term.map}
-            return (
-                term
-                if normal[term.x] is term.x and tuple(mapping.items()) == term.map
-                else compose.remap(normal[term.x], mapping)
-            )
-        if kind is Case:
-            return Case(self._index(term.cond), normal[term.a], normal[term.b])
-        if kind is Index:
-            return Index(self._index(term.expr))
-        return Mat(normal[term.x])
-
-    def _index(self, e: Any) -> Any:
-        return substitute(e, {}, lambda term: self.normal[term])
-
 
 def rewrite_graph(
     graph: TensorGraph,
@@ -351,6 +302,3 @@ def rewrite_graph(
         if value is not None:
             names.setdefault(value, Named(named.name, value))
     return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
-
-
-__all__ = ["GuardRefusal", "Rewriter", "TermEvidence", "TermRules", "mentions_mat", "rewrite_graph"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.functions import FUNCTIONS
-from ....ir.text import syntax as s
-from ...language.evaluate import CONSTANTS, Closure, Expressions
+from ...language import core as s
+from ...language.evaluate import Closure, Expressions
 from . import template as t
-
-ARITIES = {"Index": 1, "Case": 3, "cast": 2, "place": 3}
 
 
 class Numbers(Expressions):
@@ -28,52 +26,45 @@ class TemplateCompiler:
         self.locals = locals_
         self.numbers, self.symbolic = Numbers(), Numbers(symbolic=True)
 
-    def part(self, node: s.Syntax, short: bool = False) -> t.Part:
+    def part(self, node: s.Syntax) -> t.Part:
+        """The part of a value as it is written."""
+        return self.of(s.term_of(node, torch=True))
+
+    def of(self, term: s.ValueTerm, short: bool = False) -> t.Part:
         """short: an operand of a Case, which may be shorter than the axis that indexes it."""
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.part(node.items[0], short)
-        if isinstance(node, s.Subscript):
-            if not isinstance(node.base, s.NameOf):
-                raise DplcError("a tensor is read as `name[..]`", node.span)
-            return t.IndexedRead(node.base.text, self.bracket(node.items), short)
-        if isinstance(node, s.Choice):
-            return t.Decide(self.numbers.compile(node.condition), self.part(node.a, short), self.part(node.b, short))
-        if isinstance(node, s.NameOf):
-            name = None if node.text in CONSTANTS else node.text
-            return t.Value(name, self.numbers.compile(node), node)
-        return self._call(node, short) if isinstance(node, s.Apply) else t.Value(None, self.numbers.compile(node), node)
+        match term:
+            case s.ReadTerm(x=s.NameTerm(name=name)):
+                return t.IndexedRead(name, self.bracket(term.places), short)
+            case s.EitherTerm():
+                return t.Decide(self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short))
+            case s.NameTerm():
+                return t.Value(term.name, self.numbers.compile(term.node), term.node)
+            case s.ReduceTerm():
+                return self._reduction(term, short)
+            case s.IndexTerm():
+                return t.IndexOf(self.symbolic.compile(term.e))
+            case s.CaseTerm():
+                return t.Select(self.symbolic.compile(term.condition), self.of(term.a, True), self.of(term.b, True))
+            case s.CastTerm():
+                return t.Cast(self.of(term.x, short), self.numbers.compile(term.dtype))
+            case s.PlaceTerm():
+                low, end = map(self.numbers.compile, (term.low, term.end))
+                return t.PlaceOf(self.of(term.x, short), low, end)
+            case s.FunctionTerm(known=True):
+                arity = FUNCTIONS[term.fn].arity
+                if len(term.operands) != arity:
+                    what = f"`{term.fn}` takes {arity} arguments, not {len(term.operands)}"
+                    raise DplcError(what, term.span)
+                return t.FunctionPart(term.fn, tuple(self.of(operand, short) for operand in term.operands))
+        return t.Value(None, self.numbers.compile(term.node), term.node)
 
-    def _call(self, node: s.Apply, short: bool) -> t.Part:
-        name, items = node.fn, node.items
-        if name in ARITIES and len(items) != ARITIES[name]:
-            raise DplcError(f"`{name}` takes {ARITIES[name]} arguments, not {len(items)}", node.span)
-        if name == "Reduce":
-            return self._reduction(node, short)
-        if name == "Index":
-            return t.IndexOf(self.symbolic.compile(items[0]))
-        if name == "Case":
-            return t.Select(self.symbolic.compile(items[0]), self.part(items[1], True), self.part(items[2], True))
-        if name == "cast":
-            return t.Cast(self.part(items[0], short), self.numbers.compile(items[1]))
-        if name == "place":
-            low, end = map(self.numbers.compile, items[1:])
-            return t.PlaceOf(self.part(items[0], short), low, end)
-        if name not in FUNCTIONS:
-            return t.Value(None, self.numbers.compile(node), node)
-        if len(items) != FUNCTIONS[name].arity:
-            raise DplcError(f"`{name}` takes {FUNCTIONS[name].arity} arguments, not {len(items)}", node.span)
-        return t.FunctionPart(name, tuple(self.part(item, short) for item in items))
-
-    def _reduction(self, node: s.Apply, short: bool) -> t.Part:
-        if len(node.items) < 3 or not isinstance(node.items[0], s.NameOf):
-            raise DplcError("a reduction reads `Reduce(function, axes.., value)`", node.span)
-        fn = node.items[0].text
-        if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
+    def _reduction(self, term: s.ReduceTerm, short: bool) -> t.Part:
+        if term.fn not in FUNCTIONS or FUNCTIONS[term.fn].identity is None:
             options = [name for name, f in FUNCTIONS.items() if f.identity is not None]
             raise DplcError(
-                f"`{fn}` cannot reduce: it has no identity", node.items[0].span, (), did_you_mean(fn, options)
+                f"`{term.fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(term.fn, options)
             )
-        return t.Reduction(fn, self.bracket(node.items[1:-1]), self.part(node.items[-1], short))
+        return t.Reduction(term.fn, self.bracket(term.node.items[1:-1]), self.of(term.x, short))  # type: ignore[attr-defined]
 
     def bracket(self, items: tuple[s.Syntax, ...]) -> t.Bracket:
         return t.Bracket(tuple(map(self._item, items)))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError
 from ....ir.tensor import TensorGraph
-from ....ir.text import syntax as s
 from ....ir.text.print import print_unit
 from ....ir.text.tensor_read import read_graph
 from ....ir.text.torch import read_torch_graph
 from ....ir.torch import TorchGraph
+from ...language import core as s
 from ...language.rule import Rule, RuleSet
 from ..statements.driver import Engine
 from ..statements.examples import Failure, runs
@@ -61,16 +64,25 @@ def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tupl
     return lowering.finish(), any(fired.rule is compiled.rule for fired in lowering.fired)
 
 
+def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:
+    """What a rule raises at each op that it is for, None where it fires. others: the rules that lower its operands."""
+    lowering = TorchLowering(graph, others, {})
+    for statement in graph.body:
+        if statement.op == rule.root.op:
+            try:
+                rule.fire(lowering, lowering.call(statement))
+                yield None
+            except Exception as error:  # any: another rule would have to go first
+                yield error
+
+
 def _refusals(compiled: TorchRule, subject: TorchGraph) -> tuple[bool, list[str]]:
     """Whether the rule fires somewhere, and why it refuses each op before that it might start from."""
-    lowering = TorchLowering(subject, {}, {})
     found: list[str] = []
-    for statement in subject.body:
-        if statement.op == compiled.root.op:
-            try:
-                compiled.fire(lowering, lowering.call(statement))
-            except NotApplicable as refusal:
-                found.append(str(refusal))
-            else:
-                return True, []
+    for error in attempts(compiled, subject, {}):
+        if error is None:
+            return True, []
+        if not isinstance(error, NotApplicable):
+            raise error
+        found.append(str(error))
     return False, found

@@ -10,8 +10,8 @@ from ....ir.expr import Var
 from ....ir.functions import DTYPES
 from ....ir.program import TensorType
 from ....ir.schemas import Overload
-from ....ir.text import syntax as s
 from ....ir.text.print_statements import print_value
+from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Environment
 from .values import View
 

@@ -8,7 +8,7 @@ from ....ir import compose
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis
 from ....ir.program import TensorType
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import Closure, holds
 from ...language.rule import Rule
 from .compiler import Numbers, TemplateCompiler
@@ -16,12 +16,6 @@ from .firing import TorchSite
 from .pattern import StatementPattern
 from .template import Bracket, Part
 from .values import Lowers, NotApplicable, OpCall, View, views
-
-_OF_TENSOR_IR = (
-    "Reduce",
-    "Index",
-    "Case",
-)  # with a type it is the torch op of that name: `part: f32[n] = Index(x, [a])`
 
 
 class Definition:
@@ -73,7 +67,7 @@ class TorchRule:
         if not isinstance(node, s.Assign):
             raise DplcError("a template on torch holds definitions `name = value`", node.span)
         name, value = _target_name(node), node.value
-        if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in _OF_TENSOR_IR):
+        if isinstance(value, s.Apply) and value.fn[0].isupper() and value.fn not in ("Reduce", "Index", "Case"):
             numbers = Numbers()
             fields: dict[str | int, Closure] = {}
             for n, item in enumerate(value.items):

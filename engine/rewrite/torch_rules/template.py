@@ -12,7 +12,7 @@ from typing import Any
 from ....ir import compose
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.evaluate import Closure
 from .firing import TorchSite
 from .values import Entry, NotApplicable, View

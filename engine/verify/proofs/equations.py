@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ....ir.functions import ARITHMETIC, COMPARE, FUNCTIONS, LOGICAL, SELECT
-from ....ir.text import syntax as s
+from ...language.core import FunctionTerm, NameOf, NameTerm, NumberTerm, ValueTerm, terms
 from ...language.rule import Rule
 from ...language.spelling import expression
-from ...rewrite.terms.pattern import constant_of, definitions
 from ...rewrite.terms.terms import mentions_mat
 from .integers import COMPARED, Integers, Unknown
 from .outcome import Refuted, shown
 from .solver import Solver, SolverEffort
 
+DIVISIONS = {"floor_divide": "//", "remainder": "%"}  # what has one is about indices
 COMPARISONS = {
     "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
 }  # fmt: skip
@@ -27,14 +27,14 @@ def of_terms(rule: Rule, effort: SolverEffort) -> Iterator[tuple[str, Refuted | 
     """What a rule on tensor claims about integers, and what refutes it; nothing where it speaks of anything else."""
     if rule.level != "tensor" or mentions_mat(rule):
         return
-    before, after = definitions(rule, rule.match), definitions(rule, rule.rewrite)
+    before, after = rule.left, rule.right
     root = list(before)[-1]
-    if root not in after or not any(_of_integers(node) for node in before.values()):
+    if root not in after or not any(f.fn in DIVISIONS for f in terms(tuple(before.values()), FunctionTerm)):
         return
-    integers = _Values(rule, before)
-    old = integers.value(s.NameOf(rule.span, root), before, None)
+    integers = _Values(rule)
+    old = integers.value(before[root], before, None)
     divisors = list(integers.divisors)
-    new = integers.value(s.NameOf(rule.span, root), after, None)
+    new = integers.value(after[root], after, None)
     premises = [*integers.premises(), *(divisor != 0 for divisor in divisors)]
     found = Solver(integers, premises, effort).counterexample([], [old == new])
     text = f"`{root}` of integers"
@@ -46,60 +46,53 @@ def of_terms(rule: Rule, effort: SolverEffort) -> Iterator[tuple[str, Refuted | 
     yield text, Refuted(shown(found) | numbers, f"with {given}, {text} is another one")
 
 
-def _of_integers(node: Any) -> bool:
-    """Whether an expression divides integers, or takes remainders: it is about indices."""
-    if isinstance(node, s.Apply) and node.fn in ("floor_divide", "remainder"):
-        return True
-    return isinstance(node, s.Apply) and any(map(_of_integers, node.items))
-
-
 class _Values(Integers):
     """Terms as integers and truth values. leaves: variables of the pattern, by name; divisors: what is divided by."""
 
-    def __init__(self, rule: Rule, before: dict[str, s.Syntax]):
+    def __init__(self, rule: Rule):
         super().__init__(rule)
         self.leaves: dict[str, Any] = {}
         self.divisors: list[Any] = []
 
-    def name(self, node: s.NameOf, scope: Any) -> Any:
+    def name(self, node: NameOf, scope: Any) -> Any:
         return self.leaves[node.text] if node.text in self.leaves else super().name(node, scope)
 
-    def value(self, node: s.Syntax, defined: dict[str, s.Syntax], kind: str | None) -> Any:
+    def value(self, term: ValueTerm, defined: dict[str, ValueTerm], kind: str | None) -> Any:
         """kind: `b8` where a truth value is wanted. Raises Unknown for what is not a function of integers."""
-        number = constant_of(node)
-        if number is not None:
-            if isinstance(number, float) and not number.is_integer():
-                raise Unknown(f"`{expression(node)}` is no integer")
-            return number if isinstance(number, bool) else int(number)
-        if isinstance(node, s.NameOf):
-            if node.text in defined and node.text not in self.leaves:
-                return self.value(defined[node.text], defined, kind)
-            return self._leaf(node.text, kind)
-        if isinstance(node, s.Apply) and node.fn in FUNCTIONS:
-            return self._applied(node, defined)
-        raise Unknown(f"`{expression(node)}` is no function of integers")
+        match term:
+            case NumberTerm():
+                if isinstance(term.value, float) and not term.value.is_integer():
+                    raise Unknown(f"`{expression(term.node)}` is no integer")
+                return term.value if isinstance(term.value, bool) else int(term.value)
+            case NameTerm() if term.name in defined and term.name not in self.leaves:
+                return self.value(defined[term.name], defined, kind)
+            case NameTerm():
+                return self._leaf(term.name, kind)
+            case FunctionTerm(known=True):
+                return self._applied(term, defined)
+        raise Unknown(f"`{expression(term.node)}` is no function of integers")
 
     def _leaf(self, name: str, kind: str | None) -> Any:
         if name not in self.leaves:
             self.leaves[name] = self.z3.Bool(name) if kind == "b8" else self.unknown(name)
         return self.leaves[name]
 
-    def _applied(self, node: s.Apply, defined: dict[str, s.Syntax]) -> Any:
-        function = FUNCTIONS[node.fn]
+    def _applied(self, term: FunctionTerm, defined: dict[str, ValueTerm]) -> Any:
+        function, refusal = FUNCTIONS[term.fn], Unknown(f"`{expression(term.node)}` is no function of integers")
         kinds: list[str | None] = ["b8"] * function.arity if function.kind == LOGICAL else [None] * function.arity
         if function.kind == SELECT:
             kinds[0] = "b8"
-        if len(node.items) != function.arity or function.kind not in (ARITHMETIC, COMPARE, LOGICAL, SELECT):
-            raise Unknown(f"`{expression(node)}` is no function of integers")
-        given = [self.value(item, defined, kind) for item, kind in zip(node.items, kinds, strict=True)]
-        if node.fn in COMPARISONS:
-            return COMPARED[COMPARISONS[node.fn]](*given)
-        if node.fn in ("floor_divide", "remainder"):
+        if term.runs or function.kind not in (ARITHMETIC, COMPARE, LOGICAL, SELECT):
+            raise refusal
+        given = [self.value(operand, defined, kind) for operand, kind in zip(term.operands, kinds, strict=True)]
+        if term.fn in COMPARISONS:
+            return COMPARED[COMPARISONS[term.fn]](*given)
+        if term.fn in DIVISIONS:
             self.divisors.append(given[1])
-            return self.divided("//" if node.fn == "floor_divide" else "%", *given)
-        if node.fn not in MEANINGS:
-            raise Unknown(f"`{expression(node)}` is no function of integers")
-        return MEANINGS[node.fn](self, *given)
+            return self.divided(DIVISIONS[term.fn], *given)
+        if term.fn not in MEANINGS:
+            raise refusal
+        return MEANINGS[term.fn](self, *given)
 
 
 MEANINGS: dict[str, Callable[..., Any]] = {

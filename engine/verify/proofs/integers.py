@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.facts import facts_of
 from ...language.rule import Rule
 from ...language.spelling import expression

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.rule import Rule
 from .integers import Integers, Unknown
 from .outcome import Refuted, shown

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.rule import Rule
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ....ir.text import syntax as s
+from ...language import core as s
 from ...language.positions import every
 from ...language.rule import Rule
 from ...language.spelling import expression

@@ -1,6 +1,6 @@
-"""A statement of a pattern or a template, seen through the schema of its node class.
+"""The typed statements of the core: a statement of a pattern or a template, seen through the schema of its node class.
 
-Patterns and templates are compiled from shapes, so what a field means is said once: in the node class.
+Matchers, templates and checks are made from shapes, so what a field means is said once: in the node class.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....ir import loop
-from ....ir.diagnostic import DplcError, did_you_mean
-from ....ir.expr import Axis
-from ....ir.node import Field, Node
-from ....ir.program import Kernel, Param
-from ....ir.text import syntax as s
-from ....ir.text.read_statements import merge_fields, statement_classes, value_classes
-from ...language.sorts import owners
+from ...ir import loop
+from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.expr import Axis
+from ...ir.node import Field, Node
+from ...ir.program import Kernel, Param
+from ...ir.text.read_statements import merge_fields, statement_classes, value_classes
+from . import core as s
+from .sorts import owners
 
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
 NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "Dtype"))
@@ -52,7 +52,8 @@ def _for(node: Any) -> Shape:
         elif isinstance(attribute, s.Keyword) and attribute.name == "unroll":
             fields["unroll"] = attribute.value
         else:
-            raise DplcError("a loop has a role and `unroll=n` only", attribute.span)
+            given = getattr(attribute, "name", "this")
+            raise DplcError(f"a loop has no attribute `{given}`", attribute.span, (), did_you_mean(given, ("unroll",)))
     if node.step is not None:
         fields["step"] = node.step
     return Shape(loop.For, fields, node)

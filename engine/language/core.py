@@ -1,0 +1,336 @@
+"""The core of a rule: what everybody reads who reads rules.
+
+Expressions and clauses are the nodes below, as the parser made them. A value on tensor or torch is resolved once into a
+term: which operation it is, its operands, the axes and functions that it names. Who matches, builds, exports, draws or
+proves rules takes terms by their class; what is not written as an operation is written is refused here, for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.functions import CAST, FUNCTIONS
+from ...ir.monoid_texts import PARTS
+from ...ir.text import syntax as s
+from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
+from ...ir.text.tensor_read import part_name
+from .evaluate import CONSTANTS
+from .facts import facts_of
+
+FORMS = {
+    "Index": "Index(e)", "Case": "Case(condition, a, b)", "cast": "cast(x, dtype)", "place": "place(x, low, end)",
+    "mat": "mat(x)",
+}  # fmt: skip
+OPERATIONS = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTerm:
+    """A value of a pattern or a template. node: as it is written."""
+
+    node: s.Syntax
+
+    @property
+    def span(self) -> Span:
+        return self.node.span
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTerm(ValueTerm):
+    """A number, also `true`, `inf`, `nan` and negative ones."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NameTerm(ValueTerm):
+    """A variable, or a value that another line defines; `_` in a pattern is any value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerm(ValueTerm):
+    """`xs..`: any number of operands, or of axes."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTerm(ValueTerm):
+    """`k` or `k:8`; extent: a number, a variable, or None where it is not said."""
+
+    name: str
+    extent: int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MappedTerm(ValueTerm):
+    """`x[is..]`: x under the index map `is`."""
+
+    x: ValueTerm
+    map: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTerm(ValueTerm):
+    """`x[i, k + 1]`: the value x at these places."""
+
+    x: ValueTerm
+    places: tuple[s.Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatTerm(ValueTerm):
+    """`mat(x)`: x as it is stored."""
+
+    x: ValueTerm
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceTerm(ValueTerm):
+    """`Reduce(fn, axes.., x)`. fn: a function, or a variable for one. over: of a rule on tensor; on torch they are read
+    as brackets are."""
+
+    fn: str
+    over: tuple[AxisTerm | RunTerm, ...]
+    x: ValueTerm
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTerm(ValueTerm):
+    """`Fold(online.s, axes.., (x, v))`. part: of a monoid, or a variable for one."""
+
+    part: str
+    over: tuple[AxisTerm | RunTerm, ...]
+    operands: tuple[ValueTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTerm(ValueTerm):
+    """`Case(condition, a, b)`"""
+
+    condition: s.Syntax
+    a: ValueTerm
+    b: ValueTerm
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTerm(ValueTerm):
+    """`Index(expression)`"""
+
+    e: s.Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class CastTerm(ValueTerm):
+    """`cast(x, dtype)`"""
+
+    x: ValueTerm
+    dtype: s.Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTerm(ValueTerm):
+    """`place(x, low, end)` on torch: x, whose elements are places."""
+
+    x: ValueTerm
+    low: s.Syntax
+    end: s.Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class EitherTerm(ValueTerm):
+    """`a if condition else b` on torch: decided where the rule fires."""
+
+    condition: s.Syntax
+    a: ValueTerm
+    b: ValueTerm
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedTerm(ValueTerm):
+    """A calculation on torch: a fact, arithmetic with numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTerm(ValueTerm):
+    """`add(x, y)`, or `f(xs..)` with a variable for the function. number: what `f32(2.0)` is, a number of a dtype."""
+
+    fn: str
+    operands: tuple[ValueTerm, ...]
+
+    @property
+    def known(self) -> bool:
+        """Whether it is a function, and no variable for one."""
+        return self.fn in FUNCTIONS
+
+    @property
+    def runs(self) -> bool:
+        return any(isinstance(operand, RunTerm) for operand in self.operands)
+
+    @property
+    def number(self) -> NumberTerm | None:
+        first = self.operands[0] if self.known and FUNCTIONS[self.fn].kind == CAST and self.operands else None
+        return first if isinstance(first, NumberTerm) else None
+
+
+def definitions(block: tuple[s.Syntax, ...]) -> dict[str, ValueTerm]:
+    """The values of a pattern or template on tensor by the name that each has, in order; the last one is the root."""
+    found: dict[str, ValueTerm] = {}
+    for statement in block:
+        target = statement.target if isinstance(statement, s.Assign) else None
+        if isinstance(target, s.Subscript):
+            target = target.base
+        if not isinstance(statement, s.Assign) or not isinstance(target, s.NameOf):
+            raise DplcError("a rule on tensor has statements `name = value`", statement.span)
+        found[target.text] = term_of(statement.value)
+        for function in terms(found[target.text], FunctionTerm):
+            arity = FUNCTIONS[function.fn].arity if function.known and not function.runs else len(function.operands)
+            if len(function.operands) != arity:
+                raise DplcError(f"`{function.fn}` takes {arity} operands", function.span)
+    return found
+
+
+def lefts(block: tuple[s.Syntax, ...]) -> dict[str, tuple[AxisTerm, ...]]:
+    """The axes between the brackets of left sides, by the value that has them."""
+    found = {}
+    for statement in block:
+        if isinstance(statement, s.Assign) and isinstance(statement.target, s.Subscript):
+            named = [axis_of(item) for item in statement.target.items]
+            if wrong := next((item for item, axis in zip(statement.target.items, named) if axis is None), None):
+                raise DplcError("on the left an axis is `k` or `k:8`", wrong.span)
+            base = statement.target.base
+            for target in base.items if isinstance(base, s.Group) else (base,):
+                found[getattr(target, "text", "")] = tuple(axis for axis in named if axis is not None)
+    return found
+
+
+def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
+    """The term of a value on tensor, or in a template on torch. Raises DplcError for what is none."""
+    number = constant_of(node)
+    if number is not None:
+        return NumberTerm(node, number)
+    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+        return term_of(node.items[0], torch)
+    if isinstance(node, s.NameOf):
+        return NameTerm(node, node.text)
+    if isinstance(node, s.Run):
+        return RunTerm(node, _named(node.base, "a run is a variable"))
+    if isinstance(node, s.Subscript):
+        return _reading(node, torch)
+    if isinstance(node, s.Apply):
+        return _operation(node, torch)
+    if torch and isinstance(node, s.Choice):
+        return EitherTerm(node, node.condition, term_of(node.a, torch), term_of(node.b, torch))
+    if torch:
+        return ComputedTerm(node)
+    raise DplcError("this is no value", node.span)
+
+
+def constant_of(node: s.Syntax) -> Any:
+    """The number that a literal is, else None."""
+    if isinstance(node, s.Number):
+        return node.value
+    if isinstance(node, s.NameOf) and CONSTANTS.get(node.text) is not None:
+        return CONSTANTS[node.text]
+    if isinstance(node, s.NameOf) and node.text == "nan":
+        return float("nan")
+    if isinstance(node, s.Prefix) and node.op == "-":
+        inner = constant_of(node.a)
+        return None if inner is None else -inner
+    return None
+
+
+def axis_of(item: s.Syntax) -> AxisTerm | None:
+    """`k` or `k:8`; None for anything else."""
+    if isinstance(item, s.NameOf):
+        return AxisTerm(item, item.text, None)
+    if not isinstance(item, s.AxisItem) or (item.role, item.dim, item.stride) != (None, None, None):
+        return None
+    extent = item.extent
+    if isinstance(extent, s.NameOf):
+        return AxisTerm(item, item.name, extent.text)
+    if isinstance(extent, s.Number):
+        return AxisTerm(item, item.name, int(extent.value))
+    raise DplcError("an extent in a pattern is a number or a variable", extent.span)
+
+
+def _named(node: s.Syntax, otherwise: str) -> str:
+    if isinstance(node, s.NameOf):
+        return node.text
+    raise DplcError(otherwise, node.span)
+
+
+def _reading(node: s.Subscript, torch: bool) -> ValueTerm:
+    if torch and not isinstance(node.base, s.NameOf):
+        raise DplcError("a tensor is read as `name[..]`", node.span)
+    if torch or not any(isinstance(item, s.Run) for item in node.items):
+        return ReadTerm(node, term_of(node.base, torch), node.items)
+    run = node.items[0] if len(node.items) == 1 else None
+    if not isinstance(run, s.Run) or not isinstance(run.base, s.NameOf):
+        raise DplcError("write `x[is..]` for a value read under an index map", node.span)
+    return MappedTerm(node, term_of(node.base), run.base.text)
+
+
+def _over(items: tuple[s.Syntax, ...]) -> tuple[AxisTerm | RunTerm, ...]:
+    found: list[AxisTerm | RunTerm] = []
+    for item in items:
+        axis = RunTerm(item, _named(item.base, "a run is a variable")) if isinstance(item, s.Run) else axis_of(item)
+        if axis is None:
+            raise DplcError("an axis is `k` or `k:8`", item.span)
+        found.append(axis)
+    return tuple(found)
+
+
+def _operation(node: s.Apply, torch: bool) -> ValueTerm:
+    fn, items = node.fn, node.items
+    if fn in FORMS and len(items) != FORMS[fn].count(",") + 1 and (torch or fn != "place"):
+        raise DplcError(f"write `{FORMS[fn]}`", node.span)
+    if fn == "Reduce":
+        if len(items) < 3 or not isinstance(items[0], s.NameOf):
+            raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node.span)
+        return ReduceTerm(node, items[0].text, () if torch else _over(items[1:-1]), term_of(items[-1], torch))
+    if fn == "Fold":
+        return _fold(node)
+    if fn == "Index":
+        return IndexTerm(node, items[0])
+    if fn == "Case":
+        return CaseTerm(node, items[0], term_of(items[1], torch), term_of(items[2], torch))
+    if fn == "cast":
+        return CastTerm(node, term_of(items[0], torch), items[1])
+    if fn == "mat":
+        return MatTerm(node, term_of(items[0]))
+    if fn == "place" and torch:
+        return PlaceTerm(node, term_of(items[0], torch), items[1], items[2])
+    if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
+        return ComputedTerm(node)
+    if fn[:1].isupper():
+        raise DplcError(f"no operation `{fn}` on tensor", node.span, (), did_you_mean(fn, OPERATIONS))
+    return FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
+
+
+def _fold(node: s.Apply) -> FoldTerm:
+    first, given = node.items[0] if node.items else None, node.items[-1] if node.items else None
+    part = first.text if isinstance(first, s.NameOf) else part_name(first) if first is not None else None
+    if part is not None and not isinstance(first, s.NameOf) and part not in PARTS:
+        raise DplcError(f"there is no `{part}` to fold", node.span, (), did_you_mean(part, PARTS))
+    if part is None or not isinstance(given, s.Group) or len(node.items) < 3:
+        raise DplcError("write `Fold(monoid.part, axes.., (operands..))`", node.span)
+    return FoldTerm(node, part, _over(node.items[1:-1]), tuple(map(term_of, given.items)))
+
+
+T = TypeVar("T", bound=ValueTerm)
+
+
+def terms(value: Any, kind: type[T]) -> Iterator[T]:
+    """The terms of a class in some values, outermost first."""
+    if isinstance(value, kind):
+        yield value
+    for field in type(value).__slots__ if isinstance(value, ValueTerm) else ():
+        yield from terms(getattr(value, field), kind)
+    for item in value if isinstance(value, tuple) else ():
+        yield from terms(item, kind)

@@ -1,0 +1,69 @@
+"""A product whose outputs are one tile for every multiprocessor: its block is alone there. Where the device issues fewer
+instructions than the pipe takes and has the memory, its threads have 16 x 8 outputs, and its chunks are long. Each is run
+whole on the emulator and compared with float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.target import target
+from dplc.engine.api import Compiled
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.judge import accepted, run_reference
+from dplc.ir.facts.structure import summary
+from dplc.ir.tile import Tile
+
+
+def linear(rows: int, columns: int, terms: int) -> str:
+    return f"nn.Linear({terms}, {columns})(torch.randn({rows}, {terms}))"
+
+
+def compiled(text: str, device: str) -> Compilation:
+    return compile_captured(capture_text(text), toolchain(), target(device))
+
+
+def shape(compilation: Compilation) -> tuple[int, int]:
+    """Outputs of a thread, and elements of a chunk along the sum."""
+    (kernel,) = compilation.tile
+    (tile,) = kernel.body
+    assert isinstance(tile, Tile)
+    copy = summary(tile.body).stages[0]
+    return math.prod(axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")), copy.slab[-1].extent
+
+
+@pytest.mark.parametrize("rows, columns", ((256, 512), (250, 508), (253, 489)))
+def test_one_tile_each_is_right(rows: int, columns: int) -> None:
+    compilation = compiled(linear(rows, columns, 256), "thor")
+    assert shape(compilation) == (128, 32)
+    assert right(compilation)
+
+
+def right(compilation: Compilation) -> bool:
+    checker, run = CheckingExecutor(("all",)), Compiled(compilation, "emulator")
+    run.executor = checker
+    results = run.run({})
+    assert not checker.findings, checker.findings[0].describe()
+    captured = compilation.captured
+    return accepted(results, run_reference(captured, captured.tensors), captured.reference)
+
+
+@pytest.mark.parametrize(
+    "device, rows, columns, outputs, chunk",
+    (
+        ("a100", 512, 1536, 64, 32),  # a clock's instructions are twice what the pipe takes: 16 rows save nothing
+        ("gb10", 512, 768, 64, 16),  # shared memory holds neither the ring nor the slices
+    ),
+)
+def test_devices_that_refuse(device: str, rows: int, columns: int, outputs: int, chunk: int) -> None:
+    assert shape(compiled(linear(rows, columns, 256), device)) == (outputs, chunk)
+
+
+def test_several_sums_and_many_waves_stay_as_they_are() -> None:
+    several = "x = torch.randn(256, 256); F.silu(nn.Linear(256, 512)(x)) * nn.Linear(256, 512)(x)"
+    assert shape(compiled(several, "thor"))[1] == 16
+    assert shape(compiled(linear(1024, 1024, 256), "thor")) == (64, 16)

@@ -1,0 +1,115 @@
+"""The program that puts faults into the code: it finds what no test sees, goes on where it was stopped, and tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+BENCHES = Path(__file__).parents[2] / "examples" / "benches"
+sys.path.insert(0, str(BENCHES))
+from faults import faults, of_file, sample  # noqa: E402
+from reach import blocks, innermost, marked  # noqa: E402
+
+CODE = '''def larger(a, b):
+    """The larger."""
+    if a > b:
+        return a
+    return b
+
+
+def unread(n):
+    return n + 1
+
+
+def untested(n):
+    return n * 2
+'''
+TESTS = """from dplc.ir.small import larger, unread
+
+def test_larger():
+    assert larger(3, 1) == 3 and larger(1, 3) == 3 and larger(2, 2) == 2
+
+def test_unread():
+    unread(1)
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A project of one file, with the program in its place."""
+    root = tmp_path / "tree"
+    for folder in ("ir", "engine", "codegen", "tests/ir"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "__init__.py").touch()
+    (root / "__init__.py").touch()
+    (root / "ir/small.py").write_text(CODE)
+    (root / "tests/ir/test_small.py").write_text(TESTS)
+    (root / "examples/benches").mkdir(parents=True)
+    for name in ("mutants", "broken_copies", "faults", "reach"):
+        shutil.copy(BENCHES / f"{name}.py", root / "examples/benches")
+    return root
+
+
+def run(tree: Path, *options: str) -> str:
+    command = [sys.executable, str(tree / "examples/benches/mutants.py"), "--count", "10", *options]
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # ours is in the real package
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=alone).stdout
+
+
+def test_a_sample_begins_with_every_folder() -> None:
+    every = faults(BENCHES.parents[1])
+    folders = Counter(fault.folder for fault in every)
+    ordered = sample(every, 0)
+    assert sorted(map(str, ordered)) == sorted(map(str, every)) and sample(every, 1) != ordered
+    assert {fault.folder for fault in ordered[:200]} == folders.keys() and len(folders) > 25
+
+
+def test_a_fault_is_in_its_block_and_marks_change_nothing() -> None:
+    found = blocks(CODE, "small.py")
+    scope: dict[str, object] = {"__reached__": (reached := bytearray(10))}
+    exec(marked(CODE, 0), scope)
+    assert [scope["larger"](*pair) for pair in ((3, 1), (1, 3))] == [3, 3]  # type: ignore[operator]
+    inner = innermost(found, "small.py", 4)
+    assert inner is not None and found[inner].first == found[inner].last == 4
+    assert reached[inner] and not reached[innermost(found, "small.py", 13) or 0]
+    assert innermost(found, "small.py", 1) is None
+    assert {fault.at[0] for fault in of_file(CODE, "small.py")} == {3, 9, 13}
+
+
+def test_what_no_test_sees_survives_until_a_test_sees_it(tree: Path) -> None:
+    said = run(tree)
+    for line in (
+        "ir/small.py:3:8: `a > b` -> `a >= b`: SURVIVES", "`n + 1` -> `n - 1`: SURVIVES", "`1` -> `2`: SURVIVES",
+        "`n * 2` -> `n + 2`: REACHED BY NONE", "5 of 5 possible faults, seed 0: 2 reached by none, 3 survives",
+    ):  # fmt: skip
+        assert line in said, said
+    assert run(tree).splitlines() == said.splitlines()[-1:], "what is known is not done again"
+
+    (tree / "tests/ir/test_small.py").write_text(TESTS.replace("    unread(1)", "    assert unread(1) == 2"))
+    results = tree / "examples/suites/results/mutants"
+    results.mkdir(parents=True)
+    same = [{"fault": "ir/small.py: `a > b` -> `a >= b`", "why": "the larger of equal ones is either"}]
+    (results / "equivalent.json").write_text(json.dumps(same))
+    said = run(tree, "--again", "--write", str(results))
+    assert "`1` -> `2`: caught by tests/ir/test_small.py::test_unread" in said, said
+    page = (results / "README.md").read_text()
+    assert "| ir | 5 | 2 | 1 | 2 |" in page and "**2 survive**" in page, page
+    assert {fault["verdict"] for fault in json.loads((results / "mutants.json").read_text())["faults"]} == {
+        "caught", "the same", "reached by none",
+    }  # fmt: skip
+
+
+def test_a_run_that_is_killed_leaves_no_fault_behind(tree: Path) -> None:
+    run(tree, "--only", "engine")
+    state, small = tree / "build/mutants", tree / "build/mutants/plain/dplc/ir/small.py"
+    (state / "kept").write_text(CODE)
+    (state / "broken").write_text("ir/small.py")
+    small.write_text(CODE.replace("a > b", "a < b"))
+    assert "3 survives" in run(tree) and small.read_text() == CODE

@@ -1,0 +1,26 @@
+"""How large buffers must be for a drawn program: what its loops, axes and guards reach, and nothing beyond."""
+
+from __future__ import annotations
+
+import pytest
+
+from dplc.engine.verify.extents import needs
+from dplc.ir.text.read import read_program
+
+BODIES = {
+    "a loop that starts later": ("for i in 2..7:\n    a = load x[i]\n    y[i] = a", {"x": [7], "y": [7]}),
+    "a step that does not divide": ("for i in 1..8 by 3:\n    a = load x[i]\n    y[i] = a", {"x": [8], "y": [8]}),
+    "a loop of no turns": ("for i in 4..4:\n    a = load x[i]\n    y[i] = a", {"x": [1], "y": [1]}),
+    "a loop that ends where another is": (
+        "for i in 0..4:\n    for j in 0..i + 1:\n        a = load x[j]\n        y[i] = a", {"x": [4], "y": [4]},
+    ),
+    "a guard": ("for i in 0..9:\n    if i < 5:\n        a = load x[i]\n        y[i] = a", {"x": [5], "y": [5]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_is_reached(name: str) -> None:
+    body, reached = BODIES[name]
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    (kernel,) = read_program(f"## level: loop\nkernel k(x: f32[99]) -> y: f32[99]:\n{lines}\n")[1]
+    assert needs(kernel.body).hard == reached  # type: ignore[union-attr]
