@@ -39,7 +39,7 @@ from dplc.ir.tensor import postorder
 
 HEAD = """# What fusion makes of nineteen programs
 
-`{command}`, {date}. All in float32.
+Made by `{command}` on {date}. All in float32.
 Kernels are launches (a sum that is split over blocks is two: xAB of rank 8192, gated pooling and attention of one row
 have one each), megabytes what they read and write; both are counted in what the rules make of each program. **Times are
 predicted** for {device} by the model (published peaks, not calibrated); nothing was measured. *unfused*: every
