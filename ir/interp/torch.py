@@ -58,7 +58,7 @@ def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> l
     wide: dtypes that the program names are float64 where they are floats; without it, as the program says.
     """
     for statement in graph.body:
-        values[statement.dst] = _apply(statement, values, wide)
+        values[statement.dst] = applied(statement, values, wide)
     return [values[out.name] for out in graph.outs]
 
 
@@ -67,7 +67,8 @@ def _widen(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _apply(statement: TorchOp, values: dict[str, Any], wide: bool) -> Any:
+def applied(statement: TorchOp, values: Mapping[str, Any], wide: bool = False) -> Any:
+    """What torch makes of one op."""
     return call(statement.op, {field: argument(value, values, wide) for field, value in statement.args})
 
 
