@@ -103,3 +103,19 @@ def test_rows_that_see_more_and_more_columns_make_smaller_blocks(rows: int) -> N
 )
 def test_blocks_of_rows(heads: int, rows: int, causal: bool, device: str, expected: int) -> None:
     assert rows_of_block(compiled(attention(heads, rows, causal), device)) == expected
+
+
+def gate(rows: int, columns: int) -> str:
+    return f"x = torch.randn({rows}, 512); F.silu(nn.Linear(512, {columns})(x)) * nn.Linear(512, {columns})(x)"
+
+
+@pytest.mark.parametrize("rows, columns", ((128, 128), (119, 125)))
+def test_several_products_that_are_one_wave_are_not_split(rows: int, columns: int) -> None:
+    compilation = compiled(gate(rows, columns), "thor")
+    assert len(compilation.kernels) == 1
+    assert right(compilation)
+
+
+@pytest.mark.parametrize("rows, columns", ((64, 128), (256, 128)))  # half of the machine; a second wave
+def test_several_products_that_are_split(rows: int, columns: int) -> None:
+    assert len(compiled(gate(rows, columns), "h200").kernels) == 2

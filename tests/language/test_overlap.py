@@ -31,6 +31,10 @@ AGAIN = {
     "a second statement that differs": ("Wait(keep=n)\nSync()", "Wait(keep=n)\nWait(keep=n + 1)", False),
     "a second statement that is there": ("Wait(keep=n)\nSync()", "Wait(keep=n + 1)\nSync()", True),
     "only the second is there": ("Wait(keep=1)\nSync()", "Wait(keep=2)\nSync()", False),
+    "as many of a kind, of which one differs": ("Wait(keep=1)\nWait(keep=2)", "Wait(keep=1)\nWait(keep=3)", False),
+    "any map where none is said": (
+        "a = Stage(b, origin=o, slab=(s..), xor=x)", "a = Stage(b, origin=o, slab=(s..))", True,
+    ),
     "too few": ("Wait(keep=n)\nSync()\nSync()\nrest..", "Wait(keep=n)\nSync()\nWait()\nrest..", False),
     "a deeper ring": ("a = Stage(b, origin=o, slab=(s..), depth=2, slot=t)",
                       "a = Stage(b, origin=o, slab=(s..), depth=3, slot=t)", False),
