@@ -13,7 +13,7 @@ PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 THIN    ?= --allow-thin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules mutants manifest bench gpu goldens dist clean
+.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules mutants manifest bench pages gpu goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py
 	@$(BIN)/python examples/benches/rewrites.py
 	@$(BIN)/python examples/benches/emulator.py
+
+pages: $(READY) ## figures of pages, printed into them by their commands (ALL=1: also what is measured or takes minutes)
+	@$(BIN)/python examples/benches/pages.py $(if $(ALL),--all)
 
 gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suites and models measured; installs PyCUDA
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "torch finds no GPU here: examples/benches/gpu.py --dry-run does all but measuring"; exit 1; }

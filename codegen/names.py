@@ -32,6 +32,7 @@ KEYWORDS = frozenset(
         """,
     )
 )
+OURS = ("dplc", "DPLC")  # what the prelude's own names begin with
 BOUND = {
     THREAD: "threadIdx.x",
     **dict(zip(BLOCK_INDEX, ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=True)),
@@ -56,7 +57,7 @@ def reserved() -> frozenset[str]:
 
 
 def is_reserved(name: str) -> bool:
-    return name in reserved() or name.startswith(("__", "dplc", "DPLC")) or "__" in name
+    return name in reserved() or name.startswith(OURS) or "__" in name
 
 
 def safe_names(kernel: Kernel) -> dict[str, str]:
@@ -69,7 +70,8 @@ def safe_names(kernel: Kernel) -> dict[str, str]:
             continue
         safe = name
         while is_reserved(safe) or (safe is not name and safe in taken):
-            safe = re.sub("__+", "_", safe.strip("_") if is_reserved(safe) and "__" in safe else safe) + "_v"
+            plain = re.sub("__+", "_", safe.strip("_")) if "__" in safe else safe
+            safe = f"{'v_' * plain.startswith(OURS)}{plain}_v"
         taken.add(safe)
         result[name] = safe
     return result

@@ -14,7 +14,7 @@ import torch
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var, free_names
-from ...ir.interp.torch import argument, call
+from ...ir.interp.torch import applied
 from ...ir.program import Param
 from ...ir.schemas import DTYPES
 from ...ir.substitute import substitute
@@ -89,9 +89,8 @@ def _foldable(statement: TorchOp, known: dict[str, Any], largest: int) -> bool:
 
 
 def _compute(statement: TorchOp, values: dict[str, Any]) -> Any:
-    given = {field: argument(value, values, wide=False) for field, value in statement.args}
     try:
-        result = call(statement.op, given)
+        result = applied(statement, values)
     except Exception as error:
         raise DplcError(f"the constant `{statement.dst}` cannot be computed: {error}") from None
     return result.cpu() if isinstance(result, torch.Tensor) else result

@@ -16,6 +16,7 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
+from .decompositions import decomposed, table
 from .objects import Mould, mould, tensors_of
 from .places import SourcePlaces
 from .record import KEY, Annotate
@@ -172,17 +173,23 @@ def _quiet() -> Iterator[None]:
 
 
 def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool) -> Any:
-    """The program without in-place ops. An empty table of decompositions keeps rms_norm, linear, sdpa as they are."""
+    """The program without in-place ops, and without those that PyTorch says by others.
+
+    What the table of decompositions does not name (rms_norm, linear, sdpa) stays as it is.
+    """
     changes = [node for node in _nodes(program) if _mutable(node)]
-    if not changes:
+    formulas = table() if decomposed(node.target for node in _nodes(program)) else {}
+    if not changes and not formulas:
         return program
     try:
-        functional = program.run_decompositions({})
+        functional = program.run_decompositions(formulas)
     except AssertionError:  # torch's own, of what it cannot make functional
+        if not changes:
+            raise
         what = f"torch op '{_spoken(changes[0].target)}' works in place, which is not supported here"
         raise DplcError(what, place(changes[0], places), hint="change a copy: `.clone()`") from None
     except Exception as error:
-        raise explain(error, places.of_error(error) or place(changes[0], places)) from None
+        raise explain(error, places.of_error(error) or next((place(node, places) for node in changes), None)) from None
     for output in functional.graph_signature.output_specs:
         of_input = output.kind.name == "USER_INPUT_MUTATION"
         if output.kind.name != "USER_OUTPUT" and not (of_input and may_change):

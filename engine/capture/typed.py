@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.interp.torch import argument, call
+from ...ir.interp.torch import applied
 from ...ir.program import TensorType
 from ...ir.schemas import DTYPES
 from ...ir.text.torch import print_torch_op
@@ -24,7 +24,7 @@ def check_types(graph: TorchGraph, name: str) -> None:
         where = f"{name}: `{print_torch_op(op)}`"
         try:
             with torch.no_grad():
-                made = call(op.op, {field: argument(value, values, wide=False) for field, value in op.args})
+                made = applied(op, values)
         except NotImplementedError:  # what it gives depends on values: the text is believed
             made = tuple(map(_empty, op.types)) if len(op.types) > 1 else _empty(op.types[0])
         except DplcError as error:

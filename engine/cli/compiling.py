@@ -36,6 +36,7 @@ def compile_text(options: Options, device: str | None = None) -> Compilation:
         trace = trace_for(options)
         compilation = compile_captured(captured, tools, machine, trace, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
+    print_schedules(compilation)
     return compilation
 
 
@@ -100,9 +101,13 @@ def print_stage(compilation: Compilation, stage: str) -> None:
 
 
 def print_trace(compilation: Compilation, options: Options) -> None:
-    """On standard error, since the result has the other: the trace of `-v` and `-vv`, and where schedules come from."""
+    """The trace of `-v` and `-vv`, on standard error, since the result has the other."""
     if compilation.trace is not None and not options.as_json:
         print_text(compilation.trace.render(options.verbose), "diff", error=True)
+
+
+def print_schedules(compilation: Compilation) -> None:
+    """Whenever a store decides: which schedules are out of it."""
     told = [origin for origin in compilation.origins if origin.source != "default"]
     for origin in told[:TOLD]:
         print_note(f"note: schedule of `{origin.kernel}`: {origin.text}")

@@ -17,6 +17,7 @@ from ..models.generating import Generation, Generator, check_length, compile_gen
 from ..models.sources import ModelSource, find
 from ..models.tokenizing import Stream, Tokenizer, stops_of
 from ..models.weights import Tell
+from .compiling import print_schedules
 from .model_commands import compile_options, shape_of, size
 from .options import Options
 from .show import bars, print_json, print_note, write
@@ -115,6 +116,8 @@ def _made(
     """The model compiled, and on the device with its weights."""
     made_with = compile_options(options, tell, device)
     generation = compile_generation(source, length, maximum, shape_of(options), made_with)
+    for call in (generation.prompt, generation.token):
+        print_schedules(call.compilation)
     if folder is None:
         values = weight_files.make(generation.weights, options.seed)
     else:

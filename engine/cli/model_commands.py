@@ -22,6 +22,7 @@ from ..models.weights import Tell
 from .commands import save_outputs
 from .compiling import (
     machine_for,
+    print_schedules,
     print_stage,
     print_trace,
     schedules_for,
@@ -56,8 +57,9 @@ def compile_options(options: Options, tell: Tell, device: str | None = None) -> 
 
 def compiled_model(model: str, options: Options, tell: Tell) -> CompiledModel:
     """Raises DplcError for a model that is not there or cannot be compiled."""
-    shape = shape_of(options)
-    return compile_model(find(model), shape, compile_options(options, tell))
+    made = compile_model(find(model), shape_of(options), compile_options(options, tell))
+    print_schedules(made.compilation)
+    return made
 
 
 def compile_command(

@@ -108,7 +108,7 @@ def tune(
     elif many:
         from .tune_many import Many, tune_many
 
-        interrupted = tune_many(options, wanted, Many(suite, only, grid or [], jobs, executor))  # type: ignore[arg-type]
+        interrupted = tune_many(options, wanted, Many(suite, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
     else:
         interrupted = tune_expression(options, wanted, TuneView(top, html))
     if interrupted:

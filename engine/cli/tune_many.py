@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,31 @@ from ...ir.diagnostic import DplcError
 from ..bench.suite_file import read_suite
 from ..ruleset import Toolchain
 from ..store.store import default_path, open_store
+from ..tune.choosing import ChosenWay, choose
 from ..tune.job import Job, JobOutcome
 from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, summary
 from ..tune.tuning import SearchOptions
 from ..tune.tuning_job import tune_job
+from ..tune.tuning_program import CANDIDATE
 from .compiling import machine_for, tools_for
 from .options import Options
-from .show import print_json, progress, write
+from .show import print_json, print_note, progress, write
 from .tune_command import check_search
 
 
 @dataclass(frozen=True)
 class Many:
-    """What is to be tuned, and how many at a time: a suite (and which of its cases), or a text over a grid."""
+    """What is to be tuned, and how many at a time: a suite (and which of its cases), or a text over a grid.
+
+    top: candidates of fusion of each program.
+    """
 
     suite: Path | None
     only: str | None
     grid: list[str]
     jobs: int
     where: Where
+    top: int = 1
 
 
 def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
@@ -40,7 +47,8 @@ def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
     check_search(search.search)
     tools, machine = tools_for(options), machine_for(options)
     with progress("capturing"):
-        jobs = distinct(_programs(options, many, tools, machine), _base(options, search, many, machine))
+        programs = list(_programs(options, search, many, tools, machine))
+        jobs = distinct(programs, _base(options, search, many, machine))
     told: dict[str, tuple[Job, JobOutcome]] = {}
     interrupted = False
     try:
@@ -52,9 +60,12 @@ def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
     except KeyboardInterrupt:
         interrupted = True
     outcomes = {name: outcome for name, (_, outcome) in told.items()}
+    choices = [] if interrupted else _chosen(options, programs, outcomes, tools)
     if options.as_json:
-        print_json({"target": machine.name, "kernels": [_record(job, one) for job, one in told.values()]})
+        kernels = [_record(job, one) for job, one in told.values()]
+        print_json({"target": machine.name, "kernels": kernels, "programs": [msgspec.to_builtins(c) for c in choices]})
     else:
+        write("".join(f"{choice.name}: {choice.line}\n" for choice in choices))
         write(f"{machine.name}: {summary(outcomes)}\n")
     failed = [_named(job) for job, outcome in told.values() if outcome.failed]
     if failed:
@@ -62,11 +73,28 @@ def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
     return interrupted
 
 
-def _programs(options: Options, many: Many, tools: Toolchain, machine: Target) -> Iterator[TuningProgram]:
+def _programs(
+    options: Options, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
+) -> Iterator[TuningProgram]:
+    top = many.top if search.free is None or CANDIDATE in search.free else 1
     if many.suite is not None:
         suite = read_suite(many.suite)
-        return of_suite(suite, suite.select(many.only), tools, machine)
-    return of_grid(options.text, many.grid, tools, machine)
+        return of_suite(suite, suite.select(many.only), tools, machine, top)
+    return of_grid(options.text, many.grid, tools, machine, top)
+
+
+def _chosen(
+    options: Options, programs: list[TuningProgram], outcomes: Mapping[str, JobOutcome], tools: Toolchain
+) -> list[ChosenWay]:
+    """The way of fusing of every program that has several."""
+    tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key is not None and one.tuned is not None}
+    kept = contextlib.nullcontext() if options.no_db else open_store(options.db, tools.rules)
+    with kept as store:
+        found = [choose(program, tuned, store) for program in programs]
+    for choice in filter(None, found):
+        for way, why in choice.wrong.items():
+            print_note(f"defect: {choice.name}, candidate {way} gave a wrong result and was not kept: {why}")
+    return [choice for choice in found if choice is not None]
 
 
 def _base(options: Options, search: SearchOptions, many: Many, machine: Target) -> Job:

@@ -36,23 +36,9 @@ def holds(
     made = saturate(graph.problem, exported, budget, without)
     lines = []
     done: set[int] = set()
-
-    def put(cls: int) -> None:
-        stack = [cls]
-        while stack:
-            top = stack[-1]
-            node = graph.classes[top][solution.choice.get(top, extraction.default[top])]
-            waiting = [child for child in node[2] if child not in done]
-            if top in done or not waiting:
-                if top not in done:
-                    lines.append(f"(let $c{top} {node_text(node, '$c')})")
-                    done.add(top)
-                stack.pop()
-            else:
-                stack.extend(waiting)
-
-    for root in graph.roots:
-        put(root)
+    for cls, node in extraction.in_order(solution.choice, graph.roots, done):
+        lines.append(f"(let $c{cls} {node_text(node, '$c')})")
+        done.add(cls)
     _run(made.bindings, "\n".join(lines))
     for _ in range(AGAIN):
         _run(made.bindings, "(run-schedule (saturate analysis))")

@@ -54,24 +54,12 @@ class Rebuilder:
         return Rebuilt(roots, stored, groups, list(self.prepared.values()), same)
 
     def term(self, cls: int) -> Term:
-        """The term of a class; an explicit stack, since chains may be long."""
-        stack = [cls]
-        while stack:
-            top = stack[-1]
-            if top in self.built:
-                stack.pop()
-                continue
-            place = self.found.solution.choice.get(top, self.extraction.default[top])
-            node = self.graph.classes[top][place]
-            waiting = [child for child in node[2] if child not in self.built]
-            if waiting:
-                stack.extend(waiting)
-                continue
+        """The term of a class."""
+        for top, node in self.extraction.in_order(self.found.solution.choice, (cls,), self.built):
             loading = top in self.graph.known and top in self.extraction.leaves
             args = [self.built[child] if loading else self.read(child) for child in node[2]]
             self.built[top] = self.make(node, args)
             axes(self.built[top])  # remembered from below
-            stack.pop()
         return self.built[cls]
 
     def make(self, node: Any, args: list[Term]) -> Term:

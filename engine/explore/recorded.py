@@ -58,19 +58,10 @@ def written(problem: Problem, solved: Solved, rank: int, rules: tuple[str, ...])
     graph = extraction.graph
     place: dict[int, int] = {}
     nodes: list[ENode] = []
-    for root in (*graph.roots, *sorted(solution.stored)):
-        stack = [root]
-        while stack:
-            top = stack[-1]
-            op, attributes, children = graph.classes[top][solution.choice.get(top, extraction.default[top])]
-            waiting = [child for child in children if child not in place]
-            if top not in place and not waiting:
-                place[top] = len(nodes)
-                nodes.append((op, attributes, tuple(place[child] for child in children)))
-            if top in place:
-                stack.pop()
-            else:
-                stack.extend(waiting)
+    needed = (*graph.roots, *sorted(solution.stored))
+    for cls, (op, attributes, children) in extraction.in_order(solution.choice, needed, place):
+        place[cls] = len(nodes)
+        nodes.append((op, attributes, tuple(place[child] for child in children)))
     groups = tuple(tuple(place[cls] for cls in group) for group in solution.groups)
     stored = tuple(sorted(place[cls] for cls in solution.stored))
     roots = tuple(place[graph.of[root]] for root in problem.roots)

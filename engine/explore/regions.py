@@ -180,7 +180,8 @@ class Cutting:
         more: set[Any] = set()
         for root in large:
             inside = [term for term in computed if find(term) is root]
-            more.update(inside[self.largest // 2 :: self.largest // 2])
+            step = max(1, self.largest // 2)
+            more.update(inside[step::step])
         return more - self.cuts or {term for root in large for term in computed if find(term) is root}
 
 

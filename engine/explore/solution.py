@@ -7,7 +7,7 @@ lowering has shown what a kernel really takes, that price stands instead (correc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,6 +103,23 @@ class Extraction:
 
     def node(self, cls: int, choice: dict[int, int]) -> Any:
         return self.graph.classes[cls][choice[cls]]
+
+    def in_order(self, choice: dict[int, int], roots: Iterable[int], done: Container[int]) -> Iterator[tuple[int, Any]]:
+        """What roots are made of, operands first: (class, its e-node). done: those that are there already; who takes a
+        class adds it. An explicit stack, since chains may be long."""
+        for root in roots:
+            stack = [root]
+            while stack:
+                top = stack[-1]
+                if top in done:
+                    stack.pop()
+                    continue
+                node = self.graph.classes[top][choice.get(top, self.default[top])]
+                waiting = [child for child in node[2] if child not in done]
+                if waiting:
+                    stack.extend(waiting)
+                else:
+                    yield top, node
 
     def is_view(self, cls: int, choice: dict[int, int]) -> bool:
         return cls not in self.leaves and self.node(cls, choice)[0] in VIEWS

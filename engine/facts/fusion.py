@@ -258,6 +258,26 @@ def _in_block(site: Any, v: Any, walked: Any) -> float:
     return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
 
 
+@fact("in_turns(term, term) -> num", levels="tensor")
+def in_turns(site: Any, v: Any, y: Any) -> float:
+    """Seconds that v takes longer in the turns of y's loop than in a kernel of its own; 0 if y does not fold along it.
+
+    The loop has the blocks of y's results, whatever v has; and a product of v has no tiles there: each of its terms
+    loads its factors.
+    """
+    if not reduction(site, v) or not sweeps(site, y, v):
+        return 0.0
+    flow, over = site.flow, site.flow.mask_of_axes(y.over)
+    busy = min(1.0, flow.elements(site.space & ~site.folded & ~over) / site.target.multiprocessors)
+    made, read = cost.parts(v, site.fusion.kept)
+    slots = cost.slots_of(flow, made, site.target)
+    nested = slots + len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over))
+    alone = slots + sum(flow.elements(flow.mask[leaf]) for leaf in read)
+    traffic = cost.traffic_seconds(cost.bytes_of(flow, read), site.target)
+    in_loop: float = max(cost.issue_seconds(nested, site.target), traffic) / busy
+    return in_loop - max(cost.issue_seconds(alone, site.target), traffic)
+
+
 @fact("product_blocks(term, int) -> int", levels="tensor")
 def product_blocks(site: Any, v: Any, tile: int) -> int:
     """How many blocks of a product compute its operand v: one for every tile of the columns that v lacks."""
@@ -295,6 +315,23 @@ def _flow(site: Any, v: Any) -> Any:
 def sums(site: Any, s: Any, k: Axis) -> bool:
     """Whether a value is made of a sum along an axis."""
     return any(term.__class__ is Reduce and k in term.over for term in cost.parts(s, ())[0])
+
+
+@fact("picked(term) -> bool", levels="tensor")
+def picked(site: Any, y: Any) -> bool:
+    """Whether only some places of a value are read: all that it flows into are index maps that have fewer elements."""
+    flow = _flow(site, y)
+    todo, found = [y], False
+    while todo:
+        term = todo.pop()
+        for reader in flow.readers[term]:
+            if reader.__class__ is Remap and flow.elements(flow.mask[reader]) < flow.elements(flow.mask[y]):
+                found = True
+            elif reader.__class__ is Elementwise and flow.mask[reader] == flow.mask[y]:
+                todo.append(reader)
+            else:
+                return False
+    return found
 
 
 @fact("read_once(term, term) -> bool", levels="tensor")

@@ -133,6 +133,25 @@ def position(site: TorchSite, os: Axes) -> Expr:
     return flat
 
 
+@torch_fact("flat_place([expr], [int]) -> expr")
+def flat_place(site: TorchSite, places: Axes, sizes: tuple[int, ...]) -> Expr:
+    """The place in memory order of an element at some places of dimensions of some sizes."""
+    flat: Expr = 0
+    for place, n in zip(places, sizes, strict=True):
+        flat = add(multiply(flat, n), place)
+    return flat
+
+
+@torch_fact("covered([axis], [int], int) -> expr")
+def covered(site: TorchSite, os: Axes, sizes: tuple[int, ...], d: int) -> Expr:
+    """Whether a place is in a tensor of these sizes, which may be smaller, along all dimensions but one."""
+    condition: Expr = True
+    for e, (o, n) in enumerate(zip(os, sizes, strict=True)):
+        if e != d % len(os) and n < site.extent(o):
+            condition = both(condition, compare("<", o, n))
+    return condition
+
+
 @torch_fact("mirrored([axis], [int]) -> [expr]")
 def mirrored(site: TorchSite, os: Axes, ds: tuple[int, ...]) -> Axes:
     """Some dimensions read from the back."""

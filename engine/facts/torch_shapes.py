@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from ...ir.expr import Var
+from ...ir.functions import identity
 from ..language.facts import fact
 from ..rewrite.torch_rules.firing import TorchSite
 from ..rewrite.torch_rules.values import NotApplicable, View
@@ -68,6 +69,12 @@ def total(site: TorchSite, xs: tuple[int, ...]) -> int:
     return sum(xs)
 
 
+@torch_fact("ones(int) -> [int]")
+def ones(site: TorchSite, n: int) -> tuple[int, ...]:
+    """The extents of n dimensions of size 1."""
+    return (1,) * n
+
+
 @torch_fact("filled([value]) -> [value]")
 def filled(site: TorchSite, xs: tuple[View, ...]) -> tuple[View, ...]:
     """The tensors that have elements."""
@@ -119,6 +126,13 @@ def element(site: TorchSite, x: float, to: Var) -> float:
     return bool(x) if to.name == "b8" else int(x) if to.name in ("i32", "i64") else x
 
 
+@torch_fact("neutral(text, name) -> num")
+def neutral(site: TorchSite, fold: str, of: Var) -> float:
+    """What a fold of torch's (`sum`, `prod`, `mean`, `amax`, `amin`) starts from, as an element of a dtype."""
+    fn = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}[fold]
+    return identity(fn, of.name)  # type: ignore[no-any-return]
+
+
 @torch_fact("longer([int], [int]) -> [int]")
 def longer(site: TorchSite, one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     """The extents that dimensions broadcast to, in pairs."""
@@ -135,6 +149,12 @@ def recip(site: TorchSite, x: float) -> float:
 def root(site: TorchSite, x: float) -> float:
     """The square root."""
     return math.sqrt(x)
+
+
+@torch_fact("power(num, num) -> num")
+def power(site: TorchSite, x: float, n: float) -> float:
+    """x to the n"""
+    return float(x**n)
 
 
 @torch_fact("ratio(num, num) -> num")
@@ -212,12 +232,3 @@ def wrapped(site: TorchSite, index: int, n: int) -> int:
 def clipped(site: TorchSite, index: int | None, n: int, default: int) -> int:
     """A bound of a slice: from the back if negative, cut to 0..n."""
     return max(0, min(default if index is None else wrapped(site, index, n), n))
-
-
-@torch_fact("covers([int], [int], [int], int) -> bool")
-def covers(site: TorchSite, whole_: tuple[int, ...], index: tuple[int, ...], source: tuple[int, ...], d: int) -> bool:
-    """Whether an index and what it places have the extents of the whole, but for one dimension, where they agree."""
-    d %= len(whole_)
-    return index[d] == source[d] and all(
-        w == i == s for k, (w, i, s) in enumerate(zip(whole_, index, source, strict=True)) if k != d
-    )

@@ -31,6 +31,15 @@ def padded(site: TorchSite, padding: Settings | str, ks: Axes, dilation: Setting
     return padding if len(padding) == len(ks) else padding * len(ks)
 
 
+@torch_fact("places_of_windows([int], [int], [int], [int], [int]) -> [int]")
+def places_of_windows(
+    site: TorchSite, sizes: Settings, kernel: Settings, dilation: Settings, padding: Settings, stride: Settings
+) -> Settings:
+    """How many windows lie along each dimension."""
+    each_dimension = zip(sizes, kernel, dilation, padding, stride, strict=True)
+    return tuple((n + 2 * a - d * (k - 1) - 1) // s + 1 for n, k, d, a, s in each_dimension)
+
+
 @torch_fact("windows([axis], [axis], [int], [int], [int]) -> [expr]")
 def windows(site: TorchSite, ps: Axes, ks: Axes, stride: Settings, dilation: Settings, padding: Settings) -> Axes:
     """The place in the input of each place of each window; outside of it where it is padded."""

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from ...ir.expr import Var, free_names
-from ...ir.facts.structure import accumulators, is_outer_product, summary
+from ...ir.facts.structure import accumulators, is_outer_product, merged, summary
 from ...ir.facts.types import block_dtypes
 from ...ir.monoid_texts import OVER_PARTS
 from ...ir.names import unused
@@ -39,7 +39,7 @@ def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
     """The tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
     names = {partial.acc: partial.value for partial in partials(site, body)}
     out = []
-    for stmt in summary(body).merges:
+    for stmt in merged(body):
         accs = tuple(map(Var, stmt.accs))
         fn = stmt.fn if stmt.fn.endswith(OVER_PARTS) else stmt.fn + OVER_PARTS
         out.append(Tuple(accs, Var(stmt.fn), Var(fn), tuple(names[acc] for acc in accs)))
@@ -51,7 +51,7 @@ def partials(site: Any, body: Block) -> tuple[Partial, ...]:
     """All that a run folds for others, one at a time or as tuples: `.acc`, `.fn`, `.value` and `.place`."""
     taken = set(names_at(site))
     found = {single.acc: single.fn for single in accumulators(body)}
-    found |= {Var(acc): Var(stmt.fn) for stmt in summary(body).merges for acc in stmt.accs}
+    found |= {Var(acc): Var(stmt.fn) for stmt in merged(body) for acc in stmt.accs}
     out = []
     for place, (acc, fn) in enumerate(found.items()):
         name = unused(f"{acc.name}_part", taken)

@@ -244,9 +244,19 @@ class Fusion:
 
     def _place_of(self, value: Any, reader: Any) -> Any:
         """What is stored so that a reader finds a value in memory: the value, or what it is part of."""
-        if reader.__class__ is Remap and reader.x not in self.kept and value in self.open[reader.x]:
+        if (
+            reader.__class__ is Remap
+            and reader.x not in self.kept
+            and value in self.open[reader.x]
+            and not self._picks(reader, value)
+        ):
             return reader.x  # what a view reads stays stored as it is: a map is not an epilogue
         return self._climb(value, reader)
+
+    def _picks(self, reader: Any, value: Any) -> bool:
+        """Whether a view reads some places of what a smaller value is part of."""
+        smaller, whole, read = (self.flow.elements(self.flow.mask[term]) for term in (value, reader.x, reader))
+        return max(smaller, read) < whole
 
     def _climb(self, value: Any, reader: Any) -> Any:
         """Where the `mat` of a value ends up: over what all its readers flow into, as the climbing rules allow."""

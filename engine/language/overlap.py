@@ -51,7 +51,8 @@ def _dwindles(rule: Rule) -> bool:
     runs = [name.text for base in bases for name in names(base.base if isinstance(base, s.Subscript) else base)]
     if len(runs) > len(set(runs)) or any(isinstance(node, s.EachBlock | s.UseRule) for node in walk(rule.rewrite)):
         return False
-    before, after = _counts(rule.match), _counts(rule.rewrite)
+    put_back = [n for n in walk(rule.match) if isinstance(n, s.CaptureStatement) and n.name in runs]
+    before, after = _counts(rule.match), _counts(rule.rewrite) + _counts(tuple(put_back))
     return any(after[kind] < number for kind, number in before.items())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -276,14 +276,18 @@ class Space:
     def domains(self, state: State, fire: Fire) -> dict[str, tuple[Any, ...]]:
         """{parameter: its values}, each as it stands once those before it are decided as in `fire`."""
         found = spot_at(self.tools.engine, self.steps[state.step], fire.rule, state.program, self.target, fire.where)
-        out: dict[str, tuple[Any, ...]] = {}
-        wanted = dict(fire.values)
-        while found is not None and found.open is not None:
-            values = out[found.open.name] = self.plain_values(found)
-            own = wanted.get(found.open.name)
-            place = values.index(own) if own in values else 0
-            found = found.choose(found.open.values[place])
-        return out
+        return {name: values for name, values, _ in self.parameters(found, dict(fire.values))}
+
+    def parameters(
+        self, spot: RuleSite | None, wanted: Mapping[str, Any] | None = None
+    ) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
+        """(parameter, its values, the rule's own) in order, each once those before it have the wanted value: the rule's
+        own if none are given, the first of all if it is not among them."""
+        while spot is not None and spot.open is not None:
+            name, values, own = spot.open.name, self.plain_values(spot), self.plain(spot.default)
+            yield name, values, own
+            value = own if wanted is None else wanted.get(name)
+            spot = spot.choose(spot.open.values[values.index(value) if value in values else 0])
 
     @staticmethod
     def distance(value: Any, other: Any) -> float:

@@ -52,7 +52,7 @@ MOVED = {
     "6e0a9a8cc6a4c98d": "f4ee58b82eac52af",  # fit_block
     "e61fc88ab2f83cb2": "e5a8a6a255f692fa",  # slice_matmul_k
     "86dbaf684152b7d5": "fa5483a39fc862ff",  # split_fold
-    "307040c315a7367c": "fc99babc4aa58645",  # split_matmul_k
+    "307040c315a7367c": "d4d0a6d69f3bc69d",  # split_matmul_k
     "5ea1d785bd0a6c72": "6fafbf04e1c9ad5d",  # split_rows_k
     "34f74503cb5b1d45": "8194e7c678aee1de",  # warp_tile
     "90d0bc7656c412ca": "59bd45671b42ad2d",  # register_tile
@@ -64,14 +64,16 @@ MOVED = {
     "245fee8b96ecba4c": "290f59549e44a0f9",  # register_row
     "deeaee7bfb6ed745": "5e88c04230be0070",  # rows_per_block
     "7eb39e1f264130fc": "211a65897ada6093",  # rows_per_thread
-    "00d86531caef161e": "3185e7e95fff81c2",  # online_tile
+    "00d86531caef161e": "177b49b50a16ee0e",  # online_tile
     "eadfd1e86a503300": "20bbafae8e754698",  # online_row
     "90a90cbb8037d266": "2bfe5c9155facb1e",  # online_pool
     "155d94ac7bacb351": "2bfe5c9155facb1e",  # online_pool
     "cef79764f103d43f": "20bbafae8e754698",  # online_row
-    "504458d77ddc41a8": "3185e7e95fff81c2",  # online_tile
+    "504458d77ddc41a8": "177b49b50a16ee0e",  # online_tile
+    "2627acc6564c27fc": "177b49b50a16ee0e",  # online_tile
     "52616b1234235156": "fa5483a39fc862ff",  # split_fold
-    "c196085bc9c58747": "fc99babc4aa58645",  # split_matmul_k
+    "c196085bc9c58747": "d4d0a6d69f3bc69d",  # split_matmul_k
+    "234645c687464bd1": "d4d0a6d69f3bc69d",  # split_matmul_k
     "9cd88f77bb6036a1": "6fafbf04e1c9ad5d",  # split_rows_k
     "f0b19d98e6c2b486": "85342eb56fa132c4",  # pipeline_k_outer
 }

@@ -34,7 +34,7 @@ from .digests import digests_of
 from .entry import ATTEMPT_COLUMNS, COLUMNS, Entry, Measurement, attempt_row, entry_of, from_row, to_row
 from .import_export import export_lines
 from .protocol import PROGRAM, Attempt, Tuned, TuningKey
-from .schema import NewerStoreError, migrate, version_of
+from .schema import NewerStoreError, migrate, transaction, version_of
 
 FILE = "tuning.sqlite"
 UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that has not ended
@@ -209,12 +209,12 @@ class SqliteStore:
         Raises sqlite3.Error and NewerStoreError.
         """
         connection = self._open()
-        with _transaction(connection):
+        with transaction(connection):
             return sum(_merge(connection, entry) for entry in entries)
 
     def _replace(self, db: sqlite3.Connection, entry: Entry) -> bool:
         """Put an entry in the place of the slower ones of its basis that hold."""
-        with _transaction(db):
+        with transaction(db):
             where = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND tools = ?"
             values = (entry.kernel, entry.device, entry.arch, entry.basis, entry.tools)
             there = [one for one in _rows(db, where, values) if self.holds(one, entry.key)]
@@ -320,18 +320,6 @@ def connect(path: Path, patience: float) -> sqlite3.Connection:
     return connection
 
 
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back itself where the disk is full
-            connection.execute("ROLLBACK")
-        raise
-
-
 def _rows(
     connection: sqlite3.Connection, where: str, values: Sequence[Any],
     skipped: Callable[[int, Exception], None] | None = None,
@@ -358,12 +346,18 @@ def _as_good(there: Entry, entry: Entry) -> bool:
     return there.seconds < entry.seconds or (there.seconds == entry.seconds and UNFINISHED not in there.details)
 
 
+SAME = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND used = ? AND tools = ?"
+
+
+def _same(one: Entry) -> tuple[Any, ...]:
+    """What SAME asks for: the entries that an entry takes the place of."""
+    return one.kernel, one.device, one.arch, one.basis, one.used, one.tools
+
+
 def _remove(connection: sqlite3.Connection, entries: Iterable[Entry], attempts: bool) -> None:
-    where = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND used = ? AND tools = ?"
-    with _transaction(connection):
+    with transaction(connection):
         for one in entries:
-            values = (one.kernel, one.device, one.arch, one.basis, one.used, one.tools)
-            connection.execute(f"DELETE FROM entries WHERE {where}", values)
+            connection.execute(f"DELETE FROM entries WHERE {SAME}", _same(one))
         if attempts:
             connection.execute("DELETE FROM attempts")
     connection.execute("VACUUM")
@@ -376,9 +370,7 @@ def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
 
 
 def _merge(connection: sqlite3.Connection, entry: Entry) -> bool:
-    where = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND used = ? AND tools = ?"
-    values = (entry.kernel, entry.device, entry.arch, entry.basis, entry.used, entry.tools)
-    if any(one.seconds <= entry.seconds for one in _rows(connection, where, values)):
+    if any(one.seconds <= entry.seconds for one in _rows(connection, SAME, _same(entry))):
         return False
     _insert(connection, entry)
     return True
@@ -386,6 +378,6 @@ def _merge(connection: sqlite3.Connection, entry: Entry) -> bool:
 
 def _insert_attempts(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> bool:
     marks = ", ".join("?" * len(ATTEMPT_COLUMNS))
-    with _transaction(connection):
+    with transaction(connection):
         connection.executemany(f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)}) VALUES ({marks})", rows)
     return True

@@ -78,14 +78,7 @@ def _decided(space: Space, policy: Policy) -> Iterator[str]:
 
 def _site(space: Space, state: State, spot: RuleSite) -> SiteDescription:
     """The domains as they are once the earlier parameters have the rule's own values."""
-    found: RuleSite | None = spot
-    parameters = []
-    while found is not None and found.open is not None:
-        values, default = space.plain_values(found), space.plain(found.default)
-        parameters.append((found.open.name, values, default))
-        place = values.index(default) if default in values else 0
-        found = found.choose(found.open.values[place])
-    return SiteDescription(spot.rule, spot.where, tuple(parameters))
+    return SiteDescription(spot.rule, spot.where, tuple(space.parameters(spot)))
 
 
 def _reference(space: Space, state: State, token: Token) -> str:

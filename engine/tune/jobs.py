@@ -22,14 +22,15 @@ from typing import Any, Literal
 import msgspec
 
 from ...codegen.target import Target
-from ...ir.diagnostic import UsageError
+from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.text.print import print_program
 from ..bench.subject import subject_of
 from ..bench.suite_file import BenchCase, Suite
 from ..capture.capture import Capture
 from ..capture.text import capture_text
-from ..compiler import Stopwatch, cut_into_kernels
+from ..compiler import Stopwatch, values_of
+from ..explore.ways import Fusing
 from ..kernels.key import key
 from ..ruleset import Toolchain
 from .job import Job, JobOutcome, TuneOne, guarded, name_of, run_named
@@ -43,24 +44,42 @@ Where = Literal["processes", "ray"]
 
 @dataclass(frozen=True)
 class TuningProgram:
-    """A case: its name and the kernels that it launches."""
+    """A case: its name, and the kernels that each way of fusing it launches. 0 is what the rules decide."""
 
     name: str
-    kernels: tuple[Kernel, ...]
+    fusing: Fusing
+    ways: Mapping[int, tuple[Kernel, ...]]
 
 
-def of_suite(suite: Suite, cases: Iterable[BenchCase], tools: Toolchain, target: Target) -> Iterator[TuningProgram]:
+def program_of(name: str, captured: Capture, tools: Toolchain, target: Target, top: int = 1) -> TuningProgram:
+    """A program with so many ways of fusing at most. Raises DplcError for what the rules cannot compile."""
+    fusing = Fusing(values_of(captured, tools, target, None, Stopwatch()), tools, target, top)
+    built: dict[int, tuple[Kernel, ...]] = {}
+    for way, named in enumerate(fusing.ways()):
+        try:
+            built[way] = tuple(named.kernels())
+        except DplcError:  # it cannot be lowered, or is an earlier one again
+            if way == 0:
+                raise
+    return TuningProgram(name, fusing, built)
+
+
+def of_suite(
+    suite: Suite, cases: Iterable[BenchCase], tools: Toolchain, target: Target, top: int = 1
+) -> Iterator[TuningProgram]:
     """The cases of a suite. Raises DplcError for one that cannot be compiled."""
     for case in cases:
-        yield TuningProgram(case.name, kernels_of(subject_of(suite, case).capture(), tools, target))
+        yield program_of(case.name, subject_of(suite, case).capture(), tools, target, top)
 
 
-def of_grid(text: str, grid: Sequence[str], tools: Toolchain, target: Target, seed: int = 0) -> Iterator[TuningProgram]:
+def of_grid(
+    text: str, grid: Sequence[str], tools: Toolchain, target: Target, top: int = 1, seed: int = 0
+) -> Iterator[TuningProgram]:
     """A `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for what is not a grid."""
     for point in points(grid):
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
-        yield TuningProgram(name or "it", kernels_of(capture_text(bound + text, seed), tools, target))
+        yield program_of(name or "it", capture_text(bound + text, seed), tools, target, top)
 
 
 def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
@@ -78,19 +97,16 @@ def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
     yield from (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
 
 
-def kernels_of(captured: Capture, tools: Toolchain, target: Target) -> tuple[Kernel, ...]:
-    """The kernels of a program in Loop IR."""
-    return cut_into_kernels(captured, tools, target, None, Stopwatch())[2].kernels
-
-
 def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
     """A job for every kernel, once for each structure, in the order they are met. base: what all jobs share."""
     first: dict[str, Kernel] = {}
     names: dict[str, list[str]] = {}
     for program in programs:
-        for kernel in program.kernels:
+        for kernel in (kernel for kernels in program.ways.values() for kernel in kernels):
             first.setdefault(key(kernel), kernel)
-            names.setdefault(key(kernel), []).append(f"{program.name}:{kernel.name}")
+            name = f"{program.name}:{kernel.name}"
+            if name not in names.setdefault(key(kernel), []):  # several ways may launch it
+                names[key(kernel)].append(name)
     return [
         msgspec.structs.replace(base, kernel=print_program((kernel,), "loop"), names=tuple(names[k]))
         for k, kernel in first.items()

@@ -6,7 +6,7 @@ kernels' keys, the candidate under the program's. Of the other candidates the at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -152,7 +152,7 @@ def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], options
     slower = found.score.seconds is not None and (score.seconds is None or score.seconds >= found.score.seconds)
     if way != found.way and slower:
         return
-    checked, why = _checked(found.fusing, way, kernels) if options.check else ("", "")
+    checked, why = checked_whole(found.fusing, way, winning(kernels)) if options.check else ("", "")
     if why:
         found.wrong[way] = why
         return
@@ -174,18 +174,23 @@ class Winners:
         )
 
 
-def composed(fusing: Fusing, way: int, kernels: list[TuningOutcome]) -> Compilation:
+def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
+    """{key of a kernel: the schedule that won}"""
+    return {key(one.winner.start.kernels[0]): one.winner.schedule for one in kernels}
+
+
+def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
     """A way compiled with the schedules that won."""
-    schedules = Winners({key(one.winner.start.kernels[0]): one.winner.schedule for one in kernels})
-    captured = fusing.values.captured
-    chosen = fusing.candidate(way) if way else None
-    return compile_captured(captured, fusing.tools, fusing.target, schedules=schedules, explore=lambda _: chosen)
+    captured, chosen = fusing.values.captured, fusing.candidate(way) if way else None
+    return compile_captured(
+        captured, fusing.tools, fusing.target, schedules=Winners(schedules), explore=lambda _: chosen
+    )
 
 
-def _checked(fusing: Fusing, way: int, kernels: list[TuningOutcome]) -> tuple[str, str]:
+def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:
     """How the program was compared with float64, and what was wrong with it ("" if nothing)."""
     try:
-        made = composed(fusing, way, kernels)
+        made = composed(fusing, way, schedules)
         if sum(work_of(kernel) for kernel in made.kernels) > WHOLE:
             return "each kernel; as a whole it would take too long", ""
         results = Compiled(made, "emulator").run({})

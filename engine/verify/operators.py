@@ -11,7 +11,7 @@ import torch
 from ...codegen.target import Target
 from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.functions import DTYPES
-from ...ir.interp.torch import argument, call
+from ...ir.interp.torch import evaluated
 from ...ir.node import replace
 from ...ir.schemas import aten_name
 from ...ir.torch import TorchGraph
@@ -103,13 +103,9 @@ def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:
     refusal = ""
     for limit, unit in ((limit_of(graph), False), (2, True)):
         tensors = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
-        values = dict(tensors)
         try:
             with torch.no_grad():
-                for statement in graph.body:
-                    args = {name: argument(value, values, wide=False) for name, value in statement.args}
-                    values[statement.dst] = call(statement.op, args)
-            return graph, tensors, [values[out.name] for out in graph.outs]
+                return graph, tensors, evaluated(graph, dict(tensors), wide=False)
         except Exception as error:  # torch raises whatever it likes
             refusal = str(error)
     raise NoSubject(refusal)

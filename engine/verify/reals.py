@@ -56,8 +56,8 @@ def real_places(graph: TensorGraph, data: Any) -> list[Any]:
     for term in terms:
         marks[term] = _either(([own[term]] if term in own else []) + _below(term, marks))
     outs = tuple(Output(out.name, out.axes, marks[out.value]) for out in graph.outs)
-    marked = TensorGraph(graph.name, tuple(own.values()), outs)  # type: ignore[arg-type]
-    return [~bad for bad in meaning.run(marked, given)]
+    marked = TensorGraph(graph.name, (*graph.ins, *own.values()), outs)  # type: ignore[arg-type]
+    return [~bad for bad in meaning.run(marked, {**data, **given})]  # the data too: places are looked up in it
 
 
 def in_domain(graph: TensorGraph, data: Any) -> bool:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.loop import For, If
+from ...ir.loop import For, If, Load, Store
 from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel
-from ...ir.tile import Tile
+from ...ir.tile import Stage, Tile
 from ..rewrite.statements.well_formed import wellformed
 from .extents import TooLarge, needs
 from .statement_neighbours import _extents as extents_of
-from .statement_neighbours import renumbered
+from .statement_neighbours import renumbered, resized
 from .whole_programs import observed, scoped, sized
 
 Program = tuple[Kernel, ...]
@@ -40,7 +39,12 @@ def _fitted(kernel: Kernel, before: Kernel) -> Kernel:
     scoped(whole)
     if wellformed(whole) is not None:
         raise ValueError("not well formed")
-    used = {getattr(x, field) for x in nodes(whole.body, *_ACCESSES) for field in ("buf", "src") if hasattr(x, field)}
+    used = {
+        getattr(x, field)
+        for x in nodes(whole.body, Load, Store, Stage)
+        for field in ("buf", "src")
+        if hasattr(x, field)
+    }
     ins = tuple(p for p in whole.ins if p.name in used)
     return replace(whole, ins=ins, outs=tuple(p for p in whole.outs if p.name in used))
 
@@ -65,23 +69,4 @@ def _smaller_extents(kernel: Kernel) -> Iterator[Block]:
         for new in dict.fromkeys((1, 2, 3, old // 2)):
             if new < old:
                 for multiples in (True, False):
-                    yield tuple(renumbered(s, _change(old, new, multiples)) for s in kernel.body)
-
-
-def _change(old: int, new: int, multiples: bool) -> Any:
-    def change(number: int) -> int:
-        if multiples and old > 2 and number and number % old == 0:
-            return number // old * new
-        return new if number == old else number
-
-    return change
-
-
-def _accesses() -> tuple[type[Any], ...]:
-    from ...ir.loop import Load, Store
-    from ...ir.tile import Stage
-
-    return (Load, Store, Stage)
-
-
-_ACCESSES = _accesses()
+                    yield tuple(renumbered(s, resized(old, new, multiples)) for s in kernel.body)

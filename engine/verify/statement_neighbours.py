@@ -42,13 +42,19 @@ def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
         return kernel
     old, new, multiples = dice.pick(found), numeral(dice, SIZES, 1, LONGEST), dice.often(60)
 
+    body = tuple(renumbered(statement, resized(old, new, multiples)) for statement in kernel.body)
+    return sized(replace(kernel, body=body), needs(body), needs(kernel.body))
+
+
+def resized(old: int, new: int, multiples: bool) -> Callable[[int], int]:
+    """What a number becomes with an extent; its multiples with it if that is wished."""
+
     def change(number: int) -> int:
         if multiples and old > 2 and number and number % old == 0 and number // old <= 512:
             return number // old * new
         return new if number == old else number
 
-    body = tuple(renumbered(statement, change) for statement in kernel.body)
-    return sized(replace(kernel, body=body), needs(body), needs(kernel.body))
+    return change
 
 
 def _extents(body: Block) -> set[int]:

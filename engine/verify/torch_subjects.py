@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.expr import Var
-from ...ir.interp.torch import argument, call
+from ...ir.interp.torch import applied
 from ...ir.node import replace
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads, resolve
@@ -70,10 +70,8 @@ def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     body: list[TorchOp] = []
     try:
         for statement in graph.body:
-            args = {name: argument(value, values, wide=False) for name, value in statement.args}
             with torch.no_grad():
-                made = call(statement.op, args)
-            values[statement.dst] = made
+                made = values[statement.dst] = applied(statement, values)
             types = tuple(map(_type, made if isinstance(made, tuple | list) else (made,)))
             body.append(replace(statement, types=types))
     except Exception as error:  # torch raises whatever it likes

@@ -1,6 +1,6 @@
 """How long a compile takes: from what torch.export gave to CUDA text, warm, without capture and builds.
 
-    python examples/benches/compile_times.py [--json] [--runs 20] [--warm-up 3] [--no-process]
+    python examples/benches/compile_times.py [--json] [--markdown] [--runs 20] [--warm-up 3] [--no-process]
 
 Measured here: the median of 20 compiles in one process after 3, every result dropped before the next; the same for a
 shape that was never seen before each time; and a whole process, `dplc compile -c ..`. Beside them what deplodock, a
@@ -133,9 +133,20 @@ def table(rows: list[Row], runs: int, warm_up: int) -> str:
     return "\n".join(lines)
 
 
+def page(rows: list[Row]) -> str:
+    """The table of a page: CPU time, which other work on the machine changes least, and what others took."""
+    lines = ["| warm compile, ms | CPU, median | by the clock | bar | deplodock |", "|---|---:|---:|---:|---:|"]
+    for row in rows:
+        bar = "" if row.bar is None else f"{row.bar:g}{', missed' * (row.cpu > row.bar)}"
+        theirs = f"{row.theirs[0]:g} / {row.theirs[1]:g}"
+        lines.append(f"| {row.name} | {row.cpu:.1f} | {row.milliseconds:.1f} | {bar} | {theirs} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument("--markdown", action="store_true", help="the table of examples/README.md")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=3)
     parser.add_argument("--no-process", action="store_true", help="leave the whole processes out")
@@ -145,7 +156,7 @@ def main() -> None:
         listed = [asdict(row) for row in rows]
         print(json.dumps({"runs": options.runs, "warm_up": options.warm_up, "rows": listed}, indent=2))
     else:
-        print(table(rows, options.runs, options.warm_up))
+        print(page(rows) if options.markdown else table(rows, options.runs, options.warm_up))
 
 
 if __name__ == "__main__":

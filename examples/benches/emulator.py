@@ -1,6 +1,6 @@
 """How fast the emulator is: threads a second of a RMSNorm, GFLOP/s of a 128x128-tile matmul, seconds to build a kernel.
 
-    python examples/benches/emulator.py [--json] [--runs 15] [--beside PROGRAM]
+    python examples/benches/emulator.py [--json] [--markdown] [--runs 15] [--beside PROGRAM]
 
 Measured here, on one core, in fast and in checked mode: the kernels are what the default order makes for sm_90a, every
 result is compared with float64 first, and a figure is the best and the median of some launches, by CPU time (builds by
@@ -108,12 +108,18 @@ def builds(runs: int) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--markdown", action="store_true", help="the table of examples/README.md")
     parser.add_argument("--runs", type=int, default=15, help="launches of every kind (default 15)")
     parser.add_argument("--beside", metavar="PROGRAM", help="another emulator's program, run in turns with ours")
     options = parser.parse_args()
     rows = rates(options.runs, options.beside) + builds(min(options.runs, 3))
     if options.json:
         print(json.dumps([asdict(row) for row in rows]))
+        return
+    if options.markdown:
+        print("| what | best | median | |\n|---|---:|---:|---|")
+        for row in rows:
+            print(f"| {row.name} | {row.best:.2f} | {row.median:.2f} | {row.unit} |")
         return
     for row in rows:
         print(f"{row.name:28} best {row.best:8.2f}   median {row.median:8.2f} {row.unit}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import statistics
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,8 @@ def page(spaces: list[Enumerated], found: list[Found]) -> str:
     lines = [
         "# Regret of the searches", "",
         f"Predicted by the analytic model for {MACHINE}; nothing here was measured.",
-        f"`python -m dplc.examples.benches.regret` enumerates each space and runs every search with {SEEDS} seeds.", "",
+        f"Made by `python -m dplc.examples.benches.regret` on {time.strftime('%Y-%m-%d')}: "
+        f"it enumerates each space and runs every search with {SEEDS} seeds.", "",
         "| space | program | free passes | programs | refused | default/best | within 5% |",
         "|---|---|---|--:|--:|--:|--:|",
     ]  # fmt: skip

@@ -30,6 +30,7 @@ from dplc.engine.tune.tuning import SearchOptions, TuningOutcome, plain, tune_ke
 
 SUITES = Path(__file__).parents[1] / "suites"
 MACHINE, SEED = "sm_90a", 0
+TODAY = time.strftime("%Y-%m-%d")
 
 
 def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, TuningOutcome]]:
@@ -76,7 +77,8 @@ def page(cases: list[dict[str, Any]], about: dict[str, Any]) -> str:
         "# The 84 shapes, tuned", "",
         f"Predicted by the analytic model for {MACHINE}; nothing here was measured. Search {about['search']},",
         f"{about['tries']} tries for each of {about['kernels']} distinct kernels, {about['cpu_seconds']} CPU seconds:",
-        f"`python -m dplc.examples.benches.tuned_shapes --tries {about['tries']}{option}`.", checked, "",
+        f"made by `python -m dplc.examples.benches.tuned_shapes --tries {about['tries']}{option}` on {TODAY}.",
+        checked, "",
         f"Default over tuned: geometric mean **{about['geomean']:.3f}**, least {about['least']:.3f}, "
         f"most {about['most']:.2f}.",
         "", "| case | kernels | default µs | tuned µs | default / tuned |", "|---|--:|--:|--:|--:|",

@@ -83,7 +83,7 @@ def ranges_of(kernel: Kernel) -> dict[str, Interval]:
 def bound_ranges(stmt: Node, known: dict[str, Interval]) -> Iterable[tuple[str, Interval]]:
     """The names that a Tile or a loop binds, with their intervals."""
     if isinstance(stmt, Tile):
-        return [(axis.name, (0, axis.extent - 1)) for axis in stmt.axes]
+        return [(axis.name, (0, interval(axis.extent, known)[1] - 1)) for axis in stmt.axes]
     if isinstance(stmt, For):
         low, high = interval(stmt.start, known)[0], interval(stmt.stop, known)[1] - 1
         return [(stmt.var, (low, max(low, high)))]

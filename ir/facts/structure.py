@@ -136,6 +136,12 @@ def accumulators(block: Block) -> tuple[AccumulatorFold, ...]:
     )
 
 
+def merged(block: Block) -> tuple[Merge, ...]:
+    """The tuples that the block folds for others: folded in it and not read in it."""
+    read = uses(block)
+    return tuple(stmt for stmt in summary(block).merges if read.isdisjoint(stmt.accs))
+
+
 def only(block: Block, *kinds: type[Stmt]) -> bool:
     """Whether a run holds statements of these kinds only, at its top."""
     return all(isinstance(stmt, kinds) for stmt in block)
@@ -248,9 +254,9 @@ def matmul_loops(block: Block, axes: frozenset[str]) -> tuple[For, ...]:
 def team_loops(block: Block) -> tuple[For, ...]:
     """The loops that the threads of a block can share out: the outermost of each nest, if they run over 0..K.
 
-    Empty where sharing them out would go wrong: a reduction under a guard (its Combine would diverge), an accumulator
-    that two of them feed, a name that an inner loop has too, or a barrier in a loop: threads would meet it at
-    different turns.
+    Empty where sharing them out would go wrong: a reduction under a guard (its Combine would diverge) or with a store
+    (one thread would do it, of what all have), an accumulator that two of them feed, a name that an inner loop has too,
+    or a barrier in a loop: threads would meet it at different turns.
     """
     loops = tuple(stmt for stmt in block if isinstance(stmt, For))
     if summary(loops).barriers:
@@ -260,8 +266,10 @@ def team_loops(block: Block) -> tuple[For, ...]:
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
         return ()
     folding = [loop for loop in loops if loop.role == "reduce"]
+    if any(summary(loop.body).stores for loop in folding):
+        return ()
     sums: list[Any] = [name.acc for loop in folding for name in accumulators(loop.body)]
-    sums += [accs for loop in folding for accs in dict.fromkeys(merge.accs for merge in summary(loop.body).merges)]
+    sums += [accs for loop in folding for accs in dict.fromkeys(merge.accs for merge in merged(loop.body))]
     if len(summary(block).merges) > sum(len(summary(loop.body).merges) for loop in folding):
         return ()
     names = [loop.var for loop in summary(block).loops]

@@ -15,9 +15,11 @@ from ..expr import Var
 from ..node import Value
 from ..schemas import DTYPES, names, op_name
 from ..torch import TorchGraph, TorchOp
+from .left_open import SETTLED
 
 # Fields that torch requires and Torch IR leaves out, because they say how and not what.
 _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enabled": False}}
+_OF_ALL = ("Median", "Nanmedian")  # without a dimension they name no place
 # What reads and writes files or the memory of another tensor: a program of another author must not.
 NO_VALUES = frozenset(("FromFile", "Resize", "ResizeAs", "Set"))
 
@@ -58,7 +60,7 @@ def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> l
     wide: dtypes that the program names are float64 where they are floats; without it, as the program says.
     """
     for statement in graph.body:
-        values[statement.dst] = _apply(statement, values, wide)
+        values[statement.dst] = applied(statement, values, wide)
     return [values[out.name] for out in graph.outs]
 
 
@@ -67,7 +69,8 @@ def _widen(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _apply(statement: TorchOp, values: dict[str, Any], wide: bool) -> Any:
+def applied(statement: TorchOp, values: Mapping[str, Any], wide: bool = False) -> Any:
+    """What torch makes of one op."""
     return call(statement.op, {field: argument(value, values, wide) for field, value in statement.args})
 
 
@@ -79,6 +82,8 @@ def call(op: str, args: Mapping[str, Any]) -> Any:
         return args["self"][args["index"]]
     if op in ("View", "UnsafeView") and "size" in args:  # values have no strides that a view could depend on
         return args["self"].reshape(args["size"])
+    if op in SETTLED and not (op in _OF_ALL and "dim" not in args):
+        return SETTLED[op](args)
     if op in NO_VALUES or op not in names():
         raise DplcError(f"`{op}` has no meaning as a function of tensors: it is not run")
     return getattr(torch.ops.aten, aten_names()[op])(**args, **_REQUIRED.get(op, {}))

@@ -10,7 +10,7 @@ import torch
 
 import dplc
 from dplc.engine import api
-from dplc.engine.run.placing import Placing, devices_of, gpu_of
+from dplc.engine.run.placing import Placing, devices_of, gpu_of, listed
 
 FAR = torch.device("meta")  # stands for a GPU: another device, which needs none
 
@@ -97,3 +97,8 @@ def test_warming_up_builds_what_the_first_call_would() -> None:
     compiled.warm_up()
     x = torch.randn(4)
     assert torch.allclose(compiled(x), x.sin())
+
+
+def test_names_for_a_message() -> None:
+    assert listed(["a"], 2) == "`a`" and listed(["a", "b"], 2) == "`a`, `b`"
+    assert listed(["a", "b", "c", "d"], 2) == "`a`, `b` and 2 more"

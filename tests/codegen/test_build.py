@@ -323,3 +323,21 @@ def test_compilers_of_the_drivers_own_version_come_first(monkeypatch: pytest.Mon
     assert [one.version for one in nvrtc.suited(12040, "sm_80")] == [(12, 8), (12, 2), (13, 5)]
     assert [one.version for one in nvrtc.suited(13000, "sm_80")] == [(13, 5), (12, 8), (12, 2)]
     assert nvrtc.suited(13000, "sm_90a") == ()
+
+
+@pytest.mark.parametrize(("identity", "own"), [("g++ 12.2", True), ("clang version 17.0.1", False)])
+def test_a_compiler_gets_the_flags_that_it_knows(
+    identity: str, own: bool, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[list[str]] = []
+
+    def run(command: list[str]) -> None:
+        called.append(command)
+        Path(command[command.index("-o") + 1]).touch()
+
+    monkeypatch.setattr(build, "program_identity", lambda compiler: identity)
+    monkeypatch.setattr(build, "run_compiler", run)
+    for checked in (False, True):
+        build_host("// nothing", checked)
+    assert [any(word.startswith("--param") for word in command) for command in called] == [own, own]
+    assert ["-DDPLC_CHECKED" in command for command in called] == [False, True]

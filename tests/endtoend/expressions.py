@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nested import NESTED
 from scans import SCANS
 from windows import CONVOLUTIONS, POOLS
 
@@ -145,6 +146,7 @@ EXPRESSIONS: dict[str, list[str]] = {
     "dtypes": list(DTYPES),
     "blocks": list(BLOCKS),
     "values": list(VALUES),
+    "nested": [*NESTED],
     "scans": [*SCANS],
     "windows": [*CONVOLUTIONS, *POOLS],
 }  # fmt: skip

@@ -1,6 +1,9 @@
-"""A product whose outputs are one tile for every multiprocessor: its block is alone there. Where the device issues fewer
-instructions than the pipe takes and has the memory, its threads have 16 x 8 outputs, and its chunks are long. Each is run
-whole on the emulator and compared with float64."""
+"""Kernels whose blocks are all at work at once.
+
+A product whose outputs are one tile for every multiprocessor: its block is alone there. Where the device issues fewer
+instructions than the pipe takes and has the memory, its threads have 16 x 8 outputs, and its chunks are long.
+Causal attention: the block of the last rows takes longest, so blocks have fewer rows. Each is run whole on the emulator and
+compared with float64."""
 
 from __future__ import annotations
 
@@ -18,13 +21,16 @@ from dplc.engine.run.judge import accepted, run_reference
 from dplc.ir.facts.structure import summary
 from dplc.ir.tile import Tile
 
+ALWAYS = {rule: {"SLOWER": 1000} for rule in ("online_attention", "online_attention_masked")}
+
 
 def linear(rows: int, columns: int, terms: int) -> str:
     return f"nn.Linear({terms}, {columns})(torch.randn({rows}, {terms}))"
 
 
 def compiled(text: str, device: str) -> Compilation:
-    return compile_captured(capture_text(text), toolchain(), target(device))
+    """Attention in one pass, also where three are faster."""
+    return compile_captured(capture_text(text), toolchain(None, ALWAYS), target(device))
 
 
 def shape(compilation: Compilation) -> tuple[int, int]:
@@ -67,3 +73,49 @@ def test_several_sums_and_many_waves_stay_as_they_are() -> None:
     several = "x = torch.randn(256, 256); F.silu(nn.Linear(256, 512)(x)) * nn.Linear(256, 512)(x)"
     assert shape(compiled(several, "thor"))[1] == 16
     assert shape(compiled(linear(1024, 1024, 256), "thor")) == (64, 16)
+
+
+def attention(heads: int, rows: int, causal: bool = True) -> str:
+    tensors = ", ".join([f"torch.randn({heads}, {rows}, 64)"] * 3)
+    return f"F.scaled_dot_product_attention({tensors}, is_causal={causal})"
+
+
+def rows_of_block(compilation: Compilation) -> int:
+    return next(slab.slab[0].extent for slab in summary(compilation.tile[0].body).slabs)
+
+
+@pytest.mark.parametrize("rows", (256, 201))
+def test_rows_that_see_more_and_more_columns_make_smaller_blocks(rows: int) -> None:
+    compilation = compiled(attention(2, rows), "thor")
+    assert rows_of_block(compilation) == 64  # the second block of 128 rows would have twice the chunks of the first
+    assert right(compilation)
+
+
+@pytest.mark.parametrize(
+    "heads, rows, causal, device, expected",
+    (
+        (2, 256, False, "thor", 128),  # all blocks have as many chunks
+        (2, 128, True, "thor", 128),  # a single block
+        (12, 256, True, "thor", 128),  # not all at work at once: the multiprocessors even it out
+        (8, 256, True, "thor", 64),  # two on each
+        (20, 256, True, "gb10", 128),  # whose shared memory holds one
+    ),
+)
+def test_blocks_of_rows(heads: int, rows: int, causal: bool, device: str, expected: int) -> None:
+    assert rows_of_block(compiled(attention(heads, rows, causal), device)) == expected
+
+
+def gate(rows: int, columns: int) -> str:
+    return f"x = torch.randn({rows}, 512); F.silu(nn.Linear(512, {columns})(x)) * nn.Linear(512, {columns})(x)"
+
+
+@pytest.mark.parametrize("rows, columns", ((128, 128), (119, 125)))
+def test_several_products_that_are_one_wave_are_not_split(rows: int, columns: int) -> None:
+    compilation = compiled(gate(rows, columns), "thor")
+    assert len(compilation.kernels) == 1
+    assert right(compilation)
+
+
+@pytest.mark.parametrize("rows, columns", ((64, 128), (256, 128)))  # half of the machine; a second wave
+def test_several_products_that_are_split(rows: int, columns: int) -> None:
+    assert len(compiled(gate(rows, columns), "h200").kernels) == 2

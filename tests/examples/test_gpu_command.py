@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -52,3 +53,22 @@ def test_a_dry_run_writes_what_a_run_would(tmp_path: Path) -> None:
         "\nbroken:\n",
     ):
         assert part in page, page
+
+
+def test_the_readme_comes_first_line_by_line(tmp_path: Path) -> None:
+    """All of its commands and its Python; one of them runs here, as `tests/examples` runs each."""
+    from test_example_programs import ROOT, commands
+
+    spec = importlib.util.spec_from_file_location("gpu_bench", PROGRAM)
+    assert spec is not None and spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    sys.modules["gpu_bench"] = bench
+    spec.loader.exec_module(bench)
+    names = [step.name for step in bench.steps(tmp_path, "sm_90a", [], [])]
+    own = [line for line in commands() if line in (ROOT / "README.md").read_text()]
+    assert names[: names.index("doctor")] == [*(f"readme {n}" for n in range(1, len(own) + 1)), "readme python"]
+    out = tmp_path / "out"
+    done = gpu("--dry-run", "--out", str(out), "--only", "readme 1")
+    assert done.returncode == 0, done.stderr
+    assert "__global__" in (out / "readme_1.txt").read_text()
+    assert "| readme 1 | ok |" in (out / "README.md").read_text()

@@ -13,6 +13,7 @@ from dplc.codegen.target import target
 from dplc.engine.models import benching, measuring
 from dplc.engine.models.checking import emulator
 from dplc.engine.models.weights import make, silent
+from dplc.engine.ruleset import toolchain
 
 
 class Counter:
@@ -62,3 +63,16 @@ def test_a_wrong_result_is_not_timed(subject: benching.BenchedModel, monkeypatch
     whole = cases[-1].measured
     assert whole is not None and "from eager: not timed" in whole.wrong and whole.dplc is None
     assert all(case.measured is None for case in cases[:-1])
+
+
+@pytest.mark.parametrize(
+    ("there", "wished", "assembled"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_nothing_is_assembled_without_an_assembler(
+    subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch, there: bool, wished: bool, assembled: bool
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(benching, "assembler", lambda: "some assembler" if there else "")
+    monkeypatch.setattr(benching, "predicted", lambda subject, target, assemble, tell: asked.append(assemble) or [])
+    benching.bench(subject, toolchain(), "dplc bench", wished, None, silent)
+    assert asked == [assembled]

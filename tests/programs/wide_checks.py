@@ -20,7 +20,7 @@ from dplc.engine.compiler import Stopwatch, compile_captured, fused, values_of
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.exploring import chosen
 from dplc.engine.explore.search import Effort
-from dplc.engine.ruleset import toolchain
+from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
 from dplc.engine.schedule.scheduling import by_default
 from dplc.engine.schedule.tail import kernel_ir
@@ -64,9 +64,12 @@ def captured_program(program: Program) -> tuple[Capture, list[Any]]:
     return capture(function, args), list(function(*args))
 
 
-def check(program: Program, explored: bool = False, emulator: bool = False) -> None:
-    """Raises whatever is wrong: AssertionError for values, Hang, and what compile raises."""
-    tools, machine = toolchain(), target(TARGETS[program.seed // 2 % 2])
+def check(
+    program: Program, explored: bool = False, emulator: bool = False, tools: Toolchain | None = None
+) -> None:  # fmt: skip
+    """Raises whatever is wrong: AssertionError for values, Hang, and what compile raises. tools: other rules than usual."""
+    tools = tools or toolchain()
+    machine = tools.on(target(TARGETS[program.seed // 2 % 2]))
     with at_most(SECONDS):
         captured, eager = captured_program(program)
         choose = chosen(tools, machine, SMALL) if explored else None
@@ -122,10 +125,12 @@ def assert_right(level: str, results: list[Any], captured: Capture, eager: list[
     assert found.ok, f"{level}: {found.verdict}, {found.relative:.1e} of the largest value"
 
 
-def failure(program: Program, explored: bool = False, emulator: bool = False) -> str:
+def failure(
+    program: Program, explored: bool = False, emulator: bool = False, tools: Toolchain | None = None
+) -> str:  # fmt: skip
     """What is wrong with a program: its kind, where it was raised and its message; "" for nothing."""
     try:
-        check(program, explored, emulator)
+        check(program, explored, emulator, tools)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = (

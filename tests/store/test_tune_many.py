@@ -94,3 +94,23 @@ def test_several_processes(dplc: Dplc, tmp_path: Path) -> None:
     assert code == 0, err
     with open_store(path) as store:
         assert len(store.select()) == 2
+
+
+TWO_LAYERS = "torch.relu(torch.randn({}, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"
+
+
+def test_candidates_of_fusion_are_tuned_for_every_point(dplc: Dplc, tmp_path: Path) -> None:
+    """One kernel is faster than the two of the rules: the program remembers it, and a compile proves it again."""
+    pytest.importorskip("egglog")
+    path = tmp_path / "t.sqlite"
+    options = ("--target", "h200", "--predict", "--tries", "3", "--db", path)
+    code, out, err = dplc("tune", "-c", TWO_LAYERS.format("M"), "--grid", "M=16,64", *options)
+    assert code == 0, err
+    chosen = [line for line in out.splitlines() if " us as the rules fuse it, " in line]
+    assert [line.split(":")[0] for line in chosen] == ["M=16", "M=64"]
+    assert all("us as candidate " in line and "emulator, the program whole" in line for line in chosen), out
+    code, out, err = dplc("run", "-c", TWO_LAYERS.format(64), "--target", "h200", "--db", path, "--device", "emulator")
+    assert code == 0 and "note: candidate of fusion from the store: " in err and ": ok" in out, err
+    assert out.count("kernel ") == 1
+    code, out, _ = dplc("tune", "-c", TWO_LAYERS.format("M"), "--grid", "M=64", *options, "--top", "1", "--json")
+    assert code == 0 and json.loads(out)["programs"] == []

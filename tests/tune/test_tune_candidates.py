@@ -95,7 +95,9 @@ def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
                 tuning_program.choose_schedule(inner, _Scored(found.run), found.run, SearchOptions(check=False), None)
                 for inner, _ in found.space.spaces(way)
             ]
-            assert right(NORM, tuning_program.composed(fusing, way, kernels)), found.space.ways[way]
+            assert right(NORM, tuning_program.composed(fusing, way, tuning_program.winning(kernels))), found.space.ways[
+                way
+            ]
 
 
 class _Scored:
@@ -175,12 +177,12 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
 
 
 def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked = tuning_program._checked
+    checked = tuning_program.checked_whole
 
     def wrong(fusing: Fusing, way: int, kernels: Any) -> tuple[str, str]:
         return ("", "an output differs") if way else checked(fusing, way, kernels)
 
-    monkeypatch.setattr(tuning_program, "_checked", wrong)
+    monkeypatch.setattr(tuning_program, "checked_whole", wrong)
     found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(4))
     assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
 

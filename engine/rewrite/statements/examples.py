@@ -20,7 +20,7 @@ from ....ir.text.print_statements import print_block
 from ....ir.text.read import read_unit
 from ....ir.text.read_statements import read_block
 from ...language import core as s
-from ...language.rule import Rule, RuleSet
+from ...language.rule import Rule
 from .compiled import Program
 from .driver import Engine
 from .expressions import RuleExpressions
@@ -145,6 +145,3 @@ def _text(program: Program) -> str:
     if len(program) == 1 and program[0].name == "example" and not program[0].outs:
         return print_block(program[0].body)
     return print_program(program)
-
-
-__all__ = ["RUNNERS", "Failure", "RuleSet", "run_examples", "runs"]

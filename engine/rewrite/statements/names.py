@@ -8,7 +8,6 @@ from typing import Any
 from ....ir import names
 from ....ir.expr import Var
 from ....ir.node import names_in
-from ....ir.program import Kernel
 from ...language.evaluate import CONSTANTS, RESERVED, Environment
 from ...language.facts import fact
 from .site import Site
@@ -52,6 +51,3 @@ def fresh(site: Site, base: Any, suffix: Any = None) -> Var:
 
 def _text(value: Any) -> str:
     return value.name if value.__class__ is Var else str(value)
-
-
-__all__ = ["Kernel", "Names", "fresh", "names_at", "unused"]

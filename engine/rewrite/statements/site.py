@@ -65,14 +65,6 @@ def _scope(kernel: Kernel, path: Path) -> tuple[tuple[Node, ...], Ranges]:
     block: Any = kernel.body
     for position in path:
         around.append(block[position])
-        add_ranges(block[position], known)
+        known.update(bound_ranges(block[position], known))
         block = block[position].body
     return tuple(around), MappingProxyType(known)
-
-
-def add_ranges(statement: Node, known: dict[str, Interval]) -> None:
-    """Add the names that a statement binds for its body."""
-    known.update(bound_ranges(statement, known))
-
-
-__all__ = ["Path", "Site", "add_ranges"]

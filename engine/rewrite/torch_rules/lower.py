@@ -156,6 +156,10 @@ class TorchLowering:
         self.bounds: list[Bound] = []
         self.origin: TorchOp | None = None  # the user's op that is being lowered
         self.depth = 0
+        self.references: dict[View, Var] = {}  # what templates call values
+        self.made_before: dict[
+            Any, View
+        ] = {}  # two results of one op (values and places of a sort) share what both need
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
@@ -291,8 +295,12 @@ class TorchLowering:
                 f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}"
             )
         statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
+        key = op, repr(args), types
+        known = self.made_before.get(key)
+        if known is not None:
+            return View(statement.dst, known.dtype, known.shape, known.term, known.dims)
         self.depth += 1
-        view = self.lower(self.call(statement, call.origin))
+        view = self.made_before[key] = self.lower(self.call(statement, call.origin))
         self.depth -= 1
         return view
 
@@ -301,9 +309,11 @@ class TorchLowering:
             return tuple(map(self._reference, value))
         if not isinstance(value, View):
             return value
-        name = f"%{len(self.env)}"
-        self.env[name] = value
-        return Var(name)
+        known = self.references.get(value)
+        if known is None:
+            known = self.references[value] = Var(f"%{len(self.env)}")
+            self.env[known.name] = value
+        return known
 
     def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Iterable[tuple[Rule, str]]) -> DplcError:
         """Law 5: by the op's name, at the user's place, with every candidate's reason."""

@@ -1,0 +1,91 @@
+"""What PyTorch itself says of ops that no rule takes: the one table of them.
+
+A rule would say the same formula again. What is made of them are ops of rules, and what depends on no input (the places
+and weights of a resize) folds. No rule takes an op that stands here (a test).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+
+# Formulas in Python (`torch._decomp`).
+FORMULAS = {
+    "resizing and sampling: gathers at places, most of which only the sizes decide": """
+        upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
+        upsample_nearest1d upsample_nearest2d upsample_nearest3d
+        _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+        affine_grid_generator grid_sampler_2d im2col
+    """,
+    "copies of what are views elsewhere": """
+        diagonal_copy expand_copy narrow_copy permute_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy
+        unbind_copy unfold_copy unsqueeze_copy view_copy
+    """,
+    "joining and shuffling": "block_diag channel_shuffle pixel_unshuffle _chunk_cat",
+    "norms that give statistics": "_native_batch_norm_legit_functional native_group_norm",
+    "functions of elements": "special_entr special_ndtr special_xlog1py logaddexp2 ldexp conj_physical",
+    "losses": "multi_margin_loss soft_margin_loss",
+    "distances": "linalg_cross pdist renorm dist",
+    "in order": "isin",
+    "derivatives": "_softmax_backward_data",
+}
+# What ATen itself computes by other ops, in C++.
+COMPOSITES = {
+    "losses made of a few elementwise ops": """
+        hinge_embedding_loss margin_ranking_loss cosine_embedding_loss triplet_margin_loss poisson_nll_loss
+        multilabel_margin_loss
+    """,
+    "splitting and joining": "hsplit vsplit dsplit cartesian_prod diagflat sum_to_size",
+    "linear algebra without factorisations": """
+        cross linalg_matrix_norm linalg_multi_dot linalg_matrix_power linalg_vander linalg_diagonal
+    """,
+    "sums of neighbours": "trapezoid trapz cumulative_trapezoid gradient",
+    "sampling": "grid_sampler",
+    "in order": "msort quantile nanquantile",
+    "of complex numbers, whose parts floats have as well": "isreal real",
+}
+# Ops that are others by another name, or without a check.
+RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
+
+
+@functools.cache
+def table() -> dict[Any, Callable[..., Any]]:
+    """{overload: what PyTorch computes it by}."""
+    found: dict[Any, Callable[..., Any]] = {}
+    for overload in _overloads(FORMULAS):
+        if overload in decomposition_table:
+            found[overload] = decomposition_table[overload]
+    for overload in _overloads(COMPOSITES):
+        if (kernel := _composite(overload)) is not None:
+            found[overload] = kernel
+    for name, other in RENAMED.items():
+        found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
+    return found
+
+
+def decomposed(targets: Iterable[Any]) -> bool:
+    """Whether one of these ops is in the table."""
+    return any(isinstance(target, torch._ops.OpOverload) and target in table() for target in targets)
+
+
+def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
+    """Those of these ops that do not write into a given tensor."""
+    for name in " ".join(by_subject.values()).split():
+        packet = getattr(torch.ops.aten, name)
+        for overload in (getattr(packet, word) for word in packet.overloads()):
+            if not overload._schema.is_mutable:
+                yield overload
+
+
+def _composite(overload: Any) -> Callable[..., Any] | None:
+    """The kernel of an op that is made of others. (`overload.decompose` asks for a table first: ours.)"""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    try:
+        has = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+    except RuntimeError:  # it is registered for scripts alone
+        return None
+    return functools.partial(overload._op_dk, key) if has else None

@@ -1,0 +1,143 @@
+"""Figures on pages are printed there by their commands, so that none is stale: `make pages`.
+
+    python examples/benches/pages.py [--all] [--check] [PAGE]...
+
+Marks are comments, which no reader sees:
+
+    <!-- figure: NAME -->42<!-- end -->     a figure of `python examples/benches/figures.py`
+    <!-- printed by: COMMAND -->            what a command prints: seconds, and the same everywhere
+    ..
+    <!-- end -->
+    <!-- long run: COMMAND -->              one that measures, or takes minutes: only with --all, and dated
+    ..
+    <!-- end -->
+
+A page that says "Made by `COMMAND`" is written whole by it: with --all, too. --check writes nothing and fails where a
+figure, or what is printed, is not what the page says; a test does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import difflib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import figures
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURE = re.compile(r"<!-- figure: (?P<name>\S+) -->(?P<body>.*?)<!-- end -->", re.DOTALL)
+LONG = "long run"
+BLOCK = re.compile(rf"<!-- (?P<how>printed by|{LONG}): (?P<command>.+?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
+WHOLE = re.compile(r"\bMade by `([^`]+)`", re.IGNORECASE)
+Run = Callable[[str], str]
+RECORDS = {  # what commands print while they write their pages
+    "dplc bench examples/suites/kernels_84.json --target sm_90a --json --markdown examples/suites/README.md": (
+        "examples/suites/results/predicted/kernels_84.json"
+    ),
+}
+
+
+def pages() -> list[Path]:
+    """The pages that may hold figures."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "rules").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    return sorted(path for path in found if marked(path.read_text()))
+
+
+def marked(text: str) -> bool:
+    """Whether a page has marks, or is made by a command."""
+    return any(mark.search(text) for mark in (FIGURE, BLOCK, WHOLE))
+
+
+def words_of(command: str) -> list[str]:
+    """A command of a page, with this Python. Raises ValueError for what is neither ours nor Python's."""
+    program, *rest = shlex.split(command)
+    if program == "python":
+        return [sys.executable, *rest]
+    if program == "dplc":
+        return [sys.executable, "-m", "dplc", *rest]
+    raise ValueError(f"a page names `{command}`: commands begin with `python` or `dplc`")
+
+
+def run(command: str) -> str:
+    """What a command prints. Raises CalledProcessError."""
+    print(f"  {command}", file=sys.stderr, flush=True)
+    return subprocess.run(words_of(command), cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def with_blocks(text: str, run: Run, every: bool = False) -> str:
+    """A page with what commands print. every: the long runs, too."""
+
+    def block(found: re.Match[str]) -> str:
+        how, command, body = found["how"], found["command"], found["body"]
+        if how == LONG and not every:
+            return found[0]
+        printed = run(command).rstrip("\n")
+        if body.startswith("```"):
+            printed = f"```\n{printed}\n```"
+        if how == LONG:
+            printed += f"\n\nRun on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}."
+        return f"<!-- {how}: {command} -->\n{printed}\n<!-- end -->"
+
+    return BLOCK.sub(block, text)
+
+
+def with_figures(text: str, known: Callable[[str], str]) -> str:
+    """A page with its single figures as they are."""
+    return FIGURE.sub(lambda found: f"<!-- figure: {found[1]} -->{known(found[1])}<!-- end -->", text)
+
+
+def differences(path: Path, before: str, after: str) -> Iterator[str]:
+    """The lines of a page that are stale."""
+    name = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+    yield from difflib.unified_diff(before.splitlines(), after.splitlines(), name, "as it is printed", "", "", 0, "")
+
+
+def write_whole(paths: list[Path]) -> None:
+    """Run the commands that write pages whole, each once; a record that one prints meanwhile is kept."""
+    for command in whole(paths):
+        printed = run(command)
+        if command in RECORDS:
+            (ROOT / RECORDS[command]).write_text(printed)
+
+
+def whole(paths: list[Path]) -> list[str]:
+    """The commands that write pages whole, each once."""
+    return list(dict.fromkeys(found for path in paths for found in WHOLE.findall(path.read_text())))
+
+
+def main() -> int:
+    """The exit code: 1 if --check finds a stale figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", type=Path, help="instead of all")
+    parser.add_argument("--all", action="store_true", help="run what measures or takes minutes, too")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
+    given = parser.parse_args()
+    chosen = [path.resolve() for path in given.pages] or pages()
+    if given.all and not given.check:
+        write_whole(chosen)
+    before = {path: path.read_text() for path in chosen}
+    after = {path: with_blocks(text, run, given.all) for path, text in before.items()}
+    if not given.check:
+        save(before, after)  # single figures are read in tables, too
+    after = {path: with_figures(text, figures.text) for path, text in after.items()}
+    if not given.check:
+        save(before, after)
+    lines = [line for path in chosen for line in differences(path, before[path], after[path])]
+    print("\n".join(lines) or "every figure is what its command prints")
+    return int(given.check and bool(lines))
+
+
+def save(before: dict[Path, str], after: dict[Path, str]) -> None:
+    for path, text in after.items():
+        if text != before[path]:
+            path.write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""PyTorch's own formulas: one table, beside the rules and never in their way."""
+
+from __future__ import annotations
+
+from dplc.engine.capture.decompositions import COMPOSITES, FORMULAS, RENAMED, table
+from dplc.engine.ruleset import toolchain
+from dplc.engine.verify.operators import operators
+
+
+def named() -> list[str]:
+    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values()]).split(), *RENAMED]
+
+
+def test_every_op_of_the_table_is_replaced() -> None:
+    replaced = {overload._schema.name.partition("::")[2] for overload in table()}
+    assert set(named()) == replaced
+
+
+def test_no_op_stands_there_twice() -> None:
+    assert len(named()) == len(set(named()))
+
+
+def test_no_rule_takes_an_op_of_the_table() -> None:
+    assert set(named()).isdisjoint(operators(toolchain().torch))

@@ -1,0 +1,46 @@
+"""Whenever a store decides the schedules of a model, a line of its commands says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dplc.engine.cli import model_commands
+from dplc.engine.cli.app import main
+from dplc.engine.schedule.scheduling import Origin, by_default
+from tests.models.tiny_models import CONFIGS
+
+COMMANDS = (
+    ("compile", "--layers", "1"),
+    ("compile", "--layers", "1", "--json"),
+    ("bench", "--layers", "1", "--no-run", "--no-assemble"),
+    ("generate", "--layers", "1", "--ids", "1,2", "--max-new-tokens", "1", "--device", "emulator"),
+)
+
+
+class Everything:
+    """A store that knows every kernel (`scheduling.ScheduleStore`)."""
+
+    store = SimpleNamespace(has_family=lambda *_: False)
+
+    def schedule(self, kernel: Any, tools: Any, target: Any, trace: Any, shaped: Any) -> Any:
+        return by_default((kernel,), tools, target, trace, shaped), Origin(kernel.name, "store", "from the store, 1 us")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_store_that_decides_is_told(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
+    monkeypatch.setattr(model_commands, "schedules_for", lambda options: Everything())
+    name, *rest = command
+    with pytest.raises(SystemExit) as stop:
+        main([name, str(tmp_path), *rest])
+    printed = capsys.readouterr()
+    assert stop.value.code == 0, printed.err
+    assert "note: schedule of `" in printed.err and "from the store, 1 us" in printed.err
+    assert "--json" not in rest or json.loads(printed.out)["kernels"]
