@@ -120,9 +120,9 @@ def _clause(clause: s.Syntax) -> list[str]:
     if isinstance(clause, eq.JoinClause):
         return [f"join {items(clause.names)} => {expression(clause.part)}"]
     if isinstance(clause, eq.VariedExample):
-        head = f'example "{clause.title}"{f" ({items(clause.arguments)})" if clause.arguments else ""}'
+        first = f'example "{clause.title}"{f" ({items(clause.arguments)})" if clause.arguments else ""}'
         edits = (f'{INDENT}"{edit.before}" => {", ".join(map(_quoted, edit.after))}' for edit in clause.edits)
-        return [f'{head} as "{clause.other}"', *edits, f'gives no "{clause.gives}"']
+        return [f'{first} as "{clause.other}"', *edits, f'gives no "{clause.gives}"']
     assert isinstance(clause, s.Example)
     arguments = f" ({items(clause.arguments)})" if clause.arguments else ""
     head = [f'example "{clause.title}"{arguments}', *block(clause.before, 1)]

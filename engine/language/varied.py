@@ -63,7 +63,8 @@ def _read(lines: Sequence[str], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
         note = f"the line is `{line.removeprefix(INDENT)}`"
         raise DplcError(f"edited, the example is no program: {error.what}", node.span, (note,)) from None
     assert isinstance(found, s.ExamplesOf)
-    return found.examples[0].before
+    program: tuple[s.Syntax, ...] = found.examples[0].before
+    return program
 
 
 def _at(value: Any, span: Span) -> Any:
