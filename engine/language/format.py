@@ -119,9 +119,17 @@ def _clause(clause: s.Syntax) -> list[str]:
         return [f"guards {expression(clause.call)}"]
     if isinstance(clause, eq.JoinClause):
         return [f"join {items(clause.names)} => {expression(clause.part)}"]
+    if isinstance(clause, eq.VariedExample):
+        first = f'example "{clause.title}"{f" ({items(clause.arguments)})" if clause.arguments else ""}'
+        edits = (f'{INDENT}"{edit.before}" => {", ".join(map(_quoted, edit.after))}' for edit in clause.edits)
+        return [f'{first} as "{clause.other}"', *edits, f'gives no "{clause.gives}"']
     assert isinstance(clause, s.Example)
     arguments = f" ({items(clause.arguments)})" if clause.arguments else ""
     head = [f'example "{clause.title}"{arguments}', *block(clause.before, 1)]
     if isinstance(clause.gives, str):
         return [*head, f'gives no "{clause.gives}"']
     return [*head, "gives", *block(clause.gives, 1)]
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'

@@ -10,9 +10,11 @@ import functools
 from collections.abc import Callable, Sequence
 
 from ...ir.diagnostic import DplcError, Source, did_you_mean
+from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from .cache import Later
 from .limits import within_limits
+from .varied import written_out
 
 FURTHER = ".examples.rw"
 
@@ -28,11 +30,11 @@ class FurtherExamples:
         """The examples of a rule with those beside it behind them."""
         self._rules.append(rule.name)
         own = rule.examples
-        return Later(lambda: (*own, *self._found.get(rule.name, ())))
+        return Later(lambda: tuple(written_out((*own, *self._found.get(rule.name, ())))))
 
     @functools.cached_property
-    def _found(self) -> dict[str, tuple[s.Example, ...]]:
-        found: dict[str, tuple[s.Example, ...]] = {}
+    def _found(self) -> dict[str, tuple[s.Example | eq.VariedExample, ...]]:
+        found: dict[str, tuple[s.Example | eq.VariedExample, ...]] = {}
         for declaration in self._parse(within_limits(self.source)):
             if not isinstance(declaration, s.ExamplesOf):
                 raise DplcError("a file of examples holds `examples RULE` and examples of it", declaration.span)

@@ -106,6 +106,25 @@ class FoldAssign(Syntax):
     scaled: tuple[Syntax, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Edit(Syntax):
+    """`"before" => "after"`: a line, or a part of lines. after: the lines that take its place; one "" is none."""
+
+    before: str
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariedExample(Syntax):
+    """`example "title" as "other"`, edits, `gives no "reason"`: the program of another example of the rule, edited."""
+
+    title: str
+    arguments: tuple[s.Keyword, ...]
+    other: str
+    edits: tuple[Edit, ...]
+    gives: str
+
+
 @v_args(meta=True)
 class EquationBuilder(Transformer[Any, Any]):
     """What Lark calls for the alternatives of this file."""
@@ -161,3 +180,13 @@ class EquationBuilder(Transformer[Any, Any]):
 
     def use_form(self, meta: Any, c: list[Any]) -> UseForm:
         return UseForm(c[1].span, c[1])
+
+    def edit(self, meta: Any, c: list[Any]) -> Edit:
+        before, *after = (str(token)[1:-1] for token in c)
+        return Edit(self.place(c[0]), before, tuple(after))
+
+    def varied(self, meta: Any, c: list[Any]) -> VariedExample:
+        title, other, reason = (x for x in c if isinstance(x, Token))
+        arguments = tuple(x for x in c if isinstance(x, s.Keyword))
+        edits = tuple(x for x in c if isinstance(x, Edit))
+        return VariedExample(self.place(title), str(title)[1:-1], arguments, str(other)[1:-1], edits, str(reason)[1:-1])

@@ -388,10 +388,10 @@ class FactOf(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class ExamplesOf(Syntax):
-    """Further examples of a rule, beside its file."""
+    """Further examples of a rule, beside its file; among them such as are others but for some edits."""
 
     rule: str
-    examples: Sequence[Example]
+    examples: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
