@@ -64,7 +64,7 @@ class TorchChecker:
                     yield self.subject(graph, origin)
                     continue
                 own = next((op.op for op in graph.body if op.op == compiled.key), graph.body[0].op)
-                for other in with_op(graph, own, compiled.key):
+                for other in with_op(graph, own, compiled.key, _fixed(rule)):
                     yield self.subject(other, origin)
 
     def _examples(self, rule: Rule) -> list[s.Example]:

@@ -318,24 +318,28 @@ def _input(name: str, shape: tuple[int, ...], dice: Dice) -> Param:
     return Param(name, dice.pick(("f32", "f32", "f32", "f32", "i64", "b8")), shape)
 
 
-def with_op(graph: TorchGraph, old: str, new: str) -> Iterator[TorchGraph]:
-    """The programs that torch accepts with one op in the place of another: as they are, and with dimensions more."""
+def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Iterator[TorchGraph]:
+    """The programs that torch accepts with one op in the place of another: as they are, and with dimensions more.
+
+    fixed: values of its fields that the pattern asks for.
+    """
     for _ in range(DEEPER + 1):
         try:
-            body = tuple(_as_op(op, new) if op.op == old else op for op in graph.body)
+            body = tuple(_as_op(op, new, fixed) if op.op == old else op for op in graph.body)
             yield retyped(TorchGraph(graph.name, graph.ins, graph.outs, body))
         except NoSubject:
             pass
         graph = deeper(graph)
 
 
-def _as_op(statement: TorchOp, new: str) -> TorchOp:
+def _as_op(statement: TorchOp, new: str, fixed: dict[str, Any]) -> TorchOp:
     """The statement as another op: with the same fields, or with the fields that stand at the same places."""
+    statement = replace(statement, args=tuple((name, fixed.get(name, value)) for name, value in statement.args))
     own = resolve(statement.op, statement.args)
     places = {a.name: n for n, a in enumerate(own.arguments)} if own else {}
+    if any(accepts(overload, dict(statement.args)) for overload in overloads(new)):
+        return replace(statement, op=new)
     for overload in overloads(new):
-        if accepts(overload, dict(statement.args)):
-            return replace(statement, op=new)
         if all(name in places and places[name] < len(overload.arguments) for name, _ in statement.args):
             args = tuple((overload.arguments[places[name]].name, value) for name, value in statement.args)
             if accepts(overload, dict(args)):
