@@ -107,11 +107,11 @@ def test_a_graph_break() -> None:
 
 def test_an_op_without_a_rule_runs_in_eager_and_is_named_once() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.logcumsumexp(x, -1) * 2
+        return torch.special.bessel_j0(x) * 2
 
     compiled = torch.compile(function, backend="dplc")
     x = torch.randn(1, 1, 8)
-    with pytest.warns(EagerWarning, match="logcumsumexp") as caught:
+    with pytest.warns(EagerWarning, match="special_bessel_j0") as caught:
         for _ in range(3):
             assert close(compiled(x), function(x))
     assert sum(w.category is EagerWarning for w in caught) == 1
@@ -172,7 +172,7 @@ def test_old_signatures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_warning_says_how_much_why_where_and_what_to_do() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        y = torch.logcumsumexp(x, -1)
+        y = torch.special.bessel_j0(x)
         return y * 2
 
     with pytest.warns(EagerWarning) as caught:
@@ -180,15 +180,15 @@ def test_the_warning_says_how_much_why_where_and_what_to_do() -> None:
     line = function.__code__.co_firstlineno + 1
     text = str(next(w.message for w in caught if w.category is EagerWarning))
     assert text.startswith(
-        "dplc: 1 of 2 ops of a part of the program run in eager: torch op 'logcumsumexp' is not supported"
+        "dplc: 1 of 2 ops of a part of the program run in eager: torch op 'special_bessel_j0' is not supported"
     )
-    assert f"test_torch_compile.py:{line}: y = torch.logcumsumexp(x, -1)" in text
+    assert f"test_torch_compile.py:{line}: y = torch.special.bessel_j0(x)" in text
 
 
 # ---- what is not compiled is cut out
 
 
-class Cumulated(nn.Module):
+class Bessel(nn.Module):
     """Two ops of one kind that no rule supports, between those that are."""
 
     def __init__(self) -> None:
@@ -196,8 +196,8 @@ class Cumulated(nn.Module):
         self.linear = nn.Linear(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        once = self.linear(torch.logcumsumexp(self.linear(x), -1).relu())
-        return self.linear(torch.logcumsumexp(once, -1).relu())
+        once = self.linear(torch.special.bessel_j0(self.linear(x)).relu())
+        return self.linear(torch.special.bessel_j0(once).relu())
 
 
 def pooled(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -208,20 +208,20 @@ def pooled(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def viewed_and_changed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     y = x * 2
     flat = y.view(-1)
-    order = flat.sort().values
+    order = torch.special.bessel_j0(flat)
     y.add_(1)
     return flat * order, y + 1
 
 
 def picked(x: torch.Tensor) -> torch.Tensor:
-    return ((x + 1)[:, 1:] * 2).sum(-1).sort().values.cumsum(0)
+    return ((x + 1)[:, 1:] * 2).mode(-1).values.cumsum(0)
 
 
 CUT = {
-    "cumulated": (Cumulated().eval(), torch.randn(2, 4, 8), "2 of 7 ops", 3),
+    "the same op twice": (Bessel().eval(), torch.randn(2, 4, 8), "2 of 7 ops", 3),
     "results that share memory": (pooled, torch.randn(3, 5), "1 of 3 ops", 1),
     "views that see a change": (viewed_and_changed, torch.randn(3, 5), "ops", 2),
-    "an op of many results": (picked, torch.randn(3, 5), "2 of 7 ops", 2),
+    "an op of many results": (picked, torch.randn(3, 5), "2 of 6 ops", 2),
 }
 
 
