@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 from ...ir.expr import Var, free_names
 from ...ir.facts.structure import accumulators, is_outer_product, merged, summary
 from ...ir.facts.types import block_dtypes
+from ...ir.loop import Accumulate, Load
 from ...ir.monoid_texts import OVER_PARTS
 from ...ir.names import unused
+from ...ir.node import nodes
 from ...ir.program import Block
+from ...ir.tile import Slab, Stage
 from ..language.facts import fact
 from ..rewrite.statements.names import names_at
 from .structure import TILE
@@ -62,7 +65,14 @@ def partials(site: Any, body: Block) -> tuple[Partial, ...]:
 
 @fact("folds_floats(run, [any]) -> bool", TILE)
 def folds_floats(site: Any, body: Block, params: Any) -> bool:
-    """Whether all that a run folds from the buffers of a kernel is f32."""
+    """Whether all that a run folds is f32, by one function each, and from these buffers: not from a kernel's own result,
+    nor from what is made outside of the run."""
+    given = {param.name for param in params} | {made.dst for made in nodes(body, Stage, Slab)}
+    if any(read not in given for read in [*(x.buf for x in nodes(body, Load)), *(x.src for x in nodes(body, Stage))]):
+        return False
+    ways = {(one.acc, one.fn) for one in nodes(body, Accumulate)}
+    if len({acc for acc, _ in ways}) < len(ways):
+        return False
     known = block_dtypes(params, body)
     return all(known.get(partial.acc.name) == "f32" for partial in partials(site, body))
 
