@@ -54,6 +54,12 @@ def tiles_kept(site: Any, i: Var, j: Var, body: Block) -> int:
     return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
+@fact("sums_kept(run) -> int", TILE)
+def sums_kept(site: Any, body: Block) -> int:
+    """How many sums a thread keeps for each of its places."""
+    return len({stmt.acc for stmt in summary(body).sums})
+
+
 def _outputs(pair: Iterable[Axis], side: int) -> int:
     return math.prod(min(axis.extent, side) for axis in pair)
 

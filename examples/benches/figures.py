@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rule_lines import FOLDER, SIXTEEN, rules_of
+from rule_lines import FOLDER, SIXTEEN, declared_in, of_transform
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -60,14 +60,10 @@ def thousands(count: int) -> str:
 
 
 @functools.cache
-def tile_rules() -> tuple[tuple[str, str, int], ...]:
-    """(file, rule, lines) of the rules of rules/tile."""
-    found = []
-    for path in sorted(FOLDER.rglob("*.rw")):
-        for lines in rules_of(path) if not path.name.endswith(".examples.rw") else ():
-            name = next((line for line in lines if line.startswith("rule ")), "")
-            found.append((str(path.relative_to(FOLDER).with_suffix("")), re.split(r"\W", name[5:])[0], len(lines)))
-    return tuple(found)
+def tile_rules() -> tuple[tuple[str, int], ...]:
+    """Of each rule of rules/tile, and of what they share: its name and its lines without examples."""
+    files = sorted(path for path in FOLDER.rglob("*.rw") if not path.name.endswith(".examples.rw"))
+    return tuple((one.name, one.lines) for path in files for one in declared_in(path))
 
 
 def twice() -> int:
@@ -179,9 +175,9 @@ KNOWN: dict[str, Callable[[], str]] = {
     "engine_lines": lambda: f"{lines_of('engine') / 1000:.0f},000",
     "tile_lines": lambda: thousands(lines_of("rules/tile", "*.rw")),
     "tile_lines_alone": lambda: thousands(lines_of("rules/tile", "*.rw") - lines_of("rules/tile", "*.examples.rw")),
-    "tile_rules_over_40": lambda: str(sum(lines > 40 for _, _, lines in tile_rules())),
-    "longest_tile_rule": lambda: "`{1}` {2}".format(*max(tile_rules(), key=lambda rule: rule[2])),
-    "sixteen_over_25": lambda: str(sum(lines > 25 for file, _, lines in tile_rules() if file in SIXTEEN)),
+    "tile_rules_over_40": lambda: str(sum(lines > 40 for _, lines in tile_rules())),
+    "longest_tile_rule": lambda: "`{}` {}".format(*max(tile_rules(), key=lambda rule: rule[1])),
+    "sixteen_over_25": lambda: str(sum(rule.lines > 25 for entry in SIXTEEN for rule in of_transform(entry)[0])),
     "causal_attention_us": lambda: f"{microseconds(CAUSAL):.0f}",
     "causal_attention_mb": lambda: f"{megabytes(CAUSAL):.1f}",
     "one_query_us": lambda: f"{microseconds(ONE_QUERY):.1f}",
