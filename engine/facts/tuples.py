@@ -67,7 +67,7 @@ def partials(site: Any, body: Block) -> tuple[Partial, ...]:
 def folds_floats(site: Any, body: Block, params: Any) -> bool:
     """Whether all that a run folds is f32, by one function each, and from these buffers: not from a kernel's result,
     nor from what is made outside of the run."""
-    given = {param.name for param in params} | {made.dst for made in nodes(body, Stage, Slab)}
+    given = {param.name for param in params} | {one.dst for kind in (Stage, Slab) for one in nodes(body, kind)}
     if any(read not in given for read in [*(x.buf for x in nodes(body, Load)), *(x.src for x in nodes(body, Stage))]):
         return False
     ways = {(one.acc, one.fn) for one in nodes(body, Accumulate)}
