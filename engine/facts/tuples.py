@@ -67,8 +67,10 @@ def partials(site: Any, body: Block) -> tuple[Partial, ...]:
 def folds_floats(site: Any, body: Block, params: Any) -> bool:
     """Whether all that a run folds is f32, by one function each, and from these buffers: not from a kernel's result,
     nor from what is made outside of the run."""
-    given = {param.name for param in params} | {one.dst for kind in (Stage, Slab) for one in nodes(body, kind)}
-    if any(read not in given for read in [*(x.buf for x in nodes(body, Load)), *(x.src for x in nodes(body, Stage))]):
+    given = {param.name for param in params}
+    given |= {one.dst for one in nodes(body, Stage)} | {one.dst for one in nodes(body, Slab)}
+    read = {one.buf for one in nodes(body, Load)} | {one.src for one in nodes(body, Stage)}
+    if not read <= given:
         return False
     ways = {(one.acc, one.fn) for one in nodes(body, Accumulate)}
     if len({acc for acc, _ in ways}) < len(ways):
