@@ -79,6 +79,7 @@ def test_ctrl_c() -> None:
         [DPLC, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(60)\ntorch.randn(3)"],
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where the tests run in the background
     )
     assert run.stderr is not None
     assert run.stderr.readline() == "up\n"
