@@ -112,7 +112,14 @@ def test_the_row_is_prepared_in_shared_memory() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "kernels"),
-    [((512, 2048, 2048), 2), ((384, 2048, 2048), 2), ((512, 2048, 1024), 1), ((1, 2048, 2048), 1), ((32, 2048, 2048), 1), ((4096, 1024, 4096), 2)],
+    [
+        ((512, 2048, 2048), 2),
+        ((384, 2048, 2048), 2),
+        ((512, 2048, 1024), 1),
+        ((1, 2048, 2048), 1),
+        ((32, 2048, 2048), 1),
+        ((4096, 1024, 4096), 2),
+    ],
 )
 def test_the_device_decides(shape: tuple[int, int, int], kernels: int) -> None:
     """One kernel where it is predicted to be faster than two; in every block of a wide product it is not."""
