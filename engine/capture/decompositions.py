@@ -70,6 +70,12 @@ COMPOSITES = {
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
+# Optimizers' ops on lists of tensors: the op of the same name on each of them.
+ON_LISTS = """
+    abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
+    round rsqrt sigmoid sign sin sqrt sub tanh trunc
+"""
+
 
 @functools.cache
 def table() -> dict[Any, Callable[..., Any]]:
@@ -81,9 +87,24 @@ def table() -> dict[Any, Callable[..., Any]]:
     for overload in _overloads(COMPOSITES):
         if (kernel := _composite(overload)) is not None:
             found[overload] = kernel
+    for name in ON_LISTS.split():
+        for overload in _overloads({"": f"_foreach_{name}"}):
+            if overload._overloadname != "Tensor" or name in ("add", "mul", "div"):  # else numbers that a tensor holds
+                found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     return found
+
+
+def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
+    """The op on the first of all lists, on the second, .. What follows the tensors of addcdiv is its `value`."""
+    count = next(len(given) for given in arguments if isinstance(given, (list, tuple)))
+    results = []
+    for index in range(count):
+        given = [x[index] if isinstance(x, (list, tuple)) else x for x in arguments]
+        more = {"value": given.pop()} if op._qualified_op_name.startswith("aten::addc") and len(given) > 3 else {}
+        results.append(op(*given, **options, **more))
+    return results
 
 
 def decomposed(targets: Iterable[Any]) -> bool:

@@ -28,9 +28,14 @@ def wants_gradients(inputs: Sequence[Any]) -> bool:
 
 
 def changes(graph: torch.fx.GraphModule) -> bool:
-    """Whether an op of dynamo's graph changed a tensor in place: it ran on tensors without data, and their version says."""
+    """Whether an op of dynamo's graph changed a tensor in place.
+
+    It ran on tensors without data, and their version says so; that of `torch._foreach_add_` only by its name.
+    """
     leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
-    return any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves)
+    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves):
+        return True
+    return any(node.op == "call_function" and node.target.__name__.endswith("_") for node in graph.graph.nodes)
 
 
 def joint(

@@ -168,3 +168,24 @@ def test_no_gradient_where_none_is_wanted() -> None:
         assert not compiled(x).requires_grad
     compiled(x).sum().backward()
     assert torch.allclose(model.weight.grad, x.sum(0).expand(4, 6), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop])
+def test_an_optimizer_is_compiled_whole(kind: Any) -> None:
+    ours = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    eager = copy.deepcopy(ours)
+    options: dict[str, Any] = {"lr": 1e-2, "foreach": True, "weight_decay": 0.1}
+    if kind is not torch.optim.AdamW:
+        options["momentum"] = 0.9
+    optimizers = [kind(model.parameters(), **options) for model in (ours, eager)]
+    steps = [torch.compile(optimizers[0].step, backend="dplc"), optimizers[1].step]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        for _ in range(3):
+            x = torch.randn(5, 8)
+            for model, step, optimizer in zip((ours, eager), steps, optimizers, strict=True):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                step()
+    for one, other in zip(ours.parameters(), eager.parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
