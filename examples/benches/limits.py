@@ -3,8 +3,8 @@
     python examples/benches/limits.py [--only PART] [--jobs N] [--target h200] [--kernels] [SUITE]
 
 bound: the larger of arguments and results moved once at the DRAM's published rate and of every operation done once at
-the f32 peak, and the launches that are made. Nothing is run, and nothing is measured. --kernels prints every kernel, too;
---before is a file of {case: microseconds} that were predicted at another time, --save writes one.
+the f32 peak, and the launches that are made. Nothing is run, and nothing is measured. --kernels prints every kernel,
+too; --before is a file of {case: microseconds} that were predicted at another time, --save writes one.
 """
 
 from __future__ import annotations
