@@ -49,7 +49,8 @@ FORMULAS = {
     """,
     "what a forward pass keeps for its derivative": """
         native_layer_norm native_batch_norm _native_batch_norm_legit _fused_rms_norm nll_loss_forward nll_loss2d_forward
-        _softmax _log_softmax log_sigmoid_forward _prelu_kernel multilabel_margin_loss_forward _unsafe_masked_index_put_accumulate _unsafe_masked_index
+        _softmax _log_softmax log_sigmoid_forward _prelu_kernel multilabel_margin_loss_forward
+        _unsafe_masked_index_put_accumulate _unsafe_masked_index
     """,
 }
 # What ATen itself computes by other ops, in C++.
