@@ -77,7 +77,8 @@ def _views(graph: torch.fx.GraphModule, results: Sequence[Any]) -> set[Any]:
 
 def _computing(graph: torch.fx.GraphModule, results: Sequence[Any]) -> torch.fx.GraphModule:
     """The graph with other results, and nothing that only views needed."""
-    inner, copies = torch.fx.Graph(), {}
+    inner = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
     for node in graph.graph.nodes:
         if node.op != "output":
             copies[node] = inner.node_copy(node, copies.__getitem__)
