@@ -202,6 +202,12 @@ def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
     return {i.name, r.name} <= uses(body) and all(_strided(stmt, i, r, factor) for stmt in body)
 
 
+@fact("neighbours([expr], name, name, int) -> bool", TILE)
+def neighbours(site: Any, idx: Any, i: Var, r: Var, factor: int) -> bool:
+    """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
+    return _strided(tuple(idx), i, r, factor)
+
+
 def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:
     if value.__class__ is tuple:
         return all(_strided(item, i, r, factor) for item in value)
