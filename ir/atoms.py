@@ -1,9 +1,9 @@
 """Atoms, as data: what a warp multiplies in one instruction, and which element of its matrices lane and register hold.
 
-An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the result,
-and of registers along what is summed (`depth`); those that go along the sum inside of a word come last. Four expressions
-over them are all that is to be known: the row and the column of a register of the result, and, of the operands, the row
-of a, the column of b and the place along the sum, which both share.
+An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the
+result, and of registers along what is summed (`depth`), the one inside of a word last. Four expressions over them are
+all that is to be known: the row and the column of a register of the result, and, of the operands, the row of a, the
+column of b and the place along the sum, which both share.
 
 The meaning of `Mma`, the verifiers, the lowering, the model and the rules read this table; none of them knows an
 instruction by its name. Layouts are those of the PTX ISA, section "Matrix multiply-accumulate operation using mma".
@@ -71,7 +71,8 @@ _QUADS: dict[str, Any] = {
     "b_column": "g", "a_order": ("u", "h"), "b_order": ("u",),
 }  # fmt: skip
 _ALL: tuple[Atom, ...] = (
-    Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80, depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
+    Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
+         depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
     Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2), ("w", 1)), place="u*4 + t + w", **_QUADS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}

@@ -256,7 +256,7 @@ class Shuffle(Stmt):
 
 
 class Fragment(Stmt):
-    """Operands of tensor cores: words of 32 bits, each with as many elements of a dtype as it holds, the first lowest."""
+    """Operands of tensor cores: words of 32 bits with as many elements of a dtype as fit, the first lowest."""
 
     positional: ClassVar[tuple[str, ...]] = ("dtype", "words")
     dst: Name

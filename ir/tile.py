@@ -125,11 +125,11 @@ class CombineTuple(Stmt):
 
 
 class Mma(Stmt):
-    """`Mma(acc, a, b, atom=m16n8k16, axes=(g, t, h, v, u, w))`: every warp multiplies the fragments a and b, and adds to acc.
+    """`Mma(acc, a, b, atom=m16n8k16, axes=(g, t, h, v, u, w))`: every warp adds the product of two fragments to acc.
 
-    An atom (ir/atoms.py) says which element of its matrices lane and register hold. axes: the lanes of a warp, which are
-    the innermost THREAD axes; registers along rows, along columns; registers along what is summed. over: replicated axes
-    that are summed along too. Along all others the statement is made once for each value, as any other is.
+    An atom (ir/atoms.py) says which element of its matrices lane and register hold. axes: the lanes of a warp, which
+    are the innermost THREAD axes; registers along rows, along columns; registers along what is summed. over: replicated
+    axes that are summed along too. Along all others the statement is made once for each value, as any other is.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")

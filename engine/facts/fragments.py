@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ...ir.atoms import ATOMS, Atom
 from ...ir.expr import Call, Var
 from ...ir.facts.layout import params, stages
-from ...ir.facts.structure import only, summary
+from ...ir.facts.structure import summary
 from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, For, Let, Load
 from ...ir.program import Block, Kernel
@@ -40,7 +40,7 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
         _record(atom)
         for atom in ATOMS.values()
         if found and all(dtypes <= _multiplied(site, atom) and len(dtypes) == 1 for dtypes in found)
-        if all(loop.stop % atom.k == 0 for loop in loops)
+        if all(_turns(loop) % atom.k == 0 for loop in loops)
     )
 
 
@@ -50,6 +50,12 @@ def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     known = value_dtypes(site.kernel)
     dtypes = {known[left.name], known[right.name]}
     return tuple(_record(atom) for atom in ATOMS.values() if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
+
+
+def _turns(loop: For) -> int:
+    """How often a loop is run through; 1 where that is not known."""
+    known = loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int)
+    return loop.stop if known else 1
 
 
 def _multiplied(site: Any, atom: Atom) -> set[str]:
@@ -65,17 +71,10 @@ def _record(atom: Atom) -> AtomRecord:
 
 def _operand_dtypes(kernel: Kernel, loop: For) -> set[str]:
     """The dtypes of what a loop multiplies; none where it does anything else."""
-    if len(loop.body) != 4 or not only(loop.body[:2], Load) or loop.start != 0 or loop.step != 1:
-        return set()
-    left, right, product, total = loop.body
-    sums = isinstance(product, Let) and isinstance(total, Accumulate) and total.fn == "add"
-    whole = isinstance(loop.stop, int) and left.when is True and right.when is True  # type: ignore[attr-defined]
-    if not sums or not whole or product.val != Call("multiply", (Var(left.dst), Var(right.dst))):  # type: ignore[attr-defined]
-        return set()
-    if total.val != Var(product.dst):  # type: ignore[attr-defined]
-        return set()
-    known = stages(kernel)
-    sources = [known.get(load.buf) for load in (left, right)]  # type: ignore[attr-defined]
-    if not all(isinstance(source, Stage) for source in sources):
-        return set()
-    return {params(kernel)[source.src].dtype for source in sources}  # type: ignore[union-attr]
+    match loop.body:
+        case (Load(when=True) as left, Load(when=True) as right, Let() as product, Accumulate(fn="add") as total):
+            plain = product.val == Call("multiply", (Var(left.dst), Var(right.dst)))
+            slabs = [stages(kernel).get(load.buf) for load in (left, right)]
+            if plain and total.val == Var(product.dst) and all(isinstance(slab, Stage) for slab in slabs):
+                return {params(kernel)[slab.src].dtype for slab in slabs if isinstance(slab, Stage)}
+    return set()

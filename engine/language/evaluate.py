@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir import expr as e
-from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.atoms import ATOMS
+from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
 from ...ir.loop import LOOP_ROLES
