@@ -14,6 +14,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..capture.capture import capture
 from ..compiler import Compilation, compile_captured
+from ..cost.limits import program_seconds
 from ..rewrite.pinned import tell_unheard, unheard_by_all
 from ..ruleset import Toolchain
 from .limits import limits
@@ -101,4 +102,5 @@ def describe(compiled: CompiledCase, target: Target, registers: dict[str, int] |
     record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
     seconds = [kernel.predicted_us * 1e-6 for kernel in once]
     found = limits(compilation.plan.kernels, compilation.kernels, seconds, target)
+    record.least_us = 1e6 * program_seconds(compilation.plan.kernels, record.compulsory_bytes, len(kernels), target)
     record.times_limit = max((limit.times for limit in found), default=None)

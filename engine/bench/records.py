@@ -86,6 +86,7 @@ class CaseRecord(msgspec.Struct, kw_only=True):
     """One case. stages: milliseconds of each stage of its compile. error: why it could not be compiled.
 
     times_limit: of the kernel that is furthest from it, what is predicted over what no schedule goes below.
+    least_us: what its launches take at least, with arguments and results moved, and every operation done, once.
     """
 
     name: str
@@ -99,6 +100,7 @@ class CaseRecord(msgspec.Struct, kw_only=True):
     hbm_ratio: float | None = None
     predicted_us: float | None = None
     times_limit: float | None = None
+    least_us: float | None = None
     run: RunRecord | None = None
     measured: MeasuredRecord | None = None
     published: dict[str, float] = {}

@@ -33,7 +33,7 @@ from ..rewrite.trace import Event, Trace, lines_of
 from ..ruleset import Toolchain
 from .compiling import captured_text, machine_for, tools_for, trace_for
 from .options import Options
-from .show import print_note, print_text, progress
+from .show import print_json, print_note, print_text, progress
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
@@ -53,6 +53,22 @@ def rewrite_program(file: Path | None, options: Options, only: list[str]) -> Non
     print_text("\n".join(lines_of(events, 2)), "diff")
     if not events:
         print_note("note: no rule fired, and none was refused")
+
+
+def why_rule(name: str, file: Path | None, options: Options) -> None:
+    """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
+    tools, machine, trace = tools_for(options), machine_for(options), Trace(asked=frozenset((name,)))
+    if file is None:
+        rewrite_expression(options, tools, machine, [name], trace)
+    else:
+        rewrite_file(file, tools, machine, [name], trace)
+    events = [event for event in trace.events if concerns(event, [name])]
+    if options.as_json:
+        print_json([event.record() for event in events])
+    elif not events:
+        print_note(f"note: `{name}` neither fired nor was refused: another rule of its pass fired")
+    else:
+        print_text("\n".join(line for event in events for line in lines_of((event,), 2, diffs=False)), "diff")
 
 
 def concerns(event: Event, names: Iterable[str]) -> bool:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .options import Json, RuleFiles
+from ...ir.diagnostic import UsageError
+from . import options as given
+from .options import Json, Options, RuleFiles
 
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 
@@ -26,6 +28,30 @@ def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: Rule
     from . import rule_commands
 
     rule_commands.show_rule(name, rules or [])
+
+
+@rules_app.command("why")
+def rules_why(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
+    ] = None,
+    expression: given.Expression = None,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    target: given.TargetName = None,
+    seed: given.Seed = 0,
+    dtype: given.FloatDtype = None,
+    as_json: given.Json = False,
+) -> None:
+    """Where a rule fires in a program and what it weighed there, or why it does not fire."""
+    if (file is None) == (expression is None):
+        raise UsageError("a program is needed: either -c EXPR or a file", hint="dplc rules why NAME -c EXPR")
+    from .rewriting import why_rule
+
+    options = Options(expression or "", seed, dtype, rules, settings, prefer, target, as_json=as_json)
+    why_rule(name, file, options)
 
 
 @rules_app.command("test")

@@ -7,6 +7,7 @@ varies with, so a nest that computes something again in every turn has the limit
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ...codegen.target import Target
@@ -21,8 +22,24 @@ from .work import COSTS
 def least_seconds(kernel: Kernel, target: Target) -> float:
     """Seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
     moved = _bytes(kernel) / target.dram_bytes_per_second
-    computed = _slots(kernel, target) / (target.multiprocessors * target.fp32_per_clock * target.clock)
-    return target.launch_seconds + 1.5 * target.memory_latency_seconds + max(moved, computed)
+    computed = _slots(kernel, target) / slots_per_second(target)
+    return _launch(target) + max(moved, computed)
+
+
+def program_seconds(kernels: Sequence[Kernel], least_bytes: int, launches: int, target: Target) -> float:
+    """Seconds that a program of so many launches takes at least: least_bytes (its arguments and results) once, or every
+    operation of its kernels of Loop IR once; what is stored in between counts for nothing."""
+    moved = min(least_bytes, sum(_bytes(kernel) for kernel in kernels)) / target.dram_bytes_per_second
+    computed = sum(_slots(kernel, target) for kernel in kernels) / slots_per_second(target)
+    return launches * _launch(target) + max(moved, computed)
+
+
+def slots_per_second(target: Target) -> float:
+    return target.multiprocessors * target.fp32_per_clock * target.clock
+
+
+def _launch(target: Target) -> float:
+    return target.launch_seconds + 1.5 * target.memory_latency_seconds
 
 
 def _bytes(kernel: Kernel) -> float:

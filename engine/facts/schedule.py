@@ -156,6 +156,26 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
     return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in (*found.stores, *repeated))
 
 
+@fact("running(run, name) -> [stmt]", TILE)
+def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
+    """The accesses that go to the next element as an axis goes on."""
+    return tuple(stmt for stmt in accesses(body) if linear(_flat(site, stmt))[0].get(axis) == 1)
+
+
+@fact("across(run, [name], name) -> [name]", TILE)
+def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
+    """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
+    strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
+    inputs = {param.name for param in site.kernel.ins}
+
+    def jumps(load: Load) -> bool:
+        terms, _ = linear(_flat(site, load))
+        run = [axis for axis in along if terms.get(axis) == 1]
+        return bool(run) and terms.get(lane, 0) not in (0, 1, *(strips.get(axis.name) for axis in run))
+
+    return tuple(dict.fromkeys(Var(s.buf) for s in summary(body).loads if s.buf in inputs and jumps(s)))
+
+
 @fact("stores_along(run, name) -> bool", TILE)
 def stores_along(site: Any, body: Block, axis: Var) -> bool:
     """Whether the place of a store depends on an axis."""

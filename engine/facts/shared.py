@@ -156,12 +156,6 @@ def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
     return staging.padded_accesses(site.kernel, stage, body, pad)
 
 
-@fact("best_pad(stmt, run, [int]) -> int", TILE)
-def best_pad(site: Any, stage: Stage, body: Block, pads: Any) -> int:
-    """The padding with the fewest instructions, then the fewest wavefronts, then the least."""
-    return staging.best_pad(site.kernel, stage, body, pads)
-
-
 @fact("swizzled_wavefronts(stmt, run, int) -> int", TILE)
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
     """The same if its rows were cut into spans of so many bytes that TMA swizzles."""

@@ -38,10 +38,13 @@ def parse_stored(source: Source) -> tuple[s.Syntax, ...]:
         return elaborated(parser.parse(source))  # no place to write, or an entry that was damaged
 
 
+MODULES = ("parse", "syntax", "expression_syntax", "words", "equations")  # what reads texts, beside the grammar
+
+
 @functools.cache
 def _parser_digest() -> str:
     folder = Path(inspect.getfile(s)).parent
-    files = [folder / name for name in ("grammar.lark", "parse.py", "syntax.py", "words.py", "equations.py")]
+    files = [folder / "grammar.lark", *(folder / f"{name}.py" for name in MODULES)]
     files += sorted(Path(inspect.getfile(elaboration)).parent.glob("*.py"))
     files += [folder.parent / "monoids.py", folder.parent / "monoid_texts.py"]
     return digest(file.read_bytes() for file in (*files, Path(__file__)))

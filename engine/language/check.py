@@ -46,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     clauses.sort_clashes,
     clauses.unique_reasons,
     clauses.defaults_in_domains,
+    clauses.alternatives,
     clauses.attributes,
     clauses.examples_enough,
     clauses.refusals_known,

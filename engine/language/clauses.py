@@ -11,6 +11,7 @@ from ...ir.text.read import read_unit
 from ...ir.text.read_statements import read_block
 from .domains import admits, constant, shown
 from .findings import WARNING, Finding
+from .positions import every, names_in
 from .sorts import NAMED, Inference
 from .subject import CheckedRule
 
@@ -67,6 +68,25 @@ def defaults_in_domains(subject: CheckedRule) -> Iterator[Finding]:
             what = f"the default {default} of `{parameter.name}` is not in its domain"
             domain = shown(subject.rule, parameter.name)
             yield subject.finding(what, parameter.default.span, (f"the domain is {domain}",))
+
+
+def alternatives(subject: CheckedRule) -> Iterator[Finding]:
+    """A `choose` has several alternatives, and they differ in what they cost."""
+    for node in every(subject.rule.match, s.Chosen):
+        what = "a pattern weighs nothing: `choose` stands in a clause, a default or the template"
+        yield subject.finding(what, node.span)
+    for node in every(subject.parts, s.Chosen):
+        costs, word = node.costs, "maximising" if node.most else "minimising"
+        if costs.variable not in names_in(costs.element):
+            what = f"every alternative is alike: what `{word}` compares does not read `{costs.variable}`"
+            yield subject.finding(what, costs.element.span, (), f"say what a value `{costs.variable}` costs")
+        if isinstance(costs.domain, s.Group) and len(costs.domain.items) < 2 and not _runs(costs.domain):
+            count = "one value" if costs.domain.items else "no value"
+            yield subject.finding(f"nothing to choose: there is {count}", costs.domain.span)
+
+
+def _runs(group: s.Group) -> bool:
+    return any(isinstance(item, s.Run) for item in group.items)
 
 
 def attributes(subject: CheckedRule) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ expression.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from ...ir.loop import LOOP_ROLES
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import Node
 from ...ir.text import syntax as s
+from ...ir.text.print_statements import print_value
 from ...ir.tile import AXIS_ROLES, VIAS
 from .facts import Fact, facts_of
 
@@ -198,6 +200,31 @@ class Expressions:
             return tuple(dict.fromkeys(out)) if node.bracket == "{" else tuple(out)
 
         return collect
+
+    def _chosen(self, node: s.Chosen) -> Closure:
+        weigh, best = self.weighing(node), max if node.most else min
+
+        def choose(env: Environment) -> Any:
+            found = weigh(env)
+            costs = [cost for _, cost in found]
+            return found[costs.index(best(costs))][0] if found else 0
+
+        return choose
+
+    def weighing(self, node: s.Chosen) -> Closure:
+        """What a `choose` weighs: (alternative, its cost), in the order of the domain."""
+        pair = s.Group(node.span, "(", (s.NameOf(node.span, node.costs.variable), node.costs.element))
+        pairs = self.compile(dataclasses.replace(node.costs, element=pair))
+
+        def weigh(env: Environment) -> Any:
+            found = pairs(env)
+            for _, cost in found:
+                if not all(isinstance(n, int | float) for n in (cost if cost.__class__ is tuple else (cost,))):
+                    what = f"a cost is a number, or a list of them; here it is {print_value(cost)}"
+                    raise NotComputed(what, node.costs.element.span)
+            return found
+
+        return weigh
 
     def _between(self, node: s.Between) -> Closure:
         a, b = self.compile(node.a), self.compile(node.b)

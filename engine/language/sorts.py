@@ -223,6 +223,17 @@ class Inference:
         have = self.sort(node.element, inner)
         return LIST if have.many else Sort(have.kind, True, have.node)
 
+    def _chosen(self, node: s.Chosen, env: Mapping[str, Sort]) -> Sort:
+        costs, word = node.costs, "maximising" if node.most else "minimising"
+        chosen = self.element(costs.domain, env)
+        inner = {**env, costs.variable: chosen}
+        if costs.condition is not None:
+            self.want(costs.condition, BOOL, inner, "the condition of `choose`")
+        have = self.sort(costs.element, inner)
+        if not fits(have.one, NUM):
+            self.report(f"what `{word}` compares is a number, or a list of them, not {have}", costs.element)
+        return chosen
+
     def element(self, domain: s.Syntax, env: Mapping[str, Sort]) -> Sort:
         """The sort of the elements of a domain."""
         have = self.sort(domain, env)

@@ -140,6 +140,13 @@ def _comprehension(node: s.Comprehension) -> tuple[str, int]:
     return (f"[{text}]" if node.bracket == "[" else f"{{{text}}}"), _POST
 
 
+def _chosen(node: s.Chosen) -> tuple[str, int]:
+    costs, sense = node.costs, "maximising" if node.most else "minimising"
+    condition = f" if {expression(costs.condition, _OR)}" if costs.condition is not None else ""
+    named = f"choose {costs.variable} in {expression(costs.domain, _OR)}{condition}"
+    return f"{named} {sense} {expression(costs.element)}", _TERNARY
+
+
 def _axis(node: s.AxisItem) -> tuple[str, int]:
     text = f"{node.name}:{expression(node.extent, SUM)}" + (f"={node.role}" if node.role else "")
     if node.dim is not None:
@@ -172,6 +179,7 @@ _EXPRESSIONS: dict[type, Callable[[Any], tuple[str, int]]] = {
     s.Choice: _choice,
     s.Group: _group,
     s.Comprehension: _comprehension,
+    s.Chosen: _chosen,
     s.Between: lambda node: (f"{expression(node.a, SUM)}..{expression(node.b, SUM)}", _POST),
     s.Keyword: lambda node: (f"{node.name}={expression(node.value)}", _POST),
     s.Run: lambda node: (expression(node.base, _POST) + ".." + (f"={node.role}" if node.role else ""), _POST),

@@ -22,6 +22,11 @@ class Reason(Protocol):
     def render(self) -> str: ...
 
 
+class Weighed(Protocol):
+    def line(self) -> str: ...
+    def record(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class TextReason:
     """A reason that is text already."""
@@ -34,7 +39,8 @@ class TextReason:
 
 @dataclass(frozen=True)
 class Firing:
-    """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it."""
+    """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it;
+    weighed: what each `choose` of the rule weighed."""
 
     prefix: str
     label: str
@@ -46,6 +52,7 @@ class Firing:
     before: tuple[Any, ...]
     after: tuple[Any, ...]
     cleaned: tuple[str, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
 
     @property
     def marker(self) -> str:
@@ -74,6 +81,7 @@ class Firing:
             "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
             "unit": self.unit, "site": self.where, "canonical": list(self.cleaned),
             "parameters": {name: show(value) for name, value in self.parameters.items()},
+            "weighed": [choice.record() for choice in self.weighed],
             "diff": "\n".join(self.diff()),
         }  # fmt: skip
 
@@ -143,6 +151,7 @@ class Trace:
 
     prefix: str = "t"
     events: list[Event] = field(default_factory=list)
+    asked: frozenset[str] = frozenset()  # rules whose refusals are told, whatever else happened in their pass
 
     def at(self, stage: str) -> Trace:
         """From now on, events of this stage (torch, tensor, fusion, loop, tile, kernel)."""
@@ -174,7 +183,7 @@ class Trace:
         return "\n".join(lines) + "\n" if lines else ""
 
 
-def lines_of(events: Iterable[Event], verbosity: int) -> Iterator[str]:
+def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Iterator[str]:
     for event in events:
         if isinstance(event, Remark):
             yield event.line()
@@ -183,9 +192,13 @@ def lines_of(events: Iterable[Event], verbosity: int) -> Iterator[str]:
                 yield event.line()
         elif isinstance(event, Skip):
             yield event.line()
+        elif not diffs:
+            yield event.line()
+            yield from (f"    choose {choice.line()}" for choice in event.weighed)
         else:
             yield f">>> {event.marker}"
             yield f"# {event.line()}" + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
+            yield from (f"# choose {choice.line()}" for choice in event.weighed)
             yield from event.diff()
             yield f"<<< {event.marker}"
 

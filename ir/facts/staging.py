@@ -302,13 +302,6 @@ def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
     return sum(request.times for request in requests(kernel, replace(stage, pad=pad), body))
 
 
-def best_pad(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
-    """The fewest instructions; of these the fewest wavefronts; of these the least padding."""
-    accesses = {n: padded_accesses(kernel, stage, body, n) for n in pads}
-    fewest = [n for n in accesses if accesses[n] == min(accesses.values())]
-    return min(fewest, key=lambda n: (padded_cycles(kernel, stage, body, n), n))
-
-
 def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> int:
     """Wavefronts of some requests, if rows were cut into spans of so many bytes, and TMA swizzled these."""
     inner = stage.slab[-1]

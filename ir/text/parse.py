@@ -288,6 +288,11 @@ class _Build(EquationBuilder):
     def ternary(self, meta: Any, c: list[Any]) -> s.Choice:
         return s.Choice(self.span(meta), c[0], c[1], c[2])
 
+    def choose(self, meta: Any, c: list[Any]) -> s.Chosen:
+        start, variable, domain, condition, sense, cost = c
+        weighed = s.Comprehension(self.span(meta), "[", cost, str(variable), domain, condition)
+        return s.Chosen(self.join(s.NameOf(self.place(start), ""), cost), weighed, str(sense) == "maximising")
+
     def binary(self, meta: Any, c: list[Any]) -> s.Operation:
         return s.Operation(self.span(meta), str(c[1]), c[0], c[2])
 
@@ -387,7 +392,9 @@ _READABLE = {
     "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "NAME": "a name",
     "INT": "a number", "STRING": 'a "text"', "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`", "EQUAL": "`=`", "LPAR":
     "`(`", "ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`", "$END": "the end of the file",
+    "expression": "an expression",
 }  # fmt: skip
+_STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
 
 
 def _syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
@@ -410,6 +417,8 @@ def _syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
         what = f"unexpected {found}"
     else:
         what = "unexpected end of the text"
+    if expected >= _STARTS:
+        expected = expected - _STARTS | {"expression"}
     keywords = sorted(k.lower() for k in expected if k.isalpha() and k not in _READABLE)
     hint = did_you_mean(str(error.token), keywords) if isinstance(error, UnexpectedToken) else None
     few = [_READABLE[k] for k in sorted(expected) if k in _READABLE] + [f"`{k}`" for k in keywords]

@@ -31,7 +31,7 @@ from dplc.ir.text.read import read_program
 EXAMPLES = Path(__file__).parents[2] / "examples"
 H200 = target("h200")
 MOST = 20.0  # times its limit
-SUITES = ("kernels_84", "halves")
+SUITES = ("kernels_84", "halves", "limits")
 MODELS = sorted(path.stem for path in (EXAMPLES / "models").glob("*.json"))
 
 

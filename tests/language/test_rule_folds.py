@@ -134,7 +134,7 @@ rule.rw:5:55: error: rule `chunk`: unbound variable `o`
 rule.rw:5:54: error: unexpected the end of the line
  5 |     p = fold online over [t] of x into (m, l) scaling
    |                                                      ^
-  note: expected a number, `(`, a name, a "text", `float`, `lbrace`, `lsqb`, `minus` or `not`""",
+  note: expected an expression""",
         id="nothing scaled",
     ),
     pytest.param(

@@ -24,6 +24,7 @@ from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
 from .site import Path, Site
 from .template import Template, declare, defined
+from .weighing import WeighedChoice, Weigher, weighed, weighers
 
 Program = tuple[Kernel, ...]
 
@@ -104,6 +105,18 @@ class CompiledRule:
         known = self.known | set(self.defines)
         runs = families(self.rule.match)
         return Template(self.rule.level, known, self._local, runs).block(self.rule.rewrite)
+
+    @functools.cached_property
+    def weighers(self) -> tuple[Weigher, ...]:
+        return weighers(self.rule, self.expressions)
+
+    def weighed(self, match_env: Environment) -> tuple[WeighedChoice, ...]:
+        """What each `choose` weighed at a match."""
+        if not self.weighers:
+            return ()
+        env = dict(match_env)
+        self.decisions[True].finish(env)
+        return weighed(self.weighers, env)
 
     def _local(self, name: str, span: Any) -> Any:
         rule: CompiledRule = self.find(name, span)

@@ -306,7 +306,7 @@ class _Run:
         chosen = {name: match.env[name] for name in rule.parameters if name in match.env}
         r, prefix, unit = rule.rule, self.trace.prefix, before[0].name
         where = (self.marker(r), r.name, r.location, unit, match.where)
-        self.trace.add(Firing(prefix, *where, chosen, before, after, cleaned))
+        self.trace.add(Firing(prefix, *where, chosen, before, after, cleaned, rule.weighed(match.env)))
 
     def left_alone(self, name: str) -> None:
         if self.trace is not None:
@@ -320,6 +320,7 @@ class _Run:
             seen.best(rule.rule) for (rule, _), seen in zip(self.rules, evidence, strict=True) if seen is not None
         ]
         best = max(reasons, key=lambda refusal: refusal.depth)
-        for reason in reasons:  # of a rule whose parameters the user set, they are reported in any case
-            if reason is best or reason.rule.name in self.engine.pins:
+        asked = self.engine.pins.keys() | self.trace.asked  # whom the user names, hears of it in any case
+        for reason in reasons:
+            if reason is best or reason.rule.name in asked:
                 self.trace.add(Skip(self.trace.prefix, self.marker(reason.rule), reason.rule.name, name, reason))
