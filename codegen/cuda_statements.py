@@ -32,7 +32,7 @@ from ..ir.kernel import (  # fmt: skip
     LoadMatrix,
     Loop,
     Multiply,
-    Pack,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -366,7 +366,7 @@ class Printer:
         trans = "_trans" if stmt.trans else ""
         return f"ldmatrix_x{stmt.count}{trans}(&{self.text(stmt.into, UNARY)}, {self.address(stmt.address)});"
 
-    def pack(self, stmt: Pack) -> str:
+    def pack(self, stmt: PackWord) -> str:
         dtype = self.dtype(stmt.into)
         values = [self.value(unrounded(value, dtype), "f32")[0] for value in stmt.values]
         return f"{self.text(stmt.into)} = pack<{DTYPES[dtype].c_type}>({', '.join(values)});"
@@ -416,6 +416,6 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     Barrier: lambda printer, stmt: "block_sync();",
     Fragment: Printer.fragment,
     LoadMatrix: Printer.load_matrix,
-    Pack: Printer.pack,
+    PackWord: Printer.pack,
     Multiply: Printer.multiply,
 }

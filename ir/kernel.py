@@ -278,7 +278,7 @@ class LoadMatrix(Stmt):
     trans: Int = 0
 
 
-class Pack(Stmt):
+class PackWord(Stmt):
     """A word of a fragment becomes these values, each rounded to the fragment's dtype."""
 
     positional: ClassVar[tuple[str, ...]] = ("into", "values")
@@ -299,7 +299,7 @@ class Multiply(Stmt):
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
     WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
-    Shuffle, Fragment, LoadMatrix, Pack, Multiply,
+    Shuffle, Fragment, LoadMatrix, PackWord, Multiply,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element)
 

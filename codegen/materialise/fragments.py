@@ -8,10 +8,10 @@ own with other numbers for lanes and registers. Any other operand is packed into
 from __future__ import annotations
 
 from ...ir.expr import Var, add, floordiv, modulo, multiply
-from ...ir.facts.fragments import COLUMNS, Operand, matrix_form, matrix_rows, operands_of
+from ...ir.facts.fragments import COLUMNS, FragmentOperand, matrix_form, matrix_rows, operands_of
 from ...ir.facts.structure import result_registers
 from ...ir.facts.types import value_dtypes
-from ...ir.kernel import Element, Fragment, LoadMatrix, Multiply, Pack
+from ...ir.kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
 from ...ir.loop import Load
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
@@ -25,7 +25,7 @@ from .slabs import slab_address
 MOST = 4  # matrices of one instruction
 
 
-def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: Operand, at: Place) -> Block | None:
+def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOperand, at: Place) -> Block | None:
     """The load of a fragment by ldmatrix; None where rows of the slab are no rows of its matrices."""
     form = matrix_form(low.kernel, stage, stmt, operand)
     if form is None:
@@ -73,7 +73,7 @@ def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
     return (*out, *nest(low, (*over, *outer), (Multiply(acc, left, right, stmt.atom),)))
 
 
-def packed(low: Lowering, e: Var, operand: Operand, at: Place) -> tuple[Block, Words]:
+def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[Block, Words]:
     """A value in registers as words."""
     axes, atom = axes_of(low, e, at.bound), operand.atom
     outer = tuple(axis for axis in axes if axis not in operand.inner)
@@ -82,7 +82,7 @@ def packed(low: Lowering, e: Var, operand: Operand, at: Place) -> tuple[Block, W
         fresh(low, f"{e.name}_words"), axes, value_dtypes(low.kernel)[e.name], outer, atom.words(operand.order)
     )
     into = Element(words.name, (place_in(low.replicated, (*outer, *order)),))
-    pack = Pack(into, tuple(in_registers(low, e, {within: n}) for n in range(atom.per_word)))
+    pack = PackWord(into, tuple(in_registers(low, e, {within: n}) for n in range(atom.per_word)))
     return (declared(low, words), *nest(low, (*outer, *order), (pack,))), words
 
 

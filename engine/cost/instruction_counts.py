@@ -38,7 +38,7 @@ from ...ir.kernel import (
     LoadMatrix,
     Loop,
     Multiply,
-    Pack,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -215,7 +215,7 @@ class _Counter:
             self.scope.changed(statement.acc)
             atom = ATOMS[statement.atom]
             self.tensor += 2.0 * atom.m * atom.n * atom.k * times * _warps(mask)
-        elif isinstance(statement, Pack):
+        elif isinstance(statement, PackWord):
             self.compute(statement.values, times, mask)
         elif isinstance(statement, StoreTo):
             self.compute(statement.values, times, mask)

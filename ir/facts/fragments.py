@@ -16,7 +16,7 @@ from .structure import used_names
 ROWS, COLUMNS = "rows", "columns"  # of a slab: what the words of a fragment run along
 
 
-class Operand(NamedTuple):
+class FragmentOperand(NamedTuple):
     """An operand of an Mma. own: the Tile's axes by the names of the atom; order: those of its words, slowest first."""
 
     atom: Atom
@@ -34,14 +34,14 @@ class Operand(NamedTuple):
         return (*(self.own[name] for name in self.order), self.within)
 
 
-def operands_of(stmt: Mma) -> tuple[Operand, Operand]:
+def operands_of(stmt: Mma) -> tuple[FragmentOperand, FragmentOperand]:
     """Both operands of an Mma."""
     atom = ATOMS[stmt.atom]
     own = {name: axis.name for (name, _), axis in zip(atom.axes, stmt.axes, strict=True)}
-    return Operand(atom, own, atom.a_order), Operand(atom, own, atom.b_order)
+    return FragmentOperand(atom, own, atom.a_order), FragmentOperand(atom, own, atom.b_order)
 
 
-def operand_of(name: str, later: Block) -> Operand | None:
+def operand_of(name: str, later: Block) -> FragmentOperand | None:
     """As what the statements behind a load multiply its value; None where something else reads it, too."""
     products = [stmt for stmt in nodes(later, Mma) if Var(name) in (stmt.a, stmt.b)]
     if not products or any(name in used_names(stmt) and not _only_multiplies(stmt, name) for stmt in later):
@@ -68,7 +68,7 @@ def _only_multiplies(stmt: Stmt, name: str) -> bool:
     )
 
 
-def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: Operand) -> str | None:
+def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOperand) -> str | None:
     """Whether words run along the rows of a slab (g is a row, t and w are neighbours) or across; None for neither."""
     atom, own, item = operand.atom, operand.own, item_bytes(kernel, stage)
     if item * atom.per_word != WORD_BYTES or stmt.when is not True or {"g", "t"} - own.keys():
@@ -87,7 +87,7 @@ def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: Operand) -> s
     return COLUMNS if item == 2 and in_column == {g: 1} and in_row == along else None
 
 
-def matrix_rows(operand: Operand, form: str) -> dict[str, Expr]:
+def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
     """What lanes and registers are for the address of a row: lane 8*m + r, which is 4*g + t, has row r of matrix m."""
     own, atom = operand.own, operand.atom
     g, t, w = own["g"], own["t"], operand.within

@@ -42,7 +42,7 @@ from ..kernel import (  # fmt: skip
     LoadMatrix,
     Loop,
     Multiply,
-    Pack,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -225,7 +225,7 @@ class _MaskedBlocks:
             raise ScheduleError("matrices are loaded from shared memory")
         self.fragments.load(stmt, lanes)
 
-    def pack(self, stmt: Pack, mask: Any) -> None:
+    def pack(self, stmt: PackWord, mask: Any) -> None:
         self.fragments.pack(stmt, [self.value(value, mask) for value in stmt.values], mask)
 
     def multiply(self, stmt: Multiply, mask: Any) -> None:
@@ -407,6 +407,6 @@ _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     Shuffle: _MaskedBlocks.shuffle,
     Fragment: _MaskedBlocks.fragment,
     LoadMatrix: _MaskedBlocks.load_matrix,
-    Pack: _MaskedBlocks.pack,
+    PackWord: _MaskedBlocks.pack,
     Multiply: _MaskedBlocks.multiply,
 }

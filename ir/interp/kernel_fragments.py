@@ -10,7 +10,7 @@ import numpy as np
 
 from ..atoms import ATOMS, WORD_BYTES, Atom, multiplied
 from ..facts.layout import DTYPE_BYTES
-from ..kernel import Element, Fragment, LoadMatrix, Multiply, Pack
+from ..kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
 from .kernel_memory import Lanes, SharedMemory
 from .kernel_values import Place, RegisterValues
 from .scalar import ScheduleError
@@ -36,7 +36,7 @@ class Fragments:
             raise ScheduleError("this is no place of a fragment")
         return [(place.name, (first, element)) for element in range(known[1])]
 
-    def pack(self, stmt: Pack, values: list[Any], mask: Any) -> None:
+    def pack(self, stmt: PackWord, values: list[Any], mask: Any) -> None:
         for place, value in zip(self.word(stmt.into), values, strict=True):
             self.registers.put(place, value, mask)
 

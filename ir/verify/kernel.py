@@ -37,7 +37,7 @@ from ..kernel import (  # fmt: skip
     LoadMatrix,
     Loop,
     Multiply,
-    Pack,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -244,7 +244,7 @@ class _Check:
         if stmt.count not in (1, 2, 4) or (stmt.trans and known and DTYPE_BYTES[known.dtype or ""] != 2):
             self.say(stmt, "1, 2 or 4 matrices; only elements of 2 bytes are transposed")
 
-    def pack(self, stmt: Pack) -> None:
+    def pack(self, stmt: PackWord) -> None:
         known = self.words(stmt, stmt.into, 1)
         self.elements(stmt, stmt.values)
         if known and len(stmt.values) * DTYPE_BYTES[known.dtype or ""] != WORD_BYTES:
@@ -417,7 +417,7 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     Shuffle: _Check.shuffle,
     Fragment: _Check.fragment,
     LoadMatrix: _Check.load_matrix,
-    Pack: _Check.pack,
+    PackWord: _Check.pack,
     Multiply: _Check.multiply,
     LoadFrom: _Check.load,
     CheckPlace: _Check.check_place,
