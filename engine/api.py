@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ from .run.load_time_weights import Preparation
 from .run.placing import Placing, devices_of, gpu_of
 from .schedule.recorded import stored_schedules
 
+LOG = logging.getLogger("dplc")
 DEVICES = ("cuda", "emulator", "reference")
 
 
@@ -62,7 +64,8 @@ class Compiled:
     """A compiled function: call it like the original, with tensors of the shapes it was compiled for.
 
     `.ir(stage)` is the program's text (torch, tensor, loop, tile, kernel, cuda), `.cuda` the CUDA text, `.trace` what
-    the rules did, `.timings` milliseconds per stage, `.notes` what the last run did besides launching.
+    the rules did, `.timings` milliseconds per stage, `.notes` what the last run did besides launching, `.remembered` a
+    line for everything that a tuning store decided.
     """
 
     def __init__(
@@ -71,8 +74,9 @@ class Compiled:
         device: str,
         function: Callable[..., Any] | None = None,
         frozen: Frozen | None = None,
+        remembered: tuple[str, ...] = (),
     ):
-        self._frozen = frozen
+        self._frozen, self.remembered = frozen, remembered
         self.compilation, self.device = compilation, device
         self._weights = Weights(function, compilation.captured) if function is not None else None
         self._parameters = Parameters(function) if function is not None else None
@@ -211,9 +215,9 @@ def compile(
     emulator for the CPU. On cuda what is on the CPU is moved, weights once (`Compiled.notes` says so). rules: a rule
     file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
     name. settings: {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are
-    replayed (None: the user's own; False: none; `Compiled.compilation.origins` says what came of it). explore: search
-    spellings and cuts together, and take the best candidate. Raises UsageError for options that mean nothing, DplcError
-    for what cannot be compiled. Any number of threads may compile; they take turns.
+    replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it). explore:
+    search spellings and cuts together, and take the best candidate. Raises UsageError for options that mean nothing,
+    DplcError for what cannot be compiled. Any number of threads may compile; they take turns.
     """
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
@@ -222,11 +226,20 @@ def compile(
     captured = capture(function, args, named)
     elapsed = (time.perf_counter() - start) * 1e3
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    choose = remembered(schedules, tools, machine, best(tools, machine, schedules=schedules) if explore else None)
+    otherwise, told = best(tools, machine, schedules=schedules) if explore else None, list[str]()
+    choose = remembered(schedules, tools, machine, otherwise, told.append)
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard)
-    return Compiled(compilation, chosen, function, Frozen(captured))
+    return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation))
+
+
+def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:
+    """What a tuning store decided, a line each, in the log too. fusing: what it said of the way of fusing."""
+    told = (*fusing, *(origin.line for origin in compilation.origins if origin.line))
+    for line in told:
+        LOG.info(line)
+    return told
 
 
 def choices(

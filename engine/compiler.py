@@ -191,8 +191,9 @@ class Values:
 
     @property
     def known(self) -> frozenset[str]:
-        """The inputs that are known when the program is loaded."""
-        return frozenset(name for name, kind in self.captured.kinds.items() if kind != "input")
+        """The inputs that loading may compute with."""
+        kinds = self.captured.kinds.items() if self.captured.folds else ()
+        return frozenset(name for name, kind in kinds if kind != "input")
 
 
 Explore = Callable[[Values], Candidate | None]  # None: as the rules decide

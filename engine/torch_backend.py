@@ -1,9 +1,9 @@
-"""`torch.compile(model, backend="dplc")`: the parts of a program that dynamo finds, compiled for inference.
+"""`torch.compile(model, backend="dplc")`: the parts of a program that dynamo finds, forward and backward.
 
-A part is compiled when it is first called with tensors of some shapes, for these shapes. What dplc cannot compile is
-cut out and runs in eager, after one warning that says how much runs so, why, where, and what to do: ops that no rule
-supports, results that share memory with arguments; with gradients, all of it. Options that mean nothing are errors at
-the first call. torch finds this through the entry point group `torch_dynamo_backends`.
+A part is compiled when it is first called with tensors of some shapes, for these shapes. Changes in place and gradients
+are AOTAutograd's (capture/joint.py). An op that no rule supports is cut out and runs in eager, after one warning that
+says how much runs so, why, where, and what to do. Options that mean nothing are errors at the first call. torch finds
+this through the entry point group `torch_dynamo_backends`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import torch
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from .api import Compiled, choices
 from .api import compile as compile_function
-from .capture.partition import alias, alike, cut, node_at, ops, user_place
+from .capture.joint import changes, joint, wants_gradients
+from .capture.partition import alike, cut, node_at, ops, user_place
+from .capture.views import apart
 
 Function = Callable[..., Any]
 MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would keep every length otherwise
@@ -43,7 +45,10 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
     if not torch._dynamo.config.assume_static_by_default:
         _unheeded("dynamic=True means nothing to dplc", "every shape is compiled for itself when it is first met")
-    return GraphPart(graph, chosen)
+    if not changes(graph) and not wants_gradients(example_inputs):
+        return GraphPart(graph, chosen)
+    told: set[str] = set()
+    return joint(graph, example_inputs, lambda piece: GraphPart(piece, chosen, told))
 
 
 def _unheeded(what: str, instead: str) -> None:
@@ -69,9 +74,6 @@ class GraphPart:
         self.total = len(ops(graph)) if total is None else total
 
     def __call__(self, *args: Any) -> Any:
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
-            problem = DplcError("gradients are asked for", hint="dplc compiles inference: call it in torch.no_grad()")
-            return self._eager(problem)(*args)
         signature = tuple(map(described, args))
         if signature not in self.compiled:
             if len(self.compiled) == MOST_SIGNATURES:
@@ -86,30 +88,30 @@ class GraphPart:
         options.setdefault("device", "cuda" if on_gpu else "emulator")
         check_options(options)
         if any(isinstance(x, torch.Tensor) and x.device.type not in ("cpu", "cuda") for x in args):
-            return self._eager(DplcError("its tensors are neither on a CPU nor on a GPU"))
-        view = alias(self.graph)
-        if view is not None:
-            what = f"result `{view.name}` shares memory with an argument or another result"
-            return self._eager(DplcError(what, hint="return a copy: `.clone()`"), view)
+            return self._eager(self.graph, DplcError("its tensors are neither on a CPU nor on a GPU"))
+        return apart(self.graph, lambda graph: self._computed(graph, args, options))
+
+    def _computed(self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any]) -> Function:
+        """A graph whose results are all computed. args: of any call."""
         try:
             with torch.no_grad():
-                made: Compiled = compile_function(self.graph, tuple(args), **options)
+                made: Compiled = compile_function(graph, tuple(args), **options)
         except UsageError:  # it is about the options
             raise
         except DplcError as error:
-            return self._eager(error, node_at(self.graph, error.span))
+            return self._eager(graph, error, node_at(graph, error.span))
         return made
 
-    def _eager(self, problem: DplcError, bad: Any | None = None) -> Function:
+    def _eager(self, graph: torch.fx.GraphModule, problem: DplcError, bad: Any | None = None) -> Function:
         """The graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""
-        every = ops(self.graph)
-        nodes = alike(self.graph, bad) if bad in every else set(every)
+        every = ops(graph)
+        nodes = alike(graph, bad) if bad in every else set(every)
         if problem.what not in self.told:
             self.told.add(problem.what)
             warnings.warn(self._message(problem, bad, len(nodes)), EagerWarning, stacklevel=3)
         if len(nodes) < len(every):
-            return cut(self.graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total))
-        forward: Function = self.graph.forward
+            return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total))
+        forward: Function = graph.forward
         return forward
 
     def _message(self, problem: DplcError, bad: Any | None, count: int) -> str:

@@ -36,7 +36,7 @@ class Capture:
     dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: where in the user's text it
     was asked for; the path of its module where no line of the user's did}. inputs: the user inputs in calling order.
     signature: how the function is called and what it returns. reference: what torch itself gave, one tensor per output
-    of the graph (texts only, else None).
+    of the graph (texts only, else None). folds: loading may compute with weights; else they stay as their files are.
     """
 
     graph: TorchGraph
@@ -46,6 +46,7 @@ class Capture:
     inputs: tuple[str, ...]
     signature: Signature
     reference: tuple[Any, ...] | None = None
+    folds: bool = True
 
 
 @alone()

@@ -226,6 +226,8 @@ class _Converter:
     def types(self, node: Any) -> tuple[TensorType, ...]:
         given = node.meta.get("val")
         tensors = given if isinstance(given, (list, tuple)) else (given,)
+        if any(isinstance(tensor, torch.Tensor) for tensor in tensors):  # a result that was not asked for is empty
+            tensors = [torch.empty(0, device="meta") if tensor is None else tensor for tensor in tensors]
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             raise DplcError(f"torch op '{_aten(node)}' gives no tensor", self.where(node))
         if any(not isinstance(n, int) for tensor in tensors for n in tensor.shape):

@@ -25,13 +25,33 @@ FORMULAS = {
         diagonal_copy expand_copy narrow_copy permute_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy
         unbind_copy unfold_copy unsqueeze_copy view_copy
     """,
-    "joining and shuffling": "block_diag channel_shuffle pixel_unshuffle _chunk_cat",
+    "padding, after what it is called by": """
+        reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+    """,
+    "pools, back and to parts": "max_unpool2d max_unpool3d _adaptive_avg_pool2d",
+    "recurrent layers: a step after the other": "lstm gru rnn_tanh rnn_relu",
+    "weights of a norm and a direction": "_weight_norm_interface",
+    "joining and shuffling": "pad_sequence block_diag channel_shuffle pixel_unshuffle _chunk_cat",
     "norms that give statistics": "_native_batch_norm_legit_functional native_group_norm",
     "functions of elements": "special_entr special_ndtr special_xlog1py logaddexp2 ldexp conj_physical",
     "losses": "multi_margin_loss soft_margin_loss",
     "distances": "linalg_cross pdist renorm dist",
     "in order": "isin",
-    "derivatives": "_softmax_backward_data",
+    "derivatives": """
+        _fused_rms_norm_backward _log_softmax_backward_data _prelu_kernel_backward _softmax_backward_data
+        binary_cross_entropy_backward diagonal_backward elu_backward embedding_dense_backward gelu_backward glu_backward
+        hardsigmoid_backward hardswish_backward hardtanh_backward huber_loss_backward leaky_relu_backward
+        log_sigmoid_backward logit_backward max_pool2d_with_indices_backward mish_backward mse_loss_backward
+        native_batch_norm_backward native_dropout_backward native_group_norm_backward native_layer_norm_backward
+        nll_loss2d_backward nll_loss_backward reflection_pad1d_backward reflection_pad2d_backward
+        reflection_pad3d_backward select_backward sigmoid_backward silu_backward slice_backward smooth_l1_loss_backward
+        soft_margin_loss_backward softplus_backward tanh_backward threshold_backward unfold_backward
+    """,
+    "what a forward pass keeps for its derivative": """
+        native_layer_norm native_batch_norm _native_batch_norm_legit _fused_rms_norm nll_loss_forward nll_loss2d_forward
+        _softmax _log_softmax log_sigmoid_forward _prelu_kernel multilabel_margin_loss_forward
+        _unsafe_masked_index_put_accumulate _unsafe_masked_index
+    """,
 }
 # What ATen itself computes by other ops, in C++.
 COMPOSITES = {
@@ -51,6 +71,12 @@ COMPOSITES = {
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
+# Optimizers' ops on lists of tensors: the op of the same name on each of them.
+ON_LISTS = """
+    abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
+    round rsqrt sigmoid sign sin sqrt sub tanh trunc
+"""
+
 
 @functools.cache
 def table() -> dict[Any, Callable[..., Any]]:
@@ -62,9 +88,24 @@ def table() -> dict[Any, Callable[..., Any]]:
     for overload in _overloads(COMPOSITES):
         if (kernel := _composite(overload)) is not None:
             found[overload] = kernel
+    for name in ON_LISTS.split():
+        for overload in _overloads({"": f"_foreach_{name}"}):
+            if overload._overloadname != "Tensor" or name in ("add", "mul", "div"):  # else numbers that a tensor holds
+                found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     return found
+
+
+def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
+    """The op on the first of all lists, on the second, .. What follows the tensors of addcdiv is its `value`."""
+    count = next(len(given) for given in arguments if isinstance(given, (list, tuple)))
+    results = []
+    for index in range(count):
+        given = [x[index] if isinstance(x, (list, tuple)) else x for x in arguments]
+        more = {"value": given.pop()} if op._qualified_op_name.startswith("aten::addc") and len(given) > 3 else {}
+        results.append(op(*given, **options, **more))
+    return results
 
 
 def decomposed(targets: Iterable[Any]) -> bool:

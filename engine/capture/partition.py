@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch.fx.passes.split_module import split_module
-from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import Span
 from .places import is_library
+from .views import value
 
 Function = Callable[..., Any]
 
@@ -42,7 +42,7 @@ def alike(graph: torch.fx.GraphModule, bad: Any) -> set[Any]:
 
 
 def _several(node: Any) -> bool:
-    return isinstance(node.meta.get("example_value"), (tuple, list))
+    return isinstance(value(node), (tuple, list))
 
 
 def cut(graph: torch.fx.GraphModule, bad: set[Any], compiled: Callable[[torch.fx.GraphModule], Function]) -> Function:
@@ -76,27 +76,3 @@ def user_place(node: Any | None, span: Span | None) -> str | None:
     frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.stack_trace or "")
     users = [frame for frame in frames if not is_library(frame[0])] or frames
     return "{}:{}: {}".format(*users[-1]) if users else None
-
-
-def alias(graph: torch.fx.GraphModule) -> Any | None:
-    """The first result that shares memory with an argument or a result computed before it: it must stay a view."""
-    nodes = list(graph.graph.nodes)
-    results = pytree.tree_leaves([node.args for node in nodes if node.op == "output"])
-    if len({x for x in results if isinstance(x, torch.fx.Node)}) < sum(isinstance(x, torch.fx.Node) for x in results):
-        return next(x for x in results if isinstance(x, torch.fx.Node) and results.count(x) > 1)
-    seen: set[int] = set()
-    for node in nodes:
-        if node.op == "placeholder":
-            if node in results:
-                return node
-            seen.update(_storages(node))
-        elif node in results:
-            if not seen.isdisjoint(_storages(node)):
-                return node
-            seen.update(_storages(node))
-    return None
-
-
-def _storages(node: torch.fx.Node) -> tuple[int, ...]:
-    value = node.meta.get("example_value", node.meta.get("val"))
-    return (value.untyped_storage()._cdata,) if isinstance(value, torch.Tensor) else ()

@@ -16,7 +16,7 @@ _PRIVATE = frozenset((
     "__and__", "__or__", "__xor__", "__lshift__", "__rshift__",
     "_to_copy", "_unsafe_view", "_safe_softmax", "_native_batch_norm_legit_no_training",
 ))  # fmt: skip
-_FOREIGN = ("sparse", "quantize", "fbgemm", "mkldnn", "cudnn", "miopen", "mps", "nested", "backward", "dequant")
+_FOREIGN = ("sparse", "quantize", "fbgemm", "mkldnn", "cudnn", "miopen", "mps", "nested", "dequant")
 
 
 def generate() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ...ir.dtypes import DTYPES, FLOATS
 from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.text import capture_text
-from ..compiler import STAGES, Compilation, compile_captured
+from ..compiler import STAGES, Compilation, Explore, compile_captured
 from ..explore.exploring import chosen
 from ..explore.ways import remembered
 from ..rewrite.pinned import tell_unheard
@@ -31,9 +31,7 @@ def compile_text(options: Options, device: str | None = None) -> Compilation:
     schedules = schedules_for(options)
     captured, elapsed = captured_text(options)
     with progress("compiling"):
-        choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if options.explore else None
-        choose = remembered(schedules, tools, machine, choose, print_remark)
-        trace = trace_for(options)
+        choose, trace = fusing_for(options, tools, machine), trace_for(options)
         compilation = compile_captured(captured, tools, machine, trace, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
@@ -65,6 +63,13 @@ def schedules_for(options: Options) -> StoredSchedules | None:
     if not options.no_db and options.db is not None and not options.db.is_file():
         raise UsageError(f"--db {options.db}: there is no such file", hint="`dplc tune --db` makes one")
     return stored_schedules(tools_for(options), options.db, not options.no_db)
+
+
+def fusing_for(options: Options, tools: Toolchain, machine: Target) -> Explore | None:
+    """What chooses how a program is fused: the store if it knows the program, else `--explore`, else the rules."""
+    schedules = schedules_for(options)
+    choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if options.explore else None
+    return remembered(schedules, tools, machine, choose, print_remark)
 
 
 def trace_for(options: Options) -> Trace | None:
@@ -108,8 +113,8 @@ def print_trace(compilation: Compilation, options: Options) -> None:
 
 def print_schedules(compilation: Compilation) -> None:
     """Whenever a store decides: which schedules are out of it."""
-    told = [origin for origin in compilation.origins if origin.source != "default"]
-    for origin in told[:TOLD]:
-        print_note(f"note: schedule of `{origin.kernel}`: {origin.text}")
+    told = [origin.line for origin in compilation.origins if origin.line]
+    for line in told[:TOLD]:
+        print_remark(line)
     if len(told) > TOLD:
         print_note(f"note: and of {len(told) - TOLD} more kernels out of the store (-v lists them)")

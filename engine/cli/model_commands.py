@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from ..api import choose_device
 from ..models import artefact, weights
 from ..models.artefact import Artefact
 from ..models.checking import compare, emulator
-from ..models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model, exploring
+from ..models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model
 from ..models.running import ModelRunner
 from ..models.sources import find
 from ..models.weights import Tell
 from .commands import save_outputs
 from .compiling import (
+    fusing_for,
     machine_for,
     print_schedules,
     print_stage,
@@ -31,7 +33,7 @@ from .compiling import (
     trace_for,
 )
 from .options import Options
-from .show import bars, print_json, print_note, print_remark, write
+from .show import bars, print_json, print_note, write
 
 
 def shape_of(options: Options) -> ModelShape:
@@ -51,8 +53,7 @@ def shape_of(options: Options) -> ModelShape:
 def compile_options(options: Options, tell: Tell, device: str | None = None) -> CompileOptions:
     """What a model is compiled with."""
     tools, machine, schedules = tools_for(options), machine_for(options, device), schedules_for(options)
-    explore = exploring(tools, machine, schedules, print_remark) if options.explore else None
-    return CompileOptions(tools, machine, tell, trace_for(options), schedules, explore)
+    return CompileOptions(tools, machine, tell, trace_for(options), schedules, fusing_for(options, tools, machine))
 
 
 def compiled_model(model: str, options: Options, tell: Tell) -> CompiledModel:
@@ -174,14 +175,19 @@ def _tokens(found: Artefact, ids: str | None, seed: int) -> dict[str, Any]:
     words = found.plan.config.get("vocab_size", 2)
     shape = (found.plan.batch, found.plan.length)
     if ids is None:
-        generator = torch.Generator().manual_seed(seed)
-        return {buffer.name: torch.randint(0, words, shape, generator=generator)}
+        return {buffer.name: drawn_tokens(found.plan.config, *shape, seed)}
     parts = ids.replace(",", " ").split()
     if not all(part.isdigit() and int(part) < words for part in parts):
         raise UsageError(f"--ids {ids}: numbers from 0 to {words - 1} are expected")
     if len(parts) != shape[0] * shape[1]:
         raise UsageError(f"--ids has {len(parts)} tokens; {found.folder} was compiled for {shape[0] * shape[1]}")
     return {buffer.name: torch.tensor([int(part) for part in parts]).reshape(shape)}
+
+
+def drawn_tokens(config: Mapping[str, Any], batch: int, length: int, seed: int = 0) -> Any:
+    """Tokens of a model, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, config.get("vocab_size", 2), (batch, length), generator=generator)
 
 
 def _weights(found: Artefact, given: Path | None, seed: int, tell: Tell) -> tuple[dict[str, Any], str]:

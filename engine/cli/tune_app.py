@@ -9,12 +9,24 @@ from typing import Annotated
 import typer
 
 from ...ir.diagnostic import UsageError
-from .options import DatabaseFile, Expression, Json, Options, RuleFiles, Settings, TargetName
+from .options import (
+    DatabaseFile,
+    Expression,
+    FloatDtype,
+    Json,
+    Layers,
+    Length,
+    Options,
+    RuleFiles,
+    Settings,
+    TargetName,
+)
 
 INTERRUPTED = 130
 
-SuiteFile = Annotated[
-    Path | None, typer.Argument(metavar="[SUITE.json]", help="A suite: every distinct kernel of its cases once.")
+Subject = Annotated[
+    str | None,
+    typer.Argument(metavar="[SUITE.json|MODEL]", help="A suite or a model: every distinct kernel of it once."),
 ]
 Search = Annotated[
     str | None, typer.Option("--search", metavar="NAME", help="hill (default), mcts, mcts-tree, evolution, random, ..")
@@ -62,8 +74,11 @@ NotKept = Annotated[bool, typer.Option("--no-db", help="Do not remember what is 
 
 
 def tune(
-    suite: SuiteFile = None,
+    subject: Subject = None,
     expression: Expression = None,
+    layers: Layers = None,
+    length: Length = 32,
+    dtype: FloatDtype = None,
     search: Search = None,
     tries: Tries = 200,
     programs: Programs = None,
@@ -92,10 +107,12 @@ def tune(
     from ..tune.tuning import SearchOptions
     from .tune_command import TuneView, tune_expression
 
-    many = suite is not None or bool(grid) or jobs > 1 or executor != "processes"
-    _check(suite, expression, executor, space and many, html is not None and many)
+    many = subject is not None or bool(grid) or jobs > 1 or executor != "processes"
+    _check(subject, expression, executor, space and many, html is not None and many)
     text = sys.stdin.read() if expression == "-" else expression or ""
-    options = Options(text, 0, None, rules, settings, None, target, 0, as_json, db, no_db)
+    options = Options(
+        text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers
+    )
     budget = Budget(tries, programs, seconds, patience)
     wanted = SearchOptions(
         search or DEFAULT_SEARCH, seed, budget, frozenset(free or ()) or None, True, predict, assemble
@@ -108,21 +125,22 @@ def tune(
     elif many:
         from .tune_many import Many, tune_many
 
-        interrupted = tune_many(options, wanted, Many(suite, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
+        interrupted = tune_many(options, wanted, Many(subject, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
     else:
         interrupted = tune_expression(options, wanted, TuneView(top, html))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _check(suite: Path | None, expression: str | None, executor: str, space_of_many: bool, page_of_many: bool) -> None:
+def _check(subject: str | None, expression: str | None, executor: str, space_of_many: bool, page_of_many: bool) -> None:
     """Raises UsageError for options that do not go together."""
-    if expression is not None and suite is not None:
-        raise UsageError("tune either a suite or an expression, not both")
+    if expression is not None and subject is not None:
+        raise UsageError("tune either a suite, a model or an expression")
     if executor not in ("processes", "ray"):
         raise UsageError(f"--executor {executor}: executors are processes and ray")
-    if expression is None and suite is None:
-        raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
+    if expression is None and subject is None:
+        hint = 'for example -c "torch.relu(torch.randn(8))"; or a suite or a model'
+        raise UsageError("an expression is needed: -c EXPR", hint=hint)
     if space_of_many:
         raise UsageError("--space shows one expression: it goes with -c alone")
     if page_of_many:

@@ -65,7 +65,7 @@ def tune_expression(options: Options, search: SearchOptions, view: TuneView) -> 
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             log.heard(run, tried)
-            show(_line(run), run.tries, run.limit or 0)
+            show(searching(run), run.tries, run.limit or 0)
 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             found = tune_program(fusing, evaluator, search, store, heard)
@@ -109,7 +109,8 @@ def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
             raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
 
 
-def _line(run: SearchProgress) -> str:
+def searching(run: SearchProgress) -> str:
+    """How far a search is."""
     best = "nothing yet" if run.best is None else f"best {micro(run.best[0])} us ({run.gain:.2f}x), {run.default.basis}"
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
 

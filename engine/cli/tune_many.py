@@ -1,8 +1,9 @@
-"""`dplc tune SUITE` and `dplc tune --grid`: many kernels, each distinct one once, several at a time."""
+"""`dplc tune SUITE`, `MODEL` and `--grid`: many kernels, each distinct one once, several at a time."""
 
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,28 +14,35 @@ import msgspec
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..bench.suite_file import read_suite
+from ..models import weights
+from ..models.capturing import capture_logits
+from ..models.module import build
+from ..models.sources import find, is_model
 from ..ruleset import Toolchain
 from ..store.store import default_path, open_store
 from ..tune.choosing import ChosenWay, choose
 from ..tune.job import Job, JobOutcome
-from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, summary
+from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, program_of, summary
+from ..tune.running import SearchProgress
+from ..tune.search import Tried
 from ..tune.tuning import SearchOptions
 from ..tune.tuning_job import tune_job
 from ..tune.tuning_program import CANDIDATE
 from .compiling import machine_for, tools_for
+from .model_commands import drawn_tokens, shape_of
 from .options import Options
-from .show import print_json, print_note, progress, write
-from .tune_command import check_search
+from .show import bars, print_json, print_note, progress, write
+from .tune_command import check_search, ended_by, searching
 
 
 @dataclass(frozen=True)
 class Many:
-    """What is to be tuned, and how many at a time: a suite (and which of its cases), or a text over a grid.
+    """What is to be tuned, and how many at a time: a suite (and which of its cases), a model, or a text over a grid.
 
     top: candidates of fusion of each program.
     """
 
-    suite: Path | None
+    subject: str | None
     only: str | None
     grid: list[str]
     jobs: int
@@ -50,15 +58,7 @@ def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
         programs = list(_programs(options, search, many, tools, machine))
         jobs = distinct(programs, _base(options, search, many, machine))
     told: dict[str, tuple[Job, JobOutcome]] = {}
-    interrupted = False
-    try:
-        for job, outcome in carry_out(jobs, tune_job, many.jobs, many.where):
-            told[job.kernel] = job, outcome
-            _keep(options, job, outcome, tools)
-            if not options.as_json:
-                write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
-    except KeyboardInterrupt:
-        interrupted = True
+    interrupted = _carried_out(options, many, jobs, told, tools)
     outcomes = {name: outcome for name, (_, outcome) in told.items()}
     choices = [] if interrupted else _chosen(options, programs, outcomes, tools)
     if options.as_json:
@@ -73,14 +73,52 @@ def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
     return interrupted
 
 
+def _carried_out(
+    options: Options, many: Many, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain
+) -> bool:
+    """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
+    with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+
+        def heard(run: SearchProgress, tried: Tried) -> None:
+            show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
+
+        show("tuning", 0, len(jobs))
+        try:
+            for job, outcome in carry_out(jobs, tune_job, many.jobs, many.where, heard):
+                told[job.kernel] = job, outcome
+                _keep(options, job, outcome, tools)
+                if not options.as_json:
+                    write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
+                show(f"{_named(job)}: tuned", len(told), len(jobs))
+                if outcome.interrupted:
+                    return True
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
 def _programs(
     options: Options, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
 ) -> Iterator[TuningProgram]:
     top = many.top if search.free is None or CANDIDATE in search.free else 1
-    if many.suite is not None:
-        suite = read_suite(many.suite)
-        return of_suite(suite, suite.select(many.only), tools, machine, top)
-    return of_grid(options.text, many.grid, tools, machine, top)
+    if many.subject is None:
+        return of_grid(options.text, many.grid, tools, machine, top)
+    if is_model(many.subject):
+        return iter([_of_model(many.subject, options, tools, machine, top)])
+    suite = read_suite(Path(many.subject))
+    return of_suite(suite, suite.select(many.only), tools, machine, top)
+
+
+def _of_model(model: str, options: Options, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
+    """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
+    source, shape = find(model), shape_of(options)
+    found = capture_logits(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
+    (tokens,) = found.captured.inputs
+
+    def tensors() -> dict[str, Any]:
+        return {**weights.make(found.weights), tokens: drawn_tokens(source.config, shape.batch, shape.length)}
+
+    return program_of(source.name, found.captured, tools, machine, top, tensors)
 
 
 def _chosen(

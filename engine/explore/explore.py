@@ -57,10 +57,9 @@ class Solved:
 
 @dataclass(frozen=True)
 class ExplorationOptions:
-    """top: how many candidates. prepare: weights may be folded and packed when they are loaded."""
+    """top: how many candidates."""
 
     top: int = 4
-    prepare: bool = True
     effort: Effort = field(default_factory=Effort)
     budget: SaturationBudget = field(default_factory=SaturationBudget)
 

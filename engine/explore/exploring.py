@@ -58,9 +58,8 @@ def _given(
     """What an exploration is made of."""
     start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
     ordered = commute(values.graph, tools.commuting, target, None, values.origins)
-    known = values.known if options is None or options.prepare else frozenset()
     return (
-        start, tools.fusion, exported(tools), target, lowering(tools, target, schedules), known,
+        start, tools.fusion, exported(tools), target, lowering(tools, target, schedules), values.known,
         values.origins, options, ordered,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ rules that the schedules of its kernels use: an edit of one of them makes it voi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -46,13 +46,17 @@ def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKe
 
 
 class Fusing:
-    """The candidates of a program, built one by one. top: how many at most, what the rules decide among them.
+    """The candidates of a program, built one by one. top: how many at most, what the rules decide among them; tensors:
+    makes those that the capture does not hold.
 
     Without egglog there is nothing to choose: no candidate could be proved when it comes back.
     """
 
-    def __init__(self, values: Values, tools: Toolchain, target: Target, top: int = TOP):
-        self.values, self.tools, self.target = values, tools, target
+    def __init__(
+        self, values: Values, tools: Toolchain, target: Target, top: int = TOP,
+        tensors: Callable[[], Mapping[str, Any]] = dict,
+    ):  # fmt: skip
+        self.values, self.tools, self.target, self.tensors = values, tools, target, tensors
         self.top = top if available() else 1
         self._built: dict[tuple[str, ...], int] = {}
 

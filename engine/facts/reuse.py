@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Var, binary
+from ...ir.expr import Axis, Binary, Var, binary, free_names
 from ...ir.facts.structure import dependencies, matmul_loops, summary
 from ...ir.program import Block
 from ..language.facts import fact
@@ -75,6 +75,13 @@ def joined_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
         if all(_joined(idx[dim], idx[dim + 1], shape[dim + 1]) is not None for idx in places):
             return dim
     return -1
+
+
+@fact("jumps(name, name, run) -> bool", TILE)
+def jumps(site: Any, buf: Var, lane: Var, body: Block) -> bool:
+    """Whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
+    places = [load.idx for load in summary(body).loads if load.buf == buf.name]
+    return any(lane.name in free_names(idx[:-1]) and lane.name not in free_names(idx[-1]) for idx in places)
 
 
 @fact("join_dims([any], int) -> [any]", TILE)

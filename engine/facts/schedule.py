@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
+from ...ir.atoms import ATOMS
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
-from ...ir.facts.structure import dependencies, replicated_names, summary, uses
+from ...ir.facts.structure import (
+    dependencies,
+    replicated_names,
+    result_axes,
+    summary,
+    summed_axes,
+    uses,
+)
 from ...ir.loop import Load, Store
 from ...ir.node import Node, names_in
 from ...ir.program import Block, Stmt
@@ -66,10 +74,15 @@ def registers(site: Any, axes: Any, body: Block) -> int:
     for total in {stmt.acc: stmt for stmt in found.sums}.values():
         varying = dependencies(total.val, body) - folded.get(total.acc, frozenset())
         count += math.prod(n for name, n in extent.items() if name in varying)
+    for product in {stmt.acc: stmt for stmt in found.mmas}.values():
+        varying = dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product)
+        count += math.prod(n for name, n in extent.items() if name in varying)
+    words = {e: ATOMS[stmt.atom].per_word for stmt in found.mmas for e in (stmt.a, stmt.b)}
     for load in {(s.buf, s.idx): s for s in found.loads}.values():
         flat = address(site.kernel, load.buf, load.idx)
         wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
-        count += math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
+        values = math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
+        count += -(-values // words.get(Var(load.dst), 1))
     fetched = [copy_shape(site.kernel, stage) for stage in found.stages if stage.via == "FETCH"]
     return count + sum(shape.width * -(-shape.rows * shape.chunks // shape.threads) for shape in fetched)
 
@@ -143,6 +156,26 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
     return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in (*found.stores, *repeated))
 
 
+@fact("running(run, name) -> [stmt]", TILE)
+def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
+    """The accesses that go to the next element as an axis goes on."""
+    return tuple(stmt for stmt in accesses(body) if linear(_flat(site, stmt))[0].get(axis) == 1)
+
+
+@fact("across(run, [name], name) -> [name]", TILE)
+def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
+    """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
+    strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
+    inputs = {param.name for param in site.kernel.ins}
+
+    def jumps(load: Load) -> bool:
+        terms, _ = linear(_flat(site, load))
+        run = [axis for axis in along if terms.get(axis) == 1]
+        return bool(run) and terms.get(lane, 0) not in (0, 1, *(strips.get(axis.name) for axis in run))
+
+    return tuple(dict.fromkeys(Var(s.buf) for s in summary(body).loads if s.buf in inputs and jumps(s)))
+
+
 @fact("stores_along(run, name) -> bool", TILE)
 def stores_along(site: Any, body: Block, axis: Var) -> bool:
     """Whether the place of a store depends on an axis."""
@@ -200,6 +233,12 @@ def values_of(body: Block) -> Iterator[Any]:
 def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
     """Whether every index mentions i and r as `c*(i*factor + r)` only."""
     return {i.name, r.name} <= uses(body) and all(_strided(stmt, i, r, factor) for stmt in body)
+
+
+@fact("neighbours([expr], name, name, int) -> bool", TILE)
+def neighbours(site: Any, idx: Any, i: Var, r: Var, factor: int) -> bool:
+    """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
+    return _strided(tuple(idx), i, r, factor)
 
 
 def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:

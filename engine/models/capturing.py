@@ -37,7 +37,7 @@ def capture_call(model: Any, arguments: Mapping[str, Any], function: Any = None)
     """The call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
 
     Tensors among the arguments are inputs. What the model's weight files hold are parameters; its other buffers follow
-    from the configuration: they are constants, and fold.
+    from the configuration: they are constants, and fold. Weights stay as their files have them.
     """
     try:
         captured = capture(function or model, (), arguments)
@@ -58,4 +58,4 @@ def capture_call(model: Any, arguments: Mapping[str, Any], function: Any = None)
             weights[param.name] = WeightRequest(files[id(tensor)], param.dtype, tuple(map(int, param.shape)))
         else:
             kinds[param.name] = "constant"
-    return CapturedModel(replace(captured, kinds=kinds), weights)
+    return CapturedModel(replace(captured, kinds=kinds, folds=False), weights)

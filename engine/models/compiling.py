@@ -16,8 +16,6 @@ import msgspec
 from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ..compiler import Compilation, Explore, Stopwatch, compile_captured
-from ..explore.explore import ExplorationOptions
-from ..explore.exploring import chosen, warn
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
@@ -111,13 +109,6 @@ class CompileOptions:
     trace: Trace | None = None
     schedules: ScheduleStore | None = None
     explore: Explore | None = None
-
-
-def exploring(
-    tools: Toolchain, target: Target, schedules: ScheduleStore | None, note: Callable[[str], None] = warn
-) -> Explore:
-    """What `explore` asks of a model: the best candidate that leaves weights as their files have them."""
-    return chosen(tools, target, ExplorationOptions(top=1, prepare=False), schedules=schedules, tell=note)
 
 
 def compile_call(

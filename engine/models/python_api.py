@@ -12,13 +12,15 @@ from ...codegen.launch import CudaExecutor, Executor
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import FLOATS
-from ..api import RuleSource, choose_device, target_for, tools_of
+from ..api import RuleSource, choose_device, logged, target_for, tools_of
+from ..explore.exploring import chosen
+from ..explore.ways import remembered
 from ..rewrite.pinned import Settings
 from ..schedule.recorded import stored_schedules
 from . import artefact, weights
 from .artefact import Artefact
 from .checking import emulator
-from .compiling import CompiledModel, CompileOptions, Figures, ModelShape, exploring
+from .compiling import CompiledModel, CompileOptions, Figures, ModelShape
 from .compiling import compile_model as compile_source
 from .running import ModelRunner
 from .sources import find
@@ -28,11 +30,12 @@ class Model:
     """A compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it gives the logits.
 
     `.load_weights(folder)` reads safetensors; without, the weights are made up when it is first called. `.save(folder)`
-    writes an artefact; `.figures` says what the compile gave; `.ir(stage)` and `.cuda` are its texts.
+    writes an artefact; `.figures` says what the compile gave; `.ir(stage)` and `.cuda` are its texts; `.remembered` has
+    a line for everything that a tuning store decided.
     """
 
-    def __init__(self, compiled: CompiledModel | Artefact, device: str):
-        self.compiled, self.device = compiled, device
+    def __init__(self, compiled: CompiledModel | Artefact, device: str, remembered: tuple[str, ...] = ()):
+        self.compiled, self.device, self.remembered = compiled, device, remembered
         self._runner: ModelRunner | None = None
 
     def __call__(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -106,17 +109,15 @@ def compile_model(
     """
     if dtype not in FLOATS:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOATS))
-    chosen = _device(device)
+    where = _device(device)
     shape, tools = ModelShape(seq_len, batch, dtype, layers), tools_of(rules, settings)
-    machine = tools.on(target_for(chosen, target))
+    machine = tools.on(target_for(where, target))
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    choose = exploring(tools, machine, schedules) if explore else None
-    return Model(
-        compile_source(
-            find(str(path_or_id)), shape, CompileOptions(tools, machine, schedules=schedules, explore=choose)
-        ),
-        chosen,
-    )
+    otherwise, told = chosen(tools, machine, schedules=schedules) if explore else None, list[str]()
+    choose = remembered(schedules, tools, machine, otherwise, told.append)
+    options = CompileOptions(tools, machine, schedules=schedules, explore=choose)
+    made = compile_source(find(str(path_or_id)), shape, options)
+    return Model(made, where, logged(told, made.compilation))
 
 
 def load_model(folder: str | Path, *, device: str | None = None, trust_edited_cuda: bool = False) -> Model:

@@ -35,6 +35,11 @@ class Origin:
     seconds: float | None = None
     brief: str = ""
 
+    @property
+    def line(self) -> str:
+        """For people, where it is not the default order; else ""."""
+        return "" if self.source == "default" else f"schedule of `{self.kernel}`: {self.text}"
+
     def record(self) -> dict[str, Any]:
         """For `--json`."""
         return {

@@ -30,16 +30,20 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
-    """What came of a job. tuned: None where it failed (`failed` says why) or nothing was found that can be kept."""
+    """What came of a job. tuned: None where it failed (`failed` says why) or nothing was found that can be kept.
+
+    interrupted: its search was, by the user, who waits for the end.
+    """
 
     key: TuningKey | None = None
     tuned: Tuned | None = None
     attempts: tuple[Attempt, ...] = ()
     line: str = ""
     failed: str = ""
+    interrupted: bool = False
 
 
-TuneOne = Callable[[Job], JobOutcome]
+TuneOne = Callable[..., JobOutcome]  # of a job, and of who hears of its tries
 
 
 def guarded(tune_one: TuneOne, job: Job) -> JobOutcome:

@@ -7,13 +7,14 @@ process dies, is a line in its outcome, and the others go on.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import multiprocessing
 import queue
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from ..explore.ways import Fusing
 from ..kernels.key import key
 from ..ruleset import Toolchain
 from .job import Job, JobOutcome, TuneOne, guarded, name_of, run_named
+from .running import Heard
 
 LARGEST_GRID = 10_000
 Where = Literal["processes", "ray"]
@@ -51,9 +53,15 @@ class TuningProgram:
     ways: Mapping[int, tuple[Kernel, ...]]
 
 
-def program_of(name: str, captured: Capture, tools: Toolchain, target: Target, top: int = 1) -> TuningProgram:
-    """A program with so many ways of fusing at most. Raises DplcError for what the rules cannot compile."""
-    fusing = Fusing(values_of(captured, tools, target, None, Stopwatch()), tools, target, top)
+def program_of(
+    name: str, captured: Capture, tools: Toolchain, target: Target, top: int = 1,
+    tensors: Callable[[], Mapping[str, Any]] = dict,
+) -> TuningProgram:  # fmt: skip
+    """A program with so many ways of fusing at most. tensors: makes those that the capture does not hold.
+
+    Raises DplcError for what the rules cannot compile.
+    """
+    fusing = Fusing(values_of(captured, tools, target, None, Stopwatch()), tools, target, top, tensors)
     built: dict[int, tuple[Kernel, ...]] = {}
     for way, named in enumerate(fusing.ways()):
         try:
@@ -116,16 +124,20 @@ def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
 # ---- carrying them out
 
 
-def carry_out(jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes") -> Iterator[
-    tuple[Job, JobOutcome]
-]:  # fmt: skip
-    """Outcomes as they come. tune_one: a function of a module, found again by its name. count: jobs at a time."""
+def carry_out(
+    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes", heard: Heard | None = None
+) -> Iterator[tuple[Job, JobOutcome]]:
+    """Outcomes as they come. tune_one: a function of a module, found again by its name. count: jobs at a time.
+
+    heard: is told of every try of a job in this process.
+    """
     if where == "ray":
         from .jobs_ray import on_ray
 
         return on_ray(jobs, name_of(tune_one), count)
     if count <= 1:
-        return ((job, guarded(tune_one, job)) for job in jobs)
+        one = tune_one if heard is None else functools.partial(tune_one, heard=heard)
+        return ((job, guarded(one, job)) for job in jobs)
     return _in_processes(jobs, name_of(tune_one), min(count, len(jobs)))
 
 

@@ -23,6 +23,7 @@ from .assembling import AssemblingEvaluator
 from .job import Job, JobOutcome
 from .measure import measuring
 from .predicting import PredictingEvaluator
+from .running import Heard
 from .tuning import SearchOptions, tune_kernel
 
 
@@ -47,8 +48,8 @@ class Kept:
         pass
 
 
-def tune_job(job: Job) -> JobOutcome:
-    """Tune the kernel of a job (`job.TuneOne`). Raises DplcError."""
+def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
+    """Tune the kernel of a job (`job.TuneOne`). heard: is told of every try. Raises DplcError."""
     tools = toolchain([Path(path) for path in job.rules])
     if job.settings:
         tools = toolchain(tools.rules, read_settings(job.settings, tools.rules))
@@ -61,7 +62,7 @@ def tune_job(job: Job) -> JobOutcome:
     try:
         options = msgspec.convert(job.wishes, SearchOptions)
         with evaluator_for(machine, options) as evaluator:
-            outcome = tune_kernel(kernel, tools, machine, evaluator, options, store)
+            outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, heard)
     finally:
         store.close()
     key = key_of(kernel, machine, tools.rules)
@@ -72,7 +73,7 @@ def tune_job(job: Job) -> JobOutcome:
         times = f"{default * 1e6:.4g} us by default, {outcome.seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x, {basis}"
     wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
     line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
-    return JobOutcome(key, tuned, tuple(kept.attempts), line)
+    return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=outcome.run.interrupted)
 
 
 def _read(path: Path, rules: Any, key: TuningKey) -> Tuned | None:

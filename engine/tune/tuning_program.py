@@ -193,11 +193,12 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
         made = composed(fusing, way, schedules)
         if sum(work_of(kernel) for kernel in made.kernels) > WHOLE:
             return "each kernel; as a whole it would take too long", ""
-        results = Compiled(made, "emulator").run({})
+        given = fusing.tensors()
+        results = Compiled(made, "emulator").run(given)
     except DplcError as problem:
         return "", problem.what
     captured = made.captured
-    references = run_reference(captured, captured.tensors)
+    references = run_reference(captured, {**captured.tensors, **given})
     found = judge(results, references, captured.reference)
     if not found.ok:
         return "", f"an output differs by {found.relative:.2g} of its largest value from float64"

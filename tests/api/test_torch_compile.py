@@ -117,39 +117,51 @@ def test_an_op_without_a_rule_runs_in_eager_and_is_named_once() -> None:
     assert sum(w.category is EagerWarning for w in caught) == 1
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: x.add_(1) * 2,
-        lambda x: x.view(2, -1),
-        lambda x: (x.t(), x + 1),
-        lambda x: torch.dropout(x, 0.5, True) + x,
-        lambda x: x + torch.rand(4, 6),
-    ],
-    ids=["in place", "a view", "a transpose", "dropout", "random"],
-)
-def test_what_is_no_function_of_values_stays_eager(function: Any) -> None:
+def flipped(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 2
+    flat = y.view(-1)
+    y.add_(1)
+    x[0] = y[1]
+    return flat, y.t(), x.t(), x, (x.t() * 2).t()
+
+
+VIEWS = {
+    "in place": lambda x: x.add_(1) * 2,
+    "a view": lambda x: x.view(2, -1),
+    "a transpose": lambda x: (x.t(), x + 1),
+    "views of an argument that changes": flipped,
+    "an argument, twice": lambda x: (x, x, x + 1),
+    "rows of a split": lambda x: (x + 1).split([1, 3]),
+    "another order in memory": lambda x: (x.t() * 2, (x.t() + 1).t().view(-1)),
+    "a view of a result that is there as well": lambda x: (lambda y: (y, y[:, 0], y[0]))(x.softmax(-1)),
+}
+DRAWN = {"dropout": lambda x: torch.dropout(x, 0.5, True) + x, "random": lambda x: x + torch.rand(4, 6)}
+
+
+@pytest.mark.parametrize("name", [*VIEWS, *DRAWN])
+def test_what_is_no_function_of_values(name: str) -> None:
+    """Changes, shared memory, strides and random numbers are PyTorch's; nothing but what draws runs in eager."""
+    function = {**VIEWS, **DRAWN}[name]
     compiled = torch.compile(function, backend="dplc")
     given, wanted = torch.arange(24.0).reshape(4, 6), torch.arange(24.0).reshape(4, 6)
-    torch.manual_seed(1)
-    want = function(wanted)
-    torch.manual_seed(1)
-    with pytest.warns(EagerWarning):
-        got = compiled(given)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", EagerWarning)
+        torch.manual_seed(1)
+        want = torch.utils._pytree.tree_leaves(function(wanted))
+        torch.manual_seed(1)
+        got = torch.utils._pytree.tree_leaves(compiled(given))
+    assert bool(caught) == (name in DRAWN)
     assert torch.equal(given, wanted)
-    for one, other in zip(
-        got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
-    ):
-        assert torch.equal(one, other)
+    for one, other in zip(got, want, strict=True):
+        assert close(one, other) and one.stride() == other.stride()
         assert (one.data_ptr() == given.data_ptr()) == (other.data_ptr() == wanted.data_ptr())
+    assert sharing(got) == sharing(want)
 
 
-def test_gradients_are_eager() -> None:
-    model = nn.Linear(6, 4)
-    compiled = torch.compile(model, backend="dplc")
-    with pytest.warns(EagerWarning, match="gradients"):
-        compiled(torch.randn(3, 6)).sum().backward()
-    assert model.weight.grad is not None
+def sharing(tensors: list[torch.Tensor]) -> list[int]:
+    """Of each tensor, the first that lies in the same memory."""
+    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [places.index(place) for place in places]
 
 
 def test_options_reach_the_compiler() -> None:
@@ -200,11 +212,6 @@ class Bessel(nn.Module):
         return self.linear(torch.special.bessel_j0(once).relu())
 
 
-def pooled(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    hidden = (x * 2).softmax(-1)
-    return hidden, hidden[:, 0]
-
-
 def viewed_and_changed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     y = x * 2
     flat = y.view(-1)
@@ -219,7 +226,6 @@ def picked(x: torch.Tensor) -> torch.Tensor:
 
 CUT = {
     "the same op twice": (Bessel().eval(), torch.randn(2, 4, 8), "2 of 7 ops", 3),
-    "results that share memory": (pooled, torch.randn(3, 5), "1 of 3 ops", 1),
     "views that see a change": (viewed_and_changed, torch.randn(3, 5), "ops", 2),
     "an op of many results": (picked, torch.randn(3, 5), "2 of 6 ops", 2),
 }
@@ -246,13 +252,12 @@ def test_the_rest_is_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_running_statistics_change_in_training() -> None:
-    """Instance norm keeps them where no schema says so: in training it runs in eager, in evaluation it is compiled."""
+    """Instance norm keeps them where no schema says so; `dplc.compile`, which changes nothing, refuses."""
     x = torch.randn(2, 3, 4, 5) + 1
     ours, eager = (torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True) for _ in range(2))
     with torch.no_grad():
-        with pytest.warns(EagerWarning, match="running statistics change in training"):
-            assert close(torch.compile(ours, backend="dplc")(x), eager(x))
-        assert torch.equal(ours.running_mean, eager.running_mean) and ours.running_mean.abs().max() > 0
+        assert close(torch.compile(ours, backend="dplc")(x), eager(x))
+        assert close(ours.running_mean, eager.running_mean) and ours.running_mean.abs().max() > 0
         assert close(dplc.compile(ours.eval(), (x,))(x), eager.eval()(x))
         with pytest.raises(DplcError, match="instance_norm") as caught:
             dplc.compile(ours.train(), (x,))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dplc.engine.capture.decompositions import COMPOSITES, FORMULAS, RENAMED, table
+from dplc.engine.capture.decompositions import COMPOSITES, FORMULAS, ON_LISTS, RENAMED, table
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.operators import operators
 
 
 def named() -> list[str]:
-    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values()]).split(), *RENAMED]
+    lists = [f"_foreach_{name}" for name in ON_LISTS.split()]
+    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values()]).split(), *RENAMED, *lists]
 
 
 def test_every_op_of_the_table_is_replaced() -> None:

@@ -7,9 +7,10 @@ import torch
 from tiny_models import LENGTH, compiled, of_transformers, source, tokens
 
 from dplc.codegen.target import target
+from dplc.engine.explore.exploring import chosen
 from dplc.engine.explore.saturate import available
 from dplc.engine.models.checking import emulator
-from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model, exploring
+from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
 from dplc.engine.models.running import ModelRunner
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
@@ -20,7 +21,7 @@ from dplc.engine.ruleset import toolchain
 def test_an_explored_model_takes_fewer_launches_and_is_right(name: str) -> None:
     tools, machine = toolchain(), target("sm_80")
     notes: list[str] = []
-    choose = exploring(tools, machine, None, notes.append)
+    choose = chosen(tools, machine, tell=notes.append)
     made = compile_model(source(name), ModelShape(length=LENGTH), CompileOptions(tools, machine, explore=choose))
     assert notes == [] and made.compilation.prepared == ()
     assert made.figures.launches < compiled(name).figures.launches

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+import dplc
 from dplc.engine.cli.app import main
+from dplc.engine.tune.running import Runner
 from tests.tune.subjects import SUM
 
 COMMON = ["tune", "-c", SUM, "--target", "sm_90a"]
@@ -64,3 +67,54 @@ def test_a_suite_or_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["tune", "--target", "sm_90a"])
     assert stop.value.code == 2 and "-c EXPR" in capsys.readouterr().err
+
+
+TINY = {
+    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
+}  # fmt: skip
+
+
+def test_a_model_is_tuned_with_its_candidates_and_compiles_take_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("egglog")
+    model, store = tmp_path / "tiny.json", tmp_path / "store.sqlite"
+    model.write_text(json.dumps(TINY))
+    asked = ["tune", str(model), "--seq-len", "4", "--tries", "1", "--top", "2", "--db", str(store), "--json"]
+    with pytest.raises(SystemExit) as stop:
+        main([*asked, "--target", "sm_90a"])
+    found = json.loads(capsys.readouterr().out)
+    (choice,) = found["programs"]
+    assert stop.value.code in (0, None) and not any(kernel["failed"] for kernel in found["kernels"])
+    assert choice["way"] == 1 and choice["seconds"] < choice["rules"]
+    assert choice["checked"] == "emulator, the program whole" and choice["kept"] and not choice["wrong"]
+    caplog.set_level("INFO", "dplc")
+    plain, tuned = (
+        dplc.compile_model(model, seq_len=4, target="sm_90a", device="emulator", db=db) for db in (False, store)
+    )
+    assert plain.remembered == () and tuned.figures.launches < plain.figures.launches
+    assert tuned.remembered[0].startswith("candidate of fusion from the store") and "from the store" in caplog.text
+    assert all(line.startswith("schedule of `") for line in tuned.remembered[1:]) and len(tuned.remembered) > 5
+
+
+def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Runner._round
+
+    def interrupted(self: Runner, run: object) -> bool:
+        if getattr(run, "tries", 0) > 1:
+            raise KeyboardInterrupt
+        return turns(self, run)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Runner, "_round", interrupted)
+    store = tmp_path / "store.sqlite"
+    text = ["tune", "-c", "torch.randn(M, 512).sum(-1)", "--grid", "M=4,8,16", "--target", "sm_90a"]
+    with pytest.raises(SystemExit) as stop:
+        main([*text, "--tries", "50", "--db", str(store)])
+    lines = capsys.readouterr().out.splitlines()
+    assert stop.value.code == 130 and lines[0].startswith("M=4:") and not any("M=8" in line for line in lines)
+    compiled = dplc.compile(lambda x: x.sum(-1), (torch.randn(4, 512),), target="sm_90a", db=store)
+    (line,) = compiled.remembered
+    assert line.startswith("schedule of `") and "from the store, predicted for NVIDIA H200" in line

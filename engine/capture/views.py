@@ -1,0 +1,101 @@
+"""Results that share memory with arguments or with one another: the graph computes what lies below, torch views it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+Function = Callable[..., Any]
+
+
+def value(node: Any) -> Any:
+    """What is known of a node's value: a tensor without data, or several."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def is_view(node: Any) -> bool:
+    """Whether a node computes nothing: all its memory is that of the tensors it reads."""
+    if not node.op.startswith("call_"):
+        return False
+    if node.target is operator.getitem and isinstance(value(node.args[0]), (tuple, list)):
+        return is_view(node.args[0])
+    return bool(storages(node)) and storages(node) <= {x for source in node.all_input_nodes for x in storages(source)}
+
+
+def storages(node: Any) -> set[int]:
+    """The identities of the memory of a node's tensors."""
+    return {x.untyped_storage()._cdata for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor)}
+
+
+def apart(graph: torch.fx.GraphModule, compiled: Callable[[torch.fx.GraphModule], Function]) -> Function:
+    """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
+
+    Results have the strides that the graph gives them, since views that are taken of them later depend on these.
+    """
+    results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
+    views = _views(graph, results)
+    read = [*results, *(source for view in views for source in view.all_input_nodes)]
+    below = [x for x in dict.fromkeys(read) if x not in views and x.op.startswith("call_")]
+    strides = [_unusual_strides(x) for x in below]
+    if results == below and not any(strides):
+        return compiled(graph)
+    made = compiled(_computing(graph, below)) if below else None
+    after = _viewing(graph, below, views)
+
+    def run(*args: Any) -> Any:
+        values = made(*args) if made is not None else ()
+        return after(*args, *(restrided(x, wanted) for x, wanted in zip(values, strides, strict=True)))
+
+    return run
+
+
+def restrided(tensor: Any, strides: Sequence[int] | None) -> Any:
+    """The tensor with such strides, copied where it has others."""
+    if strides is None or tensor.stride() == strides:
+        return tensor
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor)
+
+
+def _unusual_strides(node: Any) -> tuple[int, ...] | None:
+    known = value(node)
+    return None if not isinstance(known, torch.Tensor) or known.is_contiguous() else tuple(known.stride())
+
+
+def _views(graph: torch.fx.GraphModule, results: Sequence[Any]) -> set[Any]:
+    """The views among the results, and those that they are views of."""
+    found: set[Any] = set()
+    for node in reversed(graph.graph.nodes):
+        if (node in results or not found.isdisjoint(node.users)) and is_view(node):
+            found.add(node)
+    return found
+
+
+def _computing(graph: torch.fx.GraphModule, results: Sequence[Any]) -> torch.fx.GraphModule:
+    """The graph with other results, and nothing that only views needed."""
+    inner = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.graph.nodes:
+        if node.op != "output":
+            copies[node] = inner.node_copy(node, copies.__getitem__)
+    inner.output(tuple(copies[node] for node in results))
+    inner.eliminate_dead_code()
+    return torch.fx.GraphModule(graph, inner)
+
+
+def _viewing(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
+    """The results, of the arguments and what was computed."""
+    inner = torch.fx.Graph()
+    given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    copies = {node: inner.placeholder(node.name) for node in (*given, *below)}
+    for node in graph.graph.nodes:
+        if node in views or node.op == "get_attr":
+            copies[node] = inner.node_copy(node, copies.__getitem__)
+    (results,) = graph.graph.output_node().args
+    inner.output(torch.fx.map_arg(results, copies.__getitem__))
+    forward: Function = torch.fx.GraphModule(graph, inner).forward
+    return forward

@@ -1,0 +1,191 @@
+"""Forward and backward under torch.compile(.., backend="dplc"): gradients, masks and losses are PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dplc.engine.torch_backend import EagerWarning
+
+Loss = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def llama() -> tuple[nn.Module, Loss, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=100))
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        ids = torch.randint(0, 100, (2, 13))
+        return ids, ids
+
+    return model, lambda model, ids, labels: model(ids, labels=labels).loss, batch
+
+
+def vit() -> tuple[nn.Module, Loss, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = {"hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = ViTForImageClassification(ViTConfig(**sizes, image_size=24, patch_size=8, num_labels=5))
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(3, 3, 24, 24), torch.randint(0, 5, (3,))
+
+    return model, lambda model, x, y: F.cross_entropy(model(x).logits, y), batch
+
+
+@pytest.mark.parametrize("made", [llama, vit])
+def test_twenty_steps_follow_eager(made: Any) -> None:
+    ours, loss, batch = made()
+    eager = copy.deepcopy(ours)
+    step = torch.compile(lambda *args: loss(ours, *args), backend="dplc")
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in (ours, eager)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        for _ in range(20):
+            args = batch()
+            losses = [step(*args), loss(eager, *args)]
+            for one, optimizer in zip(losses, optimizers, strict=True):
+                optimizer.zero_grad()
+                one.backward()
+                optimizer.step()
+            assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-4)
+
+
+class Windows(nn.Module):
+    """Convolutions of every kind, pools, norms that keep statistics, and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2, bias=False), nn.BatchNorm2d(8)
+        self.grouped = nn.Conv2d(8, 8, 3, groups=4, padding=2, dilation=2)
+        self.wider, self.groups = nn.ConvTranspose2d(8, 4, 3, stride=2, output_padding=1), nn.GroupNorm(2, 4)
+        self.last, self.dropped = nn.Linear(4, 5), nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.first(x)), inplace=True), 2)
+        x = F.silu(self.groups(self.wider(F.gelu(self.grouped(x)))))
+        return self.last(self.dropped(F.avg_pool2d(x, 2, padding=1).mean((2, 3))))
+
+
+def test_windows_statistics_and_dropout() -> None:
+    ours = Windows()
+    eager = copy.deepcopy(ours)
+    step = torch.compile(lambda x, y: F.cross_entropy(ours(x), y, label_smoothing=0.1), backend="dplc")
+    x, y = torch.randn(4, 3, 18, 18), torch.tensor([0, 1, 2, 3])
+    for seed in range(2):
+        torch.manual_seed(seed)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "dplc: 3 of 94 ops .*native_dropout", EagerWarning)
+            step(x, y).backward()
+        torch.manual_seed(seed)
+        F.cross_entropy(eager(x), y, label_smoothing=0.1).backward()
+    for (name, one), other in zip(ours.named_parameters(), eager.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-5 * other.grad.abs().max().item()), name
+    for (name, one), other in zip(ours.named_buffers(), eager.buffers(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5), name
+
+
+A, B = torch.randn(3, 5), torch.randn(5, 4)
+DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "conv1d": (lambda x, w, b: F.conv1d(x, w, b, padding=2, stride=3), (torch.randn(2, 4, 11), torch.randn(6, 4, 3), torch.randn(6))),
+    "conv3d": (lambda x, w: F.conv3d(x, w, groups=2), (torch.randn(1, 4, 3, 4, 5), torch.randn(6, 2, 2, 3, 1))),
+    "conv_transpose1d": (lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1, groups=2, dilation=3), (torch.randn(2, 4, 7), torch.randn(4, 3, 2))),
+    "filters alone": (lambda w: F.conv2d(torch.ones(2, 3, 5, 7), w), (torch.randn(4, 3, 2, 2),)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (5,), w, b), (A, torch.randn(5), torch.randn(5))),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (5,), w), (A, torch.randn(5))),
+    "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), (torch.randn(6, 3, 4),)),
+    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), tuple(torch.randn(2, 3, 7, 8) for _ in range(3))),
+    "grouped attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8))),
+    "embedding": (lambda w: F.embedding(torch.tensor([[0, 2, 2], [6, 1, 0]]), w, padding_idx=1), (torch.randn(7, 4),)),
+    "cross_entropy": (lambda x: F.cross_entropy(x, torch.tensor([1, -100, 3]), weight=torch.tensor([1.0, 2, 3, 4, 5])), (A,)),
+    "products": (lambda x, y: torch.einsum("ik,kj->ji", x, y).softmax(-1), (A, B)),
+    "a broadcast": (lambda x, y: x[:, None, :4] * y + y, (A, B)),
+    "gather and cat": (lambda x: torch.cat([x.gather(1, torch.tensor([[0, 0], [3, 1], [4, 4]])), x[:, ::2], x.flip(1)], 1), (A,)),
+    "cumsum and max": (lambda x: x.cumsum(1).amax(0) + x.max(1).values.sum(), (A,)),
+    "activations": (lambda x: F.gelu(x, approximate="tanh") + F.elu(x) + F.hardtanh(x) + F.softplus(x) + F.mish(x) + F.hardswish(x) + F.leaky_relu(x), (A,)),
+    "std and norm": (lambda x: x.std(1) + x.norm(dim=1) + torch.logsumexp(x, 1), (A,)),
+    "an exponent": (lambda x, y: (x.abs() + 1) ** y[:, 0].mean(), (A, B)),
+    "average pool": (lambda x: F.avg_pool2d(x, 3, stride=2), (torch.randn(2, 3, 7, 9),)),
+    "max pool": (lambda x: F.max_pool2d(x, 3, stride=2, padding=1), (torch.randn(2, 3, 7, 9),)),
+    "adaptive pool": (lambda x: F.adaptive_avg_pool2d(x, 1), (torch.randn(2, 3, 7, 9),)),
+    "padding": (lambda x: F.pad(x, (1, 2)) * F.pad(x[None], (2, 1), mode="reflect")[0], (A,)),
+    "lower triangle": (lambda x: torch.tril(x @ x.t()).masked_fill(torch.eye(3) > 0, 2.0), (A,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_gradients(name: str) -> None:
+    """Against float64, no further than twice as far as PyTorch's own in float32; nothing runs in eager."""
+    function, given = DERIVED[name]
+    compiled = torch.compile(function, backend="dplc")
+
+    def gradients(call: Any, dtype: torch.dtype) -> list[torch.Tensor]:
+        inputs = [tensor.detach().to(dtype).clone().requires_grad_() for tensor in given]
+        result = call(*inputs)
+        weight = torch.linspace(-1, 2, result.numel(), dtype=dtype).reshape(result.shape)
+        return list(torch.autograd.grad((result * weight).sum(), inputs))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        ours = gradients(compiled, torch.float32)
+    wide = torch.set_default_dtype
+    wide(torch.float64)
+    try:
+        exact = gradients(function, torch.float64)
+    except RuntimeError:  # a constant of the function's own is float32
+        exact = [tensor.double() for tensor in gradients(function, torch.float32)]
+    finally:
+        wide(torch.float32)
+    for one, eager, best in zip(ours, gradients(function, torch.float32), exact, strict=True):
+        assert one.shape == best.shape and one.isfinite().all()
+        allowed = 2 * (eager - best).abs().max() + 1e-5 * max(1.0, best.abs().max().item())
+        assert (one - best).abs().max() <= allowed
+
+
+def test_no_gradient_where_none_is_wanted() -> None:
+    model = nn.Linear(6, 4)
+    compiled = torch.compile(model, backend="dplc")
+    x = torch.randn(3, 6)
+    assert compiled(x).requires_grad
+    with torch.no_grad():
+        assert not compiled(x).requires_grad
+    compiled(x).sum().backward()
+    assert torch.allclose(model.weight.grad, x.sum(0).expand(4, 6), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop])
+def test_an_optimizer_is_compiled_whole(kind: Any) -> None:
+    ours = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    eager = copy.deepcopy(ours)
+    options: dict[str, Any] = {"lr": 1e-2, "foreach": True, "weight_decay": 0.1}
+    if kind is not torch.optim.AdamW:
+        options["momentum"] = 0.9
+    optimizers = [kind(model.parameters(), **options) for model in (ours, eager)]
+    steps = [torch.compile(optimizers[0].step, backend="dplc"), optimizers[1].step]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        for _ in range(3):
+            x = torch.randn(5, 8)
+            for model, step, optimizer in zip((ours, eager), steps, optimizers, strict=True):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                step()
+    for one, other in zip(ours.parameters(), eager.parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
