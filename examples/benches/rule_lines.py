@@ -69,7 +69,7 @@ def with_what_it_shares(name: str) -> str:
     for path in sorted(FOLDER.rglob("*.rw")):
         found = {one.name: one for one in declared_in(path)}
         if name in found:
-            return "\n\n".join(one.text for one in found.values() if one.name in {name, *found[name].uses})
+            return "\n...\n".join(one.text for one in found.values() if one.name in {name, *found[name].uses})
     raise SystemExit(f"no rule of a schedule is called {name}")
 
 
