@@ -36,6 +36,7 @@ def row(name: str, device: str) -> str:
     from dplc.engine.cost.instruction_counts import instruction_counts
     from dplc.engine.cost.predict import predict
 
+    torch._dynamo.reset()
     machine = target(device)
     model, (args, kwargs) = architectures.model(name), architectures.arguments(name)
     made: list[Any] = []
@@ -70,7 +71,7 @@ def main() -> None:
     parser.add_argument("--target", default="h200")
     options = parser.parse_args()
     print(HEAD, flush=True)
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=8) as pool:
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         for line in pool.map(row, options.only, [options.target] * len(options.only)):
             print(line, flush=True)
 
