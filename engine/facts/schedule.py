@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.expr import Axis, Var, free_names, linear
+from ...ir.expr import Axis, Binary, Var, free_names, linear
 from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
 from ...ir.facts.structure import dependencies, replicated_names, summary, uses
@@ -147,6 +147,21 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
 def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
     """The accesses that go to the next element as an axis goes on."""
     return tuple(stmt for stmt in accesses(body) if linear(_flat(site, stmt))[0].get(axis) == 1)
+
+
+@fact("apart(run, name, int) -> [stmt]", TILE)
+def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
+    """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
+    instructions ask for the same sectors."""
+    vector = vectors(site, body, axis, width)
+    return tuple(stmt for stmt in accesses(body) if stmt not in vector and _moves(_flat(site, stmt), axis))
+
+
+def _moves(flat: Any, axis: Var) -> bool:
+    """Whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
+    terms, _ = linear(flat)
+    around = (atom.a for atom in terms if atom.__class__ is Binary and atom.op == "%")
+    return terms.get(axis, 0) != 0 or any(_moves(inner, axis) for inner in around)
 
 
 @fact("across(run, [name], name) -> [name]", TILE)
