@@ -153,8 +153,9 @@ def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
 def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
     instructions ask for the same sectors."""
-    vector = vectors(site, body, axis, width)
-    return tuple(stmt for stmt in accesses(body) if stmt not in vector and _moves(_flat(site, stmt), axis))
+    vector, known = vectors(site, body, axis, width), {*params(site.kernel), *stages(site.kernel)}
+    others = [stmt for stmt in accesses(body) if stmt.buf in known and stmt not in vector]
+    return tuple(stmt for stmt in others if _moves(_flat(site, stmt), axis))
 
 
 def _moves(flat: Any, axis: Var) -> bool:
@@ -200,9 +201,15 @@ def row_coalesced(site: Any, body: Block, team: Any) -> bool:
         size = math.prod(params(site.kernel)[stmt.buf].shape) if stmt.buf in params(site.kernel) else 0
         for loop in team:
             if any(loop.name in free_names(atom) for atom in terms):
-                near = terms.get(loop) == 1
+                near = goes_on(terms, loop)
                 good, bad = good + size * near, bad + size * (not near)
     return good >= bad
+
+
+def goes_on(terms: Any, loop: Var) -> bool:
+    """Whether an address goes to the next element with a loop, but where a remainder starts anew."""
+    remainders = [atom for atom, factor in terms.items() if factor == 1 and atom.__class__ is Binary and atom.op == "%"]
+    return terms.get(loop) == 1 or any(goes_on(linear(atom.a)[0], loop) for atom in remainders)
 
 
 @fact("one_run(run, name, name, int) -> bool", TILE)
