@@ -26,9 +26,13 @@ from ..ir.kernel import (  # fmt: skip
     Element,
     Expect,
     FenceBarriers,
+    Fragment,
     InitBarrier,
     LoadFrom,
+    LoadMatrix,
     Loop,
+    Multiply,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -352,6 +356,25 @@ class Printer:
         barrier = self.address(stmt.barrier)
         return f"copy_box_{len(stmt.at)}d({self.address(stmt.to)}, {self.names[stmt.map]}, {barrier}, {places});"
 
+    # ---- fragments
+
+    def fragment(self, stmt: Fragment) -> str:
+        self.declare(stmt.dst, stmt.dtype, (stmt.words,))
+        return f"uint32_t {self.names[stmt.dst]}[{stmt.words}];"
+
+    def load_matrix(self, stmt: LoadMatrix) -> str:
+        trans = "_trans" if stmt.trans else ""
+        return f"ldmatrix_x{stmt.count}{trans}(&{self.text(stmt.into, UNARY)}, {self.address(stmt.address)});"
+
+    def pack(self, stmt: PackWord) -> str:
+        dtype = self.dtype(stmt.into)
+        values = [self.value(unrounded(value, dtype), "f32")[0] for value in stmt.values]
+        return f"{self.text(stmt.into)} = pack<{DTYPES[dtype].c_type}>({', '.join(values)});"
+
+    def multiply(self, stmt: Multiply) -> str:
+        places = ", ".join(f"&{self.text(place, UNARY)}" for place in (stmt.acc, stmt.a, stmt.b))
+        return f"mma_{stmt.atom}_{self.dtype(stmt.a)}({places});"
+
     def wait_phase(self, stmt: WaitPhase) -> str:
         return f"mbarrier_wait({self.address(stmt.barrier)}, {self.text(stmt.parity)});"
 
@@ -391,4 +414,8 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     CopyBox: Printer.copy_box,
     WaitPhase: Printer.wait_phase,
     Barrier: lambda printer, stmt: "block_sync();",
+    Fragment: Printer.fragment,
+    LoadMatrix: Printer.load_matrix,
+    PackWord: Printer.pack,
+    Multiply: Printer.multiply,
 }

@@ -354,6 +354,38 @@ DPLC_FN void warp_sync() { __syncwarp(); }
 template <class T> DPLC_FN T shfl_xor(T v, int lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 template <class T> DPLC_FN T shfl(T v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
 
+// ---- fragments: matrices that a warp holds in words, and multiplies ------------------------------------------------
+// ldmatrix: lane 8*m + r gives the address of row r of the m-th matrix of 8 rows of 16 bytes. mma: d += a*b, in the
+// layouts of ir/atoms.py.
+
+#define DPLC_LDMATRIX(name, form, n, words, ...)                                                              \
+  DPLC_FN void name(uint32_t* d, uint32_t a) {                                                                \
+    asm volatile("ldmatrix.sync.aligned.m8n8." form ".shared.b16 {" words "}, [%" #n "];"                     \
+                 : __VA_ARGS__ : "r"(a) : "memory");                                                          \
+  }
+#define DPLC_FOUR_WORDS "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+DPLC_LDMATRIX(ldmatrix_x2, "x2", 2, "%0,%1", "=r"(d[0]), "=r"(d[1]))
+DPLC_LDMATRIX(ldmatrix_x4, "x4", 4, "%0,%1,%2,%3", DPLC_FOUR_WORDS)
+DPLC_LDMATRIX(ldmatrix_x2_trans, "x2.trans", 2, "%0,%1", "=r"(d[0]), "=r"(d[1]))
+DPLC_LDMATRIX(ldmatrix_x4_trans, "x4.trans", 4, "%0,%1,%2,%3", DPLC_FOUR_WORDS)
+#undef DPLC_FOUR_WORDS
+#undef DPLC_LDMATRIX
+#define DPLC_MMA(name, form)                                                                                  \
+  DPLC_FN void name(float* d, const uint32_t* a, const uint32_t* b) {                                         \
+    asm("mma.sync.aligned." form " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                     \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                      \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                  \
+  }
+DPLC_MMA(mma_m16n8k16_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
+DPLC_MMA(mma_m16n8k16_f16, "m16n8k16.row.col.f32.f16.f16.f32")
+DPLC_MMA(mma_m16n8k8_f32, "m16n8k8.row.col.f32.tf32.tf32.f32")
+#undef DPLC_MMA
+DPLC_FN uint32_t to_tf32(float x) {
+  uint32_t w;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(w) : "f"(x));
+  return w;
+}
+
 // ---- scalars ------------------------------------------------------------------------------------------------------
 // Approximations are one MUFU each, good to about 2 ulp. Everything else keeps CUDA's own name: expf, logf, tanhf,
 // erff, ...
@@ -463,6 +495,13 @@ DPLC_HALVES(128)
 
 DPLC_FN float round_f16(float x) { return to_float(to_f16(x)); }
 DPLC_FN float round_bf16(float x) { return to_float(to_bf16(x)); }
+
+// A word of a fragment: values rounded, the first of them lowest.
+template <class H> DPLC_FN uint32_t pack(float low, float high) {
+  const float both[2] = {low, high};
+  return narrow_pair(H{}, both);
+}
+template <class T> DPLC_FN uint32_t pack(float x) { return to_tf32(x); }
 
 DPLC_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 

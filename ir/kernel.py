@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from .expr import Var
-from .node import Dtype, Expr, Fn, Int, Name, Node, memoised
+from .node import AtomName, Dtype, Expr, Fn, Int, Name, Node, memoised
 from .program import Block, Stmt
 
 THREAD, SHARED = "thread", "smem"
@@ -255,10 +255,51 @@ class Shuffle(Stmt):
     lanes: Int
 
 
+class Fragment(Stmt):
+    """Operands of tensor cores: words of 32 bits with as many elements of a dtype as fit, the first lowest."""
+
+    positional: ClassVar[tuple[str, ...]] = ("dtype", "words")
+    dst: Name
+    dtype: Dtype
+    words: Int
+
+
+class LoadMatrix(Stmt):
+    """ldmatrix: `count` matrices of 8 rows of 16 bytes, into as many words of every lane of a warp, from `into` on.
+
+    Lane 8*m + r has the address of row r of matrix m. Word m of lane 4*g + t is the word t of row g; trans, of elements
+    of 2 bytes: the elements of column g in the rows 2*t and 2*t + 1.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("into", "address")
+    into: Expr
+    address: Address
+    count: Int = 4
+    trans: Int = 0
+
+
+class PackWord(Stmt):
+    """A word of a fragment becomes these values, each rounded to the fragment's dtype."""
+
+    positional: ClassVar[tuple[str, ...]] = ("into", "values")
+    into: Expr
+    values: tuple[Expr, ...]
+
+
+class Multiply(Stmt):
+    """acc += a * b of the fragments of a warp, in the layouts of an atom. Each place is the first of its registers."""
+
+    positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
+    acc: Expr
+    a: Expr
+    b: Expr
+    atom: AtomName
+
+
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
     WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
-    Shuffle,
+    Shuffle, Fragment, LoadMatrix, PackWord, Multiply,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element)
 

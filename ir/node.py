@@ -31,6 +31,7 @@ Role = str  # BLOCK THREAD REG VEC serial reduce free
 Via = str  # SYNC ASYNC TMA FETCH
 Fn = str  # the name of a scalar function
 MonoidName = str  # the name of a monoid over tuples (ir/monoids.py)
+AtomName = str  # the name of an atom (ir/atoms.py)
 Dtype = str  # f32 f16 bf16 i32 i64 b8
 Value = Any  # a Torch attribute: number, bool, text, none, or a tuple of these
 Expr = Any  # an index or scalar expression: int, float, bool or a node of ir.expr
@@ -168,7 +169,7 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
 
 
 # Fields of these sorts hold no nodes.
-_PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "Dtype", "Int", "Num"))
+_PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype", "Int", "Num"))
 _marks = itertools.count()
 CLASSES: set[type] = set()  # of nodes: asking whether a class is in it is faster than isinstance
 

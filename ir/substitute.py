@@ -44,7 +44,9 @@ def substitute_expr(value: Expr, mapping: Mapping) -> Expr:
     return rebuild(value, lambda part: substitute_expr(part, mapping))
 
 
-_FIXED = frozenset(("Role", "Via", "Fn", "MonoidName", "Dtype", "Int", "Num"))  # sorts that hold no names of values
+_FIXED = frozenset(
+    ("Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype", "Int", "Num")
+)  # sorts that hold no names of values
 
 
 def _substitute_fields(node: Any, mapping: Mapping) -> Any:

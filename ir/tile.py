@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .expr import Axis, Over
-from .node import Expr, Fn, Int, MonoidName, Name, Via
+from .node import AtomName, Expr, Fn, Int, MonoidName, Name, Via
 from .program import Block, Stmt
 
 AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -122,3 +122,20 @@ class CombineTuple(Stmt):
     accs: tuple[Name, ...]
     fn: MonoidName
     over: tuple[Over, ...]
+
+
+class Mma(Stmt):
+    """`Mma(acc, a, b, atom=m16n8k16, axes=(g, t, h, v, u, w))`: every warp adds the product of two fragments to acc.
+
+    An atom (ir/atoms.py) says which element of its matrices lane and register hold. axes: the lanes of a warp, which
+    are the innermost THREAD axes; registers along rows, along columns; registers along what is summed. over: replicated
+    axes that are summed along too. Along all others the statement is made once for each value, as any other is.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
+    acc: Name
+    a: Expr
+    b: Expr
+    atom: AtomName
+    axes: tuple[Over, ...]
+    over: tuple[Over, ...] = ()

@@ -270,6 +270,37 @@ template <class T> DPLC_FN T shfl_xor(T v, int lanes) {
   return shfl(v, static_cast<int>(dplc_view->thread->lane) ^ lanes);
 }
 
+// ---- fragments ----------------------------------------------------------------------------------------------------
+// The lanes put what the others need where all can see it, meet, and each makes its own words and sums.
+
+template <unsigned count, bool trans> DPLC_FN void dplc_ldmatrix(uint32_t* d, uint32_t a DPLC_SITE_OF_CALLER) {
+  const dplc::ThreadView* self = dplc_view->thread;
+  dplc::Warp* warp = self->warp;
+  uint64_t* rows = warp->slot[warp->exchanges & 1];
+  if (self->lane < 8 * count) {  // the addresses of the others are not looked at
+    DPLC_ACCESS(dplc_shared(a), 16, shared_load);
+    dplc_aligned<16>(dplc_shared(a));
+  }
+  rows[self->lane] = a;
+  dplc_warp_barrier(false);
+  const unsigned g = self->lane >> 2, t = self->lane & 3;
+  for (unsigned m = 0; m < count; ++m) {
+    uint16_t half[2];
+    for (unsigned w = 0; w < 2; ++w) {
+      const unsigned row = trans ? 2 * t + w : g, column = trans ? g : 2 * t + w;
+      __builtin_memcpy(&half[w], dplc_shared(static_cast<uint32_t>(rows[8 * m + row])) + 2 * column, 2);
+    }
+    d[m] = half[0] | static_cast<uint32_t>(half[1]) << 16;
+  }
+}
+#define DPLC_LDMATRIX(name, count, trans) \
+  DPLC_FN void name(uint32_t* d, uint32_t a DPLC_SITE) { dplc_ldmatrix<count, trans>(d, a DPLC_SAME_SITE); }
+DPLC_LDMATRIX(ldmatrix_x2, 2, false)
+DPLC_LDMATRIX(ldmatrix_x4, 4, false)
+DPLC_LDMATRIX(ldmatrix_x2_trans, 2, true)
+DPLC_LDMATRIX(ldmatrix_x4_trans, 4, true)
+#undef DPLC_LDMATRIX
+
 // ---- scalars ------------------------------------------------------------------------------------------------------
 
 // The C library's own, which CUDA gives the same names.
@@ -351,11 +382,56 @@ DPLC_HALVES(128)
 #undef DPLC_GLOBAL_HALVES
 #undef DPLC_HALVES
 
+// ---- products of fragments ----------------------------------------------------------------------------------------
+// A lane's sums need the rows g and g + 8 of a, from its quad, and the columns 2t and 2t + 1 of b. They are added up in
+// f32 in the order of k; tensor cores keep more bits inside of an instruction, and cut them off at its end.
+
+struct dplc_tf32 {};
+DPLC_FN float dplc_element(bf16, uint32_t word, unsigned w) { return to_float(bf16{static_cast<uint16_t>(word >> 16 * w)}); }
+DPLC_FN float dplc_element(f16, uint32_t word, unsigned w) { return to_float(f16{static_cast<uint16_t>(word >> 16 * w)}); }
+DPLC_FN float dplc_element(dplc_tf32, uint32_t word, unsigned) {
+  float x;
+  word &= 0xffffe000u;
+  __builtin_memcpy(&x, &word, 4);
+  return x;
+}
+template <class T, unsigned per_word> static void dplc_mma(float* d, const uint32_t* a, const uint32_t* b) {
+  const dplc::ThreadView* self = dplc_view->thread;
+  dplc::Warp* warp = self->warp;
+  auto& words = warp->fragment[warp->exchanges & 1];
+  __builtin_memcpy(words[self->lane], a, 16);
+  __builtin_memcpy(words[self->lane] + 4, b, 8);
+  dplc_warp_barrier(false);
+  const unsigned g = self->lane >> 2, t = self->lane & 3;
+  for (unsigned u = 0; u < 2; ++u)
+    for (unsigned q = 0; q < 4; ++q)
+      for (unsigned w = 0; w < per_word; ++w)
+        for (unsigned v = 0; v < 2; ++v) {
+          const float right = dplc_element(T{}, words[(2 * t + v) * 4 + q][4 + u], w);
+          for (unsigned h = 0; h < 2; ++h) d[2 * h + v] += dplc_element(T{}, words[g * 4 + q][2 * u + h], w) * right;
+        }
+}
+DPLC_FN void mma_m16n8k16_bf16(float* d, const uint32_t* a, const uint32_t* b) { dplc_mma<bf16, 2>(d, a, b); }
+DPLC_FN void mma_m16n8k16_f16(float* d, const uint32_t* a, const uint32_t* b) { dplc_mma<f16, 2>(d, a, b); }
+DPLC_FN void mma_m16n8k8_f32(float* d, const uint32_t* a, const uint32_t* b) { dplc_mma<dplc_tf32, 1>(d, a, b); }
+DPLC_FN uint32_t narrow_pair(bf16, const float* v) {
+  return to_bf16(v[0]).bits | static_cast<uint32_t>(to_bf16(v[1]).bits) << 16;
+}
+DPLC_FN uint32_t narrow_pair(f16, const float* v) {
+  return to_f16(v[0]).bits | static_cast<uint32_t>(to_f16(v[1]).bits) << 16;
+}
+DPLC_FN uint32_t to_tf32(float x) {  // to nearest, ties away from zero
+  uint32_t word;
+  __builtin_memcpy(&word, &x, 4);
+  return isfinite(x) ? (word + 0x1000u) & 0xffffe000u : word;
+}
+
 // ---- registers that hold nothing yet (registers.py puts the calls there in checked mode) --------------------------------
 
 DPLC_FN void dplc_poison(float& v) { v = DPLC_NAN; }
 DPLC_FN void dplc_poison(f16& v) { v = {0x7e00}; }
 DPLC_FN void dplc_poison(bf16& v) { v = {0x7fc0}; }
+DPLC_FN void dplc_poison(uint32_t& v) { v = 0x7fe07fe0u; }  // two that are not a number, in either format
 DPLC_FN void dplc_poison(int& v) { v = -1234567891; }
 DPLC_FN void dplc_poison(long long& v) { v = -1234567891234567891LL; }
 DPLC_FN void dplc_poison(bool& v) { v = true; }

@@ -18,6 +18,7 @@ constexpr int lanes_per_warp = 32;
 // must not overwrite what a slower lane has yet to read.
 struct Warp {
   uint64_t slot[2][lanes_per_warp];
+  uint32_t fragment[2][lanes_per_warp][6];  // operands of an mma: four registers of a, two of b
   unsigned exchanges;  // completed so far
 };
 

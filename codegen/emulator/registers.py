@@ -12,7 +12,8 @@ from dataclasses import replace
 from ...ir.dtypes import DTYPES
 from ..kernel import CudaKernel
 
-TYPES = "|".join(re.escape(dtype.c_type) for dtype in DTYPES.values())
+WORDS = "uint32_t"  # of fragments
+TYPES = "|".join(re.escape(name) for name in (*(dtype.c_type for dtype in DTYPES.values()), WORDS))
 DECLARED = re.compile(rf"^( *(?:{TYPES}) (\w+)(?:\[\d+\])*;)$", re.MULTILINE)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from ...ir.expr import free_names
 from ...ir.facts.scopes import accumulator_scopes
+from ...ir.facts.structure import result_registers, summed_axes
 from ...ir.facts.types import value_dtypes
 from ...ir.loop import Accumulate, If, Let, Load, Merge, Scale
 from ...ir.monoids import monoid
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
-from ...ir.tile import Combine, CombineTuple
+from ...ir.tile import Combine, CombineTuple, Mma
 from .guards import weaken
 from .lowering import Accumulator, Lowering, Path
 
@@ -21,7 +22,8 @@ def replicated_axes(low: Lowering, accumulator: Accumulator, bound: frozenset[st
     """Tile axes it is replicated over. Of the axes a Combine folds only VEC ones remain, as independent chains."""
     own = {axis.name for axis in low.tile.axes} & accumulator.depends
     kept = [axis for axis in low.replicated if axis in own and axis not in bound]
-    return tuple(axis for axis in kept if axis not in accumulator.combined or axis in low.vectors)
+    kept = [axis for axis in kept if axis not in accumulator.combined or axis in low.vectors]
+    return (*(axis for axis in kept if axis not in accumulator.laid_out), *accumulator.laid_out)
 
 
 def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
@@ -46,6 +48,11 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
             for acc in stmt.accs:
                 found[acc].adds += [path, path]  # read and written: never the first value as it is
                 found[acc].reads.update(read)
+        elif isinstance(stmt, Mma):
+            found[stmt.acc].adds += [path, path]
+            found[stmt.acc].reads.update(free_names((stmt.a, stmt.b)))
+            found[stmt.acc].summed |= summed_axes(stmt)
+            found[stmt.acc].laid_out |= dict.fromkeys(result_registers(stmt))
         elif isinstance(stmt, Scale):
             found[stmt.acc].reads.update(free_names(stmt.val))
         elif isinstance(stmt, Combine):
@@ -61,8 +68,13 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
                 found[acc].beside.update(stmt.accs)
                 found[acc].merged.update(axis.name for axis in stmt.over)
     for name, accumulator in found.items():
-        accumulator.depends = _closure(accumulator.reads, values, found, {name}, accumulator.beside)
+        accumulator.depends = _own(accumulator, _closure(accumulator.reads, values, found, {name}, accumulator.beside))
     return found
+
+
+def _own(accumulator: Accumulator, read: set[str]) -> set[str]:
+    """What an accumulator varies with, of what its reads do: an Mma lays its results out anew."""
+    return read - accumulator.summed | accumulator.laid_out.keys()
 
 
 def _walk(
@@ -88,7 +100,7 @@ def _closure(
         seen = seen | {name}
         if name in found:
             folded = found[name].combined | (set() if name in beside else found[name].merged)
-            result |= _closure(found[name].reads, values, found, seen, beside) - folded
+            result |= _own(found[name], _closure(found[name].reads, values, found, seen, beside)) - folded
         elif name in values:
             result |= _closure(values[name], values, found, seen, beside)
         else:

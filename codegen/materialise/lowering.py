@@ -55,7 +55,18 @@ class Inlined:
     calls: int
 
 
-Value = Held | Inlined
+@dataclass(frozen=True)
+class Words:
+    """An operand of tensor cores: its fragments for each value of the outer axes, one after the other, `each` words."""
+
+    name: str
+    axes: tuple[str, ...]  # all that it varies with
+    dtype: str
+    outer: tuple[str, ...]
+    each: int
+
+
+Value = Held | Inlined | Words
 
 
 @dataclass
@@ -80,7 +91,8 @@ class Accumulator:
 
     reads: names in what it adds up and in the guards above. depends: those they vary with in the end, followed through
     values. combined: axes that a Combine folds; merged: those that a CombineTuple folds, and beside: the accumulators
-    of the same tuple, which may read each other's partial values before.
+    of the same tuple, which may read each other's partial values before. Of an Mma: summed, the axes along which it
+    adds up; laid_out, the registers of its results in the order of the instruction.
     """
 
     name: str
@@ -93,6 +105,8 @@ class Accumulator:
     depends: set[str] = field(default_factory=set)
     combined: set[str] = field(default_factory=set)
     merged: set[str] = field(default_factory=set)
+    summed: set[str] = field(default_factory=set)
+    laid_out: dict[str, None] = field(default_factory=dict)
     beside: set[str] = field(default_factory=set)
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.diagnostic import InternalError
 from ...ir.expr import Call, free_names
+from ...ir.facts.fragments import operand_of
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, is_vector
 from ...ir.functions import opmath
 from ...ir.kernel import CheckPlace, LoadFrom, Registers, StoreTo
@@ -14,7 +15,9 @@ from ...ir.node import Expr, Node
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
 from ...ir.substitute import substitute
+from ...ir.tile import Stage
 from .addresses import flat, global_address
+from .fragments import lower_matrices
 from .guards import simplify_condition, weaken
 from .lowering import Held, Lowering, Place, fresh
 from .ranges import tidied
@@ -27,6 +30,10 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     if stmt.buf in low.written:
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
     stage, element, when = low.stages.get(stmt.buf), element_of(low, stmt), weaken(low, stmt.when)
+    if isinstance(stage, Stage) and (operand := operand_of(stmt.dst, at.block[at.position + 1 :])) is not None:
+        matrices = lower_matrices(low, stmt, stage, operand, at)
+        if matrices is not None:
+            return matrices
     guarded = axes_of(low, when, at.bound)
     vector = vector_axis(low, stmt.buf, element, [a for a in axes_of(low, stmt.idx, at.bound) if a not in guarded])
     idx, width = stmt.idx, 1

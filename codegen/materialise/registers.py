@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from ...ir.diagnostic import InternalError
 from ...ir.expr import Binary, Call, Var, free_names, rebuild
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ...ir.kernel import Element, Replicate
 from ...ir.node import Expr, Node, contents, marks_of
 from ...ir.program import Block
 from ..dtypes import dtype_of, is_index_arithmetic
-from .lowering import Held, Lowering
+from .lowering import Held, Lowering, Words
 from .ranges import tidied
 from .widths import exact
 
@@ -71,6 +72,8 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
         value = low.env.get(e.name)
         if value is None:
             return fixed.get(e.name, e)
+        if isinstance(value, Words):
+            raise InternalError(f"`{e.name}` is an operand of tensor cores: only an Mma reads it")
         return register_of(low, value, fixed) if isinstance(value, Held) else read(low, value.val, fixed)
     if kind is Call:
         integer = FUNCTIONS[e.fn].kind == ARITHMETIC

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
 from ...ir.interp.scalar import ScheduleError, evaluate
@@ -31,9 +32,13 @@ from ...ir.kernel import (
     CopyBox,
     Define,
     Expect,
+    Fragment,
     Launch,
     LoadFrom,
+    LoadMatrix,
     Loop,
+    Multiply,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -49,6 +54,7 @@ from .latency import Waits
 from .work import Replications, Work
 
 LOOP_OVERHEAD = 3  # count, compare, branch
+MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
     return InstructionCounts(
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
-        work.issued, work.fma, work.special, 0.0, registers, counter.waits.finish(), counter.followed,
+        work.issued, work.fma, work.special, counter.tensor, registers, counter.waits.finish(), counter.followed,
     )  # fmt: skip
 
 
@@ -132,7 +138,7 @@ class _Counter:
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
-        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
+        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = 0.0
 
     # ---- statements
 
@@ -154,7 +160,7 @@ class _Counter:
             there, share = self.where(statement.cond, mask)
             self.idle |= share == 0.0 or not there.any()
             self.block(statement.body, times * share, there)
-        elif isinstance(statement, Define | Assign | Registers | Base):
+        elif isinstance(statement, Define | Assign | Registers | Fragment | Base):
             self.register(statement, times, mask)
         else:
             self.instruction(statement, times, mask)
@@ -175,7 +181,7 @@ class _Counter:
 
     def register(self, statement: Any, times: float, mask: Any) -> None:
         """What gives a register a value, or an address a name."""
-        if isinstance(statement, Registers):
+        if isinstance(statement, Registers | Fragment):
             self.scope.defined(statement.dst, self.scope.here)
         elif isinstance(statement, Base):
             root, origin = self.bases[statement.root]
@@ -201,6 +207,16 @@ class _Counter:
             size = _item(statement.dtype) * statement.width
             self.access(statement.address, size, times, mask, statement.when)
             self.waits.loads(self.bases[statement.address.base][0] == SHARED)
+        elif isinstance(statement, LoadMatrix):
+            rows = mask & (self.env[THREAD] % LANES < MATRIX_ROWS * statement.count)
+            self.access(statement.address, MATRIX_ROW_BYTES, times, rows)
+            self.waits.loads(shared=True)
+        elif isinstance(statement, Multiply):
+            self.scope.changed(statement.acc)
+            atom = ATOMS[statement.atom]
+            self.tensor += 2.0 * atom.m * atom.n * atom.k * times * _warps(mask)
+        elif isinstance(statement, PackWord):
+            self.compute(statement.values, times, mask)
         elif isinstance(statement, StoreTo):
             self.compute(statement.values, times, mask)
             self.access(statement.address, _item(statement.dtype) * len(statement.values), times, mask)

@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
+from ...ir.atoms import ATOMS
 from ...ir.expr import Axis, Binary, Var, free_names, linear
 from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
-from ...ir.facts.structure import dependencies, replicated_names, summary, uses
+from ...ir.facts.structure import (
+    dependencies,
+    replicated_names,
+    result_axes,
+    summary,
+    summed_axes,
+    uses,
+)
 from ...ir.loop import Load, Store
 from ...ir.node import Node, names_in
 from ...ir.program import Block, Stmt
@@ -66,10 +74,15 @@ def registers(site: Any, axes: Any, body: Block) -> int:
     for total in {stmt.acc: stmt for stmt in found.sums}.values():
         varying = dependencies(total.val, body) - folded.get(total.acc, frozenset())
         count += math.prod(n for name, n in extent.items() if name in varying)
+    for product in {stmt.acc: stmt for stmt in found.mmas}.values():
+        varying = dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product)
+        count += math.prod(n for name, n in extent.items() if name in varying)
+    words = {e: ATOMS[stmt.atom].per_word for stmt in found.mmas for e in (stmt.a, stmt.b)}
     for load in {(s.buf, s.idx): s for s in found.loads}.values():
         flat = address(site.kernel, load.buf, load.idx)
         wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
-        count += math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
+        values = math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
+        count += -(-values // words.get(Var(load.dst), 1))
     fetched = [copy_shape(site.kernel, stage) for stage in found.stages if stage.via == "FETCH"]
     return count + sum(shape.width * -(-shape.rows * shape.chunks // shape.threads) for shape in fetched)
 
@@ -242,6 +255,12 @@ def values_of(body: Block) -> Iterator[Any]:
 def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
     """Whether every index mentions i and r as `c*(i*factor + r)` only."""
     return {i.name, r.name} <= uses(body) and all(_strided(stmt, i, r, factor) for stmt in body)
+
+
+@fact("neighbours([expr], name, name, int) -> bool", TILE)
+def neighbours(site: Any, idx: Any, i: Var, r: Var, factor: int) -> bool:
+    """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
+    return _strided(tuple(idx), i, r, factor)
 
 
 def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir import expr as e
+from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
@@ -31,7 +32,7 @@ Closure = Callable[[Environment], Any]
 SITE = "@site"
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
-RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS))
+RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS, *ATOMS))
 
 
 # What Python raises for arithmetic, or a question, that has no answer for these values.

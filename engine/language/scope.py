@@ -15,7 +15,7 @@ from .positions import is_variable, names, walk
 from .sorts import INDEX, TERM
 from .subject import CheckedRule
 
-_CLOSED = ("role", "via", "fn", "monoid", "dtype")  # unknown ones are reported by vocabulary.closed_names
+_CLOSED = ("role", "via", "fn", "monoid", "atom", "dtype")  # unknown ones are reported by vocabulary.closed_names
 
 
 def unbound(subject: CheckedRule) -> Iterator[Finding]:

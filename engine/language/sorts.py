@@ -42,8 +42,8 @@ READABLE = {
     "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
     "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
     "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype",
-    "monoid": "a monoid", "any": "anything", "value": "a value", "splice": "statements", "target": "the target",
-    "index": "an axis or a number",
+    "monoid": "a monoid", "atom": "an atom", "any": "anything", "value": "a value", "splice": "statements",
+    "target": "the target", "index": "an axis or a number",
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
 EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")
@@ -62,12 +62,27 @@ FIELD_SORTS = {
     "Value": "value",
     "Block": "stmt",
 }
-CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "Dtype": "dtype"}
-_SORT_NAMES = ("int", "num", "bool", "name", "expr", "axis", "text", "role", "via", "fn", "monoid", "dtype", "any")
+CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "AtomName": "atom", "Dtype": "dtype"}
+_SORT_NAMES = (
+    "int",
+    "num",
+    "bool",
+    "name",
+    "expr",
+    "axis",
+    "text",
+    "role",
+    "via",
+    "fn",
+    "monoid",
+    "atom",
+    "dtype",
+    "any",
+)
 PARAMETER_SORTS = {kind: Sort(kind) for kind in _SORT_NAMES} | {"set": LIST, "list": LIST}
 
-_SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", "role", "via", "fn", "monoid", "dtype"))
-_NAMES = frozenset(("name", "expr", "axis", "role", "via", "fn", "monoid", "dtype", "term"))
+_SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", "role", "via", "fn", "monoid", "atom", "dtype"))
+_NAMES = frozenset(("name", "expr", "axis", "role", "via", "fn", "monoid", "atom", "dtype", "term"))
 # What is wanted -> what may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit everywhere.
 _MAY_BE: dict[str, frozenset[str]] = {
     "int": frozenset(("int", "expr")),
@@ -85,6 +100,7 @@ _MAY_BE: dict[str, frozenset[str]] = {
     "via": frozenset(("via", "name", "expr")),
     "fn": frozenset(("fn", "name", "expr")),
     "monoid": frozenset(("monoid", "name", "expr")),
+    "atom": frozenset(("atom", "name", "expr")),
     "dtype": frozenset(("dtype", "name", "expr")),
     "target": frozenset(("target",)),
     "index": frozenset(("axis", "name", "expr", "int")),

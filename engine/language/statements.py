@@ -18,7 +18,7 @@ from . import core as s
 from .sorts import owners
 
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
-NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "Dtype"))
+NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype"))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .positions import calls, is_variable, walk
 from .sorts import CLOSED_SORTS, PARAMETER_SORTS, owners
 from .subject import CheckedRule
 
-_WORDS = {"role": "role", "via": "transport", "fn": "function", "monoid": "monoid", "dtype": "dtype"}
+_WORDS = {"role": "role", "via": "transport", "fn": "function", "monoid": "monoid", "atom": "atom", "dtype": "dtype"}
 _OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLOSED_SORTS.items()}
 
 

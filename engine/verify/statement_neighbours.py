@@ -9,7 +9,7 @@ from ...ir.expr import Axis, Binary, Call, Sum, Var, add, binary, both, multiply
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
-from ...ir.tile import Combine, CombineTuple, Put, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, CombineTuple, Mma, Put, Stage, Sync, Tile, Wait
 from .extents import needs
 from .outcome import Dice, numeral
 from .whole_programs import completed, sized
@@ -131,6 +131,7 @@ _STATEMENTS: tuple[type[Any], ...] = (
     Wait,
     Combine,
     CombineTuple,
+    Mma,
     Put,
 )
 
@@ -212,7 +213,7 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
     """One statement less."""
     return _statement(
-        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Put)
+        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Mma, Put)
     )
 
 

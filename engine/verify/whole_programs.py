@@ -16,13 +16,13 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
 from ..rewrite.statements.well_formed import wellformed
 from .extents import Needs, needs
 
 Program = tuple[Kernel, ...]
 THREADS = 4  # of a name that nothing defines
-COOPERATIVE = (Stage, Put, Slab, Sync, Wait, Combine, CombineTuple)
+COOPERATIVE = (Stage, Put, Slab, Sync, Wait, Combine, CombineTuple, Mma)
 
 
 def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
@@ -107,7 +107,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
             bound |= {axis.name for axis in x.axes}
         elif isinstance(x, Load | Let | Stage | Slab):
             bound.add(x.dst)
-        elif isinstance(x, Accumulate):
+        elif isinstance(x, Accumulate | Mma):
             bound.add(x.acc)
         elif isinstance(x, Merge):
             bound |= set(x.accs)
@@ -119,7 +119,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
 def _index_names(body: Block) -> set[str]:
     """The names that stand in indices, bounds and conditions."""
     found: set[str] = set()
-    for statement in nodes(body, Load, Store, Stage, For, If, Combine, CombineTuple):
+    for statement in nodes(body, Load, Store, Stage, For, If, Combine, CombineTuple, Mma):
         if isinstance(statement, Load):
             found |= free_names((*statement.idx, statement.when))
         elif isinstance(statement, Store):
@@ -132,6 +132,8 @@ def _index_names(body: Block) -> set[str]:
             found |= free_names(statement.cond)
         elif isinstance(statement, Combine | CombineTuple):
             found |= free_names(statement.over)
+        elif isinstance(statement, Mma):
+            found |= free_names((statement.axes, statement.over))
     return found
 
 

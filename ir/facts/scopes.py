@@ -9,7 +9,7 @@ from ..loop import Accumulate, Carry, Merge, Scale
 from ..monoids import monoid
 from ..node import memoised
 from ..program import Block, Kernel
-from ..tile import Combine, CombineTuple
+from ..tile import Combine, CombineTuple, Mma
 
 Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
 
@@ -57,7 +57,9 @@ def _collect(
         if isinstance(stmt, CombineTuple):  # what is combined as a tuple starts as one, in whatever way it adds up
             parts.update(_parts(stmt))
             names.update(stmt.accs)
-        if isinstance(stmt, Accumulate | Combine | Scale | Carry):
+        if isinstance(stmt, Mma):
+            functions[stmt.acc] = "add"
+        if isinstance(stmt, Accumulate | Combine | Scale | Carry | Mma):
             names.add(stmt.acc)
         for name in names:
             mentions.setdefault(name, []).append(path)

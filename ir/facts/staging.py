@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, linear
+from ..loop import Load, Store
 from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import Interval, interval
-from ..tile import Combine, CombineTuple, Slab, Stage
+from ..substitute import substitute
+from ..tile import Combine, CombineTuple, Mma, Slab, Stage
+from .fragments import matrix_form, matrix_rows, operands_of
 from .layout import (
     CHUNK,
     WORD,
@@ -173,7 +176,8 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     """The same of any block with the same accesses, and of any stage that is laid out so wide."""
     item, known, below = item_bytes(kernel, stage), answers(kernel), summary(body)
     every: tuple[Any, ...] = (*below.loads, *below.stores)
-    places = tuple(dict.fromkeys([access.idx for access in every if access.buf == stage.dst]))
+    own = [access for access in every if access.buf == stage.dst]
+    places = tuple(dict.fromkeys([_matrix_or_own(kernel, stage, access, below.mmas) for access in own]))
     loops = frozenset([loop.var for loop in below.loops])
     accessed = (_accesses_of, stage.slab, stage.depth, item, places, loops)
     copied = None
@@ -188,6 +192,18 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     return known[key]  # type: ignore[no-any-return]
 
 
+def _matrix_or_own(kernel: Kernel, stage: Any, access: Load | Store, products: tuple[Mma, ...]) -> tuple[Any, bool]:
+    """Where an access is, and whether it is a row of a matrix that a warp loads for an Mma."""
+    if not isinstance(access, Load) or not isinstance(stage, Stage):
+        return access.idx, False
+    for product in products:
+        for e, operand in zip((product.a, product.b), operands_of(product), strict=True):
+            form = matrix_form(kernel, stage, access, operand) if e == Var(access.dst) else None
+            if form is not None:
+                return substitute(access.idx, matrix_rows(operand, form)), True
+    return access.idx, False
+
+
 def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[WarpRequest]:
     found: list[WarpRequest] = []
     for run, rows, first, touched, values in accesses:
@@ -200,7 +216,8 @@ def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[
 def _accesses_of(
     kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: frozenset[str], item: int
 ) -> tuple[Access, ...]:
-    """The accesses of a slab at some indices. loops: those that a thread walks between them."""
+    """The accesses of a slab at some indices, and whether each is a row of a matrix. loops: those that a thread walks
+    between them."""
     tile = tile_of(kernel)
     axes = tile.axes if tile else ()
     lanes = lane_values(tuple((axis.name, axis.extent) for axis in axes if axis.role == "THREAD"))
@@ -209,10 +226,11 @@ def _accesses_of(
     found: list[Access] = []
     wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
     inside = {axis.name for axis in axes} - fixed | loops
-    for idx in indices:
+    for idx, matrix in indices:
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
-        run = next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
+        run = wide[0] if matrix else next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
         values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
+        values *= run if matrix else 1  # of a matrix a thread has one element of each address
         places = at_lanes(row, lanes), at_lanes(column, lanes)
         found.append(Access(run, *places, _touched(row, fixed, ranges), values))
     return tuple(found)

@@ -9,14 +9,15 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NamedTuple
 
+from ..atoms import ATOMS
 from ..expr import Var, free_names
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
 
 # every thread of the block takes part: never under a divergent guard
-COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple)
+COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple, Mma)
 
 
 class Summary:
@@ -37,6 +38,7 @@ class Summary:
     merges: tuple[Merge, ...]
     scales: tuple[Scale, ...]
     slabs: tuple[Slab, ...]
+    mmas: tuple[Mma, ...]
     barriers: int
 
     def __init__(self, block: Block) -> None:
@@ -54,7 +56,7 @@ class Summary:
     @property
     def folded(self) -> tuple[str, ...]:
         """The accumulators that elements are folded into, one at a time or as a tuple, each once."""
-        single = [stmt.acc for stmt in self.sums]
+        single = [*(stmt.acc for stmt in self.sums), *(stmt.acc for stmt in self.mmas)]
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
 
 
@@ -62,7 +64,7 @@ _MARKS: dict[str, int] = {
     "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
     "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "puts": marks_of(Put),
     "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
-    "scales": marks_of(Scale), "slabs": marks_of(Slab),
+    "scales": marks_of(Scale), "slabs": marks_of(Slab), "mmas": marks_of(Mma),
     "barriers": marks_of(*COLLECTIVE),
 }  # fmt: skip
 
@@ -95,6 +97,22 @@ def _inside(stmt: Any, marks: int) -> tuple[Any, ...]:
 @memoised
 def _by_marks(stmt: Any) -> dict[int, tuple[Any, ...]]:
     return {}
+
+
+def summed_axes(stmt: Mma) -> frozenset[str]:
+    """The axes along which an Mma adds up: the result does not vary with them."""
+    return free_names((stmt.axes[ATOMS[stmt.atom].result :], stmt.over))
+
+
+def result_axes(stmt: Mma) -> frozenset[str]:
+    """The lanes and registers that an Mma lays its result out over, whatever its operands vary with."""
+    return free_names(stmt.axes[: ATOMS[stmt.atom].result])
+
+
+def result_registers(stmt: Mma) -> tuple[str, ...]:
+    """The registers among them, slowest first, as the instruction wants them."""
+    atom = ATOMS[stmt.atom]
+    return tuple(axis.name for axis in stmt.axes[len(atom.lanes) : atom.result])
 
 
 def defines(stmt: Stmt) -> str | None:
@@ -160,6 +178,8 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
         found[stmt.dst] = free_names(stmt.idx) | free_names(stmt.when)
     elif isinstance(stmt, Accumulate | Scale):
         found[stmt.acc] = free_names(stmt.val)
+    elif isinstance(stmt, Mma):
+        found[stmt.acc] = free_names((stmt.a, stmt.b)) | result_axes(stmt)
     elif isinstance(stmt, Merge):
         found.update((acc, free_names(stmt.vals) | set(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, CombineTuple):
@@ -206,6 +226,8 @@ class Variations:
         loops = {loop.var for loop in found.loops}
         self._table = _tables(block)
         self._folded = {acc: set(loops) for acc in found.folded}
+        for product in found.mmas:
+            self._folded.setdefault(product.acc, set()).update(summed_axes(product))
         for combine in found.combines:
             for acc in combine.accs:
                 self._folded.setdefault(acc, set()).update(free_names(combine.over))

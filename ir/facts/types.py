@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..atoms import ATOMS
 from ..expr import Binary, Call, Not, Var
 from ..functions import opmath, promote, result_dtype
 from ..loop import Accumulate, For, Let, Load, Merge
 from ..node import memoised, nodes
 from ..program import Block, Kernel, Param
-from ..tile import Slab, Stage, Tile
+from ..tile import Mma, Slab, Stage, Tile
 
 INDEX = "i64"
 
@@ -28,7 +29,7 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
         buffers[stage.dst] = buffers[stage.src]
     buffers.update((slab.dst, "f32") for slab in nodes(block, Slab))
     known: dict[str, str] = {}
-    for stmt in nodes(block, Tile, For, Load, Let, Accumulate, Merge):
+    for stmt in nodes(block, Tile, For, Load, Let, Accumulate, Merge, Mma):
         if isinstance(stmt, Tile):
             known.update((axis.name, INDEX) for axis in stmt.axes)
         elif isinstance(stmt, For):
@@ -39,6 +40,8 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
             known[stmt.dst] = expr_dtype(stmt.val, known)
         elif isinstance(stmt, Accumulate):
             known[stmt.acc] = opmath(expr_dtype(stmt.val, known))
+        elif isinstance(stmt, Mma):
+            known[stmt.acc] = ATOMS[stmt.atom].sums
         elif isinstance(stmt, Merge):
             known.update((acc, "f32") for acc in stmt.accs)
     return known

@@ -35,10 +35,14 @@ from ..kernel import (  # fmt: skip
     Define,
     Expect,
     FenceBarriers,
+    Fragment,
     InitBarrier,
     Launch,
     LoadFrom,
+    LoadMatrix,
     Loop,
+    Multiply,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -52,13 +56,14 @@ from ..program import Block, Kernel, Stmt
 from ..text.print_statements import print_statement
 from . import kernel_values
 from .kernel_boxes import BARRIER_BYTES, Barriers, Map
+from .kernel_fragments import Fragments
 from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned, elements
 from .kernel_values import both
 from .scalar import KINDS, ScheduleError, as_kind, check_stores, empty, memory_of, seen_by
 
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
-TOGETHER = (Barrier, Commit, WaitGroup, Butterfly, Shuffle)
+TOGETHER = (Barrier, Commit, WaitGroup, Butterfly, Shuffle, LoadMatrix, Multiply)
 
 
 def run(
@@ -132,6 +137,7 @@ class _MaskedBlocks:
         self.bases[SHARED] = (SHARED, 0)
         self.shared = SharedMemory(len(blocks), launch.shared, unit)
         self.barriers = Barriers(self.shared, self.shape, dice)
+        self.fragments = Fragments(self.registers, self.shared, self.shape)
         self.maps: dict[str, Map] = {}
         self.group: list[Copy] = []  # copies since the last commit
         self.queue: list[list[Copy]] = []  # groups that have not been waited for
@@ -206,6 +212,25 @@ class _MaskedBlocks:
             raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")
         value = np.broadcast_to(self.registers.get(place), self.shape)
         return value, value[:, partner]
+
+    # ---- fragments
+
+    def fragment(self, stmt: Fragment, mask: Any) -> None:
+        self.fragments.declare(stmt)
+
+    def load_matrix(self, stmt: LoadMatrix, mask: Any) -> None:
+        self.together(mask)
+        root, lanes = self.lanes(stmt.address, None)
+        if root != SHARED:
+            raise ScheduleError("matrices are loaded from shared memory")
+        self.fragments.load(stmt, lanes)
+
+    def pack(self, stmt: PackWord, mask: Any) -> None:
+        self.fragments.pack(stmt, [self.value(value, mask) for value in stmt.values], mask)
+
+    def multiply(self, stmt: Multiply, mask: Any) -> None:
+        self.together(mask)
+        self.fragments.multiply(stmt)
 
     # ---- control
 
@@ -380,4 +405,8 @@ _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     CopyBox: _MaskedBlocks.copy_box,
     WaitPhase: _MaskedBlocks.wait_phase,
     Shuffle: _MaskedBlocks.shuffle,
+    Fragment: _MaskedBlocks.fragment,
+    LoadMatrix: _MaskedBlocks.load_matrix,
+    PackWord: _MaskedBlocks.pack,
+    Multiply: _MaskedBlocks.multiply,
 }

@@ -24,15 +24,16 @@ from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
-from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, ThreadGroup, both, nothing
+from .fragments import added
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
 from .tuples import combined, folded_tuples, lifted
 
 BATCH = 1 << 18  # lanes that run at once
 
-Program = Generator[tuple[Any, ...], Any, None]  # yields ("sync", stmt), ("combine", stmt, value) or ("poll",)
+Program = Generator[tuple[Any, ...], Any, None]  # yields ("sync", stmt), ("combine" or "mma", stmt, values), ("poll",)
 
 
 def run(
@@ -105,6 +106,8 @@ class _Blocks(BlockMemory):
             event = next(iter(waiting.values()), None)
             if event is not None and event[0] == "combine":
                 self.combine(event[1], {g: e[2] for g, e in waiting.items()}, live)
+            elif event is not None and event[0] == "mma":
+                self.multiply(event[1], {g: e[2] for g, e in waiting.items()}, live)
             else:  # a Combine may be shuffles only, so that it orders nothing in shared memory
                 self.epoch += 1
 
@@ -160,12 +163,8 @@ class _Blocks(BlockMemory):
         """
         count, wholes = math.prod(axis.extent for axis in self.threads), []
         for number, acc in enumerate(stmt.accs):
-            inner = np.broadcast_shapes(self.ones, *(np.shape(value[number])[2:] for value in values.values()))
-            whole = np.empty((self.blocks, count, *inner), KINDS[self.dtypes[acc]])
-            for g, value in values.items():
-                shape = (self.blocks, len(live[g].threads), *inner)
-                whole[:, live[g].threads] = np.broadcast_to(value[number], shape)
-            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *inner))
+            whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
+            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:]))
         names = [axis.name for axis in self.threads]
         for axis in stmt.over:
             if axis.name in names:
@@ -175,6 +174,26 @@ class _Blocks(BlockMemory):
         wholes = [whole.reshape(self.blocks, count, *whole.shape[1 + len(names) :]) for whole in wholes]
         for g in values:
             live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
+
+    def multiply(self, stmt: Mma, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
+        """Every warp multiplies its fragments. values: of each group, both operands.
+
+        A warp's lanes come from several groups: nothing lets them rely on running together.
+        """
+        dtype = self.dtypes[stmt.acc]
+        a, b = (self.gathered({g: value[n] for g, value in values.items()}, live, dtype) for n in range(2))
+        product = added(stmt, a, b, self.registers)
+        for g in values:
+            live[g].answer = product[:, live[g].threads]
+
+    def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
+        """The values of all threads, of those of each group: (blocks, threads, *registers)."""
+        count = math.prod(axis.extent for axis in self.threads)
+        inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
+        whole = np.empty((self.blocks, count, *inner), KINDS[dtype])
+        for g, value in values.items():
+            whole[:, live[g].threads] = np.broadcast_to(value, (self.blocks, len(live[g].threads), *inner))
+        return whole
 
     # ---- statements
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
@@ -209,6 +228,9 @@ class _Blocks(BlockMemory):
                 value = self.fold_registers(stmt, group)
                 shared = any(axis.name in (a.name for a in self.threads) for axis in stmt.over)
                 group.env.update(zip(stmt.accs, (yield "combine", stmt, value) if shared else value, strict=True))
+            elif isinstance(stmt, Mma):
+                operands = evaluate(stmt.a, group.env), evaluate(stmt.b, group.env)
+                group.env[stmt.acc] = group.env[stmt.acc] + (yield "mma", stmt, operands)
             elif isinstance(stmt, Stage):
                 self.stage(stmt, group)
             elif isinstance(stmt, Put):

@@ -7,6 +7,7 @@ from typing import Any
 from .. import expr as e
 from .. import kernel as kernel_ir
 from .. import loop, tile
+from ..atoms import ATOMS
 from ..diagnostic import DplcError, did_you_mean
 from ..functions import DTYPES, FUNCTIONS
 from ..kernel import Element
@@ -24,6 +25,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "Via": VIAS,
     "Fn": tuple(FUNCTIONS),
     "MonoidName": MONOIDS,
+    "AtomName": tuple(ATOMS),
     "Dtype": tuple(DTYPES),
 }
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
@@ -32,7 +34,7 @@ CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": 
 def statement_classes() -> dict[str, type[Stmt]]:
     """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
     own: list[type[Stmt]] = [tile.Tile, tile.Stage, tile.Put, tile.Sync, tile.Wait, tile.Combine, tile.CombineTuple]
-    own += [tile.Slab, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS]
+    own += [tile.Slab, tile.Mma, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS]
     return {cls.__name__: cls for cls in own}
 
 
@@ -269,7 +271,7 @@ def dangling(kernel: Kernel) -> tuple[str, ...]:
         a.name for x in walk(kernel) if isinstance(x, tile.Tile) for a in x.axes
     }
     bound |= {x.dst for x in walk(kernel) if hasattr(x, "dst")} | {
-        x.acc for x in walk(kernel) if isinstance(x, loop.Accumulate)
+        x.acc for x in walk(kernel) if isinstance(x, loop.Accumulate | tile.Mma)
     }
     bound |= {acc for x in walk(kernel) if isinstance(x, loop.Merge) for acc in x.accs}
     used = {x.name for x in walk(kernel.body) if isinstance(x, e.Var)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
+from ..atoms import ATOMS, WORD_BYTES
 from ..expr import Binary, Call, Sum, Var, is_int
 from ..facts.layout import DTYPE_BYTES
 from ..functions import opmath
@@ -29,10 +30,14 @@ from ..kernel import (  # fmt: skip
     Element,
     Expect,
     FenceBarriers,
+    Fragment,
     InitBarrier,
     Launch,
     LoadFrom,
+    LoadMatrix,
     Loop,
+    Multiply,
+    PackWord,
     Registers,
     Replicate,
     Shuffle,
@@ -49,6 +54,7 @@ from ..text.print_statements import print_statement
 INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
 COPY_BYTES = (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
+MATRIX_ROW_BYTES = 16
 SWIZZLES = (0, 32, 64, 128)
 
 
@@ -214,6 +220,46 @@ class _Check:
         if stmt.lanes & (stmt.lanes - 1) or not 1 <= stmt.lanes <= 16:
             self.say(stmt, "lanes are a power of two below 32")
 
+    # ---- fragments
+
+    def fragment(self, stmt: Fragment) -> None:
+        self.bind(stmt, stmt.dst, _Name("fragment", stmt.dtype, (stmt.words,), mutable=True, divergent=True))
+
+    def words(self, stmt: Stmt, place: Expr, count: int) -> _Name | None:
+        """So many words of a fragment, from a place on."""
+        known = self.names[place.name] if isinstance(place, Element) else None
+        if known is None or known.kind != "fragment" or len(place.index) != 1:
+            self.say(stmt, "this is no place of a fragment")
+            return None
+        self.places(stmt, place)
+        if is_int(place.index[0]) and place.index[0] + count > known.shape[0]:
+            self.say(stmt, f"`{place.name}` has {known.shape[0]} words")
+        return known
+
+    def load_matrix(self, stmt: LoadMatrix) -> None:
+        self.together(stmt)
+        if self.address(stmt, stmt.address, None, MATRIX_ROW_BYTES).dtype is not None:
+            self.say(stmt, "matrices are loaded from shared memory")
+        known = self.words(stmt, stmt.into, stmt.count)
+        if stmt.count not in (1, 2, 4) or (stmt.trans and known and DTYPE_BYTES[known.dtype or ""] != 2):
+            self.say(stmt, "1, 2 or 4 matrices; only elements of 2 bytes are transposed")
+
+    def pack(self, stmt: PackWord) -> None:
+        known = self.words(stmt, stmt.into, 1)
+        self.elements(stmt, stmt.values)
+        if known and len(stmt.values) * DTYPE_BYTES[known.dtype or ""] != WORD_BYTES:
+            self.say(stmt, f"a word does not hold {len(stmt.values)} values of {known.dtype}")
+
+    def multiply(self, stmt: Multiply) -> None:
+        self.together(stmt)
+        atom = ATOMS[stmt.atom]
+        for place, order in ((stmt.a, atom.a_order), (stmt.b, atom.b_order)):
+            known = self.words(stmt, place, atom.words(order))
+            if known and known.dtype not in atom.dtypes:
+                self.say(stmt, f"`{stmt.atom}` does not multiply {known.dtype}")
+        self.target(stmt, stmt.acc)
+        self.elements(stmt, stmt.acc)
+
     # ---- memory
 
     def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> _Name:
@@ -369,6 +415,10 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     Assign: _Check.assign,
     Butterfly: _Check.butterfly,
     Shuffle: _Check.shuffle,
+    Fragment: _Check.fragment,
+    LoadMatrix: _Check.load_matrix,
+    PackWord: _Check.pack,
+    Multiply: _Check.multiply,
     LoadFrom: _Check.load,
     CheckPlace: _Check.check_place,
     StoreTo: _Check.store,

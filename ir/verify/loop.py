@@ -20,7 +20,7 @@ from ..node import Expr
 from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, interval
 from ..text.print_statements import print_expr, print_statement
-from ..tile import Combine, CombineTuple, Put, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 
@@ -183,4 +183,4 @@ def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
     return factor * (bound // atom.b)  # type: ignore[no-any-return]
 
 
-TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple)
+TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Mma)

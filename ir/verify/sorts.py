@@ -72,7 +72,7 @@ def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]
     sort = field.sort
     if value is None and (field.default is None or sort == "Role"):
         return
-    if sort in ("Name", "Role", "Via", "MonoidName"):
+    if sort in ("Name", "Role", "Via", "MonoidName", "AtomName"):
         good = isinstance(value, str) and (NAME.fullmatch(value) is not None or (sort == "Name" and value in OPERATORS))
     elif sort == "Dtype":
         good = value in DTYPES

@@ -14,7 +14,8 @@ from ..loop import For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
-from ..tile import AXIS_ROLES, Combine, CombineTuple, Put, Slab, Stage, Tile
+from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Slab, Stage, Tile
+from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
 
 LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
@@ -136,6 +137,9 @@ class _TileCheck(Check):
             self.report(stmt, f"{type(stmt).__name__} in divergent control flow")
         if isinstance(stmt, Stage):
             self.stage(stmt)
+        elif isinstance(stmt, Mma):
+            for problem in fragment_problems(stmt, self.tile, self.kernel):
+                self.report(stmt, problem)
         elif isinstance(stmt, Combine | CombineTuple):
             if isinstance(stmt, Combine):
                 self.reduction(stmt)

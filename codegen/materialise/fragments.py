@@ -1,0 +1,102 @@
+"""Fragments: the operands of an Mma in words of registers, and the instruction.
+
+An operand that is loaded from a slab comes by ldmatrix where rows of 16 bytes of the slab are rows of the atom's
+matrices (or columns, of elements of 2 bytes): lane 8*m + r addresses row r of matrix m, so its address is the load's
+own with other numbers for lanes and registers. Any other operand is packed into words, from the registers that it has.
+"""
+
+from __future__ import annotations
+
+from ...ir.expr import Var, add, floordiv, modulo, multiply
+from ...ir.facts.fragments import COLUMNS, FragmentOperand, matrix_form, matrix_rows, operands_of
+from ...ir.facts.structure import result_registers
+from ...ir.facts.types import value_dtypes
+from ...ir.kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
+from ...ir.loop import Load
+from ...ir.node import Expr
+from ...ir.program import Block, Stmt
+from ...ir.substitute import substitute
+from ...ir.tile import Mma, Stage
+from .lowering import Held, Lowering, Place, Words, fresh
+from .ranges import ranging, tidied
+from .registers import axes_of, in_registers, nest
+from .slabs import slab_address
+
+MOST = 4  # matrices of one instruction
+
+
+def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOperand, at: Place) -> Block | None:
+    """The load of a fragment by ldmatrix; None where rows of the slab are no rows of its matrices."""
+    form = matrix_form(low.kernel, stage, stmt, operand)
+    if form is None:
+        return None
+    outer = tuple(axis for axis in axes_of(low, stmt.idx, at.bound) if axis not in operand.inner)
+    each = operand.atom.words(operand.order)
+    turns = {axis: low.replicated[axis] for axis in outer}
+    words = Words(fresh(low, stmt.dst), axes_of(low, stmt.idx, at.bound), low.params[stage.src].dtype, outer, each)
+    count, images = each, matrix_rows(operand, form)
+    if 2 * each <= MOST and outer and turns[outer[-1]] % 2 == 0:  # two neighbouring fragments at once
+        pair, half = outer[-1], fresh(low, f"{outer[-1]}_pair")
+        rest = floordiv(floordiv(Var(operand.own["g"]), 2), each)
+        images[pair] = add(multiply(Var(half), 2), modulo(rest, 2))
+        count, outer = 2 * each, (*outer[:-1], half)
+        turns[half] = turns[pair] // 2
+    own = {axis: turns[axis] for axis in outer if axis not in low.replicated}
+    low.replicated.update(own)
+    with ranging(low, {axis: (0, turns[axis] - 1) for axis in own}):
+        idx = tuple(tidied(low, e) for e in substitute(stmt.idx, images))
+        address = slab_address(low, stage, idx, f"{stmt.dst}_rd")
+        into = Element(words.name, (multiply(place_in(turns, outer), count),))
+        load = nest(low, outer, (LoadMatrix(into, address, count, int(form == COLUMNS)),))
+    for axis in own:
+        del low.replicated[axis]
+    low.env[stmt.dst] = words
+    return (declared(low, words), *load)
+
+
+def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
+    """An instruction for each fragment of the result, and for each step of what is summed along registers."""
+    out: list[Stmt] = []
+    places = []
+    outer = [axis for axis in low.env[stmt.acc].axes if axis not in result_registers(stmt)]
+    over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
+    for e, operand in zip((stmt.a, stmt.b), operands_of(stmt), strict=True):
+        words = low.env[e.name]
+        if not isinstance(words, Words):
+            made, words = packed(low, e, operand, at)
+            out += made
+        places.append(Element(words.name, (multiply(place_in(low.replicated, words.outer), words.each),)))
+    left, right = places
+    held = low.env[stmt.acc]
+    assert isinstance(held, Held)
+    acc = Element(held.name, (*map(Var, outer), *(0 for _ in result_registers(stmt))))
+    return (*out, *nest(low, (*over, *outer), (Multiply(acc, left, right, stmt.atom),)))
+
+
+def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[Block, Words]:
+    """A value in registers as words."""
+    axes, atom = axes_of(low, e, at.bound), operand.atom
+    outer = tuple(axis for axis in axes if axis not in operand.inner)
+    order, within = operand.inner[:-1], operand.inner[-1]
+    words = Words(
+        fresh(low, f"{e.name}_words"), axes, value_dtypes(low.kernel)[e.name], outer, atom.words(operand.order)
+    )
+    into = Element(words.name, (place_in(low.replicated, (*outer, *order)),))
+    pack = PackWord(into, tuple(in_registers(low, e, {within: n}) for n in range(atom.per_word)))
+    return (declared(low, words), *nest(low, (*outer, *order), (pack,))), words
+
+
+def declared(low: Lowering, words: Words) -> Fragment:
+    """The registers of all fragments of an operand, one after the other."""
+    total = words.each
+    for axis in words.outer:
+        total *= low.replicated[axis]
+    return Fragment(words.name, words.dtype, total)
+
+
+def place_in(extents: dict[str, int], axes: tuple[str, ...]) -> Expr:
+    """The number of a fragment among all values of some axes."""
+    place: Expr = 0
+    for axis in axes:
+        place = add(multiply(place, extents[axis]), Var(axis))
+    return place

@@ -1,0 +1,104 @@
+"""Atoms, as data: what a warp multiplies in one instruction, and which element of its matrices lane and register hold.
+
+An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the
+result, and of registers along what is summed (`depth`), the one inside of a word last. Four expressions over them are
+all that is to be known: the row and the column of a register of the result, and, of the operands, the row of a, the
+column of b and the place along the sum, which both share.
+
+The meaning of `Mma`, the verifiers, the lowering, the model and the rules read this table; none of them knows an
+instruction by its name. Layouts are those of the PTX ISA, section "Matrix multiply-accumulate operation using mma".
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Axes = tuple[tuple[str, int], ...]  # names and extents
+WORD_BYTES = 4  # a register of an operand
+
+
+class Atom(NamedTuple):
+    """m, n, k: elements. dtypes: of the operands; sums: of the result. sm: the oldest machine that has it.
+
+    row, column: of a register of the result, row also of a; b_column: of b; place: along the sum, of a and of b.
+    a_order, b_order: the axes of an operand's words, slowest first, as the instruction wants them.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    dtypes: tuple[str, ...]
+    sums: str
+    sm: int
+    lanes: Axes
+    registers: Axes
+    depth: Axes
+    row: str
+    column: str
+    b_column: str
+    place: str
+    a_order: tuple[str, ...]
+    b_order: tuple[str, ...]
+
+    @property
+    def axes(self) -> Axes:
+        """All of them, in the order of `Mma.axes`."""
+        return (*self.lanes, *self.registers, *self.depth)
+
+    @property
+    def result(self) -> int:
+        """How many of the axes the result has: those ahead of what is summed."""
+        return len(self.lanes) + len(self.registers)
+
+    @property
+    def per_word(self) -> int:
+        """The elements of a word of an operand."""
+        return self.depth[-1][1]
+
+    def words(self, order: tuple[str, ...]) -> int:
+        """The words of an operand."""
+        sizes = dict(self.axes)
+        return math.prod(sizes[name] for name in order)
+
+
+_QUADS: dict[str, Any] = {
+    "lanes": (("g", 8), ("t", 4)), "registers": (("h", 2), ("v", 2)), "row": "h*8 + g", "column": "t*2 + v",
+    "b_column": "g", "a_order": ("u", "h"), "b_order": ("u",),
+}  # fmt: skip
+_ALL: tuple[Atom, ...] = (
+    Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
+         depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
+    Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2), ("w", 1)), place="u*4 + t + w", **_QUADS),
+)  # fmt: skip
+ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
+
+
+@functools.cache
+def _numbers(atom: Atom, layout: str) -> Any:
+    """A layout as numbers, one dimension for each axis of the atom."""
+    grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
+    known = {name: grid for (name, _), grid in zip(atom.axes, grids, strict=True)}
+    terms = (term.partition("*") for term in layout.split(" + "))
+    return sum(known[name] * int(factor or 1) for name, _, factor in terms)
+
+
+def multiplied(atom: Atom, a: Any, b: Any) -> Any:
+    """What an atom adds: fragments whose last dimensions are its axes, of extent 1 where one does not vary.
+
+    This is the meaning of every atom: scatter both operands to matrices, multiply, gather the result. What is 0 or
+    not a number stands in the matrices as itself, so infinities behave as in a sum of products.
+    """
+    count = len(atom.axes)
+    sizes = [extent for _, extent in atom.axes]
+    row, column, b_column, place = (_numbers(atom, e) for e in (atom.row, atom.column, atom.b_column, atom.place))
+    left = np.zeros((*a.shape[:-count], atom.m, atom.k))
+    right = np.zeros((*b.shape[:-count], atom.k, atom.n))
+    left[..., row, place] = np.broadcast_to(a, (*a.shape[:-count], *sizes))
+    right[..., place, b_column] = np.broadcast_to(b, (*b.shape[:-count], *sizes))
+    kept = tuple([slice(None)] * atom.result + [slice(0, 1)] * len(atom.depth))
+    return (left @ right)[..., row[kept], column[kept]]

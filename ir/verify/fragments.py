@@ -1,0 +1,43 @@
+"""What must hold of an Mma: its axes are those of its atom, its operands of a dtype that the atom multiplies.
+
+Which element of a matrix a lane loads is no law: a fragment that is laid out otherwise is another program with another
+result, which comparing programs finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..atoms import ATOMS
+from ..expr import Var
+from ..facts.structure import summary
+from ..facts.types import value_dtypes
+from ..program import Kernel
+from ..tile import Mma, Tile
+
+REPLICATED = ("REG", "VEC")
+
+
+def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
+    """What is wrong with an Mma, a sentence each."""
+    atom, known = ATOMS[stmt.atom], {axis.name: axis for axis in tile.axes}
+    axes = [known.get(axis.name) if isinstance(axis, Var) else None for axis in stmt.axes]
+    if [axis and axis.extent for axis in axes] != [extent for _, extent in atom.axes]:
+        yield f"`{atom.name}` has the axes {', '.join(f'{name}:{extent}' for name, extent in atom.axes)}"
+        return
+    lanes = [axis for axis in tile.axes if axis.role == "THREAD"][-len(atom.lanes) :]
+    if axes[: len(lanes)] != lanes:
+        yield "the lanes are not the innermost threads"
+    over = [known.get(axis.name) if isinstance(axis, Var) else None for axis in stmt.over]
+    if any(axis is None or axis.role not in REPLICATED for axis in (*axes[len(atom.lanes) :], *over)):
+        yield "what is no lane is no register"
+    if len({axis.name for axis in (*stmt.axes, *stmt.over)}) < len(stmt.axes) + len(stmt.over):
+        yield "an axis stands twice"
+    dtypes: dict[str, Any] = value_dtypes(kernel)
+    found = {dtypes.get(e.name) if isinstance(e, Var) else None for e in (stmt.a, stmt.b)}
+    if len(found) != 1 or not found <= set(atom.dtypes):
+        yield f"`{atom.name}` multiplies two values of {' or '.join(atom.dtypes)}"
+    for other in summary(tile.body).sums:
+        if other.acc == stmt.acc and other.fn != "add":
+            yield f"`{stmt.acc}` is no sum"

@@ -1,0 +1,106 @@
+"""Products of 16 bits on tensor cores: right at every shape and in every order of operands, and clean in checked mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import dplc
+from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.ir.node import nodes
+from dplc.ir.tile import Mma
+
+HALVES = (torch.bfloat16, torch.float16)
+FORMS = ("nn", "nt", "tn", "tt")
+# whole tiles; ragged in all three; primes; a single atom; a long sum (split over blocks); one row of tiles
+SHAPES = ((64, 128, 64), (200, 72, 136), (97, 131, 67), (16, 8, 32), (48, 40, 1024), (130, 9, 257))
+
+
+def operands(form: str, shape: tuple[int, int, int], dtype: torch.dtype, *batch: int) -> tuple[torch.Tensor, ...]:
+    m, n, k = shape
+    dice = torch.Generator().manual_seed(m + n + k)
+    left, right = (m, k) if form[0] == "n" else (k, m), (k, n) if form[1] == "n" else (n, k)
+    return tuple(torch.randn(*batch, *size, generator=dice).to(dtype) for size in (left, right))
+
+
+def product(form: str) -> Callable[..., torch.Tensor]:
+    return lambda x, y: (x if form[0] == "n" else x.mT) @ (y if form[1] == "n" else y.mT)
+
+
+def right(f: Callable[..., torch.Tensor], *inputs: torch.Tensor, target: str = "h200") -> dplc.Compiled:
+    """Compiled, run, and within twice PyTorch's own error of float64."""
+    compiled = dplc.compile(f, inputs, target=target, device="emulator", db=False)
+    want = f(*(x.double() if x.is_floating_point() else x for x in inputs))
+    own = (f(*inputs).double() - want).abs().max().item()
+    error = (compiled(*inputs).double() - want).abs().max().item()
+    assert error <= 2 * own, f"off by {error:.2e}, PyTorch by {own:.2e}"
+    return compiled
+
+
+def products(compiled: dplc.Compiled) -> int:
+    return sum(1 for kernel in compiled.compilation.tile for _ in nodes(kernel, Mma))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    assert products(right(product("nn"), *operands("nn", shape, dtype)))
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_orders_of_operands(form: str) -> None:
+    for shape in ((96, 64, 64), (97, 131, 67)):
+        assert products(right(product(form), *operands(form, shape, torch.bfloat16)))
+
+
+def test_batches() -> None:
+    assert products(right(torch.bmm, *operands("nn", (50, 40, 64), torch.float16, 3)))
+
+
+EPILOGUES = {
+    "relu": lambda x, y: torch.relu(x @ y),
+    "bias and gelu": lambda x, y: torch.nn.functional.gelu(x @ y + y[0]),
+    "residual": lambda x, y: x @ y + x[:, :1],
+    "of f32": lambda x, y: (x @ y).float() * 2,
+    "its operand again": lambda x, y: (x @ y) * x[:, :72],
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues_run_on_fragments(name: str) -> None:
+    compiled = right(EPILOGUES[name], *operands("nn", (80, 72, 96), torch.bfloat16))
+    assert products(compiled) == 1
+    assert len(compiled.compilation.cuda_kernels) == 1
+
+
+def test_two_products_of_one_operand() -> None:
+    x, y = operands("nn", (64, 48, 64), torch.bfloat16)
+    right(lambda x, y, z: torch.nn.functional.silu(x @ y) * (x @ z), x, y, y.flip(1).contiguous())
+
+
+def test_not_a_number_and_infinity_stay_in_their_rows() -> None:
+    x, y = operands("nn", (64, 48, 64), torch.bfloat16)
+    x[5, 7], x[9, 3] = float("nan"), float("inf")
+    compiled = dplc.compile(product("nn"), (x, y), target="h200", device="emulator", db=False)
+    assert products(compiled)
+    got, want = compiled(x, y).double(), x.double() @ y.double()
+    assert torch.equal(got.isnan(), want.isnan())
+    assert torch.equal(got.isinf(), want.isinf())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_checked_mode_finds_nothing(form: str) -> None:
+    inputs = operands(form, (40, 48, 96), torch.bfloat16)
+    compiled = dplc.compile(product(form), inputs, target="h200", device="emulator", db=False)
+    assert products(compiled)
+    compiled.executor = checker = CheckingExecutor(("all",))
+    compiled(*inputs)
+    assert checker.launches
+    assert checker.findings == ()
+
+
+def test_f32_is_left_alone() -> None:
+    x, y = (x.float() for x in operands("nn", (64, 64, 64), torch.bfloat16))
+    assert products(dplc.compile(product("nn"), (x, y), target="h200", device="emulator", db=False)) == 0
