@@ -109,6 +109,7 @@ def tune(
 
     many = subject is not None or bool(grid) or jobs > 1 or executor != "processes"
     _check(subject, expression, executor, space and many, html is not None and many)
+    _check_subject(subject, bool(grid), only, layers)
     text = sys.stdin.read() if expression == "-" else expression or ""
     options = Options(
         text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers
@@ -145,3 +146,14 @@ def _check(subject: str | None, expression: str | None, executor: str, space_of_
         raise UsageError("--space shows one expression: it goes with -c alone")
     if page_of_many:
         raise UsageError("--html shows one search: it goes with -c alone")
+
+
+def _check_subject(subject: str | None, grid: bool, only: str | None, layers: int | None) -> None:
+    """Raises UsageError for options that would mean nothing of what is tuned."""
+    suite = subject is not None and subject.endswith(".json")  # or a model's configuration, where it means nothing
+    if grid and subject is not None:
+        raise UsageError("--grid gives sizes to an expression: it goes with -c")
+    if only is not None and not suite:
+        raise UsageError("--only chooses cases of a suite", hint="dplc tune SUITE.json --only PATTERN")
+    if layers is not None and subject is None:
+        raise UsageError("--layers goes with a model", hint="dplc tune MODEL --layers N")

@@ -32,6 +32,13 @@ def test_cuda_is_the_default_and_names_its_rules(ok: Command) -> None:
     assert "__global__" in out
 
 
+def test_every_kernel_of_a_split_sum_names_its_rules(ok: Command) -> None:
+    out = ok("compile", "-c", "torch.randn(64, 4096) @ torch.randn(4096, 64)", "--target", "h200", "--no-db").out
+    first, second = ("// rules:" + part.split("// grid")[0].replace("\n//", "") for part in out.split("// rules:")[1:])
+    assert all(" tileify chunk_matmul_k split_matmul_k " in said for said in (first, second))
+    assert "register_tile" in first and "column_reduce" in second  # each its own
+
+
 def test_the_record(ok: Command) -> None:
     record = json.loads(ok("compile", "-c", SOFTMAX, "--json").out)
     assert record.pop("dplc") == dplc.__version__
