@@ -53,6 +53,12 @@ def test_a_line_becomes_lines_and_a_part_becomes_another() -> None:
     ]
 
 
+def test_edits_may_be_none_where_a_parameter_differs() -> None:
+    other = 'examples one_loop\nexample "in twos" (N=2) as "eight turns"\ngives no "left over"\n'
+    assert examples(other) == [("for k in 0..8 serial:", "    a = load x[k]", "    s <- add(s, a)")]
+    assert format_file(parse(Source("rule.examples.rw", other))) == other
+
+
 def test_arguments_are_those_of_the_other_unless_it_says_its_own() -> None:
     (rule,) = read_rules(
         Source("rule.rw", RULE), further=Source("rule.examples.rw", FURTHER[: FURTHER.index('example "nothing')])

@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant("split-K leaves chunks out", "split_matmul_k", "ko:KO // S=serial", "ko:1=serial", "matmul 5x24x600"),
     Mutant("swizzled rows not read alike", "split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, SWIZZLED),
     Mutant("elements of a chunk left out", "chunk_matmul_k", "k:BK=reduce", "k:1=reduce", MATMUL),
-    Mutant("a guard sinks below a value", "canonical", "    for k in 0..K serial:\n        if c:\n            body..\n    if c:\n        post..", "    for k in 0..K serial:\n        body..\n    if c:\n        post..", RAGGED, (("stage_inputs",), ())),
+    Mutant("a guard sinks below a value", "canonical", "    for k in 0..K role:\n        if c:\n            body..\n    if c:\n        post..", "    for k in 0..K role:\n        body..\n    if c:\n        post..", RAGGED, (("stage_inputs",), ())),
     Mutant("TMA: no barrier", "tma_copy", "        Wait()\n        Sync()\n        rest..\n", "        Wait()\n        rest..\n", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ("tma_copy",))),
     Mutant("TMA: odd rows", "tma_copy", "where box_ok(stages) ", "where 0 < 1 ", ODD_MATMUL, BOXES),
     Mutant("TMA: one chunk too few waited for", "pipeline_predicated", "Wait(keep=n*(N - 2))", "Wait(keep=n*(N - 1))", MATMUL, BOXES),
