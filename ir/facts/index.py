@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..expr import COMPARISONS, Axis, Binary, Call, Not, Sum, binary, from_linear, invert, linear, total
+from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, binary, from_linear, invert, linear, total
 from ..node import Expr, Node, memoised
 
 LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
@@ -18,7 +18,7 @@ LARGE = 1 << 62  # beyond every extent: what is known of a value that was read f
 def interval(e: Expr) -> tuple[int, int]:
     """The least and the greatest value of an index expression. Of a Term's value only the sign is known."""
     if e.__class__ is Axis:
-        return 0, e.extent - 1
+        return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
     if not isinstance(e, Node):
         return int(e), int(e)
     return _interval(e)
@@ -27,6 +27,8 @@ def interval(e: Expr) -> tuple[int, int]:
 @memoised
 def _interval(e: Any) -> tuple[int, int]:
     kind = e.__class__
+    if kind is Size:
+        return e.low, e.high
     if kind is Sum:
         low = high = e.constant
         for atom, n in e.terms:

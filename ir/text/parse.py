@@ -192,6 +192,11 @@ class _Build(EquationBuilder):
     def param(self, meta: Any, c: list[Any]) -> s.ParamItem:
         return s.ParamItem(self.span(meta), str(c[0]), c[1])
 
+    def size(self, meta: Any, c: list[Any]) -> s.SizeItem:
+        low, high, multiple, hint = (None if x is None else int(self.int_(meta, [x]).value) for x in (*c[1:4], c[5]))
+        assert low is not None and high is not None
+        return s.SizeItem(self.span(meta), str(c[0]), low, high, 1 if multiple is None else multiple, hint)
+
     def param_run(self, meta: Any, c: list[Any]) -> s.Run:
         return s.Run(self.span(meta), s.NameOf(self.place(c[0]), str(c[0])))
 
