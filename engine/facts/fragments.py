@@ -52,6 +52,29 @@ def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     return tuple(_record(atom) for atom in ATOMS.values() if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
 
 
+@fact("cast_to(name) -> fn", "tile")
+def cast_to(site: Any, value: Var) -> Var:
+    """The function that rounds to the dtype of a value."""
+    return Var(value_dtypes(site.kernel)[value.name])
+
+
+@fact("widened(run, name, name) -> bool", "tile")
+def widened(site: Any, body: Block, value: Var, source: Var) -> bool:
+    """Whether a value is the source, at most as f32: the run does nothing else."""
+    known = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+    if len(known) != len(body):
+        return False
+    name = value.name
+    while name in known and known[name] in (Call("f32", (e := _operand(known[name]),)), e):
+        name = e.name
+    return name == source.name
+
+
+def _operand(e: Any) -> Any:
+    """What a function of one value is applied to."""
+    return e.args[0] if isinstance(e, Call) and isinstance(e.args[0], Var) else e
+
+
 def _turns(loop: For) -> int:
     """How often a loop is run through; 1 where that is not known."""
     known = loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int)
