@@ -119,8 +119,8 @@ class Compiled:
         if self.device == "reference":
             return run_reference(captured, tensors)
         tensors |= self._preparation.now(tensors)
-        names = [b.name for b in (*self.program.inputs, *self.program.constants)]
-        arrays = {name: _flat(tensors[name]) for name in names}
+        buffers = (*self.program.inputs, *self.program.constants)
+        arrays = {buffer.name: _shaped(tensors[buffer.name], buffer.shape) for buffer in buffers}
         runner = self._runner(arrays)
         notes: tuple[str, ...] = ()
         if isinstance(runner, CudaExecutor):
@@ -305,7 +305,7 @@ def _tensor(param: Param, result: Any) -> Any:
     return result if is_tensor(result) else as_tensor(buffer(param), result)
 
 
-def _flat(tensor: Any) -> Any:
-    """A tensor without its size-1 dimensions, as kernels know it; a scalar has one element."""
-    shape = [n for n in tensor.shape if n != 1]
-    return tensor.detach().reshape(shape or [1])
+def _shaped(tensor: Any, shape: Sequence[int]) -> Any:
+    """A tensor as kernels know it: as a rule without dimensions of size 1, a scalar with one element."""
+    plain = [n for n in tensor.shape if n != 1] == [n for n in shape if n != 1]
+    return tensor.detach().reshape(tuple(shape)) if plain else tensor.detach()

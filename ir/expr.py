@@ -39,6 +39,19 @@ class Axis(Node):
     stride: Int = 1
 
 
+class Size(Node):
+    """A number that is known at launch: low..high, both included, a multiple of `multiple`; as a rule `hint`.
+
+    A leaf of extents and index expressions that carries what is known of it, so that no environment is needed.
+    """
+
+    name: Name
+    low: Int
+    high: Int
+    multiple: Int
+    hint: Int
+
+
 class Sum(Node):
     """`c1*t1 + c2*t2 + ... + constant`: at least one term; a lone term has a coefficient or a constant beside it.
 
@@ -278,14 +291,7 @@ def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """e with `change` applied to its direct operands, canonical again."""
     kind = e.__class__
     if kind is Sum:
-        terms: dict[Any, int] = {}
-        constant = e.constant
-        for atom, n in e.terms:
-            more, extra = linear(change(atom))
-            constant += extra * n
-            for inner, k in more.items():
-                terms[inner] = terms.get(inner, 0) + k * n
-        return from_linear(terms, constant)
+        return total((*[change(atom) for atom, _ in e.terms], e.constant), (*[n for _, n in e.terms], 1))
     if kind is Binary:
         a, b = change(e.a), change(e.b)
         return e if a is e.a and b is e.b else binary(e.op, a, b)
@@ -295,6 +301,16 @@ def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
     if kind is Not:
         return invert(change(e.a))
     return e
+
+
+def only_sizes(e: Expr) -> bool:
+    """Whether an expression is a whole number at every launch: made of whole numbers and sizes."""
+    kind = e.__class__
+    if kind is int or kind is Size:
+        return True
+    if kind is Sum:
+        return all(only_sizes(atom) for atom, _ in e.terms)
+    return kind is Binary and e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
 
 
 _EMPTY: frozenset[str] = frozenset()

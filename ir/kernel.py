@@ -39,7 +39,7 @@ class Launch(Stmt):
     """The launch: blocks in x, y, z; threads in a block; bytes of shared memory; blocks an SM must be able to hold."""
 
     positional: ClassVar[tuple[str, ...]] = ()
-    grid: tuple[Int, ...]
+    grid: tuple[Expr, ...]
     block: Int
     body: Block
     shared: Int = 0

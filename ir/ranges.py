@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from .expr import Axis, Binary, Call, Sum, Var, add, binary, from_linear, is_int, linear, multiply
+from .expr import Axis, Binary, Call, Size, Sum, Var, add, binary, from_linear, is_int, linear, multiply, total
 from .node import Expr, Node, contents, marks_of
 
 Interval = tuple[int, int]  # inclusive
@@ -21,7 +21,9 @@ def interval(e: Expr, ranges: Ranges) -> Interval:
     if kind is Var:
         return ranges.get(e.name, UNKNOWN)
     if kind is Axis:
-        return (0, e.extent - 1) if is_int(e.extent) else UNKNOWN
+        return 0, interval(e.extent, ranges)[1] - 1
+    if kind is Size:
+        return e.low, e.high
     if kind is Sum:
         low = high = e.constant
         for atom, n in e.terms:
@@ -38,13 +40,27 @@ def _binary_interval(e: Any, ranges: Ranges) -> Interval:
     if e.op == "*":
         products = (a * c, a * d, b * c, b * d)
         return min(products), max(products)
-    if e.op == "//" and c == d and c > 0:
-        return a // c, b // c
+    if e.op == "//" and c > 0:
+        return min(a // c, a // d), max(b // c, b // d)
     if e.op == "%" and c == d and c > 0:
         return (a % c, b % c) if a // c == b // c else (0, c - 1)
     if e.op == "^" and min(a, c) >= 0:
         return 0, (1 << max(b, d).bit_length()) - 1
     return UNKNOWN
+
+
+def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
+    """An upper bound of e that says so of every binding: each atom that is added is as great as it can be.
+
+    end: the greatest value of an atom as an expression of sizes, None where there is none. Of `i - s`, i below s: `-1`,
+    where the intervals of i and of s alone know nothing.
+    """
+    terms, constant = linear(e)
+    out: Expr = constant
+    for atom, n in terms.items():
+        last = end(atom) if n > 0 else None
+        out = add(out, multiply(atom if last is None else last, n))
+    return out
 
 
 def decide(condition: Expr, ranges: Ranges) -> bool | None:
@@ -94,17 +110,10 @@ _DIVIDES = marks_of(Binary)
 
 def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
     if kind is Sum:
-        parts = [(simplify(atom, ranges), n) for atom, n in e.terms]
-        if all(part is atom for (part, _), (atom, _) in zip(parts, e.terms, strict=True)):
+        parts = [simplify(atom, ranges) for atom, _ in e.terms]
+        if all(part is atom for part, (atom, _) in zip(parts, e.terms, strict=True)):
             return e  # type: ignore[no-any-return]
-        terms: dict[Any, int] = {}
-        constant = e.constant
-        for part, n in parts:
-            more, extra = linear(part)
-            constant += extra * n
-            for inner, k in more.items():
-                terms[inner] = terms.get(inner, 0) + k * n
-        return from_linear(terms, constant)
+        return total((*parts, e.constant), (*[n for _, n in e.terms], 1))
     if kind is Binary:
         a, b = simplify(e.a, ranges), simplify(e.b, ranges)
         out = e if a is e.a and b is e.b else binary(e.op, a, b)

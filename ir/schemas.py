@@ -19,8 +19,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .expr import Var
-from .node import REQUIRED, Value
+from .expr import Var, only_sizes
+from .node import REQUIRED, Node, Value
 from .torch import TorchOp
 
 TABLE = Path(__file__).with_name("aten.json")
@@ -136,6 +136,8 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 def fits(kind: str, value: Value) -> bool:
     """Whether a value may stand in a field of this kind. A name is a tensor, or a dtype if it is one's name."""
+    if isinstance(value, Node) and only_sizes(value):
+        value = 1  # a size is a number
     if kind.endswith("?"):
         return value is None or fits(kind[:-1], value)
     if kind.endswith("[]"):

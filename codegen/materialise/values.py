@@ -53,6 +53,8 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
     if len(readers) != 1 or mentions(readers[0][1])[name] != 1:
         return False
     position, reader = readers[0]
+    if isinstance(reader, Mma):  # rounded once, as it is packed
+        return not changes(later[:position], value)
     if not isinstance(reader, (Let, Accumulate, Store)) or name not in free_names(reader.val):
         return False
     if changes(later[:position], value):

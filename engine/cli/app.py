@@ -66,6 +66,7 @@ def compile_command(
     weights: given.Weights = None,
     out: given.ArtefactFolder = None,
     cubins: given.Cubins = True,
+    sizes: given.Sizes = None,
     target: given.TargetName = None,
     verbose: given.Verbose = 0,
     as_json: given.Json = False,
@@ -80,8 +81,9 @@ def compile_command(
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     options = Options(
         _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
-        no_db, explore, length, layers,
+        no_db, explore, length, layers, sizes,
     )  # fmt: skip
+    _check_sizes(sizes, model)
     if model is None and (layers is not None or weights is not None or out is not None):
         raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
     if model is not None and model.endswith(".ir"):
@@ -101,6 +103,12 @@ def compile_command(
     commands.compile_expression(options, ir)
 
 
+def _check_sizes(sizes: list[str] | None, subject: str | Path | None) -> None:
+    """Raises UsageError for `--size` of what has no sizes."""
+    if sizes and not str(subject).endswith(".ir"):
+        raise UsageError("--size goes with a dump whose units declare sizes", hint="dplc run FILE.ir --size s=7,100")
+
+
 @app.command("run")
 def run_command(
     artefact: given.Artefact = None,
@@ -118,6 +126,7 @@ def run_command(
     check: given.Checked = False,
     weights: given.Weights = None,
     ids: given.Tokens = None,
+    sizes: given.Sizes = None,
     trust_edited_cuda: given.TrustedEdits = False,
     blocks: given.Blocks = None,
     bench: given.Benched = False,
@@ -128,7 +137,10 @@ def run_command(
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
     table = _table(bench, profile, artefact, check, blocks)
-    options = Options("", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore)
+    options = Options(
+        "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore, sizes=sizes
+    )
+    _check_sizes(sizes, artefact)
     if artefact is not None and artefact.suffix == ".ir":
         from .dump_command import run_file
 

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -81,13 +82,20 @@ class Dump:
         return delivered(self.units)
 
 
-def read_dump(path: Path) -> Dump:
-    """The program in a file. Raises DplcError for one that cannot be read, or that a verifier refuses."""
+def read_text(path: Path) -> str:
+    """What a file says. Raises DplcError for one that cannot be read."""
     try:
-        text = path.read_text()
+        return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise DplcError(f"cannot read {path}: {error}") from None
-    level, units = read_program(text, str(path))
+
+
+def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Dump:
+    """The program in a file, at a binding of its sizes.
+
+    Raises DplcError for one that cannot be read, or that a verifier refuses.
+    """
+    level, units = read_program(read_text(path), str(path), sizes)
     if level is None:
         raise DplcError(f"{path} does not say its level", hint=f"begin with `## level: LEVEL`, of {', '.join(LEVELS)}")
     if not units:

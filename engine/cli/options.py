@@ -94,6 +94,13 @@ DatabaseFile = Annotated[
 ]
 NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
 
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size", metavar="NAME=N[,N..]", help="Of FILE.ir: what a size of it is; `run` takes several numbers."
+    ),
+]
+
 Model = Annotated[
     str | None,
     typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub; or FILE.ir."),
@@ -124,7 +131,7 @@ class Options:
     """What the options that commands share say, as it was typed.
 
     text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length, layers: of
-    a model.
+    a model; sizes: of a dump.
     """
 
     text: str = ""
@@ -141,6 +148,7 @@ class Options:
     explore: bool = False
     length: int = 1
     layers: int | None = None
+    sizes: Sequence[str] | None = None
 
     @property
     def pinned(self) -> list[str]:

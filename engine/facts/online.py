@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from ...ir.atoms import ATOMS, Atom
+from ...ir.dtypes import HALVES
 from ...ir.expr import Axis, Binary, free_names, linear, subtract
 from ...ir.facts.layout import BANKS, WORD
 from ...ir.ranges import interval
-from ...ir.tensor import Const, Elementwise, Index, Reduce, Term, axes, operands
+from ...ir.tensor import Const, Elementwise, Index, Reduce, Term, axes, dtype, operands
 from ..cost.accesses import LANES
 from ..cost.fusing import fixed_seconds
 from ..cost.latency import BARRIER_CYCLES, L2_SHARE, SHARED_CYCLES
@@ -88,7 +90,40 @@ def _seen(x: Term, n: Axis) -> float | None:
 def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
     """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
     target, shape = site.target, _shape(x, v, n)
-    return min(_in_tiles(shape, target), _in_rows(shape, target))
+    ways = [_in_tiles(shape, target), _in_rows(shape, target)]
+    atom = next((atom for atom in ATOMS.values() if _held(v) in set(HALVES) & set(atom.dtypes)), None)
+    if atom is not None and target.sm >= atom.sm:
+        ways.append(_in_fragments(shape, atom, target))
+    return min(ways)
+
+
+def _held(v: Term) -> str:
+    """The dtype of a value in memory: what is computed with it is f32."""
+    while isinstance(v, Elementwise) and v.fn == "f32":
+        (v,) = v.args
+    return dtype(v)
+
+
+def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
+    """A tile of rows a block, whose products tensor cores do (`online_fragments`): a warp has the rows of an atom."""
+    p, chunk = policy(target), policy(target).online_chunk_columns
+    if shape.rows == 1 or shape.products % atom.k or shape.results % atom.n:
+        return math.inf
+    fitting = [n for n in p.fragment_rows if shape.batch * -(-shape.rows // n) >= target.multiprocessors]
+    block = min(
+        max(fitting, default=min(p.fragment_rows)), max(min(p.fragment_rows), 1 << (shape.rows - 1).bit_length())
+    )
+    blocks = shape.batch * -(-shape.rows // block)
+    warps, operations = max(1, block // atom.m), 2 * block * chunk * (shape.products + shape.results)
+    atoms = operations / (2 * atom.m * atom.n * atom.k)
+    issued = p.passes_atom_issued * atoms + p.passes_atom_score * block * chunk / LANES
+    busy = max(issued / min(target.schedulers, warps), p.passes_atom_read * atoms)
+    piped = operations * target.multiprocessors * target.clock / target.tensor_flops_per_second
+    waiting = BARRIER_CYCLES + 2 * SHARED_CYCLES
+    each = max(busy, piped)
+    turns = -(-blocks // target.multiprocessors)
+    chunks = min(-(-shape.columns // chunk), (shape.seen + ((block if shape.hides else 0) + chunk) / 2) / chunk)
+    return fixed_seconds(target) + chunks * (turns * each + waiting) / target.clock  # type: ignore[no-any-return]
 
 
 def _in_rows(shape: OnlineShape, target: Any) -> float:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
-from ...ir.expr import Axis, Var, free_names, linear
+from ...ir.expr import Axis, Binary, Var, free_names, linear
 from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
 from ...ir.facts.structure import (
@@ -162,6 +162,22 @@ def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
     return tuple(stmt for stmt in accesses(body) if linear(_flat(site, stmt))[0].get(axis) == 1)
 
 
+@fact("apart(run, name, int) -> [stmt]", TILE)
+def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
+    """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
+    instructions ask for the same sectors."""
+    vector, known = vectors(site, body, axis, width), {*params(site.kernel), *stages(site.kernel)}
+    others = [stmt for stmt in accesses(body) if stmt.buf in known and stmt not in vector]
+    return tuple(stmt for stmt in others if _moves(_flat(site, stmt), axis))
+
+
+def _moves(flat: Any, axis: Var) -> bool:
+    """Whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
+    terms, _ = linear(flat)
+    around = (atom.a for atom in terms if atom.__class__ is Binary and atom.op == "%")
+    return terms.get(axis, 0) != 0 or any(_moves(inner, axis) for inner in around)
+
+
 @fact("across(run, [name], name) -> [name]", TILE)
 def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
     """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
@@ -198,9 +214,15 @@ def row_coalesced(site: Any, body: Block, team: Any) -> bool:
         size = math.prod(params(site.kernel)[stmt.buf].shape) if stmt.buf in params(site.kernel) else 0
         for loop in team:
             if any(loop.name in free_names(atom) for atom in terms):
-                near = terms.get(loop) == 1
+                near = goes_on(terms, loop)
                 good, bad = good + size * near, bad + size * (not near)
     return good >= bad
+
+
+def goes_on(terms: Any, loop: Var) -> bool:
+    """Whether an address goes to the next element with a loop, but where a remainder starts anew."""
+    remainders = [atom for atom, factor in terms.items() if factor == 1 and atom.__class__ is Binary and atom.op == "%"]
+    return terms.get(loop) == 1 or any(goes_on(linear(atom.a)[0], loop) for atom in remainders)
 
 
 @fact("one_run(run, name, name, int) -> bool", TILE)
@@ -273,9 +295,9 @@ class BlockShape(NamedTuple):
 
 @fact("squarest(int, int, int) -> record", TILE)
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
-    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds `tile_side`, nor what there
-    is."""
-    side = policy(site.target).tile_side
+    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds what there is, nor
+    `tile_side` where the area is no larger than its square."""
+    side = max(policy(site.target).tile_side, area // policy(site.target).tile_side)
     height = min(side, 1 << (max(rows, 1) - 1).bit_length(), 1 << (area.bit_length() - 1) // 2)
     return BlockShape(height, min(side, area // height, 1 << (max(columns, 1) - 1).bit_length()))
 

@@ -63,20 +63,19 @@ def partials(site: Any, body: Block) -> tuple[Partial, ...]:
     return tuple(out)
 
 
-@fact("folds_floats(run, [any]) -> bool", TILE)
-def folds_floats(site: Any, body: Block, params: Any) -> bool:
-    """Whether all that a run folds is f32, by one function each, and from these buffers: not from a kernel's result,
-    nor from what is made outside of the run."""
+@fact("folded(run, [any]) -> [dtype]", TILE)
+def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
+    """The dtype of all that a run folds, by one function each, from these buffers: not from a kernel's result, nor from
+    what is made outside of the run. None where that does not hold, or dtypes differ."""
     given = {param.name for param in params}
     given |= {one.dst for one in nodes(body, Stage)} | {one.dst for one in nodes(body, Slab)}
     read = {one.buf for one in nodes(body, Load)} | {one.src for one in nodes(body, Stage)}
-    if not read <= given:
-        return False
     ways = {(one.acc, one.fn) for one in nodes(body, Accumulate)}
-    if len({acc for acc, _ in ways}) < len(ways):
-        return False
+    if not read <= given or len({acc for acc, _ in ways}) < len(ways):
+        return ()
     known = block_dtypes(params, body)
-    return all(known.get(partial.acc.name) == "f32" for partial in partials(site, body))
+    kinds = {known.get(partial.acc.name, "") for partial in partials(site, body)}
+    return tuple(map(Var, kinds)) if len(kinds) == 1 else ()
 
 
 @fact("rows_of(run, [axis]) -> int", TILE)

@@ -158,6 +158,9 @@ def listed(field: Field, value: s.Syntax) -> Any:
 def _unit(node: Any) -> Shape:
     if node.kind != "kernel":
         raise DplcError("rules on this level speak of kernels, not graphs", node.span)
+    for item in node.ins:
+        if isinstance(item, s.SizeItem):
+            raise DplcError("sizes stand in the heads of programs, not of rules", item.span)
     return Shape(Kernel, {"name": _name(node, node.name), "ins": node.ins, "outs": node.outs, "body": node.body}, node)
 
 

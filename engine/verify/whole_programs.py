@@ -48,7 +48,7 @@ def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
 
 def scoped(kernel: Kernel) -> None:
     """Raises DplcError where a name is used outside of the block that defines it, or before."""
-    accumulators = {x.acc for x in nodes(kernel.body, Accumulate)}
+    accumulators = {x.acc for x in nodes(kernel.body, Accumulate)} | {x.acc for x in nodes(kernel.body, Mma)}
     accumulators |= {acc for x in nodes(kernel.body, Merge) for acc in x.accs}
 
     def block(body: Block, known: set[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..expr import COMPARISONS, Axis, Binary, Call, Not, Sum, binary, from_linear, invert, linear
+from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, binary, from_linear, invert, linear, total
 from ..node import Expr, Node, memoised
 
 LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
@@ -18,7 +18,7 @@ LARGE = 1 << 62  # beyond every extent: what is known of a value that was read f
 def interval(e: Expr) -> tuple[int, int]:
     """The least and the greatest value of an index expression. Of a Term's value only the sign is known."""
     if e.__class__ is Axis:
-        return 0, e.extent - 1
+        return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
     if not isinstance(e, Node):
         return int(e), int(e)
     return _interval(e)
@@ -27,6 +27,8 @@ def interval(e: Expr) -> tuple[int, int]:
 @memoised
 def _interval(e: Any) -> tuple[int, int]:
     kind = e.__class__
+    if kind is Size:
+        return e.low, e.high
     if kind is Sum:
         low = high = e.constant
         for atom, n in e.terms:
@@ -120,14 +122,8 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
     if kind is Axis:
         return axes.get(e, e)
     if kind is Sum:
-        terms: dict[Any, int] = {}
-        constant = e.constant
-        for atom, n in e.terms:
-            more, extra = linear(substitute(atom, axes, value))
-            constant += extra * n
-            for inner, k in more.items():
-                terms[inner] = terms.get(inner, 0) + k * n
-        return _joined(from_linear(terms, constant))
+        parts = [substitute(atom, axes, value) for atom, _ in e.terms]
+        return _joined(total((*parts, e.constant), (*[n for _, n in e.terms], 1)))
     if kind is Binary:
         return operate(e.op, substitute(e.a, axes, value), substitute(e.b, axes, value))
     if kind is Not:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..diagnostic import Span
+from ..expr import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,13 @@ class NameOf(Syntax):
 @dataclass(frozen=True, slots=True)
 class Number(Syntax):
     value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOf(Syntax):
+    """The use of a name that the head of the unit declares as a size."""
+
+    size: Size
 
 
 @dataclass(frozen=True, slots=True)

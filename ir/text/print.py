@@ -7,6 +7,7 @@ from ..program import Kernel
 from ..tensor import TensorGraph
 from ..torch import TorchGraph
 from .print_statements import print_block, print_value
+from .sizes import print_sizes
 from .tensor import print_graph
 from .torch import print_torch_graph
 
@@ -14,9 +15,8 @@ from .torch import print_torch_graph
 def print_unit(unit: Node) -> str:
     """A kernel or a graph, without a newline at the end."""
     if isinstance(unit, Kernel):
-        head = (
-            f"kernel {unit.name}({', '.join(map(print_value, unit.ins))}) -> {', '.join(map(print_value, unit.outs))}:"
-        )
+        ins = ", ".join((*print_sizes(unit), *map(print_value, unit.ins)))
+        head = f"kernel {unit.name}({ins}) -> {', '.join(map(print_value, unit.outs))}:"
         return f"{head}\n{print_block(unit.body, 1)}"
     if isinstance(unit, TensorGraph):
         return print_graph(unit)

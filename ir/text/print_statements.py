@@ -33,7 +33,7 @@ def print_expr(value: Expr, strength: int = 0) -> str:
 
 def _expr(value: Any) -> tuple[str, int]:
     kind = value.__class__
-    if kind is e.Var:
+    if kind is e.Var or kind is e.Size:
         return value.name, _ATOM
     if kind is e.Sum:
         return _sum(value)
@@ -96,7 +96,7 @@ def print_value(value: Any) -> str:
         return f"{value.name}: {value.dtype}[{', '.join(map(print_expr, value.shape))}]"
     if kind is TensorType:
         return f"{value.dtype}[{', '.join(map(print_expr, value.shape))}]"
-    if isinstance(value, (int, float, e.Var, e.Sum, e.Binary, e.Call, e.Not, Element)):
+    if isinstance(value, (int, float, e.Var, e.Size, e.Sum, e.Binary, e.Call, e.Not, Element)):
         return print_expr(value)
     return _call(value)
 

@@ -230,6 +230,8 @@ def read_expr(value: s.Syntax) -> Any:
         return CONSTANTS[value.text] if value.text in CONSTANTS else e.Var(value.text)
     if isinstance(value, s.Number):
         return value.value
+    if isinstance(value, s.SizeOf):
+        return value.size
     if isinstance(value, s.Operation) and value.op in e.OPERATORS:
         return calculated(value, e.OPERATORS[value.op], read_expr(value.a), read_expr(value.b))
     if isinstance(value, s.Prefix):

@@ -29,8 +29,19 @@ class ParamItem(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
+class SizeItem(Syntax):
+    """`s: 1..4096 by 16 hint 512`, in the head of a unit: a number that is known at launch."""
+
+    name: str
+    low: int
+    high: int
+    multiple: int
+    hint: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Unit(Syntax):
-    """`kernel f(ins) -> outs:` or `graph`. ins, outs: ParamItem or Run."""
+    """`kernel f(ins) -> outs:` or `graph`. ins, outs: ParamItem, SizeItem or Run."""
 
     kind: str
     name: str

@@ -30,6 +30,7 @@ from ..tensor import (
     postorder,
 )
 from .print_statements import print_expr, print_number
+from .sizes import print_sizes
 from .tensor_read import default_axes, literal_dtype, read_graph
 
 LINES = (Elementwise, Reduce, Fold, Case, Mat)
@@ -39,7 +40,7 @@ def print_graph(graph: TensorGraph) -> str:
     """A graph, without a newline at the end."""
     printer = _Printer(graph)
     lines = printer.body()
-    ins = ", ".join(printer.header(x) for x in graph.ins)
+    ins = ", ".join((*print_sizes(graph), *(printer.header(x) for x in graph.ins)))
     outs = ", ".join(
         f"{o.name}: {dtype(o.value)}[{', '.join(print_expr(a.extent) for a in o.axes)}]" for o in graph.outs
     )

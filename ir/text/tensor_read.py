@@ -31,6 +31,7 @@ from ..tensor import (
 )
 from . import syntax as s
 from .arithmetic import calculated, extent
+from .sizes import whole
 
 _NUMBERS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 _FORMS = ("Reduce", "Fold", "Index", "Case", "mat")
@@ -67,9 +68,10 @@ class _Reader:
         """Every `name:extent` of the text."""
         for item in _walk(self.unit):
             if isinstance(item, s.AxisItem):
-                if not isinstance(item.extent, s.Number) or item.role is not None or item.dim is not None:
+                found = whole(item.extent)
+                if found is None or item.role is not None or item.dim is not None:
                     raise DplcError("an axis of a graph is `name:extent`", item.span)
-                axis = Axis(item.name, extent(item.extent, item.extent.value, 1))
+                axis = Axis(item.name, extent(item.extent, found, 1))
                 if self.axes.setdefault(item.name, axis) is not axis:
                     raise DplcError(f"axis `{item.name}` has two extents", item.span)
 
@@ -248,6 +250,8 @@ class _Reader:
     def _index(self, node: s.Syntax) -> Expr:
         if isinstance(node, s.Number):
             return node.value
+        if isinstance(node, s.SizeOf):
+            return node.size
         if isinstance(node, s.NameOf) and node.text in ("true", "false"):
             return _NUMBERS[node.text]
         if isinstance(node, s.NameOf) and node.text in self.axes:
@@ -276,11 +280,11 @@ def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
     return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
 
 
-def _extent(node: s.Syntax) -> int:
-    found = node.extent if isinstance(node, s.AxisItem) else node
-    if not isinstance(found, s.Number):
+def _extent(node: s.Syntax) -> Expr:
+    found = whole(node.extent if isinstance(node, s.AxisItem) else node)
+    if found is None:
         raise DplcError("an extent is a number", node.span)
-    return extent(node, found.value)  # type: ignore[no-any-return]
+    return extent(node, found)
 
 
 def _as(value: Any, name: str) -> Any:

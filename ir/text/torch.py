@@ -16,11 +16,13 @@ from ..torch import TorchGraph, TorchOp
 from . import syntax as s
 from .print_statements import print_number, print_value
 from .read_statements import CONSTANTS, read_expr, read_extents, read_params
+from .sizes import print_sizes
 
 
 def print_torch_graph(graph: TorchGraph) -> str:
     """A graph, without a newline at the end."""
-    head = f"graph {graph.name}({', '.join(map(print_value, graph.ins))}) -> {', '.join(map(print_value, graph.outs))}:"
+    ins = ", ".join((*print_sizes(graph), *map(print_value, graph.ins)))
+    head = f"graph {graph.name}({ins}) -> {', '.join(map(print_value, graph.outs))}:"
     return "\n".join([head, *(f"    {print_torch_op(op)}" for op in graph.body)]) if graph.body else f"{head}\n    pass"
 
 

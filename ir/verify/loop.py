@@ -7,10 +7,10 @@ gather) is the program's own business.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..expr import Binary, add, free_names, is_int, linear, multiply, negate, subtract
+from ..expr import Binary, Var, add, free_names, is_int, linear, multiply, negate, only_sizes, subtract
 from ..facts.layout import bound_ranges, params
 from ..facts.structure import summary
 from ..functions import FUNCTIONS
@@ -18,7 +18,7 @@ from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Sca
 from ..monoids import monoid
 from ..node import Expr
 from ..program import Block, Kernel, Stmt
-from ..ranges import Interval, interval
+from ..ranges import Interval, at_ends, interval
 from ..text.print_statements import print_expr, print_statement
 from ..tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
 
@@ -34,23 +34,36 @@ def problems(kernel: Kernel) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Scope:
-    """What is known at a block: names, their ranges, and the guards around it (each reads `e <= 0`)."""
+    """What is known at a block: names, their ranges, and the guards around it (each reads `e <= 0`).
+
+    ends: of names below a size, the greatest value as an expression of it.
+    """
 
     names: frozenset[str] = frozenset()
     ranges: dict[str, Interval] = field(default_factory=dict)
     guards: tuple[Expr, ...] = ()
+    ends: dict[str, Expr] = field(default_factory=dict)
 
     def bind(self, stmt: Any) -> Scope:
         ranges = dict(self.ranges)
         ranges.update(bound_ranges(stmt, ranges))
-        names = [axis.name for axis in stmt.axes] if isinstance(stmt, Tile) else [stmt.var]
-        return Scope(self.names.union(names), ranges, self.guards)
+        stops = {a.name: a.extent for a in stmt.axes} if isinstance(stmt, Tile) else {stmt.var: stmt.stop}
+        ends = {name: subtract(e, 1) for name, e in stops.items() if not is_int(e) and only_sizes(e)}
+        return replace(self, names=self.names.union(stops), ranges=ranges, ends=self.ends | ends if ends else self.ends)
 
     def under(self, condition: Expr) -> Scope:
-        return Scope(self.names, self.ranges, (*self.guards, *not_positive(condition)))
+        return replace(self, guards=(*self.guards, *not_positive(condition)))
 
     def define(self, name: str) -> Scope:
-        return Scope(self.names | {name}, self.ranges, self.guards)
+        return replace(self, names=self.names | {name})
+
+    def most(self, e: Expr) -> int:
+        """An upper bound of an index expression by the ranges of its names."""
+        plain = interval(e, self.ranges)[1]
+        if not self.ends or plain <= 0:
+            return plain
+        last = at_ends(e, lambda atom: self.ends.get(atom.name) if atom.__class__ is Var else None)
+        return min(plain, interval(last, self.ranges)[1])
 
 
 class Check:
@@ -130,13 +143,13 @@ class Check:
             for position, extent in zip(stmt.idx, shape, strict=True):
                 self.bounds(stmt, position, extent, scope)
 
-    def bounds(self, stmt: Stmt, position: Expr, extent: int, scope: Scope) -> None:
+    def bounds(self, stmt: Stmt, position: Expr, extent: Expr, scope: Scope) -> None:
         """0 <= position < extent, unless a name in it was read from memory."""
         if not free_names(position) <= scope.ranges.keys():
             return
         low, high = negate(position), add(subtract(position, extent), 1)
         if not (implied(low, scope) and implied(high, scope)):
-            self.report(stmt, f"index `{print_expr(position)}` may leave 0..{extent}")
+            self.report(stmt, f"index `{print_expr(position)}` may leave 0..{print_expr(extent)}")
 
 
 def not_positive(condition: Expr) -> Iterator[Expr]:
@@ -162,11 +175,11 @@ def implied(e: Expr, scope: Scope) -> bool:
 
 def greatest(e: Expr, scope: Scope) -> int:
     """An upper bound of an index expression: by ranges, by one guard, and inside of divisions by both."""
-    best = interval(e, scope.ranges)[1]
+    best = scope.most(e)
     terms, constant = linear(e)
     for guard in scope.guards:
         times = max([terms.get(atom, 0) // factor for atom, factor in linear(guard)[0].items()], default=1)
-        best = min(best, interval(subtract(e, multiply(guard, max(times, 1))), scope.ranges)[1])
+        best = min(best, scope.most(subtract(e, multiply(guard, max(times, 1)))))
     if scope.guards and any(_is_quotient(atom) for atom in terms):
         best = min(best, constant + sum(_greatest_term(atom, factor, scope) for atom, factor in terms.items()))
     return best
@@ -178,7 +191,7 @@ def _is_quotient(atom: Expr) -> bool:
 
 def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
     if not _is_quotient(atom):
-        return interval(multiply(atom, factor), scope.ranges)[1]
+        return scope.most(multiply(atom, factor))
     bound = greatest(atom.a, scope) if factor > 0 else -greatest(negate(atom.a), scope)
     return factor * (bound // atom.b)  # type: ignore[no-any-return]
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from ..diagnostic import InternalError
 from ..dtypes import FLOATS
-from ..expr import Axis, Binary
+from ..expr import Axis, Binary, only_sizes, subtract
 from ..facts.index import LARGE, interval
 from ..functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
+from ..ranges import at_ends
 from ..tensor import (
     Case,
     Elementwise,
@@ -28,6 +29,7 @@ from ..tensor import (
     is_condition,
     postorder,
 )
+from ..text.print_statements import print_expr
 
 
 def verify(graph: TensorGraph) -> None:
@@ -59,9 +61,11 @@ def _names(graph: TensorGraph, terms: list[Term]) -> list[str]:
     for term in (*graph.ins, *terms):
         for axis in (*axes(term), *(term.over if isinstance(term, Reduce | Fold) else ())):
             if seen.setdefault(axis.name, axis) is not axis:
-                problems.append(f"axis {axis.name} has extents {seen[axis.name].extent} and {axis.extent}")
-            if axis.extent.__class__ is not int or axis.extent < 0:
-                problems.append(f"axis {axis.name} has extent {axis.extent}")
+                problems.append(
+                    f"axis {axis.name} has extents {print_expr(seen[axis.name].extent)} and {print_expr(axis.extent)}"
+                )
+            if not only_sizes(axis.extent) or interval(axis.extent)[0] < 0:
+                problems.append(f"axis {axis.name} has extent {print_expr(axis.extent)}")
     values = [x.name for x in graph.ins] + [o.name for o in graph.outs] + [n.name for n in graph.names]
     problems += [f"`{name}` names two values" for name in sorted({n for n in values if values.count(n) > 1})]
     problems += [f"`{name}` names a value and an axis" for name in sorted(set(values) & seen.keys())]
@@ -130,9 +134,19 @@ def _bounds(term: Remap) -> list[str]:
     for axis, e in term.map:
         low, high = interval(e)
         unknown = high >= LARGE or any(isinstance(x, Term) for x in walk(e) if isinstance(x, Node))
-        if not unknown and (low < 0 or high >= axis.extent):
-            problems.append(f"an index in {low}..{high + 1} reads axis {axis.name}:{axis.extent}")
+        if not unknown and not ((low >= 0 or _negative(subtract(-1, e))) and _below(e, axis.extent)):
+            problems.append(f"an index in {low}..{high + 1} reads axis {axis.name}:{print_expr(axis.extent)}")
     return problems
+
+
+def _below(e: Any, extent: Any) -> bool:
+    """Whether an index is below an extent, whatever the sizes are."""
+    return interval(e)[1] < interval(extent)[0] or _negative(subtract(e, extent))
+
+
+def _negative(e: Any) -> bool:
+    """Whether an expression is below zero, axes being as long as they are."""
+    return interval(at_ends(e, lambda a: subtract(a.extent, 1) if a.__class__ is Axis else None))[1] < 0
 
 
 def _under_a_case(terms: list[Term]) -> set[Term]:

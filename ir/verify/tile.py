@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..expr import Axis, free_names
+from ..expr import Axis, free_names, is_int, only_sizes
 from ..facts.layout import slab_bytes, stages, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
 from ..functions import FUNCTIONS
@@ -14,6 +14,7 @@ from ..loop import For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
+from ..ranges import interval
 from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Slab, Stage, Tile
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
@@ -58,13 +59,14 @@ class _TileCheck(Check):
     def axes(self, tile: Tile) -> None:
         names = [axis.name for axis in tile.axes]
         for axis in tile.axes:
-            if axis.role not in AXIS_ROLES or not isinstance(axis.extent, int) or axis.extent < 1:
+            block = axis.role == "BLOCK" and only_sizes(axis.extent)  # how many there are may wait for the launch
+            if axis.role not in AXIS_ROLES or not (is_int(axis.extent) or block) or interval(axis.extent, {})[0] < 1:
                 self.report(tile, f"axis `{axis.name}` has no role or no extent")
             if names.count(axis.name) > 1:
                 self.report(tile, f"two axes are called `{axis.name}`")
 
     def launch(self, tile: Tile, limits: Limits) -> None:
-        blocks = math.prod(axis.extent for axis in tile.axes if axis.role == "BLOCK")
+        blocks = math.prod(interval(axis.extent, {})[1] for axis in tile.axes if axis.role == "BLOCK")
         slabs = stages(self.kernel)
         smem = sum(stage.depth * slab_bytes(self.kernel, stage) for stage in slabs.values())
         for have, limit, what in (

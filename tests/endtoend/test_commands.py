@@ -60,7 +60,8 @@ def typed() -> Iterator[Typed]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page says is there."""
     made = tmp_path_factory.mktemp("commands")
-    shutil.copy(ROOT / "examples" / "dumps" / "scaled.ir", made)
+    for dump in ("scaled.ir", "rows.ir"):
+        shutil.copy(ROOT / "examples" / "dumps" / dump, made)
     shutil.copy(ROOT / "examples" / "rules" / "product_of_exponentials.rw", made / "my.rw")
     shutil.copy(ROOT / "tests" / "store" / "synthetic_measurements.jsonl", made / "measured.jsonl")
     (made / "suite.json").write_text(json.dumps(SUITE))

@@ -104,3 +104,92 @@ def test_checked_mode_finds_nothing(form: str) -> None:
 def test_f32_is_left_alone() -> None:
     x, y = (x.float() for x in operands("nn", (64, 64, 64), torch.bfloat16))
     assert products(dplc.compile(product("nn"), (x, y), target="h200", device="emulator", db=False)) == 0
+
+
+@pytest.mark.parametrize(("device", "columns"), [("a100", 256), ("h200", 256), ("rtx5090", 128)])
+def test_large_products_have_large_tiles_where_the_grid_has_enough(device: str, columns: int) -> None:
+    inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
+    compiled = dplc.compile(product("nn"), inputs, target=device, device="emulator", db=False)
+    (kernel,) = compiled.compilation.cuda_kernels
+    assert kernel.grid[:2] == (4096 // columns, 32)
+    assert products(compiled)
+
+
+def test_a_ragged_tile_of_128_by_256_is_right() -> None:
+    x, y = operands("nn", (150, 300, 72), torch.bfloat16)
+    sizes = {"blockify_launch": {"BM": 128, "BN": 256}}
+    compiled = dplc.compile(product("nn"), (x, y), target="h200", device="emulator", db=False, settings=sizes)
+    assert products(compiled)
+    want = x.double() @ y.double()
+    own = ((x @ y).double() - want).abs().max()
+    assert (compiled(x, y).double() - want).abs().max() <= 2 * own
+
+
+sdpa = torch.nn.functional.scaled_dot_product_attention
+ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype]] = {
+    "whole chunks": (sdpa, (2, 128, 64), (2, 128, 64), torch.bfloat16),
+    "ragged": (sdpa, (2, 50, 64), (2, 90, 64), torch.bfloat16),
+    "of 128, f16": (sdpa, (1, 40, 128), (1, 77, 128), torch.float16),
+    "causal": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (2, 100, 64), (2, 100, 64), torch.bfloat16),
+    "causal prime": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (1, 127, 128), (1, 127, 128), torch.float16),
+    "scale": (lambda q, k, v: sdpa(q, k, v, scale=0.7), (1, 33, 64), (1, 65, 64), torch.bfloat16),
+    "one chunk": (sdpa, (1, 17, 64), (1, 9, 64), torch.bfloat16),
+}
+
+
+def heads(rows: tuple[int, ...], columns: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    dice = torch.Generator().manual_seed(sum(rows) + sum(columns))
+    return tuple(torch.randn(1, *shape, generator=dice).to(dtype) for shape in (rows, columns, columns))
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_is_one_kernel_of_fragments(name: str) -> None:
+    f, rows, columns, dtype = ATTENTION[name]
+    compiled = right(f, *heads(rows, columns, dtype))
+    assert len(compiled.compilation.cuda_kernels) == 1
+    assert products(compiled) == 2
+
+
+def test_attention_under_masks() -> None:
+    q, k, v = heads((2, 40, 64), (2, 70, 64), torch.bfloat16)
+    seen = torch.rand(40, 70, generator=torch.Generator().manual_seed(0)) > 0.4
+    added = torch.randn(40, 70, generator=torch.Generator().manual_seed(1)).bfloat16()
+    for mask in (seen, added, torch.ones(40, 70, dtype=torch.bool).tril()):
+        compiled = right(lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), q, k, v, mask)
+        assert len(compiled.compilation.cuda_kernels) == 1
+        assert products(compiled) == 2
+
+
+def test_rows_that_are_hidden_whole_and_infinities() -> None:
+    q, k, v = heads((1, 40, 64), (1, 70, 64), torch.bfloat16)
+    mask = torch.ones(40, 70, dtype=torch.bool)
+    mask[7], mask[20, :64] = False, False  # all of a row; all of a chunk
+    v[0, 0, 3, 5] = float("inf")
+    f = lambda q, k, v, m: sdpa(q, k, v, attn_mask=m)  # noqa: E731
+    compiled = dplc.compile(f, (q, k, v, mask), target="h200", device="emulator", db=False)
+    assert products(compiled) == 2
+    got, want = compiled(q, k, v, mask).double(), f(q.double(), k.double(), v.double(), mask)
+    assert torch.equal(got.isnan(), want.isnan())
+    assert torch.equal(got.isinf(), want.isinf())
+    finite = want.isfinite()
+    assert (got - want)[finite].abs().max() < 0.02
+
+
+@pytest.mark.parametrize("name", ["ragged", "causal"])
+def test_attention_in_checked_mode(name: str) -> None:
+    f, rows, columns, dtype = ATTENTION[name]
+    inputs = heads(rows, columns, dtype)
+    compiled = dplc.compile(f, inputs, target="h200", device="emulator", db=False)
+    compiled.executor = checker = CheckingExecutor(("all",))
+    compiled(*inputs)
+    assert checker.launches
+    assert checker.findings == ()
+
+
+@pytest.mark.parametrize("length", [128, 1024, 16384])
+@pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
+def test_attention_is_one_kernel_at_every_length(device: str, length: int) -> None:
+    inputs = tuple(torch.empty(1, 32, length, 128, dtype=torch.bfloat16) for _ in "qkv")
+    compiled = dplc.compile(sdpa, inputs, target=device, device="emulator", db=False)
+    assert len(compiled.compilation.cuda_kernels) == 1
+    assert products(compiled) == 2

@@ -111,7 +111,7 @@ rule.rw:11:12: error: rule `ring`: a target has no field `smen`
 rule.rw:3:11: error: rule `ring`: unknown sort `itn` of `N`
  3 | rule ring(N: itn in {2, 3, 4} = 2) on tile
    |           ^
-  note: sorts are int, num, bool, name, expr, axis, text, role, via, fn, monoid, dtype, any, set, list
+  note: sorts are int, num, bool, name, expr, axis, text, role, via, fn, monoid, atom, dtype, any, set, list
   help: did you mean `int`?""",
         id="unknown sort",
     ),

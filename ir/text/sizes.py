@@ -1,0 +1,150 @@
+"""Sizes in a text: declared in the head of a unit, `kernel f(s: 1..4096 by 16 hint 512, x: f32[s, 64]) -> ..`.
+
+The names are settled in the syntax tree, before anybody reads it: a use becomes the size, or the number that a caller
+binds it to. So a program at a binding is read as if its author had written the numbers, on every level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from ..diagnostic import DplcError, Span
+from ..expr import OPERATORS, Size, negate
+from ..node import Node, nodes
+from . import syntax as s
+from .arithmetic import LARGEST_EXTENT, calculated
+
+Binding = Mapping[str, int]
+
+
+def print_sizes(unit: Node) -> Iterator[str]:
+    """The declarations of the sizes that a unit depends on, by name."""
+    for size in sorted(set(nodes(unit, Size)), key=lambda size: size.name):
+        step = f" by {size.multiple}" if size.multiple != 1 else ""
+        yield f"{size.name}: {size.low}..{size.high}{step}" + _hint(size)
+
+
+def _hint(size: Size) -> str:
+    return "" if size.hint == size.high // size.multiple * size.multiple else f" hint {size.hint}"
+
+
+def declared(units: tuple[s.Syntax, ...]) -> dict[str, Size]:
+    """The sizes of a program by name. Raises DplcError where two units disagree."""
+    found: dict[str, Size] = {}
+    for item in (item for unit in units if isinstance(unit, s.Unit) for item in unit.ins):
+        if isinstance(item, s.SizeItem):
+            size = _size(item)
+            if found.setdefault(item.name, size) is not size:
+                raise DplcError(f"`{item.name}` has another range in a unit above", item.span)
+    return found
+
+
+def _size(item: s.SizeItem) -> Size:
+    """A size as it is declared; without a hint, it is as a rule its greatest number.
+
+    Raises DplcError for a range that holds nothing.
+    """
+    name, low, high, multiple = item.name, item.low, item.high, item.multiple
+    if not 1 <= low <= high <= LARGEST_EXTENT:
+        raise DplcError(f"`{name}` goes from 1 or more up to 2^48 at most, not {low}..{high}", item.span)
+    if multiple < 1 or high // multiple * multiple < low:
+        raise DplcError(f"no number of {low}..{high} is a multiple of {multiple}", item.span)
+    size = Size(name, low, high, multiple, high // multiple * multiple if item.hint is None else item.hint)
+    why = refusal(size, size.hint)
+    if why:
+        raise DplcError(f"the hint of `{name}` is {size.hint}, {why}", item.span)
+    return size
+
+
+def refusal(size: Size, value: int) -> str:
+    """Why a size cannot be a number; "" if it can."""
+    if not size.low <= value <= size.high:
+        return f"which is not in {size.low}..{size.high}"
+    return "" if value % size.multiple == 0 else f"which is not a multiple of {size.multiple}"
+
+
+def settled(unit: s.Unit, binding: Binding | None) -> s.Unit:
+    """A unit without declarations of sizes: each use is the size itself, or the number that it is bound to.
+
+    binding: None leaves all sizes open. Raises DplcError for a size without a number, a number that it cannot be, and
+    another thing of its name.
+    """
+    sizes = declared((unit,))
+    if not sizes:
+        return unit
+    for item in unit.ins:
+        if isinstance(item, s.SizeItem) and binding is not None:
+            _check(item.span, sizes[item.name], binding)
+    rest = tuple(item for item in unit.ins if not isinstance(item, s.SizeItem))
+    uses = _Uses(sizes, binding)
+    found: s.Unit = uses(replace(unit, ins=rest))
+    return found
+
+
+def _check(place: Span, size: Size, binding: Binding) -> None:
+    name = size.name
+    if name not in binding:
+        raise DplcError(f"`{name}` is a size: a number is needed for it", place, (), f"--size {name}={size.hint}")
+    why = refusal(size, binding[name])
+    if why:
+        raise DplcError(f"`{name}` is {binding[name]}, {why}", place)
+
+
+class _Uses:
+    """Puts sizes, or what they are bound to, in the place of their names."""
+
+    def __init__(self, sizes: Mapping[str, Size], binding: Binding | None):
+        self.sizes, self.binding = sizes, binding
+
+    def __call__(self, node: Any) -> Any:
+        if node.__class__ is tuple:
+            return tuple(map(self, node))
+        if not isinstance(node, s.Syntax):
+            return node
+        if isinstance(node, s.NameOf):
+            return self._use(node) if node.text in self.sizes else node
+        self._unshadowed(node)
+        changes = {f.name: self(getattr(node, f.name)) for f in fields(node) if f.name != "span"}
+        return replace(node, **changes)
+
+    def _use(self, node: s.NameOf) -> s.Syntax:
+        if self.binding is None:
+            return s.SizeOf(node.span, self.sizes[node.text])
+        return s.Number(node.span, self.binding[node.text])
+
+    def _unshadowed(self, node: s.Syntax) -> None:
+        """Raises DplcError where something else takes the name of a size."""
+        binds: Any = ()
+        if isinstance(node, s.ForLoop):
+            binds = node.var
+        elif isinstance(node, s.ParamItem | s.AxisItem):
+            binds = node.name
+        elif isinstance(node, s.Assign):
+            base = node.target.base if isinstance(node.target, s.Subscript) else node.target
+            binds = base.text if isinstance(base, s.NameOf) else ()
+        elif isinstance(node, s.AccumulateInto) and isinstance(node.target, s.NameOf):
+            binds = node.target.text
+        if binds in self.sizes:
+            raise DplcError(f"`{binds}` is a size: nothing else can have its name", node.span)
+
+
+def whole(node: s.Syntax) -> Any:
+    """A whole number, or an expression of sizes, as it is written; None for anything else."""
+    if isinstance(node, s.SizeOf):
+        return node.size
+    if isinstance(node, s.Number):
+        return node.value if node.value.__class__ is int else None
+    if isinstance(node, s.Group) and len(node.items) == 1:
+        return whole(node.items[0])
+    if isinstance(node, s.Prefix) and node.op == "-":
+        inner = whole(node.a)
+        return None if inner is None else calculated(node, negate, inner)
+    if isinstance(node, s.Operation) and node.op in _OPERATIONS:
+        a, b = whole(node.a), whole(node.b)
+        return None if a is None or b is None else calculated(node, _OPERATIONS[node.op], a, b)
+    return None
+
+
+_OPERATIONS = {op: OPERATORS[op] for op in ("+", "-", "*", "//", "%")}
