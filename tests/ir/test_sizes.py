@@ -165,3 +165,21 @@ def test_a_rule_has_no_sizes() -> None:
     rule = f"rule one on module\nmatch\n    {head.format('s: 1..9, ')}rewrite\n    {head.format('')}"
     with pytest.raises(DplcError, match="sizes stand in the heads of programs, not of rules"):
         shape_of(parse(Source("rule", rule))[0].clauses[0].body[0])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str) -> None:
+    """From Kernel IR on: one text, which takes the size behind its buffers."""
+    path = tmp_path / "program.ir"
+    path.write_text(symbolic(dump(PROGRAMS[program], "kernel")))
+    texts = set()
+    for length in (1, 2, 31, 64, 201):
+        found = read_dump(path, {"s": length})
+        made = compile_dump(found, toolchain(), MACHINE)
+        (kernel,) = made.program.kernels
+        texts.add(kernel.text)
+        assert kernel.values == (length,) and length in kernel.grid
+        results = Compiled(made, "emulator").run({})
+        assert accepted(results, reference_of(found, made.captured.tensors)), (length, made.cuda)
+    (text,) = texts
+    assert "const int s)" in text and "grid s x 1 x 1" in text
