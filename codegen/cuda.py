@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from ..ir.diagnostic import InternalError
+from ..ir.diagnostic import DplcError, InternalError
 from ..ir.expr import Size, value_of
 from ..ir.kernel import Launch, TensorMap
 from ..ir.node import nodes
@@ -18,6 +18,7 @@ from .names import safe_kernel_name, safe_names
 from .target import Target
 
 WIDTH = 116
+INT_LIMIT = 2**31
 
 
 def generate(kernel: Kernel, target: Target, rules: Sequence[str] = ()) -> CudaKernel:
@@ -37,6 +38,11 @@ def print_cuda(
     launch = kernel.body[0]
     names = safe_names(kernel)
     declared = sorted(set(nodes(kernel, Size)), key=lambda size: size.name)
+    for size in declared:
+        if size.high >= INT_LIMIT:
+            raise DplcError(
+                f"kernel `{kernel.name}`: `{size.name}` goes to {size.high}; a kernel takes an int of 32 bits"
+            )
     shapes = {p.name: tuple(value_of(n, sizes) for n in p.shape) for p in (*kernel.ins, *kernel.outs)}
     params = [KernelParam(names[p.name], p.dtype, shapes[p.name], "in") for p in kernel.ins]  # type: ignore[arg-type]
     params += [KernelParam(names[p.name], p.dtype, shapes[p.name], "out") for p in kernel.outs]  # type: ignore[arg-type]

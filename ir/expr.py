@@ -268,11 +268,13 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     return OPERATORS[op](a, b)
 
 
-def total(items: Iterable[Expr], factors: Iterable[int] = itertools.repeat(1)) -> Expr:
-    """The sum of index expressions, each times a number: no expression is made of the sums in between."""
+def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) -> Expr:
+    """The sum of index expressions, each times a number (or a size): no expression is made of the sums in between."""
     terms: dict[Any, int] = {}
     constant = 0
     for item, factor in zip(items, factors, strict=False):
+        if factor.__class__ is not int:
+            item, factor = multiply(item, factor), 1
         kind = item.__class__
         if kind is int:
             constant += item * factor

@@ -150,12 +150,12 @@ def _compile_schedule(
     """From Tile IR, or from Kernel IR, which is printed as it is."""
     tile: tuple[Kernel, ...] = ()
     if dump.level == "tile":
-        tile = share(dump.units).kernels
-        kernels, cuda = lower_tiles(tile, tools, target, trace, watch, {})
+        tile = share(dump.sized).kernels
+        kernels, cuda = lower_tiles(tile, tools, target, trace, watch, {}, dump.sizes)
     else:
         kernels = share(dump.sized).kernels
         cuda = cuda_of(kernels, sizes=dump.sizes)
-    plan, shared = plan_of(dump), share(dump.sized if dump.level == "kernel" else dump.units)
+    plan, shared = plan_of(dump), share(dump.sized)
     program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
     return Compilation(captured, target, None, plan, tile, kernels, cuda, program, launched, watch.timings, trace)
 

@@ -167,11 +167,12 @@ def test_a_rule_has_no_sizes() -> None:
         shape_of(parse(Source("rule", rule))[0].clauses[0].body[0])  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("level", ["tile", "kernel"])
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str) -> None:
-    """From Kernel IR on: one text, which takes the size behind its buffers."""
+def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str, level: str) -> None:
+    """From Tile IR on: one text, which takes the size behind its buffers."""
     path = tmp_path / "program.ir"
-    path.write_text(symbolic(dump(PROGRAMS[program], "kernel")))
+    path.write_text(symbolic(dump(PROGRAMS[program], level)))
     texts = set()
     for length in (1, 2, 31, 64, 201):
         found = read_dump(path, {"s": length})
