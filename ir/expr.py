@@ -293,14 +293,7 @@ def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """e with `change` applied to its direct operands, canonical again."""
     kind = e.__class__
     if kind is Sum:
-        terms: dict[Any, int] = {}
-        constant = e.constant
-        for atom, n in e.terms:
-            more, extra = linear(change(atom))
-            constant += extra * n
-            for inner, k in more.items():
-                terms[inner] = terms.get(inner, 0) + k * n
-        return from_linear(terms, constant)
+        return total((*[change(atom) for atom, _ in e.terms], e.constant), (*[n for _, n in e.terms], 1))
     if kind is Binary:
         a, b = change(e.a), change(e.b)
         return e if a is e.a and b is e.b else binary(e.op, a, b)

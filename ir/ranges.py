@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .expr import Axis, Binary, Call, Size, Sum, Var, add, binary, from_linear, is_int, linear, multiply
+from .expr import Axis, Binary, Call, Size, Sum, Var, add, binary, from_linear, is_int, linear, multiply, total
 from .node import Expr, Node, contents, marks_of
 
 Interval = tuple[int, int]  # inclusive
@@ -110,17 +110,10 @@ _DIVIDES = marks_of(Binary)
 
 def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
     if kind is Sum:
-        parts = [(simplify(atom, ranges), n) for atom, n in e.terms]
-        if all(part is atom for (part, _), (atom, _) in zip(parts, e.terms, strict=True)):
+        parts = [simplify(atom, ranges) for atom, _ in e.terms]
+        if all(part is atom for part, (atom, _) in zip(parts, e.terms, strict=True)):
             return e  # type: ignore[no-any-return]
-        terms: dict[Any, int] = {}
-        constant = e.constant
-        for part, n in parts:
-            more, extra = linear(part)
-            constant += extra * n
-            for inner, k in more.items():
-                terms[inner] = terms.get(inner, 0) + k * n
-        return from_linear(terms, constant)
+        return total((*parts, e.constant), (*[n for _, n in e.terms], 1))
     if kind is Binary:
         a, b = simplify(e.a, ranges), simplify(e.b, ranges)
         out = e if a is e.a and b is e.b else binary(e.op, a, b)

@@ -13,7 +13,7 @@ from ...ir.expr import Axis
 from ...ir.facts.dataflow import topological
 from ...ir.node import Node
 from ...ir.tensor import Elementwise, Reduce, Term, axes, operands
-from .lift import BufferLayout, Write
+from .buffers import BufferLayout, Write
 
 FusionSummary = tuple[Any, ...]
 

@@ -20,9 +20,10 @@ from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, axes, operands
 from ..language import core as s
 from ..language.policy import policy
 from ..language.rule import Rule
+from .buffers import BufferLayout, Write, input_buffer, result_buffer
 from .decide import Fusion, FusionDecisions, Stored
 from .fusion_summary import FusionSummary, fusion_summary
-from .lift import BufferLayout, Lift, Write, input_buffer, result_buffer
+from .lift import Lift
 from .names import Names
 from .parts import Parts, parts_of
 from .resolve import Resolver

@@ -21,33 +21,10 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
 from ...ir.node import Node, contents, marks_of
-from ...ir.program import Kernel, Param, Stmt
-from ...ir.tensor import Case, Const, Elementwise, Fold, Input, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ...ir.program import Kernel, Stmt
+from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
+from .buffers import BufferLayout, Write
 from .names import KEYWORDS
-
-
-@dataclass(frozen=True)
-class BufferLayout:
-    """Where a stored value lives. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
-
-    name: str
-    dtype: str
-    dims: tuple[Axis, ...]
-    loops: tuple[Axis, ...]
-    address: tuple[Any, ...]
-
-    @property
-    def param(self) -> Param:
-        return Param(self.name, self.dtype, tuple(axis.extent for axis in self.dims) or (1,))
-
-
-@dataclass(frozen=True)
-class Write:
-    """A value that a kernel stores, where a guard over its loops holds."""
-
-    value: Any
-    buffer: BufferLayout
-    guard: Any = True
 
 
 @dataclass
@@ -401,12 +378,3 @@ def holds_terms(e: Any) -> bool:
 
 def zero_of(kind: str) -> Any:
     return False if kind == "b8" else 0 if kind.startswith("i") else 0.0
-
-
-def result_buffer(name: str, term: Any, dims: tuple[Axis, ...]) -> BufferLayout:
-    """The plain layout: one dimension an axis, in this order."""
-    return BufferLayout(name, dtype(term), dims, dims, dims)
-
-
-def input_buffer(term: Input) -> BufferLayout:
-    return BufferLayout(term.name, term.dtype, term.axes, term.axes, term.axes)

@@ -38,7 +38,14 @@ def parse_stored(source: Source) -> tuple[s.Syntax, ...]:
         return elaborated(parser.parse(source))  # no place to write, or an entry that was damaged
 
 
-MODULES = ("parse", "syntax", "expression_syntax", "words", "equations")  # what reads texts, beside the grammar
+MODULES = (
+    "parse",
+    "syntax_errors",
+    "syntax",
+    "expression_syntax",
+    "words",
+    "equations",
+)  # what reads texts
 
 
 @functools.cache

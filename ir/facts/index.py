@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, binary, from_linear, invert, linear
+from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, binary, from_linear, invert, linear, total
 from ..node import Expr, Node, memoised
 
 LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
@@ -122,14 +122,8 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
     if kind is Axis:
         return axes.get(e, e)
     if kind is Sum:
-        terms: dict[Any, int] = {}
-        constant = e.constant
-        for atom, n in e.terms:
-            more, extra = linear(substitute(atom, axes, value))
-            constant += extra * n
-            for inner, k in more.items():
-                terms[inner] = terms.get(inner, 0) + k * n
-        return _joined(from_linear(terms, constant))
+        parts = [substitute(atom, axes, value) for atom, _ in e.terms]
+        return _joined(total((*parts, e.constant), (*[n for _, n in e.terms], 1)))
     if kind is Binary:
         return operate(e.op, substitute(e.a, axes, value), substitute(e.b, axes, value))
     if kind is Not:

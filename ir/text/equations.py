@@ -10,7 +10,7 @@ from typing import Any
 
 from lark import Token, Transformer, v_args
 
-from ..diagnostic import Span
+from ..diagnostic import Source, Span
 from . import syntax as s
 from .syntax import Syntax
 
@@ -129,11 +129,16 @@ class VariedExample(Syntax):
 class EquationBuilder(Transformer[Any, Any]):
     """What Lark calls for the alternatives of this file."""
 
+    source: Source
+
     def span(self, meta: Any) -> Span:
-        raise NotImplementedError
+        if getattr(meta, "empty", True):
+            return Span(self.source, 1, 0, 1, 0)
+        return Span(self.source, meta.line, meta.column - 1, meta.end_line, meta.end_column - 1)
 
     def place(self, token: Token) -> Span:
-        raise NotImplementedError
+        line, column = token.line or 1, (token.column or 1) - 1
+        return Span(self.source, line, column, line, column + len(token))
 
     def part(self, meta: Any, c: list[Any]) -> SplitPart:
         return SplitPart(self.span(meta), str(c[0]), c[1], None if c[2] is None else str(c[2]))

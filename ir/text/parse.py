@@ -9,12 +9,13 @@ from importlib.resources import files
 from typing import Any
 
 from lark import Lark, Token, UnexpectedInput, v_args
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
+from lark.exceptions import VisitError
 from lark.indenter import DedentError, Indenter
 
-from ..diagnostic import DplcError, Source, Span, did_you_mean
+from ..diagnostic import DplcError, Source, Span
 from . import syntax as s
 from .equations import EquationBuilder
+from .syntax_errors import syntax_error
 from .words import words_in
 
 LARGEST_INT = 2**63  # one more than the largest, whose negative is the smallest
@@ -34,6 +35,15 @@ def _tokens(children: list[Any], kind: str) -> list[str]:
     return [str(c) for c in children if isinstance(c, Token) and c.type == kind]
 
 
+def _docs(children: list[Any]) -> tuple[str, ...]:
+    return tuple(c[1] for c in children if isinstance(c, tuple) and c[0] == "doc")
+
+
+def _name(children: list[Any]) -> Token:
+    """The name that a declaration gives."""
+    return next(c for c in children if isinstance(c, Token) and c.type == "NAME")
+
+
 def _text(token: Token | None) -> str | None:
     return None if token is None else str(token)
 
@@ -41,17 +51,6 @@ def _text(token: Token | None) -> str | None:
 @v_args(meta=True)
 class _Build(EquationBuilder):
     """Lark calls one method per grammar alternative, bottom-up."""
-
-    source: Source
-
-    def span(self, meta: Any) -> Span:
-        if getattr(meta, "empty", True):
-            return Span(self.source, 1, 0, 1, 0)
-        return Span(self.source, meta.line, meta.column - 1, meta.end_line, meta.end_column - 1)
-
-    def place(self, token: Token) -> Span:
-        line, column = token.line or 1, (token.column or 1) - 1
-        return Span(self.source, line, column, line, column + len(token))
 
     # ---- rules and pipelines
     def start(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
@@ -83,8 +82,8 @@ class _Build(EquationBuilder):
         )
 
     def fact(self, meta: Any, c: list[Any]) -> s.FactOf:
-        docs = tuple(x[1] for x in c if isinstance(x, tuple) and x[0] == "doc")
-        name = next(x for x in c if isinstance(x, Token) and x.type == "NAME")
+        docs = _docs(c)
+        name = _name(c)
         given = tuple(x for x in c if isinstance(x, s.Parameter))
         result, value = str(c[-2]), c[-1]
         return s.FactOf(self.place(name), docs, str(name), given, result, value)
@@ -99,8 +98,8 @@ class _Build(EquationBuilder):
         return f"[{c[0]}]"
 
     def number(self, meta: Any, c: list[Any]) -> s.NumberOf:
-        docs = tuple(x[1] for x in c if isinstance(x, tuple) and x[0] == "doc")
-        name = next(x for x in c if isinstance(x, Token) and x.type == "NAME")
+        docs = _docs(c)
+        name = _name(c)
         value = next(x for x in c if isinstance(x, s.Syntax))
         reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
         override = any(isinstance(x, Token) and x.type == "OVERRIDE" for x in c)
@@ -153,8 +152,8 @@ class _Build(EquationBuilder):
         return s.ExamplesOf(self.place(c[0]), str(c[0]), tuple(c[1:]))
 
     def pipeline(self, meta: Any, c: list[Any]) -> s.Pipeline:
-        docs = tuple(x[1] for x in c if isinstance(x, tuple) and x[0] == "doc")
-        name = next(x for x in c if isinstance(x, Token) and x.type == "NAME")
+        docs = _docs(c)
+        name = _name(c)
         return s.Pipeline(self.place(name), docs, str(name), tuple(x for x in c if isinstance(x, s.Syntax)))
 
     def pass_entry(self, meta: Any, c: list[Any]) -> s.PassEntry:
@@ -301,15 +300,6 @@ class _Build(EquationBuilder):
     def binary(self, meta: Any, c: list[Any]) -> s.Operation:
         return s.Operation(self.span(meta), str(c[1]), c[0], c[2])
 
-    def or_op(self, meta: Any, c: list[Any]) -> s.Operation:
-        return s.Operation(self.span(meta), "or", c[0], c[1])
-
-    def and_op(self, meta: Any, c: list[Any]) -> s.Operation:
-        return s.Operation(self.span(meta), "and", c[0], c[1])
-
-    def in_op(self, meta: Any, c: list[Any]) -> s.Operation:
-        return s.Operation(self.span(meta), "in", c[0], c[1])
-
     def not_in_op(self, meta: Any, c: list[Any]) -> s.Operation:
         return s.Operation(self.span(meta), "not in", c[0], c[1])
 
@@ -384,52 +374,10 @@ def parse(source: Source) -> tuple[s.Syntax, ...]:
         except DedentError:
             raise DplcError(f"{source.name}: the indentation fits no block around it") from None
         except UnexpectedInput as unexpected:
-            raise _syntax_error(source, unexpected) from None
+            raise syntax_error(source, unexpected) from None
         except VisitError as error:  # what a method of the builder raised
             if isinstance(error.orig_exc, DplcError):
                 raise error.orig_exc from None
             raise
         except RecursionError:
             raise DplcError(f"{source.name}: brackets or blocks nest too deep") from None
-
-
-_READABLE = {
-    "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "NAME": "a name",
-    "INT": "a number", "STRING": 'a "text"', "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`", "EQUAL": "`=`", "LPAR":
-    "`(`", "ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`", "$END": "the end of the file",
-    "expression": "an expression",
-}  # fmt: skip
-_STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
-
-
-def _syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
-    line, column = error.line, error.column
-    if isinstance(error, UnexpectedEOF) or line is None or line < 1:
-        line, column = max(len(source.text.splitlines()), 1), 1
-    width = len(error.token) if isinstance(error, UnexpectedToken) and error.token.type not in _READABLE else 1
-    span = Span(source, line, max(column - 1, 0), line, max(column - 1, 0) + max(width, 1))
-    expected = set(
-        getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
-    )
-    if isinstance(error, UnexpectedCharacters):
-        what = f"unexpected character `{error.char}`"
-    elif isinstance(error, UnexpectedToken):
-        found = (
-            _READABLE.get(error.token.type, f"`{error.token}`")
-            if error.token.type.startswith(("_", "$"))
-            else f"`{error.token}`"
-        )
-        what = f"unexpected {found}"
-    else:
-        what = "unexpected end of the text"
-    if expected >= _STARTS:
-        expected = expected - _STARTS | {"expression"}
-    keywords = sorted(k.lower() for k in expected if k.isalpha() and k not in _READABLE)
-    hint = did_you_mean(str(error.token), keywords) if isinstance(error, UnexpectedToken) else None
-    few = [_READABLE[k] for k in sorted(expected) if k in _READABLE] + [f"`{k}`" for k in keywords]
-    notes = (
-        [f"expected {', '.join(few[:-1])} or {few[-1]}" if len(few) > 1 else f"expected {few[0]}"]
-        if 0 < len(few) <= 9
-        else []
-    )
-    return DplcError(what, span, notes, hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ LOOPS, DEEPEST = 16, 85  # loops in a function; levels of indentation, of which 
 Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
 
 
-class PlaceTests:
+class PlaceTests(abc.ABC):
     """The text of one rule's tests, and the tests of axes and of index expressions."""
 
     def __init__(self, rule: Rule):
@@ -98,9 +99,9 @@ class PlaceTests:
         self.line(f"{local} = {value}")
         self.bound[name], self.kinds[name] = local, kind
 
+    @abc.abstractmethod
     def pattern(self, term: s.ValueTerm, at: str, root: bool = False) -> tuple[type | None, str | None]:
         """The compiler of patterns that this is a part of says how a term inside of a place is matched."""
-        raise NotImplementedError
 
     # ---- axes
     def axis(self, item: s.AxisTerm, at: str) -> None:

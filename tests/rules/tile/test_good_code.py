@@ -161,3 +161,37 @@ def test_no_bank_conflicts(text: str) -> None:
     shared = [site for site in sites if site.unit == "wavefronts"]
     assert shared
     assert sum(site.cost for site in shared) == sum(site.ideal for site in shared)
+
+
+HALVES = "dtype=torch.bfloat16"
+PRODUCTS = {
+    "nn": f"torch.randn(4096, 4096, {HALVES}) @ torch.randn(4096, 4096, {HALVES})",
+    "linear, relu": f"torch.relu(F.linear(torch.randn(4096, 4096, {HALVES}), torch.randn(4096, 4096, {HALVES})))",
+}
+
+
+@assembled
+@pytest.mark.parametrize("device", ARCHITECTURES)
+@pytest.mark.parametrize("text", PRODUCTS.values(), ids=PRODUCTS.keys())
+def test_products_on_tensor_cores(text: str, device: str) -> None:
+    (made,) = kernels(text, device)
+    hot = made.listing.hot
+    loads = sum(op.startswith("LDSM") for op in hot)
+    assert made.listing.share("HMMA") >= 0.5
+    assert 4 * loads <= sum(op.startswith("HMMA") for op in hot)
+    assert not any(op.startswith(("LDL", "STL", "STS")) for op in hot)
+    assert made.registers <= 208
+    assert made.spills == 0
+
+
+@assembled
+@pytest.mark.parametrize("device", ARCHITECTURES)
+@pytest.mark.parametrize(("size", "products", "most"), [(64, 64, 430), (128, 128, 600)])
+def test_attention_on_tensor_cores(size: int, products: int, most: int, device: str) -> None:
+    text = f"F.scaled_dot_product_attention(*(torch.randn(1, 32, 4096, {size}, {HALVES}) for _ in 'qkv'))"
+    (made,) = kernels(text, device)
+    hot = made.listing.hot
+    assert sum(op.startswith("HMMA") for op in hot) == products
+    assert len(hot) <= most
+    assert not any(op.startswith(("LDL", "STL", "STS")) for op in hot)  # weights stay in registers
+    assert made.spills == 0
