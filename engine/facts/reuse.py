@@ -59,7 +59,7 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
 def _last_places(body: Block) -> list[Any]:
     """The last index of every load and store."""
     found = summary(body)
-    return [place.idx[-1] for place in (*found.loads, *found.stores) if place.idx]
+    return [idx[-1] for idx in (*(load.idx for load in found.loads), *(store.idx for store in found.stores)) if idx]
 
 
 @fact("tiles_kept(name, name, run) -> int", TILE)
