@@ -13,7 +13,7 @@ PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 THIN    ?= --allow-thin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-ray lint types check-rules check-schedules mutants manifest bench pages gpu goldens dist clean
+.PHONY: help demo test test-slow test-models test-ray lint types check-rules check-schedules mutants manifest bench pages gpu goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: $(READY) $(VENV)/.pycuda ## the whole test suite (no GPU needed)
 
 test-slow: $(READY) $(VENV)/.pycuda ## the long runs: thousands of random programs
 	@$(BIN)/python -m pytest -m slow
+
+test-models: $(READY) $(VENV)/.pycuda ## seventy architectures under torch.compile, whole (a quarter of an hour)
+	@$(BIN)/python -m pytest -m models -n $(WORKERS)
 
 test-ray: $(READY) ## tuning jobs on a local Ray cluster; installs Ray
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[ray]'

@@ -19,6 +19,7 @@ from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from .api import Compiled, choices
 from .api import compile as compile_function
 from .capture.joint import changes, joint, wants_gradients
+from .capture.numbers import ByNumbers, numbers
 from .capture.partition import alike, cut, node_at, ops, user_place
 from .capture.views import apart
 
@@ -45,10 +46,14 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
     if not torch._dynamo.config.assume_static_by_default:
         _unheeded("dynamic=True means nothing to dplc", "every shape is compiled for itself when it is first met")
-    if not changes(graph) and not wants_gradients(example_inputs):
-        return GraphPart(graph, chosen)
     told: set[str] = set()
-    return joint(graph, example_inputs, lambda piece: GraphPart(piece, chosen, told))
+
+    def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
+        if not changes(graph) and not wants_gradients(inputs):
+            return GraphPart(graph, chosen, told)
+        return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told))
+
+    return ByNumbers(graph, function) if numbers(graph) else function(graph, example_inputs)
 
 
 def _unheeded(what: str, instead: str) -> None:

@@ -48,7 +48,8 @@ FORMULAS = {
         soft_margin_loss_backward softplus_backward tanh_backward threshold_backward unfold_backward
     """,
     "what a forward pass keeps for its derivative": """
-        native_layer_norm native_batch_norm _native_batch_norm_legit _fused_rms_norm nll_loss_forward nll_loss2d_forward
+        native_layer_norm native_batch_norm _native_batch_norm_legit
+        _fused_rms_norm nll_loss_forward nll_loss2d_forward
         _softmax _log_softmax log_sigmoid_forward _prelu_kernel multilabel_margin_loss_forward
         _unsafe_masked_index_put_accumulate _unsafe_masked_index
     """,
@@ -66,6 +67,7 @@ COMPOSITES = {
     "sums of neighbours": "trapezoid trapz cumulative_trapezoid gradient",
     "sampling": "grid_sampler",
     "in order": "msort quantile nanquantile",
+    "weights of a norm and a direction": "_weight_norm",
     "of complex numbers, whose parts floats have as well": "isreal real",
 }
 # Ops that are others by another name, or without a check.
@@ -78,9 +80,15 @@ ON_LISTS = """
 """
 
 
-@functools.cache
 def table() -> dict[Any, Callable[..., Any]]:
     """{overload: what PyTorch computes it by}."""
+    foreign = getattr(torch.ops.transformers, "grouped_mm_fallback", None)  # registered when transformers is imported
+    return _own() if foreign is None else {**_own(), foreign.default: _grouped_mm}
+
+
+@functools.cache
+def _own() -> dict[Any, Callable[..., Any]]:
+    """The table of ATen's ops."""
     found: dict[Any, Callable[..., Any]] = {}
     for overload in _overloads(FORMULAS):
         if overload in decomposition_table:
@@ -94,7 +102,29 @@ def table() -> dict[Any, Callable[..., Any]]:
                 found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
+    found[torch.ops.aten._grouped_mm.default] = _grouped_mm
+    found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
     return found
+
+
+def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
+    """A batch norm in evaluation mode. PyTorch's formula goes through an op that may write statistics."""
+    formula = decomposition_table[torch.ops.aten._native_batch_norm_legit_functional.default]
+    return formula(x, w, b, mean, variance, False, momentum, eps)[:3]
+
+
+def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Rows [s, k] in groups, each times the matrix of its group [e, k, n]. ends: [e], where each group ends.
+
+    Rows behind the last group give zeros.
+    """
+    if x.dim() != 2 or w.dim() != 3 or ends is None or bias is not None:
+        return NotImplemented
+    rows = torch.arange(x.shape[0], dtype=ends.dtype, device=x.device)
+    group = (rows[:, None] >= ends[None, :]).sum(1)
+    inside = group < w.shape[0]
+    product = torch.bmm(x[:, None], w[group.clamp(max=w.shape[0] - 1)])[:, 0]
+    return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
 
 
 def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:

@@ -34,14 +34,25 @@ class AtomRecord(NamedTuple):
 @fact("atoms(run) -> [record]", "tile")
 def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """The atoms that can do every product of a run: sums of plain products of two operands, both from slabs."""
+    slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
+    return tuple(map(_record, _atoms_of(site, body, slabs)))
+
+
+@fact("for_atoms(run) -> bool", "tile")
+def for_atoms(site: Any, body: Block) -> bool:
+    """Whether there is an atom that can do so, once the operands are in slabs."""
+    return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}))
+
+
+def _atoms_of(site: Any, body: Block, sources: set[str]) -> list[Atom]:
     loops = [loop for loop in summary(body).loops if loop.role == "reduce" and not summary(loop.body).loops]
-    found = [_operand_dtypes(site.kernel, loop) for loop in loops]
-    return tuple(
-        _record(atom)
+    found = [_operand_dtypes(site.kernel, loop, sources) for loop in loops]
+    return [
+        atom
         for atom in ATOMS.values()
         if found and all(dtypes <= _multiplied(site, atom) and len(dtypes) == 1 for dtypes in found)
         if all(_turns(loop) % atom.k == 0 for loop in loops)
-    )
+    ]
 
 
 @fact("atoms_for(name, name) -> [record]", "tile")
@@ -92,12 +103,12 @@ def _record(atom: Atom) -> AtomRecord:
     return AtomRecord(Var(atom.name), atom.m, atom.n, atom.k, **dict(atom.axes))
 
 
-def _operand_dtypes(kernel: Kernel, loop: For) -> set[str]:
-    """The dtypes of what a loop multiplies; none where it does anything else."""
+def _operand_dtypes(kernel: Kernel, loop: For, sources: set[str]) -> set[str]:
+    """The dtypes of what a loop multiplies, of some buffers and slabs; none where it does anything else."""
     match loop.body:
         case (Load(when=True) as left, Load(when=True) as right, Let() as product, Accumulate(fn="add") as total):
             plain = product.val == Call("multiply", (Var(left.dst), Var(right.dst)))
-            slabs = [stages(kernel).get(load.buf) for load in (left, right)]
-            if plain and total.val == Var(product.dst) and all(isinstance(slab, Stage) for slab in slabs):
-                return {params(kernel)[slab.src].dtype for slab in slabs if isinstance(slab, Stage)}
+            if plain and total.val == Var(product.dst) and {left.buf, right.buf} <= sources:
+                known, slabs = params(kernel), stages(kernel)
+                return {known[slabs[buf].src if buf in slabs else buf].dtype for buf in (left.buf, right.buf)}
     return set()

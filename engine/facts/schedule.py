@@ -295,9 +295,9 @@ class BlockShape(NamedTuple):
 
 @fact("squarest(int, int, int) -> record", TILE)
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
-    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds `tile_side`, nor what there
-    is."""
-    side = policy(site.target).tile_side
+    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds what there is, nor
+    `tile_side` where the area is no larger than its square."""
+    side = max(policy(site.target).tile_side, area // policy(site.target).tile_side)
     height = min(side, 1 << (max(rows, 1) - 1).bit_length(), 1 << (area.bit_length() - 1) // 2)
     return BlockShape(height, min(side, area // height, 1 << (max(columns, 1) - 1).bit_length()))
 

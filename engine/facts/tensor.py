@@ -66,6 +66,13 @@ def contains_reduction(site: Any, x: Term) -> bool:
     return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
 
 
+@fact("folded_below(term, [axis]) -> [axis]", levels="tensor")
+def folded_below(site: Any, x: Term, along: Any) -> tuple[Axis, ...]:
+    """Those of some axes that reductions fold which a value is computed from."""
+    folds = [axis for below in postorder((x,)) if below.__class__ in (Reduce, Fold) for axis in below.over]
+    return tuple(axis for axis in along if axis in folds)
+
+
 @fact("exact_reciprocal(term) -> any", levels="tensor")
 def exact_reciprocal(site: Any, x: Any) -> Any:
     """1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""

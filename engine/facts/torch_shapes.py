@@ -214,6 +214,35 @@ def at(site: TorchSite, xs: Axes, d: int | tuple[int, ...]) -> Any:
         raise NotApplicable(f"there is no dimension {d} of {len(xs)}") from None
 
 
+@torch_fact("indexed([any]) -> [int]")
+def indexed(site: TorchSite, xs: tuple[Any, ...]) -> tuple[int, ...]:
+    """The places of a list that hold something."""
+    return tuple(n for n, x in enumerate(xs) if x is not None)
+
+
+@torch_fact("others([int], int) -> [int]")
+def others(site: TorchSite, places: tuple[int, ...], n: int) -> tuple[int, ...]:
+    """The numbers below n that a list does not hold."""
+    return tuple(k for k in range(n) if k not in places)
+
+
+@torch_fact("inserted([int], int, int) -> [int]")
+def inserted(site: TorchSite, places: tuple[int, ...], n: int, whole: int) -> tuple[int, ...]:
+    """The order of n dimensions that tensors gave and, behind them, of some that are taken whole, as x[..] has it.
+
+    Those that tensors gave stand where the first was taken out, or first of all if others lie between.
+    """
+    start = places[0] if places[-1] - places[0] < len(places) else 0
+    behind = range(n, n + whole)
+    return (*behind[:start], *range(n), *behind[start:])
+
+
+@torch_fact("turned_back([int]) -> [int]")
+def turned_back(site: TorchSite, order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of dimensions that undoes another."""
+    return tuple(order.index(k) for k in range(len(order)))
+
+
 @torch_fact("dims(any, int) -> [int]")
 def dims(site: TorchSite, d: int | tuple[int, ...] | None, n: int) -> tuple[int, ...]:
     """A field that names one dimension, several, or all (none, or an empty list), of n: as non-negative numbers."""

@@ -184,7 +184,10 @@ class Fusion:
         attempts = self.rules.fuse.at(term)
         if self.marked is not None and not attempts and self._allowed_in_example(term):
             return None
+        found: tuple[Any, GuardRefusal | None] | None = None
         for value in values:
+            if found is not None and not self._instead(value, found[0], term):
+                continue
             site.value, site.refused = value, None
             for attempt, run in attempts:
                 if run(term, site) is not None:
@@ -193,8 +196,23 @@ class Fusion:
                 if site.refused is not None:
                     self.refusals.setdefault((site.refused.rule.name, site.refused.because, value), site.refused)
             else:
-                return value, site.refused
-        return None
+                found = value, site.refused
+        return found
+
+    def _instead(self, value: Any, refused: Any, term: Any) -> bool:
+        """Whether storing a value is enough where an earlier one was refused: no larger, and all goes through it."""
+        mask, open_ = self.flow.mask, self.open.get(value, {})
+        if refused not in open_ or self.flow.elements(mask[value]) > self.flow.elements(mask[refused]):
+            return False
+        todo, seen, first = [term], {value}, self.flow.position[refused]
+        while todo:
+            below = todo.pop()
+            if below is refused:
+                return False
+            fresh = [x for x in operands(below) if x not in seen and x not in self.kept]
+            seen.update(fresh)
+            todo += [x for x in fresh if self.flow.position[x] >= first]
+        return True
 
     def _allowed_in_example(self, term: Any) -> bool:
         """An example is about its own rule: other operations take all in, unless a `mat` has to climb."""

@@ -48,7 +48,7 @@ class DataflowPositions(Positions):
         value = node.value
         if isinstance(value, s.LoadOf):
             self.report(f"`load` is no part of level {self.level}", value.span)
-        elif self.level == "torch" and self.pattern and isinstance(value, s.Apply):
+        elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
             self._aten(value)
         else:
             self._term(value)

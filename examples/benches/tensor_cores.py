@@ -1,7 +1,7 @@
 """Products and attention of 16 bits on tensor cores: what the model predicts, and what the assembler makes of them.
 
 python examples/benches/tensor_cores.py             # predicted times, with the rules and without, by device
-python examples/benches/tensor_cores.py --static    # registers and the hot loop, by architecture (needs nvcc, nvdisasm)
+python examples/benches/tensor_cores.py --static    # registers and the hot loop (needs nvcc, nvdisasm)
 python examples/benches/tensor_cores.py --tile      # one product's Tile IR
 """
 

@@ -197,6 +197,30 @@ def test_the_warning_says_how_much_why_where_and_what_to_do() -> None:
     assert f"test_torch_compile.py:{line}: y = torch.special.bessel_j0(x)" in text
 
 
+class Scaled(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale, self.linear = scale, nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.linear(x) * self.scale, -1) + self.scale**2
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_a_number_of_the_module_changes(derived: bool) -> None:
+    """Dynamo hands a float that changed over as a tensor, and a whole number as an argument of its own."""
+    compiled = torch.compile(Scaled.forward, backend="dplc")
+    with torch.set_grad_enabled(derived), warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        for scale in (0.5, 0.25, 3, 7, 0.125):
+            module, x = Scaled(scale), torch.randn(3, 8)
+            got, want = compiled(module, x), module(x)
+            assert close(got, want)
+            if derived:
+                ours, eager = (torch.autograd.grad(y.square().sum(), module.linear.weight)[0] for y in (got, want))
+                torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
+
+
 # ---- what is not compiled is cut out
 
 

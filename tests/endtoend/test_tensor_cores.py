@@ -106,6 +106,25 @@ def test_f32_is_left_alone() -> None:
     assert products(dplc.compile(product("nn"), (x, y), target="h200", device="emulator", db=False)) == 0
 
 
+@pytest.mark.parametrize(("device", "columns"), [("a100", 256), ("h200", 256), ("rtx5090", 128)])
+def test_large_products_have_large_tiles_where_the_grid_has_enough(device: str, columns: int) -> None:
+    inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
+    compiled = dplc.compile(product("nn"), inputs, target=device, device="emulator", db=False)
+    (kernel,) = compiled.compilation.cuda_kernels
+    assert kernel.grid[:2] == (4096 // columns, 32)
+    assert products(compiled)
+
+
+def test_a_ragged_tile_of_128_by_256_is_right() -> None:
+    x, y = operands("nn", (150, 300, 72), torch.bfloat16)
+    sizes = {"blockify_launch": {"BM": 128, "BN": 256}}
+    compiled = dplc.compile(product("nn"), (x, y), target="h200", device="emulator", db=False, settings=sizes)
+    assert products(compiled)
+    want = x.double() @ y.double()
+    own = ((x @ y).double() - want).abs().max()
+    assert (compiled(x, y).double() - want).abs().max() <= 2 * own
+
+
 sdpa = torch.nn.functional.scaled_dot_product_attention
 ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype]] = {
     "whole chunks": (sdpa, (2, 128, 64), (2, 128, 64), torch.bfloat16),

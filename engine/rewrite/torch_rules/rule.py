@@ -67,7 +67,7 @@ class TorchRule:
         if not isinstance(node, s.Assign):
             raise DplcError("a template on torch holds definitions `name = value`", node.span)
         name, value = _target_name(node), node.value
-        if isinstance(value, s.Apply) and value.fn[0].isupper() and value.fn not in ("Reduce", "Index", "Case"):
+        if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
             numbers = Numbers()
             fields: dict[str | int, Closure] = {}
             for n, item in enumerate(value.items):

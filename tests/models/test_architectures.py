@@ -1,0 +1,56 @@
+"""torch.compile(model, backend="dplc") of architectures as users make them: whole, and right."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import architectures
+import pytest
+import torch
+
+from dplc.engine.torch_backend import EagerWarning
+
+FEW = ("llama", "mixtral", "gpt2", "modernbert", "vit", "resnet")
+IN_PART = {"deepseek_v2": "polar"}  # what runs in eager, by name
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def check(name: str) -> None:
+    """Within 1e-5 of the largest value of each result; nothing in eager but what is named."""
+    model, (args, kwargs) = architectures.model(name), architectures.arguments(name)
+    with torch.no_grad(), warnings.catch_warnings():
+        want = architectures.tensors(model(*args, **kwargs))
+        if name in IN_PART:
+            with pytest.warns(EagerWarning, match=IN_PART[name]):
+                result = torch.compile(model, backend="dplc")(*args, **kwargs)
+        else:
+            warnings.simplefilter("error", EagerWarning)
+            result = torch.compile(model, backend="dplc")(*args, **kwargs)
+    got = architectures.tensors(result)
+    assert len(got) == len(want) > 0
+    for one, other in zip(got, want, strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        assert (one.double() - other.double()).abs().max() <= 1e-5 * other.double().abs().max()
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_whole(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", [name for name in architectures.ARCHITECTURES if name not in FEW])
+def test_all(name: str) -> None:
+    check(name)
+
+
+def test_the_list_is_long_enough() -> None:
+    assert len(architectures.ARCHITECTURES) >= 58
+    assert len(set(architectures.ARCHITECTURES) - set(IN_PART)) >= 50
