@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Var, free_names, is_int
+from ...ir.expr import Var, is_int
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.names import unused
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.substitute import substitute
-from ...ir.tile import Mma, Slab, Stage, Tile
+from ...ir.tile import Slab, Stage, Tile
 
 TID = "tid"  # the index in the block, where several THREAD axes share it
 # `lanes` counts in the shuffles of the printed kernel
@@ -55,15 +55,14 @@ def _with_buffers(block: Block, names: dict[str, str]) -> Block:
 
 
 def drop_unit_axes(tile: Tile) -> Tile:
-    """An axis of extent 1 is the number 0, but for those of an atom, which has them in its layout."""
+    """An axis of extent 1 is the number 0."""
     for axis in tile.axes:
         if not is_int(axis.extent) or axis.extent < 1:
             raise InternalError(f"axis `{axis.name}` has the extent {axis.extent!r}")
-    named = free_names(tuple(stmt.axes for stmt in nodes(tile, Mma)))
-    unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1 and axis.name not in named}
+    unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1}
     if not unit:
         return tile
-    kept = tuple(axis for axis in tile.axes if axis.name not in unit)
+    kept = tuple(axis for axis in tile.axes if axis.extent > 1)
     return replace(tile, axes=kept, body=substitute(tile.body, unit))
 
 
