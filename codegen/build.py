@@ -78,8 +78,10 @@ def _entry_point(kernel: CudaKernel) -> str:
     arguments = ", ".join(
         forms.get(param.role, "dplc_argument{{a[{0}]}}").format(index) for index, param in enumerate(kernel.params)
     )
+    sizes = range(len(kernel.params), len(kernel.params) + len(kernel.values))
+    arguments = ", ".join([arguments, *(f"*static_cast<const int*>(a[{index}])" for index in sizes)])
     entry = f"dplc_enter_{kernel.name}(void* const* a) {{ dplc_kernel_{kernel.name}({arguments}); }}"
-    maps = "".join(str(int(param.role == "tensor_map")) for param in kernel.params)
+    maps = "".join(str(int(param.role == "tensor_map")) for param in kernel.params) + "2" * len(kernel.values)
     return f'extern "C" void {entry}\nextern "C" const char dplc_maps_{kernel.name}[] = "{maps}";\n'
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from ..ir.diagnostic import InternalError
+from ..ir.diagnostic import DplcError, InternalError
+from ..ir.expr import Size, value_of
 from ..ir.kernel import Launch, TensorMap
 from ..ir.node import nodes
 from ..ir.program import Kernel
+from ..ir.text.print_statements import print_expr
 from .cuda_statements import Printer
 from .kernel import Box, CudaKernel, KernelParam
 from .materialise import materialise
@@ -15,6 +18,7 @@ from .names import safe_kernel_name, safe_names
 from .target import Target
 
 WIDTH = 116
+INT_LIMIT = 2**31
 
 
 def generate(kernel: Kernel, target: Target, rules: Sequence[str] = ()) -> CudaKernel:
@@ -22,26 +26,41 @@ def generate(kernel: Kernel, target: Target, rules: Sequence[str] = ()) -> CudaK
     return print_cuda(materialise(kernel, target), rules)
 
 
-def print_cuda(kernel: Kernel, rules: Sequence[str] = ()) -> CudaKernel:
-    """CUDA text of a Kernel IR kernel. Its params are those of the kernel in order, under names that C++ accepts."""
+def print_cuda(
+    kernel: Kernel, rules: Sequence[str] = (), sizes: Mapping[str, int] = MappingProxyType({})
+) -> CudaKernel:
+    """CUDA text of a Kernel IR kernel. Its params are those of the kernel in order, under names that C++ accepts.
+
+    sizes: the numbers of the sizes that it declares: of its grid and its buffers; the text is the same for all.
+    """
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
         raise InternalError(f"kernel `{kernel.name}` is not Kernel IR: its body is not one Launch")
     launch = kernel.body[0]
     names = safe_names(kernel)
-    params = [KernelParam(names[p.name], p.dtype, p.shape, "in") for p in kernel.ins]  # type: ignore[arg-type]
-    params += [KernelParam(names[p.name], p.dtype, p.shape, "out") for p in kernel.outs]  # type: ignore[arg-type]
+    declared = sorted(set(nodes(kernel, Size)), key=lambda size: size.name)
+    for size in declared:
+        if size.high >= INT_LIMIT:
+            raise DplcError(
+                f"kernel `{kernel.name}`: `{size.name}` goes to {size.high}; a kernel takes an int of 32 bits"
+            )
+    shapes = {p.name: tuple(value_of(n, sizes) for n in p.shape) for p in (*kernel.ins, *kernel.outs)}
+    params = [KernelParam(names[p.name], p.dtype, shapes[p.name], "in") for p in kernel.ins]  # type: ignore[arg-type]
+    params += [KernelParam(names[p.name], p.dtype, shapes[p.name], "out") for p in kernel.outs]  # type: ignore[arg-type]
     params += [tensor_map(kernel, stmt, names) for stmt in nodes(launch.body, TensorMap)]
     comment = header(launch, rules)
     name = safe_kernel_name(kernel.name)
     lines = [f"// {line}" for line in comment.splitlines()]
     lines.append(f'extern "C" __global__ void __launch_bounds__({launch.block}, {launch.resident})')
-    lines += signature(name, [param.declaration for param in params])
+    lines += signature(
+        name, [*(param.declaration for param in params), *(f"const int {names[size.name]}" for size in declared)]
+    )
     if launch.shared:
         lines += ["  DPLC_DYN_SMEM(float, smem_buf);", "  const uint32_t smem = smem_addr(smem_buf);"]
     lines += Printer(kernel, names).block(launch.body, 1)
     text = "\n".join([*lines, "}"]) + "\n"
-    x, y, z = launch.grid
-    return CudaKernel(name, text, (x, y, z), launch.block, launch.shared, tuple(params), comment)
+    x, y, z = (value_of(extent, sizes) for extent in launch.grid)
+    values = tuple(sizes[size.name] for size in declared)
+    return CudaKernel(name, text, (x, y, z), launch.block, launch.shared, tuple(params), comment, values)
 
 
 def tensor_map(kernel: Kernel, stmt: TensorMap, names: Mapping[str, str]) -> KernelParam:
@@ -53,7 +72,7 @@ def tensor_map(kernel: Kernel, stmt: TensorMap, names: Mapping[str, str]) -> Ker
 
 def header(launch: Launch, rules: Sequence[str]) -> str:
     """What shaped the kernel and how it is launched."""
-    grid = " x ".join(str(extent) for extent in launch.grid)
+    grid = " x ".join(map(print_expr, launch.grid))
     shared = f", {launch.shared} bytes of shared memory" if launch.shared else ""
     lines = [f"grid {grid}, {launch.block} thread{'s' if launch.block > 1 else ''}{shared}"]
     return "\n".join([*wrap("rules: ", list(rules)), *lines])

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.diagnostic import InternalError
 from ..ir.dtypes import DTYPES, HALVES
-from ..ir.expr import COMPARISONS, Binary, Call, Not, Sum, Var, is_int
+from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var, is_int
 from ..ir.functions import CAST, FUNCTIONS, HELD
 from ..ir.kernel import (  # fmt: skip
     SHARED,
@@ -100,7 +100,7 @@ class Printer:
 
     def expr(self, e: Any) -> Text:
         kind = e.__class__
-        if kind is Var:
+        if kind is Var or kind is Size:
             return self.names[e.name], ATOM
         if kind is Element:
             return self.names[e.name] + "".join(f"[{self.text(i)}]" for i in e.index), ATOM

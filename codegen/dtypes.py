@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.expr import COMPARISONS, Binary, Call, Not, Sum, Var
+from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var
 from ..ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT, opmath, promote, result_dtype
 from ..ir.kernel import Element
 from ..ir.node import Expr
@@ -42,6 +42,8 @@ def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
     if kind is Call:
         operands = operand_dtypes(e, type_of, index)
         return opmath(result_dtype(e.fn, *operands))
+    if kind is Size:
+        return index
     if kind is Sum:
         return promote(index, *(dtype_of(atom, type_of, index) for atom, _ in e.terms))
     if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):

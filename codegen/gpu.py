@@ -116,9 +116,17 @@ class Gpu:
             found = self._kernels.get(kernel)
             if found is None:
                 with self.context():
-                    found = self._kernels[kernel] = LoadedKernel(self, kernel, self._load(kernel, images(kernel)))
+                    function = self._bound_otherwise(kernel) or self._load(kernel, images(kernel))
+                found = self._kernels[kernel] = LoadedKernel(self, kernel, function)
                 self._alive.add(found)
             return found
+
+    def _bound_otherwise(self, kernel: CudaKernel) -> Any:
+        """The function of a kernel that is loaded at another binding of its sizes; None if there is none."""
+        if not kernel.values:
+            return None
+        key = kernel.text, kernel.smem
+        return next((k.function for k in self._alive if (k.kernel.text, k.kernel.smem) == key), None)
 
     def has(self, kernel: CudaKernel) -> bool:
         """Whether a kernel is loaded."""
@@ -184,7 +192,7 @@ class Gpu:
                     f"{self.name} has {limit}"
                 )
             function.set_attribute(self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.smem)
-        function.prepare(parameter_format(kernel.params))
+        function.prepare(parameter_format(kernel.params) + "i" * len(kernel.values))
         return function
 
 

@@ -103,11 +103,12 @@ class TensorView(NamedTuple):
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """One kernel: text, launch geometry, and the pointers it takes, in order.
+    """One kernel: text, launch geometry, and the pointers it takes, in order; behind them an int for each size.
 
     `text` holds one `extern "C" __global__ void name(...) { ... }` and no #include; it calls the functions of
     `prelude.cuh`. `grid` counts blocks in x, y, z; `block` counts threads in x; `smem` is dynamic shared memory in
-    bytes, which the kernel reaches through `DPLC_DYN_SMEM(float, smem_buf)`.
+    bytes, which the kernel reaches through `DPLC_DYN_SMEM(float, smem_buf)`. Kernels that differ in `values` alone are
+    one text at several bindings of its sizes.
     """
 
     name: str
@@ -117,6 +118,7 @@ class CudaKernel:
     smem: int
     params: tuple[KernelParam, ...]
     comment: str = ""
+    values: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.block <= MAX_THREADS_PER_BLOCK:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..ir.expr import Size
 from ..ir.kernel import BLOCK_INDEX, SHARED, THREAD
+from ..ir.node import nodes
 from ..ir.program import Block, Kernel
 from . import scalar
 
@@ -93,6 +95,7 @@ def safe_kernel_name(name: str) -> str:
 def _names(kernel: Kernel) -> Iterator[str]:
     """Every name that a kernel defines, in the order of its text."""
     yield from (param.name for param in (*kernel.ins, *kernel.outs))
+    yield from sorted({size.name for size in nodes(kernel, Size)})
     yield from _defined(kernel.body)
 
 

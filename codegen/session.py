@@ -148,8 +148,9 @@ class CudaSession:
 
 
 def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
-    """What a launch passes for each parameter, given the address of its buffer. Raises TensorMapError."""
-    return [
+    """What a launch passes: for each parameter, given the address of its buffer, then sizes. Raises TensorMapError."""
+    passed = (
         encode(param, pointer) if param.role == "tensor_map" else pointer
         for param, pointer in zip(kernel.params, pointers, strict=True)
-    ]
+    )
+    return [*passed, *kernel.values]

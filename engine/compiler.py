@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from ..codegen.kernel import Buffer, CudaKernel, Program
@@ -247,13 +248,13 @@ def schedule(
 
 def lower_tiles(
     tile: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
-    shaped: dict[str, list[str]],
+    shaped: dict[str, list[str]], sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[tuple[Kernel, ...], tuple[CudaKernel, ...]]:  # fmt: skip
-    """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}."""
+    """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}; sizes: as of `print_cuda`."""
     with watch.stage("kernel"):
         kernels = kernel_ir(tile, tools, target, trace, shaped)
     with watch.stage("cuda"):
-        return kernels, cuda_of(kernels, shaped)
+        return kernels, cuda_of(kernels, shaped, sizes)
 
 
 def launch_plan(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from .node import CLASSES, Expr, Fn, Int, Name, Node, Role, memoised
@@ -268,11 +268,13 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     return OPERATORS[op](a, b)
 
 
-def total(items: Iterable[Expr], factors: Iterable[int] = itertools.repeat(1)) -> Expr:
-    """The sum of index expressions, each times a number: no expression is made of the sums in between."""
+def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) -> Expr:
+    """The sum of index expressions, each times a number (or a size): no expression is made of the sums in between."""
     terms: dict[Any, int] = {}
     constant = 0
     for item, factor in zip(items, factors, strict=False):
+        if factor.__class__ is not int:
+            item, factor = multiply(item, factor), 1
         kind = item.__class__
         if kind is int:
             constant += item * factor
@@ -311,6 +313,15 @@ def only_sizes(e: Expr) -> bool:
     if kind is Sum:
         return all(only_sizes(atom) for atom, _ in e.terms)
     return kind is Binary and e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
+
+
+def value_of(e: Expr, values: Mapping[str, int]) -> int:
+    """What an expression of sizes is at a binding of them."""
+    if e.__class__ is Size:
+        return values[e.name]
+    found = rebuild(e, lambda part: value_of(part, values))
+    assert found.__class__ is int, found
+    return found
 
 
 _EMPTY: frozenset[str] = frozenset()

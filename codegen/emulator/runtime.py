@@ -263,6 +263,8 @@ def launch(
     pointers = [param for param in kernel.params if param.role != "tensor_map"]
     maps = {p.name: TensorMap.of(p, buffers[p.name].address) for p in kernel.params if p.role == "tensor_map"}
     addresses = [ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params]
+    values = (ctypes.c_int * len(kernel.values))(*kernel.values)
+    addresses += [ctypes.addressof(values) + 4 * place for place in range(len(kernel.values))]
     blocks = options.blocks
     reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
     report_count = ctypes.c_uint64(0)

@@ -125,7 +125,7 @@ def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tupl
 def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> bool:
     op, e, limit = edge
     lowest, highest = interval(e, ranges)
-    return lowest >= limit if op == ">=" else highest < limit
+    return lowest >= limit if op == ">=" else highest < interval(limit, {})[0]
 
 
 # ---- waiting

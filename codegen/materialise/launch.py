@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import math
+import functools
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Var, floordiv, modulo
+from ...ir.expr import Var, floordiv, modulo, multiply
 from ...ir.kernel import BLOCK_INDEX, THREAD, Define
 from ...ir.node import Expr
 from ...ir.program import Kernel, Stmt
+from ...ir.ranges import interval
+from ...ir.text.print_statements import print_expr
 from ..kernel import MAX_GRID, MAX_THREADS_PER_BLOCK
 from ..target import Target
 from .lowering import Lowering
 from .prepare import TID
 
 
-def block_axes(low: Lowering) -> tuple[tuple[int, int, int], list[Stmt]]:
+def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
     """The grid and the definitions of the BLOCK axes: the last is x, then y, z; or all in x if they do not fit."""
     axes = [axis for axis in low.tile.axes if axis.role == "BLOCK"]
-    grid = [1, 1, 1]
+    grid: list[Expr] = [1, 1, 1]
     out: list[Stmt] = []
-    if len(axes) <= 3 and all(axis.extent <= MAX_GRID[1] for axis in axes[:-1]):
+    if len(axes) <= 3 and all(interval(axis.extent, {})[1] <= MAX_GRID[1] for axis in axes[:-1]):
         for number, axis in enumerate(reversed(axes)):
             grid[number] = axis.extent
             out.append(Define(axis.name, "i32", Var(BLOCK_INDEX[number])))
     else:
-        total = math.prod(axis.extent for axis in axes)
-        grid[0], out = total, decompose(BLOCK_INDEX[0], [(axis.name, axis.extent) for axis in axes])
-    if grid[0] > MAX_GRID[0]:
-        raise DplcError(f"kernel `{low.kernel.name}` needs {grid[0]} blocks; a launch has at most {MAX_GRID[0]}")
+        grid[0] = functools.reduce(multiply, [axis.extent for axis in axes])
+        out = decompose(BLOCK_INDEX[0], [(axis.name, axis.extent) for axis in axes])
+    if interval(grid[0], {})[1] > MAX_GRID[0]:
+        wanted = f"kernel `{low.kernel.name}` needs {print_expr(grid[0])} blocks"
+        raise DplcError(f"{wanted}; a launch has at most {MAX_GRID[0]}")
     return (grid[0], grid[1], grid[2]), out
 
 
@@ -40,14 +43,14 @@ def thread_axes(low: Lowering) -> list[Stmt]:
     return [Define(TID, "i32", Var(THREAD)), *decompose(TID, axes)]
 
 
-def decompose(index: str, axes: list[tuple[str, int]]) -> list[Stmt]:
+def decompose(index: str, axes: list[tuple[str, Expr]]) -> list[Stmt]:
     """Row-major coordinates of an index. Shifts and masks where extents are powers of two."""
     out: list[Stmt] = []
-    stride = 1
+    stride: Expr = 1
     for number, (name, extent) in enumerate(reversed(axes)):
         e: Expr = floordiv(Var(index), stride)
         out.append(Define(name, "i32", modulo(e, extent) if number < len(axes) - 1 else e))
-        stride *= extent
+        stride = multiply(stride, extent)
     return out[::-1]
 
 

@@ -16,7 +16,7 @@ from ...ir.loop import For
 from ...ir.names import unused
 from ...ir.node import Expr, nodes
 from ...ir.program import Block, Kernel, Param, Stmt
-from ...ir.ranges import Interval
+from ...ir.ranges import Interval, interval
 from ...ir.tile import Stage, Tile
 from ..target import Target
 from .prepare import RESERVED, TID
@@ -205,7 +205,7 @@ def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
         replicated={axis.name: axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")},
         vectors={axis.name: axis.extent for axis in tile.axes if axis.role == "VEC"},
         fixed={axis.name for axis in tile.axes if axis.role in ("THREAD", "BLOCK")} | {TID},
-        ranges={axis.name: (0, axis.extent - 1) for axis in tile.axes} | {TID: (0, thread_count - 1)},
+        ranges={axis.name: (0, interval(axis.extent, {})[1] - 1) for axis in tile.axes} | {TID: (0, thread_count - 1)},
         taken={*RESERVED, *known, *(axis.name for axis in tile.axes), *loops},
     )
 

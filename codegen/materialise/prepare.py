@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Var, is_int
+from ...ir.expr import Var, is_int, only_sizes
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.names import unused
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel
+from ...ir.ranges import interval
 from ...ir.substitute import substitute
 from ...ir.tile import Slab, Stage, Tile
 
@@ -57,12 +58,13 @@ def _with_buffers(block: Block, names: dict[str, str]) -> Block:
 def drop_unit_axes(tile: Tile) -> Tile:
     """An axis of extent 1 is the number 0."""
     for axis in tile.axes:
-        if not is_int(axis.extent) or axis.extent < 1:
+        waits = axis.role == "BLOCK" and only_sizes(axis.extent)  # for the launch
+        if not (is_int(axis.extent) or waits) or interval(axis.extent, {})[0] < 1:
             raise InternalError(f"axis `{axis.name}` has the extent {axis.extent!r}")
     unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1}
     if not unit:
         return tile
-    kept = tuple(axis for axis in tile.axes if axis.extent > 1)
+    kept = tuple(axis for axis in tile.axes if axis.name not in unit)
     return replace(tile, axes=kept, body=substitute(tile.body, unit))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -53,11 +53,16 @@ VERIFIERS = {"loop": loop_rules.problems, "tile": tile_rules.problems, "kernel":
 
 @dataclass(frozen=True)
 class Dump:
-    """A program as its text says it. units: one graph, or kernels in the order of their launches."""
+    """A program as its text says it. units: one graph, or kernels in the order of their launches.
+
+    sizes: what its sizes are bound to; sized: the units before that.
+    """
 
     name: str
     level: str
     units: tuple[Any, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    sized: tuple[Any, ...] = ()
 
     @property
     def graph(self) -> Any:
@@ -95,7 +100,9 @@ def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Du
 
     Raises DplcError for one that cannot be read, or that a verifier refuses.
     """
-    level, units = read_program(read_text(path), str(path), sizes)
+    text = read_text(path)
+    level, units = read_program(text, str(path), sizes)
+    sized = read_program(text, str(path), None)[1] if sizes else units
     if level is None:
         raise DplcError(f"{path} does not say its level", hint=f"begin with `## level: LEVEL`, of {', '.join(LEVELS)}")
     if not units:
@@ -107,7 +114,7 @@ def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Du
     found = [DplcError(f"{path}: {problem}") for unit in units for problem in _problems(unit, level)]
     if found:
         raise found[0] if len(found) == 1 else Diagnostics(found)
-    return Dump(str(path), level, units)
+    return Dump(str(path), level, units, sizes, sized)
 
 
 def _problems(unit: Any, level: str) -> Sequence[str]:
@@ -143,13 +150,13 @@ def _compile_schedule(
     """From Tile IR, or from Kernel IR, which is printed as it is."""
     tile: tuple[Kernel, ...] = ()
     if dump.level == "tile":
-        tile = share(dump.units).kernels
-        kernels, cuda = lower_tiles(tile, tools, target, trace, watch, {})
+        tile = share(dump.sized).kernels
+        kernels, cuda = lower_tiles(tile, tools, target, trace, watch, {}, dump.sizes)
     else:
-        kernels = share(dump.units).kernels
-        cuda = cuda_of(kernels)
-    plan = plan_of(dump)
-    program, launched = launch_plan(plan, share(dump.units), kernels, cuda, captured.kinds)
+        kernels = share(dump.sized).kernels
+        cuda = cuda_of(kernels, sizes=dump.sizes)
+    plan, shared = plan_of(dump), share(dump.sized)
+    program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
     return Compilation(captured, target, None, plan, tile, kernels, cuda, program, launched, watch.timings, trace)
 
 

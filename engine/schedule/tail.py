@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ...codegen.cuda import print_cuda
 from ...codegen.kernel import CudaKernel
@@ -28,10 +29,12 @@ def kernel_ir(
     return run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
 
 
-def cuda_of(kernels: Program, shaped: Shaped | None = None) -> tuple[CudaKernel, ...]:
-    """The CUDA of kernels. shaped: the rules that a comment names."""
+def cuda_of(
+    kernels: Program, shaped: Shaped | None = None, sizes: Mapping[str, int] = MappingProxyType({})
+) -> tuple[CudaKernel, ...]:
+    """The CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of those that kernels declare."""
     named = shaped or {}
-    return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ())))) for kernel in kernels)
+    return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ()))), sizes) for kernel in kernels)
 
 
 def predictions(

@@ -94,9 +94,14 @@ def bound_ranges(stmt: Node, known: dict[str, Interval]) -> Iterable[tuple[str, 
 
 
 @functools.lru_cache(1024)
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Row-major strides, in elements."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+    found: list[Expr] = []
+    step: Expr = 1
+    for extent in reversed(shape):
+        found.append(step)
+        step = multiply(step, extent)
+    return tuple(reversed(found))
 
 
 def pitch(stage: Stage) -> int:

@@ -91,7 +91,8 @@ size_t image_bytes(const void* image) {
   return header->e_shoff + size_t{header->e_shentsize} * header->e_shnum;
 }
 
-// An argument for each parameter: a pointer by its value, a tensor map by its place, a multiple of 64 bytes.
+// An argument for each parameter: a pointer by its value, a tensor map by its place, a multiple of 64 bytes; a size by its
+// place.
 std::vector<void*> unpacked(char* buffer, const char* maps) {
   std::vector<void*> arguments;
   size_t at = 0;
@@ -100,6 +101,9 @@ std::vector<void*> unpacked(char* buffer, const char* maps) {
       at = (at + 63) / 64 * 64;
       arguments.push_back(buffer + at);
       at += sizeof(CUtensorMap);
+    } else if (*maps == '2') {
+      arguments.push_back(buffer + at);
+      at += sizeof(int);
     } else {
       arguments.push_back(*reinterpret_cast<void**>(buffer + at));
       at += sizeof(void*);

@@ -21,7 +21,7 @@ extern std::recursive_mutex one_thread;
 struct Function {
   std::string name;
   void (*entry)(void* const*);
-  const char* maps;  // by parameter: '1' for a tensor map, '0' for a pointer
+  const char* maps;  // by parameter: '1' for a tensor map, '2' for a size, '0' for a pointer
   unsigned max_dynamic_smem;
   const void* context;  // where it was loaded
 };

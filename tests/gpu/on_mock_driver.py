@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from dplc.codegen.build import build_host, host_text
-from dplc.codegen.cuda import generate
+from dplc.codegen.cuda import generate, print_cuda
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaExecutor, DeviceError
+from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir.text.read import read_program
 
@@ -42,6 +43,15 @@ kernel transpose(x: f32[30, 36]) -> y: f32[32, 32]:
         for i in 0..32 free:
             a = load xs[t, i]
             y[i, t] = a
+"""
+
+
+ROWS = """
+kernel rows(s: 1..4096, x: f32[s, 64]) -> y: f32[s, 64]:
+    Tile(i_o:-(-s // 4)=BLOCK, i:4=THREAD, t:32=THREAD, v:2=VEC):
+        if i_o*4 + i < s:
+            a = load x[i_o*4 + i, t*2 + v]
+            y[i_o*4 + i, t*2 + v] = add(a, a)
 """
 
 
@@ -103,6 +113,29 @@ def a_kernel_is_loaded_once() -> None:
     gc.collect()
     Counting().run(program(), arrays)
     assert builds == 2, builds
+
+
+def a_size_is_passed_behind_the_buffers() -> None:
+    """One text, loaded once, at several numbers of rows; the guard of the last block reads the size."""
+    builds = 0
+
+    class Counting(MockedExecutor):
+        def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
+            nonlocal builds
+            builds += 1
+            return super()._images_of(kernel)
+
+    (unit,) = read_program(ROWS, sizes=None)[1]
+    executor, kept, made = Counting(), [], materialise(unit, target("h200"))
+    for rows in (1, 4, 31, 200, 31):
+        kernel = print_cuda(made, sizes={"s": rows})
+        x, y = (Buffer(name, "f32", (rows, 64)) for name in "xy")
+        values = torch.randn(rows, 64)
+        kept.append(executor.prepare(Program((kernel,), (x,), (y,)), {}))
+        assert torch.equal(kept[-1].run({"x": values})["y"], values + values), rows
+    assert builds == 1, builds
+    kept.clear()
+    gc.collect()
 
 
 def large_shared_memory_is_asked_for() -> None:

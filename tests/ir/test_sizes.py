@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
@@ -165,3 +166,58 @@ def test_a_rule_has_no_sizes() -> None:
     rule = f"rule one on module\nmatch\n    {head.format('s: 1..9, ')}rewrite\n    {head.format('')}"
     with pytest.raises(DplcError, match="sizes stand in the heads of programs, not of rules"):
         shape_of(parse(Source("rule", rule))[0].clauses[0].body[0])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("level", ["tile", "kernel"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str, level: str) -> None:
+    """From Tile IR on: one text, which takes the size behind its buffers."""
+    path = tmp_path / "program.ir"
+    path.write_text(symbolic(dump(PROGRAMS[program], level)))
+    texts = set()
+    for length in (1, 2, 31, 64, 201):
+        found = read_dump(path, {"s": length})
+        made = compile_dump(found, toolchain(), MACHINE)
+        (kernel,) = made.program.kernels
+        texts.add(kernel.text)
+        assert kernel.values == (length,) and length in kernel.grid
+        results = Compiled(made, "emulator").run({})
+        assert accepted(results, reference_of(found, made.captured.tensors)), (length, made.cuda)
+    (text,) = texts
+    assert "const int s)" in text and "grid s x 1 x 1" in text
+
+
+SCHEDULES = {  # of a size that stands in guards of a ring's copies, in strides and loops, in a sum
+    "a product": (
+        "torch.randn(167, 256) @ torch.randn(256, 96)",
+        "i_o:6=BLOCK",
+        "i_o:-(-s // 32)=BLOCK",
+        (1, 31, 32, 300),
+    ),
+    "long rows": ("torch.softmax(torch.randn(64, 167), -1)", "", "", (1, 33, 166, 192)),
+    "columns": ("torch.randn(167, 64).sum(0)", "", "", (1, 166, 1000)),
+}
+
+
+@pytest.mark.parametrize("level", ["tile", "kernel"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, name: str, level: str) -> None:
+    program, old, new, lengths = SCHEDULES[name]
+    path = tmp_path / "program.ir"
+    text = symbolic(dump(program, "tile"), 167)
+    assert old in text
+    path.write_text(text.replace(old, new) if old else text)
+    if level == "kernel":
+        made = compile_dump(read_dump(path, {"s": 167}), toolchain(), MACHINE)
+        path.write_text(print_program(made.kernels, "kernel"))
+    texts = set()
+    for length in lengths:
+        found = read_dump(path, {"s": length})
+        made = compile_dump(found, toolchain(), MACHINE)
+        texts.add(made.cuda)
+        for executor in (EmulatorExecutor(), EmulatorExecutor(checked=True)):
+            arrays = {b.name: made.captured.tensors[b.name] for b in made.program.inputs}
+            results = executor.run(made.program, arrays)
+            values = [results[param.name] for param in made.plan.outputs]
+            assert accepted(values, reference_of(found, made.captured.tensors)), (length, made.cuda)
+    assert len(texts) == 1

@@ -1,0 +1,28 @@
+"""How many of the ninety programs of `limits.json` are predicted near what the device can do: no fewer than there were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dplc.codegen.target import target
+from dplc.engine.bench.compiling import compile_all
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.ruleset import toolchain
+
+SUITE = Path(__file__).parents[2] / "examples" / "suites" / "limits.json"
+NEAR, FAR, WORST = 1.3, 2.5, 7.0  # times the bound
+LEAST_NEAR, MOST_FAR = 62, 3  # programs
+
+
+def test_programs_stay_near_their_bounds() -> None:
+    suite = read_suite(SUITE)
+    subjects = [subject_of(suite, case) for case in suite.cases]
+    compiled, _ = compile_all(subjects, toolchain, target("h200"), lambda text: None)
+    assert not [one.record.error for one in compiled if one.record.error]
+    records = [one.record for one in compiled]
+    ratios = {one.name: one.predicted_us / one.least_us for one in records if one.predicted_us and one.least_us}
+    assert len(ratios) == len(suite.cases) == 90
+    assert sum(ratio <= NEAR for ratio in ratios.values()) >= LEAST_NEAR
+    assert sorted(name for name, ratio in ratios.items() if ratio > FAR)[MOST_FAR:] == []
+    assert max(ratios.values()) <= WORST
