@@ -74,7 +74,7 @@ def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("suite.json", *GRID), "not both"),
+        (("suite.json", *GRID), "either a suite"),
         ((*GRID, "--executor", "slurm"), "executors are"),
         ((*GRID, "--space"), "--space shows one expression"),
         ((*GRID, "--grid", "M=2"), "has its values already"),
