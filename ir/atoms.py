@@ -1,7 +1,7 @@
 """Atoms, as data: what a warp multiplies in one instruction, and which element of its matrices lane and register hold.
 
 An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the
-result, and of registers along what is summed (`depth`), the one inside of a word last. Four expressions over them are
+result, and of registers along what is summed (`depth`). Four expressions over them are
 all that is to be known: the row and the column of a register of the result, and, of the operands, the row of a, the
 column of b and the place along the sum, which both share.
 
@@ -19,6 +19,7 @@ import numpy as np
 
 Axes = tuple[tuple[str, int], ...]  # names and extents
 WORD_BYTES = 4  # a register of an operand
+WITHIN = "w"  # the axis along the elements of a word, where it has several
 
 
 class Atom(NamedTuple):
@@ -58,7 +59,7 @@ class Atom(NamedTuple):
     @property
     def per_word(self) -> int:
         """The elements of a word of an operand."""
-        return self.depth[-1][1]
+        return dict(self.depth).get(WITHIN, 1)
 
     def words(self, order: tuple[str, ...]) -> int:
         """The words of an operand."""
@@ -73,7 +74,7 @@ _QUADS: dict[str, Any] = {
 _ALL: tuple[Atom, ...] = (
     Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
          depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
-    Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2), ("w", 1)), place="u*4 + t + w", **_QUADS),
+    Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2),), place="u*4 + t", **_QUADS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
 

@@ -77,12 +77,12 @@ def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[
     """A value in registers as words."""
     axes, atom = axes_of(low, e, at.bound), operand.atom
     outer = tuple(axis for axis in axes if axis not in operand.inner)
-    order, within = operand.inner[:-1], operand.inner[-1]
+    order = tuple(operand.own[name] for name in operand.order)
     words = Words(
         fresh(low, f"{e.name}_words"), axes, value_dtypes(low.kernel)[e.name], outer, atom.words(operand.order)
     )
     into = Element(words.name, (place_in(low.replicated, (*outer, *order)),))
-    pack = PackWord(into, tuple(in_registers(low, e, {within: n}) for n in range(atom.per_word)))
+    pack = PackWord(into, tuple(in_registers(low, e, dict.fromkeys(operand.within, n)) for n in range(atom.per_word)))
     return (declared(low, words), *nest(low, (*outer, *order), (pack,))), words
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Var, free_names, is_int, only_sizes
+from ...ir.expr import Var, is_int, only_sizes
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.names import unused
@@ -11,7 +11,7 @@ from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ...ir.substitute import substitute
-from ...ir.tile import Mma, Slab, Stage, Tile
+from ...ir.tile import Slab, Stage, Tile
 
 TID = "tid"  # the index in the block, where several THREAD axes share it
 # `lanes` counts in the shuffles of the printed kernel
@@ -56,13 +56,12 @@ def _with_buffers(block: Block, names: dict[str, str]) -> Block:
 
 
 def drop_unit_axes(tile: Tile) -> Tile:
-    """An axis of extent 1 is the number 0, but for those of an atom, which has them in its layout."""
+    """An axis of extent 1 is the number 0."""
     for axis in tile.axes:
         waits = axis.role == "BLOCK" and only_sizes(axis.extent)  # for the launch
         if not (is_int(axis.extent) or waits) or interval(axis.extent, {})[0] < 1:
             raise InternalError(f"axis `{axis.name}` has the extent {axis.extent!r}")
-    named = free_names(tuple(stmt.axes for stmt in nodes(tile, Mma)))
-    unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1 and axis.name not in named}
+    unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1}
     if not unit:
         return tile
     kept = tuple(axis for axis in tile.axes if axis.name not in unit)

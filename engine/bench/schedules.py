@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import torch
+
 from ...codegen import cache
 from ...codegen.build import emulator_sources
 from ...codegen.emulator.checking import WholeExecutor
@@ -104,7 +106,7 @@ class CaseSpace:
     @functools.cached_property
     def _task(self) -> str:
         values = [*self._folded.tensors.values(), *self._reference]
-        return cache.digest([*emulator_sources(), *(value.detach().numpy().tobytes() for value in values)])
+        return cache.digest([*emulator_sources(), *(raw(value) for value in values)])
 
     def digest(self, program: Program) -> str:
         """What decides the verdict on a program: its kernels, the values it is run on and should give, the emulator."""
@@ -209,3 +211,8 @@ def _choose(
 
 def _too_large(tile: Tile) -> bool:
     return math.prod(int(axis.extent) for axis in tile.axes if axis.role != "BLOCK") > LARGEST
+
+
+def raw(value: torch.Tensor) -> bytes:
+    """The bytes of a tensor, of dtypes too that numpy does not know."""
+    return bytes(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...ir.atoms import ATOMS, Atom
+from ...ir.atoms import ATOMS, WITHIN, Atom
 from ...ir.expr import Call, Var
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import summary
@@ -17,7 +17,7 @@ from ..language.policy import policy
 
 
 class AtomRecord(NamedTuple):
-    """An atom as rules ask for it: its name, its m x n x k, the extent of each of its axes by that axis's name."""
+    """An atom as rules ask for it: its name, its m x n x k, the extents of its axes by name; w is 1 if it has none."""
 
     name: Var
     m: int
@@ -100,7 +100,7 @@ def _multiplied(site: Any, atom: Atom) -> set[str]:
 
 
 def _record(atom: Atom) -> AtomRecord:
-    return AtomRecord(Var(atom.name), atom.m, atom.n, atom.k, **dict(atom.axes))
+    return AtomRecord(Var(atom.name), atom.m, atom.n, atom.k, **{WITHIN: 1, **dict(atom.axes)})
 
 
 def _operand_dtypes(kernel: Kernel, loop: For, sources: set[str]) -> set[str]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Var, binary, free_names
+from ...ir.expr import Axis, Binary, Var, add, binary, free_names, multiply
 from ...ir.facts.structure import dependencies, matmul_loops, summary
 from ...ir.program import Block
+from ...ir.ranges import interval
 from ..language.facts import fact
 from ..language.policy import policy
 from .schedule import TILE, as_one
@@ -36,15 +37,29 @@ def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
 
 @fact("widest_pair(name, name, run) -> bool", TILE)
 def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
-    """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile."""
+    """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
+
+    Of pairs with as many, that with more axes along which memory runs on.
+    """
     axes = {axis.name: axis for axis in site.tile.axes}
     side = policy(site.target).tile_side
-    mine = _outputs((axes[i.name], axes[j.name]), side)
+    running = {name for place in _last_places(body) for name in free_names((place,))}
+
+    def rank(pair: Iterable[Axis]) -> tuple[int, int]:
+        return _outputs(pair, side), len(running & {axis.name for axis in pair})
+
+    mine = rank((axes[i.name], axes[j.name]))
     return all(
-        _outputs(pair, side) <= mine
+        rank(pair) <= mine
         for pair in combinations(site.tile.axes, 2)
         if matmul_loops(body, frozenset(axis.name for axis in pair))
     )
+
+
+def _last_places(body: Block) -> list[Any]:
+    """The last index of every load and store."""
+    found = summary(body)
+    return [idx[-1] for idx in (*(load.idx for load in found.loads), *(store.idx for store in found.stores)) if idx]
 
 
 @fact("tiles_kept(name, name, run) -> int", TILE)
@@ -94,6 +109,28 @@ def join_dims(site: Any, dims: Any, dim: int) -> tuple[Any, ...]:
 def join_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
     """An index of a buffer whose dimension `dim`, and the next of some extent, were made one."""
     return (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
+
+
+@fact("walked_dim(name, [any], run) -> int", TILE)
+def walked_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
+    """The last dimension of a buffer that loops of a run walk, while others walk the next whole; -1 for none."""
+    places = [load.idx for load in summary(body).loads if load.buf == buf.name]
+    ends = {loop.var: (0, loop.stop - 1) for loop in summary(body).loops if loop.stop.__class__ is int}
+
+    def walked(outer: Any, inner: Any, extent: int) -> bool:
+        of_loops = all(free_names((e,)) and free_names((e,)) <= ends.keys() for e in (outer, inner))
+        return of_loops and interval(inner, ends) == (0, extent - 1)
+
+    for dim in reversed(range(len(shape) - 1)) if places else ():
+        if all(walked(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places):
+            return dim
+    return -1
+
+
+@fact("walked_places([expr], int, int) -> [expr]", TILE)
+def walked_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
+    """An index of a buffer whose dimension `dim`, and the next of some extent, are one run."""
+    return (*idx[:dim], add(multiply(idx[dim], extent), idx[dim + 1]), *idx[dim + 2 :])
 
 
 def _joined(outer: Any, inner: Any, extent: int) -> Any:

@@ -32,6 +32,7 @@ Closure = Callable[[Environment], Any]
 SITE = "@site"
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
+CLOSED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS))
 RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS, *ATOMS))
 
 
@@ -146,7 +147,7 @@ class Expressions:
 
         def compare(env: Environment) -> Any:
             left, right = a(env), b(env)
-            if isinstance(left, Node) or isinstance(right, Node):
+            if (isinstance(left, Node) or isinstance(right, Node)) and not (_is_closed(left) or _is_closed(right)):
                 return e.compare(op, left, right)
             return (left == right) is same
 
@@ -343,6 +344,11 @@ def _ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) ->
             raise mistaken(node, error) from error
 
     return question
+
+
+def _is_closed(value: Any) -> bool:
+    """Whether a value is a role or a transport: one of a few names, and no number that a program computes."""
+    return value.__class__ is e.Var and value.name in CLOSED
 
 
 def _bounded(node: s.Syntax, value: Any) -> Any:

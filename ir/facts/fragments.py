@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..atoms import ATOMS, WORD_BYTES, Atom
+from ..atoms import ATOMS, WITHIN, WORD_BYTES, Atom
 from ..expr import Var, add, floordiv, free_names, linear, modulo, multiply
 from ..loop import Load
 from ..node import Expr, nodes
@@ -24,14 +24,14 @@ class FragmentOperand(NamedTuple):
     order: tuple[str, ...]
 
     @property
-    def within(self) -> str:
-        """The axis along the elements of a word."""
-        return self.own[self.atom.depth[-1][0]]
+    def within(self) -> tuple[str, ...]:
+        """The axis along the elements of a word, if it has several."""
+        return (self.own[WITHIN],) if WITHIN in self.own else ()
 
     @property
     def inner(self) -> tuple[str, ...]:
         """The registers of one fragment."""
-        return (*(self.own[name] for name in self.order), self.within)
+        return (*(self.own[name] for name in self.order), *self.within)
 
 
 def operands_of(stmt: Mma) -> tuple[FragmentOperand, FragmentOperand]:
@@ -75,13 +75,12 @@ def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOpera
         return None
     row_at, column_at = row_and_column(kernel, stage, cell_of(stage, stmt.idx))
     (row, _), (column, constant) = linear(row_at), linear(column_at)
-    g, t, w = Var(own["g"]), Var(own["t"]), Var(operand.within)
-    beside = [constant, stage.slab[-1].extent, stage.pad, *(n for e, n in column.items() if e not in (g, t, w))]
+    g, t = Var(own["g"]), Var(own["t"])
+    along: dict[Expr, int] = {t: atom.per_word, **{Var(w): 1 for w in operand.within}}
+    beside = [constant, stage.slab[-1].extent, stage.pad, *(n for e, n in column.items() if e not in (g, *along))]
     if any(number % (CHUNK // item) for number in beside):
         return None
-    varying = (g, t, w) if atom.per_word > 1 else (g, t)
-    along: dict[Expr, int] = {t: atom.per_word, w: 1} if atom.per_word > 1 else {t: 1}
-    in_row, in_column = ({e: terms[e] for e in varying if e in terms} for terms in (row, column))
+    in_row, in_column = ({e: terms[e] for e in (g, *along) if e in terms} for terms in (row, column))
     if in_column == along and in_row == {g: 1}:
         return ROWS
     return COLUMNS if item == 2 and in_column == {g: 1} and in_row == along else None
@@ -90,11 +89,11 @@ def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOpera
 def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
     """What lanes and registers are for the address of a row: lane 8*m + r, which is 4*g + t, has row r of matrix m."""
     own, atom = operand.own, operand.atom
-    g, t, w = own["g"], own["t"], operand.within
+    g, t = own["g"], own["t"]
     row, matrix = add(multiply(modulo(Var(g), 2), 4), Var(t)), floordiv(Var(g), 2)
-    images: dict[str, Expr] = {g: row, t: 0, w: 0}
+    images: dict[str, Expr] = {g: row, t: 0, **dict.fromkeys(operand.within, 0)}
     if form == COLUMNS:
-        images = {g: 0, t: floordiv(row, atom.per_word), w: modulo(row, atom.per_word)}
+        images = {g: 0, t: floordiv(row, atom.per_word), **dict.fromkeys(operand.within, modulo(row, atom.per_word))}
     stride, sizes = 1, dict(atom.axes)
     for name in reversed(operand.order):
         images[own[name]] = modulo(floordiv(matrix, stride), sizes[name])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atoms import ATOMS, WORD_BYTES, Atom, multiplied
+from ..atoms import ATOMS, WITHIN, WORD_BYTES, Atom, multiplied
 from ..facts.layout import DTYPE_BYTES
 from ..kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
 from .kernel_memory import Lanes, SharedMemory
@@ -69,7 +69,7 @@ class Fragments:
     def operand(self, place: Any, atom: Atom, order: tuple[str, ...]) -> Any:
         """A fragment as `multiplied` takes it: (blocks, warps, *axes of the atom), 1 along those it does not have."""
         sizes = dict(atom.axes)
-        inner = (*order, atom.depth[-1][0])
+        inner = (*order, *(name for name, _ in atom.depth if name == WITHIN))
         words = [self.word(place, number) for number in range(math.prod(sizes[name] for name in order))]
         held = [np.broadcast_to(self.registers.get(element), self.shape) for word in words for element in word]
         lanes = [extent for _, extent in atom.lanes]

@@ -70,6 +70,22 @@ extern "C" __global__ void copies(const float* __restrict__ x, float* __restrict
 }
 """
 
+FRAGMENTS = """
+extern "C" __global__ void fragments(const float* __restrict__ x, float* __restrict__ y) {
+  DPLC_DYN_SMEM(float, s);
+  const int t = threadIdx.x;
+  const uint32_t at = smem_addr(s) + t * 16;
+  sts32(at, ldg32(x + t));
+  block_sync();
+  uint32_t a[4], b[4];
+  ldmatrix_x4(a, at); ldmatrix_x2(b, at); ldmatrix_x4_trans(b, at); ldmatrix_x2_trans(b + 2, at);
+  a[0] ^= pack<bf16>(x[0], x[1]); a[1] ^= pack<f16>(x[2], x[3]); a[2] ^= pack<float>(x[4]);
+  float d[4] = {};
+  mma_m16n8k16_bf16(d, a, b); mma_m16n8k16_f16(d, a, b); mma_m16n8k8_f32(d, a, b);
+  stg128(y + t * 4, static_cast<const float*>(d));
+}
+"""
+
 RANKS = range(1, 6)
 BOXES = """
 extern "C" __global__ void boxes(const float* __restrict__ x, float* __restrict__ y, {maps}) {{
@@ -130,6 +146,7 @@ def every_function() -> list[CudaKernel]:
     x, y = KernelParam("x", "f32", (512,)), KernelParam("y", "f32", (512,), "out")
     kernels = [memory_kernel(dtype) for dtype in get_args(DtypeName)]
     kernels.append(CudaKernel("copies", COPIES, (1, 1, 1), 32, 512, (x, y)))
+    kernels.append(CudaKernel("fragments", FRAGMENTS, (1, 1, 1), 32, 512, (x, y)))
     kernels.append(CudaKernel("scalars", SCALARS, (1, 1, 1), 32, 0, (x, KernelParam("n", "i32", (32,)), y)))
     return kernels
 

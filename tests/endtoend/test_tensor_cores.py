@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -193,3 +194,13 @@ def test_attention_is_one_kernel_at_every_length(device: str, length: int) -> No
     compiled = dplc.compile(sdpa, inputs, target=device, device="emulator", db=False)
     assert len(compiled.compilation.cuda_kernels) == 1
     assert products(compiled) == 2
+
+
+@pytest.mark.parametrize("form", ["nn", "nt"])
+def test_tf32_where_somebody_asks_for_it(form: str, tmp_path: Path) -> None:
+    rules = tmp_path / "tf32.rw"
+    rules.write_text("override number tf32_products = 1\n")
+    x, y = (x.float() for x in operands(form, (97, 72, 67), torch.bfloat16))  # of which tf32 loses nothing
+    compiled = dplc.compile(product(form), (x, y), target="h200", device="emulator", db=False, rules=str(rules))
+    assert products(compiled)
+    assert (compiled(x, y) - product(form)(x.double(), y.double())).abs().max() < 1e-4

@@ -32,11 +32,11 @@ kernel f(A: f16[16, 32], B: f16[8, 32]) -> C: f32[16, 8]:
 """
 TF32 = """
 kernel f(A: f32[16, 16], B: f32[16, 8]) -> C: f32[16, 8]:
-    Tile(g:8=THREAD, t:4=THREAD, h:2=REG, v:2=REG, u:2=REG, w:1=REG):
+    Tile(g:8=THREAD, t:4=THREAD, h:2=REG, v:2=REG, u:2=REG):
         for k in 0..2 reduce:
-            a = load A[h*8 + g, k*8 + u*4 + t + w]
-            b = load B[k*8 + u*4 + t + w, g]
-            Mma(acc, a, b, atom=m16n8k8, axes=(g, t, h, v, u, w))
+            a = load A[h*8 + g, k*8 + u*4 + t]
+            b = load B[k*8 + u*4 + t, g]
+            Mma(acc, a, b, atom=m16n8k8, axes=(g, t, h, v, u))
         C[h*8 + g, t*2 + v] = acc
 """
 
@@ -64,7 +64,8 @@ def by_the_manual(atom: Atom, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def test_layouts_are_those_of_the_manual(atom: Atom) -> None:
     dice = np.random.default_rng(0)
     a, b = dice.normal(size=(32, 2, 2, atom.per_word)), dice.normal(size=(32, 2, atom.per_word))
-    got = multiplied(atom, a.reshape(8, 4, 2, 1, 2, -1), b.reshape(8, 4, 1, 1, 2, -1))
+    depth = [extent for _, extent in atom.depth]
+    got = multiplied(atom, a.reshape(8, 4, 2, 1, *depth), b.reshape(8, 4, 1, 1, *depth))
     np.testing.assert_allclose(got.reshape(32, 4), by_the_manual(atom, a, b), atol=1e-12)
 
 

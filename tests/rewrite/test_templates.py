@@ -404,3 +404,13 @@ def test_output_does_not_depend_on_the_run():
     rules = rule("for k in 0..n serial:\n    b..", "each j in 0..n:\n    b[k := j]..")
     assert len({fire(rules, program) for _ in range(5)}) == 1
     assert text(block(fire(rules, program))) == fire(rules, program)
+
+
+@pytest.mark.parametrize(("role", "barriers"), [("serial", 1), ("free", 2)])
+def test_a_role_is_known_when_the_template_is_built(role: str, barriers: int) -> None:
+    rule = (
+        "rule a on tile\nmatch\n    for k in 0..K role:\n        body..\nrewrite\n    for k in 0..K role unroll=2:\n"
+        "        body..\n    Sync()\n    if role != serial:\n        Sync()\n"
+    )
+    made = fire(rule, f"for k in 0..4 {role}:\n    acc <- add(acc, 1.0)")
+    assert made == f"for k in 0..4 {role} unroll=2:\n    acc <- add(acc, 1.0)" + "\nSync()" * barriers

@@ -41,13 +41,13 @@ kernel f(A: f16[32, 32], B: f16[32, 8]) -> C: f32[32, 8]:
 """
 TF32 = """
 kernel f(A: f32[16, 32], B: f32[8, 32]) -> C: f32[16, 8]:
-    Tile(g:8=THREAD, t:4=THREAD, h:2=REG, v:2=REG, u:2=REG, w:1=REG):
+    Tile(g:8=THREAD, t:4=THREAD, h:2=REG, v:2=REG, u:2=REG):
         As = Stage(A, origin=(0, 0), slab=(i:16@0, k:32@1))
         Sync()
         for k in 0..4 reduce:
-            a = load As[h*8 + g, k*8 + u*4 + t + w]
-            b = load B[g, k*8 + u*4 + t + w]
-            Mma(acc, a, b, atom=m16n8k8, axes=(g, t, h, v, u, w))
+            a = load As[h*8 + g, k*8 + u*4 + t]
+            b = load B[g, k*8 + u*4 + t]
+            Mma(acc, a, b, atom=m16n8k8, axes=(g, t, h, v, u))
         C[h*8 + g, t*2 + v] = acc
 """
 
