@@ -21,6 +21,7 @@ import torch
 from ...codegen.arrays import torch_dtype
 from ...codegen.target import Target
 from ...ir.diagnostic import Diagnostics, DplcError
+from ...ir.expr import is_int
 from ...ir.interp import kernel as kernel_meaning
 from ...ir.interp import loop as loop_meaning
 from ...ir.interp import tensor as tensor_meaning
@@ -118,6 +119,10 @@ def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Du
 
 
 def _problems(unit: Any, level: str) -> Sequence[str]:
+    ends = (*unit.ins, *unit.outs) if level != "tensor" else ()
+    loose = [p.name for p in ends if not all(is_int(n) for n in p.shape)]
+    if loose:
+        return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
     if level == "torch":
         return ()  # reading it has checked it against PyTorch's schemas
     if level == "tensor":
