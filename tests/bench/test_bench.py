@@ -43,7 +43,7 @@ def test_from_end_to_end(capsys: pytest.CaptureFixture[str], tiny: Path, tmp_pat
     ]  # fmt: skip
     assert list(record["cases"][0]) == [
         "name", "operation", "sizes", "dtype", "compile_ms", "stages", "kernels", "compulsory_bytes", "hbm_ratio",
-        "predicted_us", "times_limit", "run", "measured", "published", "error",
+        "predicted_us", "times_limit", "least_us", "run", "measured", "published", "error",
     ]  # fmt: skip
     assert list(record["cases"][0]["kernels"][0]) == [
         "name", "grid", "block", "smem", "hbm_bytes", "predicted_us", "predicted_bound", "waves", "resident", "dram_bytes",
