@@ -2,7 +2,7 @@
 
     python examples/benches/coverage.py [--only NAME ..] [--jobs N] [--target h200]
 
-Models of examples/models/architectures.json are called once without gradients, as a user calls them, and run on the
+Models of tests/models/architectures.json are called once without gradients, as a user calls them, and run on the
 emulator. error: of the result that is furthest from PyTorch's, over its largest value. in eager: ops that dplc did not
 compile. predicted: all launches, by the model; nothing is measured.
 """

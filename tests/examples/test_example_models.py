@@ -47,6 +47,6 @@ def test_the_commands_of_the_readme(
 def test_a_row_of_the_bench() -> None:
     bench = runpy.run_path(str(ROOT / "examples" / "benches" / "models.py"))
     row = asdict(bench["measure"](bench["CASES"][0]))
-    assert row["launches"] == row["per_block"] <= 16
+    assert row["launches"] == row["per_block"] <= 17  # the down projection is split too
     assert 0 < row["cpu"]["warm"] <= row["cpu"]["compile"] * 2
     assert f"| {row['name']} |" in README

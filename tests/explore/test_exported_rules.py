@@ -83,6 +83,7 @@ def test_our_algebra_is_exported_but_for_what_is_written_down_here() -> None:
         "divide_power_of_two",
         "fold_numbers",
         "attention",
+        "rows_first",
     } | {error.what.split("`")[1] for error in made.refused if "scale_after" in error.what}
     assert {
         "hoist_inner_factor",

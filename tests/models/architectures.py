@@ -1,6 +1,6 @@
 """Models of many architectures with tiny sizes and made-up weights, as a user makes them: defaults kept.
 
-The list is examples/models/architectures.json; a page shows what dplc makes of each (examples/benches/coverage.py).
+The list is architectures.json beside this file; a page shows what dplc makes of each (examples/benches/coverage.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-LIST = Path(__file__).resolve().parents[2] / "examples" / "models" / "architectures.json"
+LIST = Path(__file__).with_name("architectures.json")
 ARCHITECTURES: dict[str, dict[str, Any]] = json.loads(LIST.read_text(encoding="utf-8"))
 WORDS = 50
 

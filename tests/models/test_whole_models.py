@@ -28,15 +28,16 @@ def qwen() -> CompiledModel:
 
 
 def test_few_kernels(qwen: CompiledModel) -> None:
-    assert qwen.figures.kernels <= 17
+    assert qwen.figures.kernels <= 18
     assert len(qwen.compilation.plan.kernels) <= 2 + 11 * 28
-    assert qwen.figures.per_block <= 14  # of ten kernels, two of them rotations, four are split in two
+    assert qwen.figures.per_block <= 15  # of ten kernels, two of them rotations, five are split in two
     assert qwen.figures.launches == len(qwen.program.kernels)
 
 
 def test_little_memory(qwen: CompiledModel) -> None:
     assert qwen.figures.planned_bytes <= 1.1 * most_alive(qwen.program)
-    assert qwen.figures.planned_bytes < qwen.figures.eager_bytes
+    partial = 2 * 4 * 32 * 18944 * 4  # gate and up are split over four blocks a tile: 30% faster, by the model
+    assert qwen.figures.planned_bytes < qwen.figures.eager_bytes + partial
     assert qwen.figures.weight_bytes == pytest.approx(4 * 7.616e9, rel=0.001)
 
 

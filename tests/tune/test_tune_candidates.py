@@ -159,7 +159,7 @@ def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -
             store,
         )
     after = chosen(tools, MACHINE, number=2, schedules=stored_schedules(tools, path))(values(TWO))
-    assert after is not None and after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]
+    assert after is not None and after.label == "rules" and after.predicted_us < 0.95 * before[after.signature]
 
 
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
