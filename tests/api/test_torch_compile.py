@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,7 @@ import dplc
 from dplc.engine.torch_backend import EagerWarning, GraphPart, backend
 from dplc.ir.diagnostic import DplcError
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Recorder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,12 +17,7 @@ from dplc.engine.torch_backend import EagerWarning
 Loss = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def llama() -> tuple[nn.Module, Loss, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 
 import architectures
 import pytest
@@ -15,11 +14,7 @@ FEW = ("llama", "mixtral", "gpt2", "modernbert", "vit", "resnet")
 IN_PART = {"deepseek_v2": "polar"}  # what runs in eager, by name
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def check(name: str) -> None:

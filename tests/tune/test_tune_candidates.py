@@ -155,11 +155,11 @@ def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -
         tune_program(
             Fusing(values(TWO), tools, MACHINE, top=1),
             PredictingEvaluator(),
-            SearchOptions(budget=Budget(tries=30)),
+            SearchOptions(budget=Budget(tries=60)),
             store,
         )
     after = chosen(tools, MACHINE, number=2, schedules=stored_schedules(tools, path))(values(TWO))
-    assert after is not None and after.label == "rules" and after.predicted_us < 0.95 * before[after.signature]
+    assert after is not None and after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]
 
 
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
