@@ -13,7 +13,7 @@ PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 THIN    ?= --allow-thin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-models test-ray lint types check-rules check-schedules mutants manifest bench pages gpu goldens dist clean
+.PHONY: help demo test test-slow test-browser test-models test-ray lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test: $(READY) $(VENV)/.pycuda ## the whole test suite (no GPU needed)
 test-slow: $(READY) $(VENV)/.pycuda ## the long runs: thousands of random programs
 	@$(BIN)/python -m pytest -m slow
 
+test-browser: $(READY) ## the page of dplc view in Chromium (skipped with its reason where there is none)
+	@$(BIN)/python -m pytest -m browser -rs tests/view
+
 test-models: $(READY) $(VENV)/.pycuda ## seventy architectures under torch.compile, whole (a quarter of an hour)
 	@$(BIN)/python -m pytest -m models -n $(WORKERS)
 
@@ -46,8 +49,8 @@ test-ray: $(READY) ## tuning jobs on a local Ray cluster; installs Ray
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[ray]'
 	@$(BIN)/python -m pytest -m ray
 
-lint: $(READY) ## ruff, import layers
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
+lint: $(READY) ## ruff, import layers, the layout of rule files, what rules may be better without
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports && $(BIN)/dplc rules fmt --check rules examples tests && $(BIN)/dplc rules lint
 
 types: $(READY) ## mypy, strict
 	@mkdir -p .typecheck && ln -sfn .. .typecheck/dplc  # the root is the package, whatever the folder is called
@@ -73,6 +76,12 @@ bench: $(READY) ## compile times and rewrite rates, measured here
 
 pages: $(READY) ## figures of pages, printed into them by their commands (ALL=1: also what is measured or takes minutes)
 	@$(BIN)/python examples/benches/pages.py $(if $(ALL),--all)
+
+docs: $(READY) ## a site of all rules, nodes, facts and numbers, with a search, in build/rules
+	@$(BIN)/dplc rules doc -o build/rules
+
+pictures: $(READY) ## the pictures of README, in Chromium
+	@$(BIN)/python examples/benches/pictures.py
 
 gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suites and models measured; installs PyCUDA
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "torch finds no GPU here: examples/benches/gpu.py --dry-run does all but measuring"; exit 1; }

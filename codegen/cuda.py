@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from ..ir.diagnostic import DplcError, InternalError
-from ..ir.expr import Size, value_of
+from ..ir.expr import value_of
 from ..ir.kernel import Launch, TensorMap
 from ..ir.node import nodes
 from ..ir.program import Kernel
+from ..ir.sizes import sizes_in
 from ..ir.text.print_statements import print_expr
 from .cuda_statements import Printer
 from .kernel import Box, CudaKernel, KernelParam
@@ -31,22 +34,24 @@ def print_cuda(
 ) -> CudaKernel:
     """CUDA text of a Kernel IR kernel. Its params are those of the kernel in order, under names that C++ accepts.
 
-    sizes: the numbers of the sizes that it declares: of its grid and its buffers; the text is the same for all.
+    sizes: the numbers of the sizes that it declares: of its grid and its buffers; the text is the same for all. What
+    has no number there has its hint.
     """
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
         raise InternalError(f"kernel `{kernel.name}` is not Kernel IR: its body is not one Launch")
     launch = kernel.body[0]
     names = safe_names(kernel)
-    declared = sorted(set(nodes(kernel, Size)), key=lambda size: size.name)
+    declared = list(sizes_in(kernel).values())
     for size in declared:
         if size.high >= INT_LIMIT:
             raise DplcError(
                 f"kernel `{kernel.name}`: `{size.name}` goes to {size.high}; a kernel takes an int of 32 bits"
             )
+    sizes = {size.name: size.hint for size in declared} | dict(sizes)
     shapes = {p.name: tuple(value_of(n, sizes) for n in p.shape) for p in (*kernel.ins, *kernel.outs)}
     params = [KernelParam(names[p.name], p.dtype, shapes[p.name], "in") for p in kernel.ins]  # type: ignore[arg-type]
     params += [KernelParam(names[p.name], p.dtype, shapes[p.name], "out") for p in kernel.outs]  # type: ignore[arg-type]
-    params += [tensor_map(kernel, stmt, names) for stmt in nodes(launch.body, TensorMap)]
+    params += [tensor_map(kernel, stmt, names, shapes) for stmt in nodes(launch.body, TensorMap)]
     comment = header(launch, rules)
     name = safe_kernel_name(kernel.name)
     lines = [f"// {line}" for line in comment.splitlines()]
@@ -63,11 +68,28 @@ def print_cuda(
     return CudaKernel(name, text, (x, y, z), launch.block, launch.shared, tuple(params), comment, values)
 
 
-def tensor_map(kernel: Kernel, stmt: TensorMap, names: Mapping[str, str]) -> KernelParam:
+def bound(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKernel:
+    """What was printed of a kernel, at other numbers of its sizes: the text is the same."""
+    declared = sizes_in(kernel)
+    if not declared:
+        return made
+    launch: Any = kernel.body[0]
+    shapes = [tuple(value_of(n, sizes) for n in p.shape) for p in (*kernel.ins, *kernel.outs)]
+    buffers, maps = made.params[: len(shapes)], made.params[len(shapes) :]
+    by_name = {param.name: shape for param, shape in zip(buffers, shapes, strict=True)}
+    mapped = (replace(p, shape=by_name[p.box.source]) for p in maps if p.box is not None)
+    params = (*(replace(p, shape=shape) for p, shape in zip(buffers, shapes, strict=True)), *mapped)
+    x, y, z = (value_of(extent, sizes) for extent in launch.grid)
+    return replace(made, grid=(x, y, z), params=params, values=tuple(sizes[name] for name in declared))
+
+
+def tensor_map(
+    kernel: Kernel, stmt: TensorMap, names: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> KernelParam:
     """The parameter through which TMA finds boxes of an input."""
     (source,) = (param for param in kernel.ins if param.name == stmt.src)
     box = Box(names[source.name], stmt.box, stmt.swizzle)
-    return KernelParam(names[stmt.dst], source.dtype, source.shape, "tensor_map", box)  # type: ignore[arg-type]
+    return KernelParam(names[stmt.dst], source.dtype, shapes[source.name], "tensor_map", box)  # type: ignore[arg-type]
 
 
 def header(launch: Launch, rules: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.diagnostic import InternalError
 from ..ir.dtypes import DTYPES, HALVES
 from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var, is_int
-from ..ir.functions import CAST, FUNCTIONS, HELD
+from ..ir.functions import CAST, FUNCTIONS, HELD, opmath
 from ..ir.kernel import (  # fmt: skip
     SHARED,
     Address,
@@ -156,7 +156,8 @@ class Printer:
         if e.fn in HELD:
             return convert(texts[0], operands[0], "f32")
         if FUNCTIONS[e.fn].kind == CAST:
-            return convert(texts[0], operands[0], e.fn)
+            whole = e.fn == "f64" and is_literal(e.args[0])
+            return scalar.literal(e.args[0], "f64") if whole else convert(texts[0], operands[0], e.fn)
         return apply_form(form_of(e.fn, operands[-1]), texts)
 
     def address(self, address: Address) -> str:
@@ -258,7 +259,7 @@ class Printer:
     def assign(self, stmt: Assign) -> str:
         place, val = self.text(stmt.place), stmt.val
         dtype = self.dtype(stmt.place)
-        if val.__class__ is Call and val.args[0] is stmt.place and len(val.args) == 2 and dtype == "f32":
+        if val.__class__ is Call and val.args[0] is stmt.place and len(val.args) == 2 and dtype in ("f32", "f64"):
             op = {"add": "+", "subtract": "-", "multiply": "*"}.get(val.fn)
             if op:
                 return f"{place} {op}= {self.value(val.args[1], dtype)[0]};"
@@ -268,7 +269,7 @@ class Printer:
     def butterfly(self, stmt: Butterfly) -> list[str]:
         place, dtype = self.text(stmt.place), self.dtype(stmt.place)
         other = f"shfl_xor({place}, lanes)"
-        added = stmt.fn == "add" and dtype == "f32"
+        added = stmt.fn == "add" and dtype in ("f32", "f64")
         op = EAGER[form_of(stmt.fn, dtype).text] if dtype == "b8" else "+" if added else None
         combined = apply_form(form_of(stmt.fn, dtype), [(place, ATOM), (other, ATOM)])[0]
         step = f"{place} {op}= {other};" if op else f"{place} = {combined};"
@@ -368,7 +369,7 @@ class Printer:
 
     def pack(self, stmt: PackWord) -> str:
         dtype = self.dtype(stmt.into)
-        values = [self.value(unrounded(value, dtype), "f32")[0] for value in stmt.values]
+        values = [self.value(unrounded(value, dtype), opmath(dtype))[0] for value in stmt.values]
         return f"{self.text(stmt.into)} = pack<{DTYPES[dtype].c_type}>({', '.join(values)});"
 
     def multiply(self, stmt: Multiply) -> str:

@@ -11,13 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.dtypes import INTEGERS
 from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var
-from ..ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT, opmath, promote, result_dtype
+from ..ir.functions import (
+    ARITHMETIC,
+    BITS,
+    CAST,
+    COMPARE,
+    FLOAT,
+    FUNCTIONS,
+    LOGICAL,
+    SELECT,
+    opmath,
+    promote,
+    result_dtype,
+)
 from ..ir.kernel import Element
 from ..ir.node import Expr
 
 TypeOf = Callable[[str], str]  # the dtype of a name
-INTEGERS = ("i32", "i64")
 
 
 def is_literal(e: Expr) -> bool:
@@ -27,7 +39,7 @@ def is_literal(e: Expr) -> bool:
 def literal_dtype(e: Expr, beside: Sequence[str]) -> str:
     """A number takes the dtype of its neighbours where that can hold its kind."""
     widest = promote(*beside) if beside else "b8"
-    if e.__class__ is bool or widest == "f32":
+    if e.__class__ is bool or widest in ("f32", "f64"):
         return widest
     if e.__class__ is int:
         return widest if widest in INTEGERS else "i64"
@@ -65,7 +77,7 @@ def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
     common = _common(call.args, type_of, index)
     if kind == FLOAT and common[0] in ("b8", *INTEGERS):
         return ["f32"] * len(common)
-    assert kind in (ARITHMETIC, COMPARE, FLOAT)
+    assert kind in (ARITHMETIC, BITS, COMPARE, FLOAT)
     return common
 
 

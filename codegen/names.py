@@ -27,8 +27,8 @@ KEYWORDS = frozenset(
         this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
         wchar_t while xor xor_eq
 
-        threadIdx blockIdx blockDim gridDim warpSize dim3 float2 float4 int2 int4 f16 bf16 size_t uint8_t uint16_t
-        uint32_t uint64_t int32_t int64_t
+        threadIdx blockIdx blockDim gridDim warpSize dim3 float2 float4 int2 int4 f16 bf16 i8 i16 u8 size_t
+        uint8_t uint16_t uint32_t uint64_t int32_t int64_t
 
         memcpy assert site TensorMap NULL NAN INFINITY EOF linux unix major minor main
         """,
@@ -47,12 +47,12 @@ def reserved() -> frozenset[str]:
     """Identifiers that mean something where a kernel stands: keywords, the prelude's functions, those of scalar.py."""
     prelude = PRELUDE.read_text()
     functions = set(re.findall(r"DPLC_FN [\w:]+(?: [\w:]+)*?[ *]+(\w+)\(", prelude)) | set(
-        re.findall(r"DPLC_(?:CP_ASYNC|COPY_BOX)\((\w+)", prelude)
+        re.findall(r"DPLC_(?:CP_ASYNC|COPY_BOX|F64_[12])\((\w+)", prelude)
     )
     functions |= {
         name + end for name in list(functions) if name.startswith("cp_async") for end in ("_if", "_zfill", "_if_zfill")
     }
-    tables = (scalar.FLOATING, scalar.INTEGER, scalar.BOOL, scalar.ANY)
+    tables = (*scalar.TABLES.values(), scalar.INTEGER, scalar.ANY)
     texts = " ".join(form.text for table in tables for form in table.values())
     functions |= set(re.findall(r"[A-Za-z_]\w*", texts)) | {"smem_buf"}
     return KEYWORDS | functions

@@ -9,7 +9,7 @@
 //   A pointer is global memory, its buffer 16-byte aligned (a launch contract). A `uint32_t` address is shared memory.
 //   A width is part of a name where it picks an instruction: ldg32, ldg64, ldg128.
 //   Vectors go to and from arrays: ldg128(d, p) fills the 16 / sizeof(T) elements from d on.
-//   ldg, stg, lds<T> and sts move one element of any dtype: float, f16, bf16, int, long long, bool.
+//   ldg, stg, lds<T> and sts move one element of any dtype: float, f16, bf16, int, long long, bool, double, i8, u8, i16.
 //   16-bit floats are floats in registers. A vector load into floats widens (lds128<bf16>(d, a)), a vector store of
 //   floats to f16 or bf16 rounds to nearest even; a single element goes through to_float, to_f16 and to_bf16.
 #pragma once
@@ -370,15 +370,16 @@ DPLC_LDMATRIX(ldmatrix_x2_trans, "x2.trans", 2, "%0,%1", "=r"(d[0]), "=r"(d[1]))
 DPLC_LDMATRIX(ldmatrix_x4_trans, "x4.trans", 4, "%0,%1,%2,%3", DPLC_FOUR_WORDS)
 #undef DPLC_FOUR_WORDS
 #undef DPLC_LDMATRIX
-#define DPLC_MMA(name, form)                                                                                  \
-  DPLC_FN void name(float* d, const uint32_t* a, const uint32_t* b) {                                         \
+#define DPLC_MMA(name, T, r, form)                                                                            \
+  DPLC_FN void name(T* d, const uint32_t* a, const uint32_t* b) {                                             \
     asm("mma.sync.aligned." form " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                     \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                      \
+        : "+" r(d[0]), "+" r(d[1]), "+" r(d[2]), "+" r(d[3])                                                  \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                  \
   }
-DPLC_MMA(mma_m16n8k16_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
-DPLC_MMA(mma_m16n8k16_f16, "m16n8k16.row.col.f32.f16.f16.f32")
-DPLC_MMA(mma_m16n8k8_f32, "m16n8k8.row.col.f32.tf32.tf32.f32")
+DPLC_MMA(mma_m16n8k16_bf16, float, "f", "m16n8k16.row.col.f32.bf16.bf16.f32")
+DPLC_MMA(mma_m16n8k16_f16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
+DPLC_MMA(mma_m16n8k8_f32, float, "f", "m16n8k8.row.col.f32.tf32.tf32.f32")
+DPLC_MMA(mma_m16n8k32_i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
 #undef DPLC_MMA
 DPLC_FN uint32_t to_tf32(float x) {
   uint32_t w;
@@ -491,6 +492,10 @@ DPLC_HALVES(128)
 #include "emulator/host_prelude.cuh"
 #endif
 
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+
 // ---- scalars that are the same C++ on both sides ------------------------------------------------------------------
 
 DPLC_FN float round_f16(float x) { return to_float(to_f16(x)); }
@@ -502,6 +507,9 @@ template <class H> DPLC_FN uint32_t pack(float low, float high) {
   return narrow_pair(H{}, both);
 }
 template <class T> DPLC_FN uint32_t pack(float x) { return to_tf32(x); }
+template <class T> DPLC_FN uint32_t pack(T a, T b, T c, T d) {  // of a byte each
+  return (a & 0xffu) | (b & 0xffu) << 8 | (c & 0xffu) << 16 | static_cast<uint32_t>(d) << 24;
+}
 
 DPLC_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
@@ -515,6 +523,10 @@ DPLC_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
   DPLC_FN T wrap_abs(T a) { return a < 0 ? wrap_neg(a) : a; }
 DPLC_WRAPPING(int, unsigned int)
 DPLC_WRAPPING(long long, unsigned long long)
+// What is narrower than an int is computed in one and cut to its width.
+DPLC_WRAPPING(i8, unsigned int)
+DPLC_WRAPPING(u8, unsigned int)
+DPLC_WRAPPING(i16, unsigned int)
 #undef DPLC_WRAPPING
 
 // Integer division and remainder rounding down, as in Python and torch.floor_divide / torch.remainder. The least number
@@ -542,6 +554,57 @@ DPLC_FN long long to_i64(float x) {
   const bool fits = x >= -9223372036854775808.0f && x < 9223372036854775808.0f;
   return fits ? static_cast<long long>(x) : -9223372036854775807LL - 1;
 }
+DPLC_FN int to_i32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? static_cast<int>(x) : -2147483647 - 1; }
+DPLC_FN long long to_i64(double x) {
+  const bool fits = x >= -9223372036854775808.0 && x < 9223372036854775808.0;
+  return fits ? static_cast<long long>(x) : -9223372036854775807LL - 1;
+}
+// Of fewer than 32 bits: by way of an int, whose lowest bits stay, as torch has it on x86.
+template <class T> DPLC_FN i8 to_i8(T x) { return static_cast<i8>(to_i32(x)); }
+template <class T> DPLC_FN u8 to_u8(T x) { return static_cast<u8>(to_i32(x)); }
+template <class T> DPLC_FN i16 to_i16(T x) { return static_cast<i16>(to_i32(x)); }
+
+// The C library's functions on doubles, by names that no value of a kernel has.
+#define DPLC_F64_1(name, call) DPLC_FN double name(double x) { return call(x); }
+#define DPLC_F64_2(name, call) DPLC_FN double name(double x, double y) { return call(x, y); }
+DPLC_F64_1(exp_f64, exp)
+DPLC_F64_1(exp2_f64, exp2)
+DPLC_F64_1(expm1_f64, expm1)
+DPLC_F64_1(log_f64, log)
+DPLC_F64_1(log2_f64, log2)
+DPLC_F64_1(log10_f64, log10)
+DPLC_F64_1(log1p_f64, log1p)
+DPLC_F64_1(sqrt_f64, sqrt)
+DPLC_F64_1(sin_f64, sin)
+DPLC_F64_1(cos_f64, cos)
+DPLC_F64_1(tan_f64, tan)
+DPLC_F64_1(asin_f64, asin)
+DPLC_F64_1(acos_f64, acos)
+DPLC_F64_1(atan_f64, atan)
+DPLC_F64_1(sinh_f64, sinh)
+DPLC_F64_1(cosh_f64, cosh)
+DPLC_F64_1(tanh_f64, tanh)
+DPLC_F64_1(asinh_f64, asinh)
+DPLC_F64_1(acosh_f64, acosh)
+DPLC_F64_1(atanh_f64, atanh)
+DPLC_F64_1(erf_f64, erf)
+DPLC_F64_1(erfc_f64, erfc)
+DPLC_F64_1(lgamma_f64, lgamma)
+DPLC_F64_1(floor_f64, floor)
+DPLC_F64_1(ceil_f64, ceil)
+DPLC_F64_1(trunc_f64, trunc)
+DPLC_F64_1(rint_f64, rint)
+DPLC_F64_1(fabs_f64, fabs)
+DPLC_F64_2(pow_f64, pow)
+DPLC_F64_2(atan2_f64, atan2)
+DPLC_F64_2(hypot_f64, hypot)
+DPLC_F64_2(fmod_f64, fmod)
+#undef DPLC_F64_1
+#undef DPLC_F64_2
+
+DPLC_FN double max_nan(double a, double b) { return isnan(a) ? a : isnan(b) ? b : a < b ? b : a; }
+DPLC_FN double min_nan(double a, double b) { return isnan(a) ? a : isnan(b) ? b : b < a ? b : a; }
+
 DPLC_FN float floor_mod(float a, float b) {
   const float r = fmodf(a, b);
   return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
@@ -556,6 +619,18 @@ DPLC_FN float floor_div(float a, float b) {
   return exact == 0.0f ? copysignf(0.0f, a / b) : exact - floor > 0.5f ? floor + 1.0f : floor;
 }
 
+DPLC_FN double floor_mod(double a, double b) {
+  const double r = fmod(a, b);
+  return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
+}
+DPLC_FN double floor_div(double a, double b) {
+  if (b == 0.0) return a / b;
+  const double r = fmod(a, b);
+  const double exact = (a - r) / b - (r != 0.0 && (b < 0.0) != (r < 0.0) ? 1.0 : 0.0);
+  const double floor = floor_f64(exact);
+  return exact == 0.0 ? copysign(0.0, a / b) : exact - floor > 0.5 ? floor + 1.0 : floor;
+}
+
 // torch.sign: of a NaN, 0.
 template <class T> DPLC_FN T sign(T x) { return static_cast<T>((x > 0) - (x < 0)); }
 
@@ -568,4 +643,53 @@ template <class T> DPLC_FN T int_pow(T base, T exponent) {
     square *= square;
   }
   return static_cast<T>(power);
+}
+
+// The greatest common divisor, by Euclid. Unsigned, for the least number has no absolute value.
+template <class T> DPLC_FN T common_divisor(T a, T b) {
+  unsigned long long m = static_cast<unsigned long long>(a), n = static_cast<unsigned long long>(b);
+  if (a < 0) m = 0 - m;
+  if (b < 0) n = 0 - n;
+  while (n != 0) {
+    const unsigned long long rest = m % n;
+    m = n;
+    n = rest;
+  }
+  return static_cast<T>(m);
+}
+
+// The sum of (q + k) ** -s over all k >= 0: term by term up to 9, the rest by Euler and Maclaurin.
+DPLC_FN double zeta_sum(double s, double q) {
+  if (s == 1.0) return DPLC_INF;
+  if (!(s > 1.0) || isnan(q)) return DPLC_NAN;
+  if (q <= 0.0 && q == floor(q)) return DPLC_INF;
+  if (q <= 0.0 && s != floor(s)) return DPLC_NAN;
+  double total = 0.0, end = q;
+  for (; end <= 9.0; end += 1.0) total += pow(end, -s);
+  total += pow(end, 1.0 - s) / (s - 1.0) + 0.5 * pow(end, -s);
+  const double bernoulli[7] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,
+                               -691.0 / 1307674368000.0, 1.0 / 74724249600.0};  // B(2j) / (2j)!
+  double factor = s * pow(end, -s - 1.0);
+  for (int j = 0; j < 7; j++) {
+    total += bernoulli[j] * factor;
+    factor *= (s + (2 * j + 1)) * (s + (2 * j + 2)) / (end * end);
+  }
+  return total;
+}
+DPLC_FN float zeta_sum(float s, float q) {
+  return static_cast<float>(zeta_sum(static_cast<double>(s), static_cast<double>(q)));
+}
+
+// The bits of integers, of the same type again. As torch shifts: what is out of range, or negative, moves every bit out.
+template <class T> DPLC_FN T bits_and(T a, T b) { return static_cast<T>(a & b); }
+template <class T> DPLC_FN T bits_or(T a, T b) { return static_cast<T>(a | b); }
+template <class T> DPLC_FN T bits_xor(T a, T b) { return static_cast<T>(a ^ b); }
+template <class T> DPLC_FN T shift_left(T a, T by) {
+  const bool out = by < 0 || by >= static_cast<T>(8 * sizeof(T));
+  return out ? 0 : static_cast<T>(static_cast<unsigned long long>(a) << static_cast<int>(by));
+}
+template <class T> DPLC_FN T shift_right(T a, T by) {
+  const int most = 8 * static_cast<int>(sizeof(T)) - (static_cast<T>(-1) < 0);
+  const bool out = by < 0 || by >= static_cast<T>(most);
+  return out ? static_cast<T>((a >> (most - 1)) >> 1) : static_cast<T>(a >> static_cast<int>(by));
 }

@@ -10,7 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import InternalError
-from ..ir.dtypes import DTYPES, HALVES
+from ..ir.dtypes import DTYPES, HALVES, INTEGERS, NARROW
 from ..ir.functions import wrapped
 
 OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(2, 13)
@@ -36,7 +36,8 @@ FLOATING: dict[str, Form] = {
     "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM), "divide": _infix("/", TERM),
     "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
     "fmod": Form(_CALL2("fmodf")), "maximum": Form(_CALL2("max_nan")), "minimum": Form(_CALL2("min_nan")),
-    "pow": Form(_CALL2("powf")), "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")),
+    "pow": Form(_CALL2("powf")), "zeta": Form(_CALL2("zeta_sum")),
+    "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")),
     "negative": Form("-{0}", UNARY, (ATOM,)),
     "abs": Form(_CALL1("fabsf")), "sign": Form(_CALL1("sign")), "relu": Form("max_nan({0}, 0.0f)"),
     # exp as one multiplication and one instruction; good to about 1e-6 relative where exp is within the range of f32
@@ -46,8 +47,22 @@ FLOATING: dict[str, Form] = {
     "round": Form(_CALL1("rintf")), "isnan": Form("(bool)isnan({0})", UNARY), "isinf": Form("(bool)isinf({0})", UNARY),
     **{fn: Form(_CALL1(fn + "f")) for fn in (
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-        "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil", "trunc",
+        "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "trunc",
     )},
+}  # fmt: skip
+
+# f64. The C library's functions are called by names of their own: `exp` may be a value of a kernel.
+_OF_F64 = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "trunc", "pow",
+    "atan2", "hypot", "fmod",
+)  # fmt: skip
+DOUBLE: dict[str, Form] = {
+    **FLOATING,
+    **{fn: Form((_CALL2 if fn in ("pow", "atan2", "hypot", "fmod") else _CALL1)(fn + "_f64")) for fn in _OF_F64},
+    "abs": Form(_CALL1("fabs_f64")), "round": Form(_CALL1("rint_f64")), "relu": Form("max_nan({0}, 0.0)"),
+    "rsqrt": Form("1.0 / sqrt_f64({0})", TERM), "reciprocal": Form("1.0 / {0}", TERM, (UNARY,)),
+    "sigmoid": Form("1.0 / (1.0 + exp_f64(-{0}))", TERM, (ATOM,)),
 }  # fmt: skip
 
 # Values wrap around, as torch's do, which C++'s operators on signed integers need not.
@@ -59,7 +74,12 @@ INTEGER: dict[str, Form] = {
     "negative": Form(_CALL1("wrap_neg")), "sign": Form(_CALL1("sign")), "abs": Form(_CALL1("wrap_abs")),
     "relu": Form(_CALL2("max").replace("{1}", "{zero}")), "isnan": Form("false"), "isinf": Form("false"),
     **{fn: Form("{0}", 0, (0,)) for fn in ("floor", "ceil", "trunc", "round")},
+    **{fn: Form(_CALL2(fn)) for fn in ("bits_and", "bits_or", "bits_xor", "shift_left", "shift_right")},
+    "gcd": Form(_CALL2("common_divisor")),
 }  # fmt: skip
+
+# C++'s own functions give an int.
+OF_NARROW = INTEGER | {fn: Form(f"{{type}}({INTEGER[fn].text})") for fn in ("maximum", "minimum", "relu")}
 
 _OR, _AND = _infix("||", OR), _infix("&&", AND)
 BOOL: dict[str, Form] = {
@@ -75,16 +95,19 @@ ANY: dict[str, Form] = {
     "greater_equal": _infix(">=", COMPARE), "equal": _infix("==", EQUAL), "not_equal": _infix("!=", EQUAL),
 }  # fmt: skip
 
-INTEGERS = ("i32", "i64")
+
+TABLES = {"f32": FLOATING, "f64": DOUBLE, "b8": BOOL, **dict.fromkeys(NARROW, OF_NARROW)}
 
 
 def form_of(fn: str, dtype: str) -> Form:
     """The text of a function on operands of a dtype. Raises InternalError where there is none."""
-    table = FLOATING if dtype == "f32" else BOOL if dtype == "b8" else INTEGER
-    form = table.get(fn) or ANY.get(fn)
+    form = TABLES.get(dtype, INTEGER).get(fn) or ANY.get(fn)
     if form is None:
         raise InternalError(f"no CUDA text for `{fn}` on {dtype}")
-    return Form(form.text.replace("{zero}", "0LL" if dtype == "i64" else "0"), form.strength, form.operands)
+    if dtype not in INTEGERS:
+        return form
+    text = form.text.replace("{zero}", literal(0, dtype)[0]).replace("{type}", DTYPES[dtype].c_type)
+    return Form(text, form.strength, form.operands)
 
 
 Text = tuple[str, int]  # C text and how tightly it binds
@@ -113,7 +136,7 @@ def convert(text: Text, source: str, target: str) -> Text:
         return f"to_{target}({convert(text, source, 'f32')[0]})", ATOM
     if target == "b8":
         return f"{bracket(text, EQUAL)} != 0", EQUAL
-    if source == "f32" and target in INTEGERS:
+    if source in ("f32", "f64") and target in INTEGERS:
         return f"to_{target}({text[0]})", ATOM
     return f"({DTYPES[target].c_type}){bracket(text, UNARY)}", UNARY
 
@@ -130,13 +153,23 @@ def literal(value: Any, dtype: str) -> Text:
     if dtype == "b8":
         return ("true" if value else "false"), ATOM
     if dtype in INTEGERS:
-        return integer(wrapped(int(value), dtype), dtype == "i64")
+        text = integer(wrapped(int(value), dtype), dtype == "i64")
+        return (f"{DTYPES[dtype].c_type}({text[0]})", ATOM) if dtype in NARROW else text
     number = float(value)
+    if dtype == "f64":
+        return _double(number)
     if math.isnan(number):
         return "DPLC_NAN", ATOM
     if math.isinf(number) or abs(number) > 3.4028235677973366e38:  # rounds to infinity in f32
         return ("DPLC_INF", ATOM) if number > 0 else ("-DPLC_INF", UNARY)
     return f"{number!r}f", ATOM if math.copysign(1.0, number) > 0 else UNARY
+
+
+def _double(number: float) -> Text:
+    if math.isfinite(number):
+        return repr(number), ATOM if math.copysign(1.0, number) > 0 else UNARY
+    text = "double(DPLC_NAN)" if math.isnan(number) else "double(DPLC_INF)"
+    return (f"-{text}", UNARY) if number < 0 else (text, ATOM)
 
 
 def integer(value: int, wide: bool = False) -> Text:

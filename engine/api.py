@@ -19,9 +19,11 @@ from ..codegen.present import target_of
 from ..codegen.target import Target
 from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
+from ..ir.expr import value_of
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
-from .capture.capture import capture
+from ..ir.text import html
+from .capture.capture import Capture, capture
 from .compiler import Compilation, buffer, compile_captured
 from .explore.exploring import chosen as best
 from .explore.ways import remembered
@@ -30,12 +32,14 @@ from .language.rule import RuleSet
 from .rewrite.pinned import Settings, tell_unheard
 from .rewrite.torch_rules.bounds import check_places
 from .rewrite.trace import Trace
+from .rows import Rows, settled
 from .ruleset import Toolchain, check_setting, toolchain
-from .run.inputs import Frozen, Parameters, Weights, arguments, check_arguments
+from .run.inputs import Frozen, Parameters, Weights, arguments, check_arguments, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
 from .run.placing import Placing, devices_of, gpu_of
 from .schedule.recorded import stored_schedules
+from .schedule.tail import predictions
 
 LOG = logging.getLogger("dplc")
 DEVICES = ("cuda", "emulator", "reference")
@@ -75,8 +79,10 @@ class Compiled:
         function: Callable[..., Any] | None = None,
         frozen: Frozen | None = None,
         remembered: tuple[str, ...] = (),
+        rows: Rows | None = None,
     ):
         self._frozen, self.remembered = frozen, remembered
+        self.rows = rows
         self.compilation, self.device = compilation, device
         self._weights = Weights(function, compilation.captured) if function is not None else None
         self._parameters = Parameters(function) if function is not None else None
@@ -93,7 +99,7 @@ class Compiled:
         if self._parameters is not None:
             args, kwargs = self._parameters.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
-        check_arguments(captured, inputs)
+        check_arguments(captured, inputs, sizes_of_call(self.compilation.inputs_with_sizes, inputs))
         results = self.run(inputs)
         if self.device == "reference":
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
@@ -113,26 +119,30 @@ class Compiled:
 
         What is not given is what it was when the program was captured. The reference computes in float64.
         """
-        captured, plan = self.compilation.captured, self.compilation.plan
+        captured = self.compilation.captured
         weights = self._weights.now() if self._weights is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}
+        sizes = sizes_of_call(self.compilation.inputs_with_sizes, tensors)
         if self.device == "reference":
             return run_reference(captured, tensors)
         tensors |= self._preparation.now(tensors)
-        buffers = (*self.program.inputs, *self.program.constants)
+        made = self.rows.at(sizes) if self.rows is not None else self.compilation
+        program = made.at(sizes) if made.sizes else made.program
+        buffers = (*program.inputs, *program.constants)
         arrays = {buffer.name: _shaped(tensors[buffer.name], buffer.shape) for buffer in buffers}
         runner = self._runner(arrays)
         notes: tuple[str, ...] = ()
         if isinstance(runner, CudaExecutor):
             arrays, notes = self._placing.place(arrays, runner.memory)
         else:
-            check_places(self.compilation.bounds, tensors)
-        results = runner.run(self.program, arrays)
+            check_places(made.bounds, tensors)
+        results = runner.run(program, arrays)
         self.notes = (*notes, *runner.notes)
-        pairs = zip(plan.outputs, plan.results, strict=True)
-        made = [_tensor(param, results[param.name]).reshape(kind.shape) for param, kind in pairs]
+        pairs = zip(made.plan.outputs, made.plan.results, strict=True)
+        shaped = ((param, results[param.name], [value_of(n, sizes) for n in kind.shape]) for param, kind in pairs)
+        tensors_out = [_tensor(param, result, sizes).reshape(shape) for param, result, shape in shaped]
         carried = inputs and not any(x.is_cuda for x in inputs.values())
-        return [result.cpu() for result in made] if carried else made
+        return [result.cpu() for result in tensors_out] if carried else tensors_out
 
     def warm_up(self) -> None:
         """Build and load the kernels and take their memory now, as a capture by `torch.cuda.graph` needs it.
@@ -186,6 +196,22 @@ class Compiled:
         kernels = ", ".join(kernel.name for kernel in self.compilation.cuda_kernels)
         return f"<dplc.Compiled for {self.device}: {kernels}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the kernels with their predicted times, their CUDA, and the rules that fired."""
+        made = self.compilation
+        told = zip(made.cuda_kernels, predictions(made.kernels, made.target), strict=True)
+        rows = [
+            (kernel.name, " x ".join(map(str, kernel.grid)), str(kernel.block), f"{kernel.smem} B",
+             f"{said.seconds * 1e6:.2f} us", said.binding)
+            for kernel, said in told
+        ]  # fmt: skip
+        titles = ("kernel", "grid", "threads", "shared memory", f"predicted, {made.target.name}", "bound by")
+        pieces = [html.heading(f"dplc.Compiled for {self.device}"), html.table(titles, rows)]
+        pieces += [html.folded(f"CUDA of {kernel.name}", html.code(kernel.text)) for kernel in made.cuda_kernels]
+        if made.trace is not None:
+            pieces.append(html.folded("what the rules did", html.code(str(made.trace))))
+        return html.together(*pieces).text
+
 
 def compile(
     function: Callable[..., Any],
@@ -199,6 +225,8 @@ def compile(
     trace: bool = True,
     db: str | Path | bool | None = None,
     explore: bool = False,
+    dynamic: Any = None,
+    rows: Any = (),
 ) -> Compiled:
     """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
 
@@ -216,14 +244,17 @@ def compile(
     file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
     name. settings: {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are
     replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it). explore:
-    search spellings and cuts together, and take the best candidate. Raises UsageError for options that mean nothing,
-    DplcError for what cannot be compiled. Any number of threads may compile; they take turns.
+    search spellings and cuts together, and take the best candidate. dynamic: dimensions that are known at a call,
+    {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}: one program for every length of the range. rows: parts of
+    the range that are compiled for themselves when a call first needs them, [dplc.Dim("s", 1, 64), ..], or True for the
+    usual ones of one size. Raises UsageError for options that mean nothing, DplcError for what cannot be compiled. Any
+    number of threads may compile; they take turns.
     """
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
     chosen, tools, machine = choices(device, rules, target, settings, found)
     start = time.perf_counter()
-    captured = capture(function, args, named)
+    captured = capture(function, args, named, dynamic)
     elapsed = (time.perf_counter() - start) * 1e3
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     otherwise, told = best(tools, machine, schedules=schedules) if explore else None, list[str]()
@@ -231,7 +262,12 @@ def compile(
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard)
-    return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation))
+
+    def narrower(part: Capture) -> Compilation:
+        return compile_captured(part, tools, machine, Trace() if trace else None, schedules=schedules)
+
+    parts = Rows(compilation, settled(rows, compilation.sizes), narrower) if rows else None
+    return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
 
 
 def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:
@@ -300,9 +336,9 @@ def _gpu() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
-def _tensor(param: Param, result: Any) -> Any:
+def _tensor(param: Param, result: Any, sizes: Mapping[str, int]) -> Any:
     """A result as a tensor, also of a program that is given none."""
-    return result if is_tensor(result) else as_tensor(buffer(param), result)
+    return result if is_tensor(result) else as_tensor(buffer(param, sizes), result)
 
 
 def _shaped(tensor: Any, shape: Sequence[int]) -> Any:

@@ -6,16 +6,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
+from ..codegen.cuda import bound as bound_kernel
 from ..codegen.kernel import Buffer, CudaKernel, Program
 from ..codegen.memory_plan import with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
+from ..ir.expr import Size, value_of
 from ..ir.program import Kernel, Param, TensorType
-from ..ir.tensor import TensorGraph
+from ..ir.sizes import sizes_in
+from ..ir.tensor import TensorGraph, Term
 from ..ir.text.print import print_program
+from ..ir.torch import TorchOp
 from .capture.alone import alone
 from .capture.capture import Capture
 from .capture.constants import fold
@@ -36,6 +41,7 @@ from .ruleset import Toolchain
 from .schedule.scheduling import Origin, ScheduleStore, schedule_tiles
 from .schedule.tail import cuda_of, kernel_ir
 
+BINDINGS = 64  # of a program whose launches are kept
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
 
 
@@ -65,6 +71,35 @@ class Compilation:
     unheard: tuple[Unheard, ...] = ()  # what was set of rules that do not fire
     since: str = "torch"
     bounds: tuple[Bound, ...] = ()  # of places, before a run on the emulator
+    made_from: Mapping[Term, TorchOp] = field(default_factory=dict, repr=False)  # the torch op of values
+    shared: Sharing | None = None
+
+    @cached_property
+    def sizes(self) -> dict[str, Size]:
+        """What is known at a call, by name."""
+        return sizes_in((self.plan.kernels, *self.plan.inputs, *self.plan.outputs))
+
+    @cached_property
+    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
+        """The inputs that tell the sizes of a call: (name, dimension, size)."""
+        ins = self.captured.graph.ins
+        return tuple((p.name, d, n) for p in ins for d, n in enumerate(p.shape) if isinstance(n, Size))
+
+    def at(self, sizes: Mapping[str, int]) -> Program:
+        """The launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
+        key = tuple(sizes[name] for name in self.sizes)
+        if key not in self._bound:
+            cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))
+            assert self.shared is not None
+            made, _ = launch_plan(self.plan, self.shared, self.kernels, cuda, self.captured.kinds, sizes)
+            if len(self._bound) >= BINDINGS:
+                del self._bound[next(iter(self._bound))]
+            self._bound[key] = made
+        return self._bound[key]
+
+    @cached_property
+    def _bound(self) -> dict[tuple[int, ...], Program]:
+        return {}
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage of STAGES. Raises UsageError for another name."""
@@ -134,11 +169,12 @@ def compile_captured(
     with watch.stage("fusion"):
         chosen = explore(values) if explore is not None else None
         if chosen is None:
-            graph, plan = fused(values, tools, target, trace)
+            graph, plan, made_from = *fused(values, tools, target, trace), values.origins
         else:
             graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
+            made_from = dict(chosen.origins)
     made = compile_plan(values.captured, graph, plan, tools, target, trace, watch, schedules, prepared)
-    return replace(made, bounds=values.bounds)
+    return replace(made, bounds=values.bounds, made_from=made_from)
 
 
 def compile_plan(
@@ -173,6 +209,7 @@ def compile_plan(
         origins,
         prepared,
         unheard(heard, tools.settings, tools.rules) if heard is not None else (),
+        shared=shared,
     )
 
 
@@ -186,7 +223,7 @@ class Values:
     captured: Capture
     lowered: TensorGraph
     graph: TensorGraph
-    origins: dict[Any, str]
+    origins: dict[Any, TorchOp]
     results: tuple[TensorType, ...]
     bounds: tuple[Bound, ...] = ()
 
@@ -258,22 +295,31 @@ def lower_tiles(
 
 
 def launch_plan(
-    plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...], cuda: tuple[CudaKernel, ...], kinds: Mapping[str, str]
+    plan: Plan,
+    shared: Sharing,
+    kernels: tuple[Kernel, ...],
+    cuda: tuple[CudaKernel, ...],
+    kinds: Mapping[str, str],
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Program, tuple[int, ...]]:
     """Launches in order with the buffers they touch, and the index of each launch's kernel.
 
-    A schedule may add kernels, and buffers between them (split-K).
+    A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
+    their hints.
     """
+    numbers = {name: size.hint for name, size in sizes_in((plan.inputs, plan.outputs, shared.kernels)).items()}
+    numbers |= sizes
+    placed = partial(buffer, sizes=numbers)
     made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
     known = {param.name for param in (*plan.inputs, *plan.outputs)}
     read = {name for step in made.steps for name in step.buffers.values()} - known
     between = [param for param in (*plan.temporaries, *made.between) if param.name in read]
     program = Program(
         tuple(cuda[step.index] for step in made.steps),
-        tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) == "input"),
-        tuple(map(buffer, plan.outputs)),
-        tuple(buffer(p) for p in plan.inputs if kinds.get(p.name) != "input"),
-        tuple(map(buffer, between)),
+        tuple(placed(p) for p in plan.inputs if kinds.get(p.name) == "input"),
+        tuple(map(placed, plan.outputs)),
+        tuple(placed(p) for p in plan.inputs if kinds.get(p.name) != "input"),
+        tuple(map(placed, between)),
         tuple(
             tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
         ),
@@ -288,5 +334,5 @@ def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
     return (*names, *(place[param.box.source] for param in made.params if param.box is not None))
 
 
-def buffer(param: Param) -> Buffer:
-    return Buffer(param.name, param.dtype, param.shape)  # type: ignore[arg-type]
+def buffer(param: Param, sizes: Mapping[str, int] = MappingProxyType({})) -> Buffer:
+    return Buffer(param.name, param.dtype, tuple(value_of(n, sizes) for n in param.shape))  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
 """`torch.compile(model, backend="dplc")`: the parts of a program that dynamo finds, forward and backward.
 
-A part is compiled when it is first called with tensors of some shapes, for these shapes. Changes in place and gradients
-are AOTAutograd's (capture/joint.py). An op that no rule supports is cut out and runs in eager, after one warning that
+A part is compiled when it is first called with tensors of some shapes, for these shapes; a length that dynamo keeps
+open (`dynamic=True`, `mark_dynamic`, a second shape) is a size, and one compile serves its range (capture/lengths.py);
+what cannot be is compiled for each length, after a warning that says why. Changes in place and gradients are
+AOTAutograd's (capture/joint.py). An op that no rule supports is cut out and runs in eager, after one warning that
 says how much runs so, why, where, and what to do. Options that mean nothing are errors at the first call. torch finds
 this through the entry point group `torch_dynamo_backends`.
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,18 +20,29 @@ import torch
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from .api import Compiled, choices
 from .api import compile as compile_function
+from .capture.convert import RandomNumbers
 from .capture.joint import changes, joint, wants_gradients
-from .capture.numbers import ByNumbers, numbers
+from .capture.lengths import Lengths, is_number
+from .capture.numbers import ByNumbers, fixed, guarded, numbers, without
 from .capture.partition import alike, cut, node_at, ops, user_place
-from .capture.views import apart
+from .capture.sizes import Narrower
+from .capture.views import apart, value
 
 Function = Callable[..., Any]
 MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would keep every length otherwise
-OPTIONS = tuple(inspect.signature(compile_function).parameters)[3:]  # without function, example_inputs and kwargs
+# without function, example_inputs and kwargs; lengths are dynamo's to say
+OPTIONS = tuple(name for name in tuple(inspect.signature(compile_function).parameters)[3:] if name != "dynamic")
+
+
+DRAWN = "nothing to do: the numbers are those that PyTorch draws without dplc, from the same seed"
 
 
 class EagerWarning(UserWarning):
     """A part of a program runs in eager."""
+
+
+class LengthWarning(UserWarning):
+    """A part of a program is compiled anew for every length."""
 
 
 class OptionWarning(UserWarning):
@@ -44,24 +57,64 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     chosen = {"trace": False, **(options.get("options") or {})}
     if options.get("mode") is not None:
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
-    if not torch._dynamo.config.assume_static_by_default:
-        _unheeded("dynamic=True means nothing to dplc", "every shape is compiled for itself when it is first met")
     told: set[str] = set()
+    _warn_of_the_last()
 
     def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
         if not changes(graph) and not wants_gradients(inputs):
             return GraphPart(graph, chosen, told)
         return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told))
 
-    return ByNumbers(graph, function) if numbers(graph) else function(graph, example_inputs)
+    if known := guarded(graph):
+        return _without(known, backend(fixed(graph, known), without(example_inputs, known), **options))
+    if not numbers(graph):
+        return function(graph, example_inputs)
+    # AOTAutograd traces such a graph with the tensors of a call: for their shapes
+    traced = changes(graph) or wants_gradients(example_inputs)
+    if traced and any(map(has_lengths, graph.graph.nodes)):
+        _warn_of_lengths(
+            "it is traced for its derivative, or changes in place, and a number of it changes between calls"
+        )
+    return ByNumbers(graph, function, described if traced else lambda _: ())
+
+
+def _without(known: Container[int], function: Function) -> Function:
+    return lambda *args: function(*without(args, known))
+
+
+def _warn_of_lengths(why: str, more: Sequence[str] = ()) -> None:
+    what = f"dplc: a part of the program is compiled anew for every length: {why}"
+    warnings.warn("\n".join((what, *more)), LengthWarning, stacklevel=5)
+
+
+def _warn_of_the_last() -> None:
+    """torch compiles a function so often and no more, then runs what is new in eager, and says so in its log alone."""
+    compile_id = torch._guards.CompileContext.current_compile_id()
+    most = torch._dynamo.config.recompile_limit
+    if compile_id is not None and compile_id.frame_compile_id + 1 == most:
+        what = f"torch has compiled one function {most} times: further kinds of arguments run in eager, all of it"
+        why = "  help: TORCH_LOGS=recompiles says what differed; torch._dynamo.config.recompile_limit is the number"
+        warnings.warn(f"dplc: {what}\n{why}", EagerWarning, stacklevel=2)
 
 
 def _unheeded(what: str, instead: str) -> None:
     warnings.warn(f"dplc: {what}: {instead}", OptionWarning, stacklevel=2)
 
 
+class FixedLengths(DplcError):
+    """A graph compiles for one length, but not for all of a range."""
+
+
+class NotCompiled(Exception):
+    """A graph compiles for no length. problem: why; node: the name of the op that is the reason, if it is one."""
+
+    def __init__(self, problem: DplcError, node: str | None):
+        super().__init__(problem.what)
+        self.problem, self.node = problem, node
+
+
 class GraphPart:
-    """A part of a program, compiled once for each signature of its arguments.
+    """A part of a program, compiled once for each signature of its arguments: ranges of its lengths, all else as it is.
 
     told: causes that were warned of; total: ops of the part that dynamo found, of which this may be a piece.
     """
@@ -77,16 +130,46 @@ class GraphPart:
         self.compiled: dict[Hashable, Function] = {}
         self.told: set[str] = set() if told is None else told
         self.total = len(ops(graph)) if total is None else total
+        self.lengths = self._lengths()
 
     def __call__(self, *args: Any) -> Any:
-        signature = tuple(map(described, args))
+        signature, lengths = self._signature(args)
         if signature not in self.compiled:
             if len(self.compiled) == MOST_SIGNATURES:
                 del self.compiled[next(iter(self.compiled))]  # the oldest
-            self.compiled[signature] = self._compile(args)
+            made = self._compile(args, lengths)
+            signature, _ = self._signature(args)  # a compile may narrow a range
+            self.compiled[signature] = made
         return self.compiled[signature](*args)
 
-    def _compile(self, args: Sequence[Any]) -> Function:
+    def _signature(self, args: Sequence[Any]) -> tuple[Hashable, Lengths | None]:
+        """What of a call decides what runs, and the lengths that do not."""
+        lengths = self.lengths
+        rows = lengths.rows(args) if lengths is not None else None
+        if lengths is None or rows is None:
+            return tuple(map(described, args)), None
+        return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args))))), lengths
+
+    def _lengths(self) -> Lengths | None:
+        """What dynamo left open of the graph, None where that is nothing or is not to be had."""
+        if not any(is_number(n) or has_lengths(n) for n in self.graph.graph.nodes if n.op == "placeholder"):
+            return None
+        try:
+            found = Lengths(self.graph)
+        except DplcError as problem:
+            self._fixed(problem)
+            return None
+        return found if found.places else None
+
+    def _fixed(self, problem: DplcError) -> None:
+        """Say once why every length is compiled for itself."""
+        if problem.what not in self.told:
+            self.told.add(problem.what)
+            place = user_place(node_at(self.graph, problem.span), problem.span)
+            notes = (f"  note: {note}" for note in problem.notes)
+            _warn_of_lengths(problem.what, (*([f"  at {place}"] if place else []), *notes))
+
+    def _compile(self, args: Sequence[Any], lengths: Lengths | None) -> Function:
         """What runs for such arguments. Raises UsageError for options that mean nothing: eager would hide them."""
         options = dict(self.options)
         on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
@@ -94,7 +177,37 @@ class GraphPart:
         check_options(options)
         if any(isinstance(x, torch.Tensor) and x.device.type not in ("cpu", "cuda") for x in args):
             return self._eager(self.graph, DplcError("its tensors are neither on a CPU nor on a GPU"))
+        if lengths is not None:
+            try:
+                return self._for_all(lengths, args, options)
+            except NotCompiled as error:
+                bad = next((node for node in ops(self.graph) if node.name == error.node), None)
+                return self._eager(self.graph, error.problem, bad)
+            except FixedLengths as problem:
+                self._fixed(problem)
+                self.lengths = None
+        elif self.lengths is not None:
+            self._fixed(DplcError("a length is outside of the range that one program serves"))
         return apart(self.graph, lambda graph: self._computed(graph, args, options))
+
+    def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
+        """One function for a range of every length. Raises FixedLengths, NotCompiled."""
+        try:
+            return self._for_rows(lengths, args, options)
+        except Narrower as asked:
+            if lengths.narrow(asked.size, args):
+                return self._for_all(lengths, args, options)
+            raise FixedLengths(asked.what, asked.span, asked.notes) from None
+
+    def _for_rows(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
+        """The same for the ranges as they are known. Raises Narrower for what asks for others."""
+        graph, results = lengths.of_tensors(args)
+        tensors = [x for index, x in enumerate(args) if index not in lengths.numbers]
+
+        def computed(piece: torch.fx.GraphModule) -> Function:
+            return self._sized(piece, tensors, options, lengths.dynamic(piece, args))
+
+        return lengths.around(apart(graph, computed, lengths.at_call), results)
 
     def _computed(self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any]) -> Function:
         """A graph whose results are all computed. args: of any call."""
@@ -106,6 +219,35 @@ class GraphPart:
         except DplcError as error:
             return self._eager(graph, error, node_at(graph, error.span))
         return made
+
+    def _sized(
+        self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
+    ) -> Function:
+        """The same for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
+        try:
+            with torch.no_grad():
+                made: Compiled = compile_function(graph, tuple(args), dynamic=dynamic, **options)
+        except Narrower:
+            raise
+        except DplcError as error:
+            problem = error
+        else:
+            return made
+        if self._compiles(graph, args, options):
+            raise FixedLengths(problem.what, problem.span, problem.notes, problem.hint)
+        bad = node_at(graph, problem.span)
+        raise NotCompiled(problem, bad and bad.name)
+
+    def _compiles(self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any]) -> bool:
+        """Whether a graph compiles for the shapes of a call."""
+        try:
+            with torch.no_grad():
+                compile_function(graph, tuple(args), **options)
+        except UsageError:
+            raise
+        except DplcError:
+            return False
+        return True
 
     def _eager(self, graph: torch.fx.GraphModule, problem: DplcError, bad: Any | None = None) -> Function:
         """The graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""
@@ -124,7 +266,8 @@ class GraphPart:
         lines = [f"dplc: {share} ops of a part of the program run in eager: {problem.what}"]
         lines += [f"  at {place}" for place in (user_place(bad, problem.span),) if place]
         lines += [f"  note: {note}" for note in problem.notes]
-        return "\n".join((*lines, *([f"  help: {problem.hint}"] if problem.hint else [])))
+        hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
+        return "\n".join((*lines, *([f"  help: {hint}"] if hint else [])))
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -136,10 +279,19 @@ def check_options(options: Mapping[str, Any]) -> None:
     choices(*(options.get(name) for name in ("device", "rules", "target", "settings")))
 
 
-def described(argument: Any) -> Hashable:
-    """What of an argument decides how a part is compiled; numbers are fixed."""
+def has_lengths(node: Any) -> bool:
+    """Whether a tensor of dynamo's graph has a length that is open."""
+    return any(isinstance(n, torch.SymInt) for n in getattr(value(node), "shape", ()))
+
+
+def described(argument: Any, open_dimensions: Container[int] | None = ()) -> Hashable:
+    """What of an argument decides how a part is compiled; numbers are fixed. open_dimensions: which do not decide; None
+    of a number that a tensor says as well."""
+    if open_dimensions is None:
+        return None
     if isinstance(argument, torch.Tensor):
-        return (tuple(argument.shape), argument.dtype, argument.device)
+        shape = tuple(None if place in open_dimensions else n for place, n in enumerate(argument.shape))
+        return (shape, argument.dtype, argument.device)
     if isinstance(argument, (tuple, list)):
         return (type(argument), *map(described, argument))
     return (type(argument), argument)

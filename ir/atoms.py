@@ -75,6 +75,8 @@ _ALL: tuple[Atom, ...] = (
     Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
          depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
     Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2),), place="u*4 + t", **_QUADS),
+    Atom("m16n8k32", 16, 8, 32, ("i8",), "i32", 80,
+         depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", **_QUADS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
 
@@ -92,13 +94,14 @@ def multiplied(atom: Atom, a: Any, b: Any) -> Any:
     """What an atom adds: fragments whose last dimensions are its axes, of extent 1 where one does not vary.
 
     This is the meaning of every atom: scatter both operands to matrices, multiply, gather the result. What is 0 or
-    not a number stands in the matrices as itself, so infinities behave as in a sum of products.
+    not a number stands in the matrices as itself, so infinities behave as in a sum of products. Operands come in the
+    dtype of the sums, where integers wrap around.
     """
     count = len(atom.axes)
     sizes = [extent for _, extent in atom.axes]
     row, column, b_column, place = (_numbers(atom, e) for e in (atom.row, atom.column, atom.b_column, atom.place))
-    left = np.zeros((*a.shape[:-count], atom.m, atom.k))
-    right = np.zeros((*b.shape[:-count], atom.k, atom.n))
+    left = np.zeros((*a.shape[:-count], atom.m, atom.k), a.dtype)
+    right = np.zeros((*b.shape[:-count], atom.k, atom.n), b.dtype)
     left[..., row, place] = np.broadcast_to(a, (*a.shape[:-count], *sizes))
     right[..., place, b_column] = np.broadcast_to(b, (*b.shape[:-count], *sizes))
     kept = tuple([slice(None)] * atom.result + [slice(0, 1)] * len(atom.depth))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-DtypeName = Literal["f32", "f16", "bf16", "i32", "i64", "b8"]
+DtypeName = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8"]
 
 
 class Dtype(NamedTuple):
@@ -23,6 +23,12 @@ DTYPES: dict[str, Dtype] = {
     "i32": Dtype("int", 4, "int32", "int32"),
     "i64": Dtype("long long", 8, "int64", "int64"),
     "b8": Dtype("bool", 1, "bool", "bool"),
+    "f64": Dtype("double", 8, "float64", "float64"),
+    "i16": Dtype("i16", 2, "int16", "int16"),
+    "i8": Dtype("i8", 1, "int8", "int8"),
+    "u8": Dtype("u8", 1, "uint8", "uint8"),
 }
-FLOATS = ("f32", "f16", "bf16")
+FLOATS = ("f32", "f16", "bf16", "f64")
+INTEGERS = ("i32", "i64", "u8", "i8", "i16")
 HALVES = ("f16", "bf16")  # in registers as f32; as themselves only where nothing computes with them
+NARROW = ("u8", "i8", "i16")  # C++ computes in int what is narrower than it, so each result is cut to its width

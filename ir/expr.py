@@ -11,6 +11,7 @@ constants, and split `(c*n*x + r) // c` and `% c` exactly. Parsing and rewriting
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
@@ -37,6 +38,14 @@ class Axis(Node):
     role: Role | None = None
     dim: Int | None = None
     stride: Int = 1
+
+
+class Undecided(Exception):
+    """A comparison that is not the same for all that it may meet. condition: the comparison, or words for it."""
+
+    def __init__(self, condition: Any = None):
+        super().__init__(condition)
+        self.condition = condition
 
 
 class Size(Node):
@@ -157,9 +166,34 @@ def multiply(a: Expr, b: Expr) -> Expr:
         if b == 1:
             return a
         terms, constant = linear(a)
+        if any(atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int for atom in terms):
+            return total((*[_times(atom, n * b) for atom, n in terms.items()], constant * b))
         return from_linear({atom: n * b for atom, n in terms.items()} if b else {}, constant * b)
     if a.__class__ is float or b.__class__ is float:
         return _float_or(a, b, operator.mul, "*")
+    return _product(a, b)
+
+
+def _times(atom: Expr, n: int) -> Expr:
+    """A number of times an atom: what is divided without a remainder is multiplied back."""
+    divided = atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int and n % atom.b == 0
+    if divided and only_sizes(atom.a) and multiple_of(atom.a) % atom.b == 0:
+        return multiply(atom.a, n // atom.b)
+    return from_linear({atom: n}, 0) if n else 0
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    """A sum times sizes is a sum of products, and sizes are one factor, on the right: strides of sizes stay linear."""
+    if only_sizes(a) and (not only_sizes(b) or (a.__class__ is b.__class__ is Size and b.name < a.name)):
+        a, b = b, a
+    if not only_sizes(b):
+        return Binary("*", a, b)
+    for left, right in ((a, b), (b, a)):
+        if left.__class__ is Sum:
+            products = [multiply(atom, right) for atom, _ in left.terms]
+            return total((*products, right), (*[n for _, n in left.terms], left.constant))
+    if a.__class__ is Binary and a.op == "*" and only_sizes(a.b) and not only_sizes(a.a):
+        return _product(a.a, _product(a.b, b))
     return Binary("*", a, b)
 
 
@@ -204,8 +238,9 @@ def modulo(a: Expr, b: Expr) -> Expr:
     if b == 1:
         return 0
     whole, rest, constant = _split(a, b)
-    if whole or not 0 <= constant < b:
-        low = from_linear(rest, constant % b)
+    known = [atom for atom, n in rest.items() if n * multiple_of(atom) % b == 0]
+    if whole or known or not 0 <= constant < b:
+        low = from_linear({atom: n for atom, n in rest.items() if atom not in known}, constant % b)
         return low if low.__class__ is int else Binary("%", low, b)
     return Binary("%", a, b)
 
@@ -313,6 +348,18 @@ def only_sizes(e: Expr) -> bool:
     if kind is Sum:
         return all(only_sizes(atom) for atom, _ in e.terms)
     return kind is Binary and e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
+
+
+def multiple_of(e: Expr) -> int:
+    """A number that an expression is known to be a multiple of; 0 for zero."""
+    kind = e.__class__
+    if kind is int:
+        return abs(e)  # type: ignore[no-any-return]
+    if kind is Size:
+        return e.multiple  # type: ignore[no-any-return]
+    if kind is Sum:
+        return math.gcd(e.constant, *(multiple_of(atom) * n for atom, n in e.terms))
+    return multiple_of(e.a) * multiple_of(e.b) if kind is Binary and e.op == "*" else 1
 
 
 def value_of(e: Expr, values: Mapping[str, int]) -> int:

@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .dtypes import FLOATS, HALVES
+from .dtypes import FLOATS, HALVES, INTEGERS, NARROW
 from .monoid_texts import PARTS, part_identity
 
 ARITHMETIC, FLOAT, COMPARE, LOGICAL, SELECT, CAST = "arithmetic", "float", "compare", "logical", "select", "cast"
+BITS = "bits"  # of integers alone
 
 
 class Function(NamedTuple):
-    """kind decides the result type: arithmetic promotes, float gives at least f32, compare and logical give b8,
-    select promotes the last two, cast gives the dtype of its name, or HELD. identity: for functions that may reduce."""
+    """kind decides the result type: arithmetic and bits promote, float gives at least f32, compare and logical give b8,
+    select promotes the last two, cast gives the dtype of its name, or HELD. identity: for functions that may reduce.
+    meaning: in words, of operands a and b, or x."""
 
     name: str
     arity: int
@@ -28,6 +30,7 @@ class Function(NamedTuple):
     kind: str
     commutative: bool = False
     identity: Any = None
+    meaning: str = ""
 
 
 def _erf(x: Any) -> Any:
@@ -38,8 +41,69 @@ def _erfc(x: Any) -> Any:
     return np.vectorize(math.erfc, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
 
 
+def _lgamma(x: Any) -> Any:
+    return np.vectorize(_lgamma_of_one, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
+
+
+def _lgamma_of_one(x: float) -> float:
+    if x != x or abs(x) == math.inf:
+        return abs(x)
+    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+
+
+def _zeta(s: Any, q: Any) -> Any:
+    return (
+        np.vectorize(_zeta_of_one, otypes=[np.float64])(s, q) if np.size(s) * np.size(q) else np.add(s, q, dtype=float)
+    )
+
+
+def _zeta_of_one(s: float, q: float) -> float:
+    """The sum of (q + k) ** -s over k, from places beyond 9 on by Euler and Maclaurin."""
+    if s == 1:
+        return math.inf
+    if not s > 1 or q != q:
+        return math.nan
+    if q <= 0 and (q == math.floor(q) or s != math.floor(s)):
+        return math.inf if q == math.floor(q) else math.nan
+    total, steps = 0.0, max(0, math.ceil(9 - q)) + 1
+    for k in range(steps):
+        total += math.copysign(math.pow(abs(q + k), -s), 1 if q + k > 0 or s % 2 == 0 else -1)
+    end = q + steps
+    total += math.pow(end, 1 - s) / (s - 1) + 0.5 * math.pow(end, -s)
+    factor = s * math.pow(end, -s - 1)
+    for j, bernoulli in enumerate(_BERNOULLI):
+        total += bernoulli * factor
+        factor *= (s + 2 * j + 1) * (s + 2 * j + 2) / (end * end)
+    return total
+
+
+_BERNOULLI = (
+    1 / 12,
+    -1 / 720,
+    1 / 30240,
+    -1 / 1209600,
+    1 / 47900160,
+    -691 / 1307674368000,
+    1 / 74724249600,
+)  # B(2j)/(2j)!
+
+
 def _sign(x: Any) -> Any:
     return x if np.asarray(x).dtype == np.bool_ else np.sign(x)
+
+
+def _shift_left(x: Any, by: Any) -> Any:
+    """Zero where no bit is left, or `by` is negative, as torch has it."""
+    width = 8 * np.asarray(x).dtype.itemsize
+    return np.where((by < 0) | (by >= width), x ^ x, np.left_shift(x, by % width))
+
+
+def _shift_right(x: Any, by: Any) -> Any:
+    """The sign comes in from the left. By too many places, or a negative number: by as many as there are."""
+    kind = np.asarray(x).dtype
+    most = 8 * kind.itemsize - (kind.kind == "i")
+    last = np.right_shift(np.right_shift(x, most - 1), 1)
+    return np.where((by < 0) | (by >= most), last, np.right_shift(x, by % most))
 
 
 def _sigmoid(x: Any) -> Any:
@@ -53,76 +117,94 @@ DTYPES: dict[str, type] = {
     "f16": np.float16,
     "bf16": np.float32,
     "f32": np.float32,
+    "u8": np.uint8,
+    "i8": np.int8,
+    "i16": np.int16,
+    "f64": np.float64,
 }
 # What an op computes in f32 of 16-bit floats is of their dtype, but rounded by its store only; a cast rounds at once.
 HELD = {"as_f16": "f16", "as_bf16": "bf16"}
-_RANK = ("b8", "i32", "i64", "f16", "bf16", "f32")
+_RANK = ("b8", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
 
 _TABLE = (
-    Function("add", 2, np.add, ARITHMETIC, True, 0),
-    Function("subtract", 2, np.subtract, ARITHMETIC),
-    Function("multiply", 2, np.multiply, ARITHMETIC, True, 1),
-    Function("divide", 2, np.true_divide, FLOAT),
-    Function("floor_divide", 2, np.floor_divide, ARITHMETIC),
-    Function("remainder", 2, np.remainder, ARITHMETIC),
-    Function("fmod", 2, np.fmod, ARITHMETIC),
-    Function("maximum", 2, np.maximum, ARITHMETIC, True, -math.inf),
-    Function("minimum", 2, np.minimum, ARITHMETIC, True, math.inf),
-    Function("pow", 2, np.power, ARITHMETIC),
-    Function("atan2", 2, np.arctan2, FLOAT),
-    Function("hypot", 2, np.hypot, FLOAT, True),
-    Function("negative", 1, np.negative, ARITHMETIC),
-    Function("abs", 1, np.abs, ARITHMETIC),
-    Function("sign", 1, _sign, ARITHMETIC),
-    Function("copy", 1, lambda x: x, ARITHMETIC),
-    Function("relu", 1, lambda x: np.maximum(x, 0), ARITHMETIC),
-    Function("exp", 1, np.exp, FLOAT),
-    Function("exp2", 1, np.exp2, FLOAT),
-    Function("expm1", 1, np.expm1, FLOAT),
-    Function("log", 1, np.log, FLOAT),
-    Function("log2", 1, np.log2, FLOAT),
-    Function("log10", 1, np.log10, FLOAT),
-    Function("log1p", 1, np.log1p, FLOAT),
-    Function("sqrt", 1, np.sqrt, FLOAT),
-    Function("rsqrt", 1, lambda x: 1.0 / np.sqrt(x), FLOAT),
-    Function("reciprocal", 1, lambda x: 1.0 / np.asarray(x, float), FLOAT),
-    Function("sin", 1, np.sin, FLOAT),
-    Function("cos", 1, np.cos, FLOAT),
-    Function("tan", 1, np.tan, FLOAT),
-    Function("asin", 1, np.arcsin, FLOAT),
-    Function("acos", 1, np.arccos, FLOAT),
-    Function("atan", 1, np.arctan, FLOAT),
-    Function("sinh", 1, np.sinh, FLOAT),
-    Function("cosh", 1, np.cosh, FLOAT),
-    Function("tanh", 1, np.tanh, FLOAT),
-    Function("asinh", 1, np.arcsinh, FLOAT),
-    Function("acosh", 1, np.arccosh, FLOAT),
-    Function("atanh", 1, np.arctanh, FLOAT),
-    Function("erf", 1, _erf, FLOAT),
-    Function("erfc", 1, _erfc, FLOAT),
-    Function("sigmoid", 1, _sigmoid, FLOAT),
-    Function("floor", 1, np.floor, ARITHMETIC),
-    Function("ceil", 1, np.ceil, ARITHMETIC),
-    Function("trunc", 1, np.trunc, ARITHMETIC),
-    Function("round", 1, np.round, ARITHMETIC),
-    Function("less", 2, np.less, COMPARE),
-    Function("less_equal", 2, np.less_equal, COMPARE),
-    Function("greater", 2, np.greater, COMPARE),
-    Function("greater_equal", 2, np.greater_equal, COMPARE),
-    Function("equal", 2, np.equal, COMPARE, True),
-    Function("not_equal", 2, np.not_equal, COMPARE, True),
-    Function("isnan", 1, np.isnan, COMPARE),
-    Function("isinf", 1, np.isinf, COMPARE),
-    Function("logical_and", 2, np.logical_and, LOGICAL, True, True),
-    Function("logical_or", 2, np.logical_or, LOGICAL, True, False),
-    Function("logical_xor", 2, np.logical_xor, LOGICAL, True),
-    Function("logical_not", 1, np.logical_not, LOGICAL),
-    Function("where", 3, np.where, SELECT),
+    Function("add", 2, np.add, ARITHMETIC, True, 0, meaning="a + b"),
+    Function("subtract", 2, np.subtract, ARITHMETIC, meaning="a - b"),
+    Function("multiply", 2, np.multiply, ARITHMETIC, True, 1, meaning="a * b"),
+    Function("divide", 2, np.true_divide, FLOAT, meaning="a / b, a float"),
+    Function("floor_divide", 2, np.floor_divide, ARITHMETIC, meaning="a / b, rounded down"),
+    Function("remainder", 2, np.remainder, ARITHMETIC, meaning="a modulo b, with the sign of b"),
+    Function("fmod", 2, np.fmod, ARITHMETIC, meaning="a modulo b, with the sign of a"),
+    Function("maximum", 2, np.maximum, ARITHMETIC, True, -math.inf, meaning="the greater of a and b; NaN if one is"),
+    Function("minimum", 2, np.minimum, ARITHMETIC, True, math.inf, meaning="the lesser of a and b; NaN if one is"),
+    Function("pow", 2, np.power, ARITHMETIC, meaning="a to the power of b"),
+    Function("atan2", 2, np.arctan2, FLOAT, meaning="the angle of the point (b, a)"),
+    Function("hypot", 2, np.hypot, FLOAT, True, meaning="the square root of a*a + b*b"),
+    Function("negative", 1, np.negative, ARITHMETIC, meaning="-x"),
+    Function("abs", 1, np.abs, ARITHMETIC, meaning="x without its sign"),
+    Function("sign", 1, _sign, ARITHMETIC, meaning="-1, 0 or 1"),
+    Function("copy", 1, lambda x: x, ARITHMETIC, meaning="x itself"),
+    Function("relu", 1, lambda x: np.maximum(x, 0), ARITHMETIC, meaning="x where it is positive, else 0"),
+    Function("exp", 1, np.exp, FLOAT, meaning="e to the power of x"),
+    Function("exp2", 1, np.exp2, FLOAT, meaning="2 to the power of x"),
+    Function("expm1", 1, np.expm1, FLOAT, meaning="exp(x) - 1, exact near 0"),
+    Function("log", 1, np.log, FLOAT, meaning="the natural logarithm"),
+    Function("log2", 1, np.log2, FLOAT, meaning="the logarithm to base 2"),
+    Function("log10", 1, np.log10, FLOAT, meaning="the logarithm to base 10"),
+    Function("log1p", 1, np.log1p, FLOAT, meaning="log(1 + x), exact near 0"),
+    Function("sqrt", 1, np.sqrt, FLOAT, meaning="the square root"),
+    Function("rsqrt", 1, lambda x: 1.0 / np.sqrt(x), FLOAT, meaning="1 / sqrt(x)"),
+    Function("reciprocal", 1, lambda x: 1.0 / np.asarray(x, float), FLOAT, meaning="1 / x"),
+    Function("sin", 1, np.sin, FLOAT, meaning="the sine"),
+    Function("cos", 1, np.cos, FLOAT, meaning="the cosine"),
+    Function("tan", 1, np.tan, FLOAT, meaning="the tangent"),
+    Function("asin", 1, np.arcsin, FLOAT, meaning="the inverse sine"),
+    Function("acos", 1, np.arccos, FLOAT, meaning="the inverse cosine"),
+    Function("atan", 1, np.arctan, FLOAT, meaning="the inverse tangent"),
+    Function("sinh", 1, np.sinh, FLOAT, meaning="the hyperbolic sine"),
+    Function("cosh", 1, np.cosh, FLOAT, meaning="the hyperbolic cosine"),
+    Function("tanh", 1, np.tanh, FLOAT, meaning="the hyperbolic tangent"),
+    Function("asinh", 1, np.arcsinh, FLOAT, meaning="the inverse hyperbolic sine"),
+    Function("acosh", 1, np.arccosh, FLOAT, meaning="the inverse hyperbolic cosine"),
+    Function("atanh", 1, np.arctanh, FLOAT, meaning="the inverse hyperbolic tangent"),
+    Function("erf", 1, _erf, FLOAT, meaning="the error function"),
+    Function("erfc", 1, _erfc, FLOAT, meaning="1 - erf(x)"),
+    Function("lgamma", 1, _lgamma, FLOAT, meaning="the logarithm of the absolute value of the gamma function"),
+    Function("zeta", 2, _zeta, FLOAT, meaning="the sum of 1 / (b + k) ** a over k from 0 on"),
+    Function("sigmoid", 1, _sigmoid, FLOAT, meaning="1 / (1 + exp(-x))"),
+    Function("floor", 1, np.floor, ARITHMETIC, meaning="the greatest integer that is at most x"),
+    Function("ceil", 1, np.ceil, ARITHMETIC, meaning="the least integer that is at least x"),
+    Function("trunc", 1, np.trunc, ARITHMETIC, meaning="x without its fraction"),
+    Function("round", 1, np.round, ARITHMETIC, meaning="the nearest integer, halves to even"),
+    Function("less", 2, np.less, COMPARE, meaning="a < b"),
+    Function("less_equal", 2, np.less_equal, COMPARE, meaning="a <= b"),
+    Function("greater", 2, np.greater, COMPARE, meaning="a > b"),
+    Function("greater_equal", 2, np.greater_equal, COMPARE, meaning="a >= b"),
+    Function("equal", 2, np.equal, COMPARE, True, meaning="a == b"),
+    Function("not_equal", 2, np.not_equal, COMPARE, True, meaning="a != b"),
+    Function("isnan", 1, np.isnan, COMPARE, meaning="whether x is no number"),
+    Function("isinf", 1, np.isinf, COMPARE, meaning="whether x is infinite"),
+    Function("logical_and", 2, np.logical_and, LOGICAL, True, True, meaning="a and b"),
+    Function("logical_or", 2, np.logical_or, LOGICAL, True, False, meaning="a or b"),
+    Function("logical_xor", 2, np.logical_xor, LOGICAL, True, meaning="whether one of a and b holds"),
+    Function("logical_not", 1, np.logical_not, LOGICAL, meaning="not x"),
+    Function("bits_and", 2, np.bitwise_and, BITS, True, meaning="the bits that a and b have"),
+    Function("bits_or", 2, np.bitwise_or, BITS, True, meaning="the bits that a or b has"),
+    Function("bits_xor", 2, np.bitwise_xor, BITS, True, meaning="the bits that one of a and b has"),
+    Function("gcd", 2, np.gcd, BITS, True, meaning="the greatest number that divides a and b; 0 of zeros"),
+    Function("shift_left", 2, _shift_left, BITS, meaning="a with its bits b places higher"),
+    Function("shift_right", 2, _shift_right, BITS, meaning="a with its bits b places lower"),
+    Function("where", 3, np.where, SELECT, meaning="a where the condition holds, else b"),
     *(
-        Function(d, 1, lambda x, d=d, t=t: whole(x, d) if d in ("i32", "i64") else np.asarray(x).astype(t), CAST)
+        Function(
+            d,
+            1,
+            lambda x, d=d, t=t: whole(x, d) if d in INTEGERS else np.asarray(x).astype(t),
+            CAST,
+            meaning=f"x as {d}",
+        )
         for d, t in DTYPES.items()
     ),
-    *(Function(fn, 1, lambda x: x, CAST) for fn in HELD),
+    *(Function(fn, 1, lambda x: x, CAST, meaning=f"x, which its store rounds to {HELD[fn]}") for fn in HELD),
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
@@ -132,12 +214,14 @@ FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE
 def promote(*dtypes: str) -> str:
     """The common dtype of operands, as torch promotes tensors of these dtypes."""
     widest = max(dtypes, key=_RANK.index)
-    return "f32" if set(HALVES) <= set(dtypes) else widest
+    if widest == "bf16" and "f16" in dtypes:
+        return "f32"
+    return "i16" if widest == "i8" and "u8" in dtypes else widest
 
 
 def opmath(dtype: str) -> str:
     """What a dtype is computed in, as in PyTorch: 16-bit floats are f32 in registers; memory holds their 16 bits."""
-    return "f32" if dtype in FLOATS else dtype
+    return "f32" if dtype in HALVES else dtype
 
 
 def result_dtype(fn: str, *dtypes: str) -> str:
@@ -148,7 +232,7 @@ def result_dtype(fn: str, *dtypes: str) -> str:
     if kind in (COMPARE, LOGICAL):
         return "b8"
     common = promote(*(dtypes[1:] if kind == SELECT else dtypes))
-    return "f32" if kind == FLOAT and common in ("b8", "i32", "i64") else common
+    return "f32" if kind == FLOAT and common not in FLOATS else common
 
 
 def wrapped(value: int, dtype: str) -> int:
@@ -159,10 +243,15 @@ def wrapped(value: int, dtype: str) -> int:
 
 
 def whole(x: Any, dtype: str) -> Any:
-    """Numbers as integers of a dtype: floats round to zero, and become the least integer where they fit in none."""
+    """Numbers as integers of a dtype: floats round to zero, and become the least integer where they fit in none.
+
+    A float becomes an integer of fewer than 32 bits by way of i32, as in PyTorch on x86.
+    """
     data, kind = np.asarray(x), DTYPES[dtype]
     if data.dtype.kind != "f":
         return data.astype(kind, copy=False)
+    if dtype in NARROW:
+        return whole(data, "i32").astype(kind)
     least = np.iinfo(kind).min
     fits = (data > least - 1.0) & (data < -float(least)) if dtype == "i32" else (data >= least) & (data < -float(least))
     return np.where(fits, np.where(fits, data, 0).astype(kind), kind(least))
@@ -171,7 +260,7 @@ def whole(x: Any, dtype: str) -> Any:
 def identity(fn: str, dtype: str) -> Any:
     """The value that `fn` may start a reduction from, in this dtype."""
     value = part_identity(fn) if fn in PARTS else FUNCTIONS[fn].identity
-    if dtype in ("i32", "i64") and isinstance(value, float):
+    if dtype in INTEGERS and isinstance(value, float):
         limits = np.iinfo(DTYPES[dtype])
         return int(limits.min if value < 0 else limits.max)
     if dtype == "b8":

@@ -17,6 +17,16 @@ TEXTS = {
         "b = subtract(m2, m)\n"
         "s = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
     ),
+    "online2": (  # the same in powers of two, which is what a GPU has an instruction for
+        ("x", "v"), {"m": -3e38, "s": 0.0},
+        "m = maximum(x, -3e38)\n"
+        "d = subtract(x, m)\n"
+        "s = multiply(exp2(d), v)",
+        "m = maximum(m1, m2)\n"
+        "a = subtract(m1, m)\n"
+        "b = subtract(m2, m)\n"
+        "s = add(multiply(s1, exp2(a)), multiply(s2, exp2(b)))",
+    ),
     "online_pair": (
         ("x", "v", "w"), {"m": -3e38, "s": 0.0, "l": 0.0},
         "m = maximum(x, -3e38)\n"
@@ -42,6 +52,32 @@ TEXTS = {
         "w = divide(n2, maximum(n, 1.0))\n"
         "mean = add(mean1, multiply(d, w))\n"
         "q = add(add(q1, q2), multiply(multiply(d, multiply(n1, w)), d))",
+    ),
+}  # fmt: skip
+
+# What one element does to a running tuple, where that takes less than to lift it and to combine two: it means the same,
+# since no running maximum is below the clamp.
+STEPS = {
+    "online": (
+        "m = maximum(m1, x)\n"
+        "a = subtract(m1, m)\n"
+        "b = subtract(x, m)\n"
+        "s = add(multiply(s1, exp(a)), multiply(exp(b), v))"
+    ),
+    "online2": (
+        "m = maximum(m1, x)\n"
+        "a = subtract(m1, m)\n"
+        "b = subtract(x, m)\n"
+        "s = add(multiply(s1, exp2(a)), multiply(exp2(b), v))"
+    ),
+    "online_pair": (
+        "m = maximum(m1, x)\n"
+        "a = subtract(m1, m)\n"
+        "b = subtract(x, m)\n"
+        "f = exp(a)\n"
+        "p = exp(b)\n"
+        "s = add(multiply(s1, f), multiply(p, v))\n"
+        "l = add(multiply(l1, f), multiply(p, w))"
     ),
 }  # fmt: skip
 

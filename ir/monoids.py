@@ -19,15 +19,19 @@ import functools
 from typing import NamedTuple
 
 from .diagnostic import Source
-from .expr import free_names
-from .monoid_texts import PARTS, TEXTS
+from .expr import Var, free_names
+from .loop import Let
+from .monoid_texts import PARTS, STEPS, TEXTS
 from .program import Block
+from .substitute import substitute
 from .text.parse import parse
 from .text.read_statements import read_block
 
 
 class Monoid(NamedTuple):
-    """operands: what an element is made of; parts: what is kept; lift, combine: definitions of the parts."""
+    """operands: what an element is made of; parts: what is kept; lift, combine: definitions of the parts; step: the
+    parts after one more element, over the operands and the parts so far, `m1`: what lift and combine give.
+    """
 
     name: str
     operands: tuple[str, ...]
@@ -35,6 +39,7 @@ class Monoid(NamedTuple):
     identity: tuple[float, ...]
     lift: Block
     combine: Block
+    step: Block
 
     def reads(self, part: str) -> tuple[str, ...]:
         """The operands that a part depends on, in order: a running maximum needs no weights."""
@@ -61,7 +66,15 @@ class Monoid(NamedTuple):
 def monoid(name: str) -> Monoid:
     """A monoid by its name. Raises KeyError for an unknown one."""
     operands, identity, lift, combine = TEXTS[name]
-    return Monoid(name, operands, tuple(identity), tuple(identity.values()), _read(lift), _read(combine))
+    step = _read(STEPS[name]) if name in STEPS else _after_lifting(tuple(identity), _read(lift), _read(combine))
+    return Monoid(name, operands, tuple(identity), tuple(identity.values()), _read(lift), _read(combine), step)
+
+
+def _after_lifting(parts: tuple[str, ...], lift: Block, combine: Block) -> Block:
+    """The step that lifts the element, names what that gives as the right side, and combines."""
+    own = {stmt.dst: Var(f"{stmt.dst}2") for stmt in lift}  # type: ignore[attr-defined]
+    lifted = tuple(Let(f"{stmt.dst}2", substitute(stmt.val, own)) for stmt in lift)  # type: ignore[attr-defined]
+    return (*lifted, *combine)
 
 
 def _read(text: str) -> Block:

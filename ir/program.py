@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from .node import Dtype, Expr, Name, Node
 
@@ -56,3 +58,15 @@ def delivered(program: Sequence[Kernel]) -> tuple[Param, ...]:
     read = {p.name for kernel in program for p in kernel.ins}
     made = tuple(p for kernel in program for p in kernel.outs)
     return tuple(p for p in made if p.name not in read) or made
+
+
+def disagreements(program: Sequence[Kernel]) -> Iterator[str]:
+    """The buffers that two kernels take as different memory: of another dtype, or of another number of elements."""
+    first: dict[str, tuple[Any, Param]] = {}
+    for kernel in program:
+        for param in (*kernel.ins, *kernel.outs):
+            memory = param.dtype, math.prod(param.shape)  # type: ignore[arg-type]
+            known, seen = first.setdefault(param.name, (memory, param))
+            if known != memory:
+                was, now = (f"{p.dtype}[{', '.join(map(str, p.shape))}]" for p in (seen, param))
+                yield f"`{param.name}` is {now} to kernel `{kernel.name}`, and {was} to one above"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .expr import Axis, Binary, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
+from .expr import Axis, Binary, Size, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
 from .loop import For
-from .node import Expr, Node, names_in
+from .node import Expr, Node, names_in, replace
+from .sizes import has_sizes
 
 Mapping = dict[str, Expr]
 
@@ -126,6 +127,20 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
         return type(e)(*parts)
 
     return change(value)
+
+
+def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
+    """A program at a binding of its sizes, which is what a program with sizes means."""
+    if value.__class__ is tuple:
+        out = tuple([with_sizes(item, sizes) for item in value])
+        return value if all(a is b for a, b in zip(out, value, strict=True)) else out
+    if not isinstance(value, Node) or not has_sizes(value):
+        return value
+    if value.__class__ is Size:
+        return sizes[value.name]
+    if value.__class__ in _EXPRESSIONS:
+        return rebuild(value, lambda part: with_sizes(part, sizes))
+    return replace(value, **{name: with_sizes(getattr(value, name), sizes) for name in type(value).inner})
 
 
 def _expression_classes() -> frozenset[type]:

@@ -144,11 +144,15 @@ void Machine::fail_deadlock() {
     waiting += here;
   }
   const unsigned at_block = block_.waiting.length();
+  int line = 0;
+  for (const WarpState& warp : warps_)
+    if (warp.barrier.arrived != 0 && line == 0) line = warp.barrier.line;
+  const Line block(at_block != 0 ? block_.line : 0, " of line %d"), warp(line, " of line %d");
   if (waiting == 0)
-    fail("deadlock: %u threads wait at block_sync and %u at a warp operation that the others never reach", at_block,
-         block_.live - at_block);
-  fail("deadlock: %u threads wait at block_sync, %u at an mbarrier and %u at a warp operation%s", at_block, waiting,
-       block_.live - at_block - waiting, why);
+    fail("deadlock: %u threads wait at block_sync%s and %u at a warp operation%s that the others never reach", at_block,
+         block.text, block_.live - at_block, warp.text);
+  fail("deadlock: %u threads wait at block_sync%s, %u at an mbarrier and %u at a warp operation%s%s", at_block,
+       block.text, waiting, block_.live - at_block - waiting, warp.text, why);
 }
 
 }  // namespace dplc

@@ -34,6 +34,7 @@ void Checker::end_block() {
 }
 
 void Checker::access(const char* address, unsigned bytes, Access kind, int line, const void* value) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) machine_.fail_misaligned(address, bytes, line);
   if (kind == Access::global_load || kind == Access::global_store) access_global(address, bytes, kind, line, value);
   else access_shared(address, bytes, kind, line);
   if (request_.sites != nullptr) join_request(address, {line, kind, bytes});

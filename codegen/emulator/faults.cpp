@@ -100,10 +100,10 @@ void Machine::fail_at_address(int signal, const char* address) {
   fail("access out of bounds, at %s", text);
 }
 
-void Machine::fail_misaligned(const void* address, unsigned bytes) {
+void Machine::fail_misaligned(const void* address, unsigned bytes, int line) {
   char text[256];
   describe_address(static_cast<const char*>(address), text, sizeof text);
-  fail("misaligned %u-byte access, at %s", bytes, text);
+  fail("%smisaligned %u-byte access, at %s", Line(line, "line %d: ").text, bytes, text);
 }
 
 }  // namespace dplc

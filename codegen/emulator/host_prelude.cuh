@@ -256,18 +256,18 @@ DPLC_COPY_BOX(copy_box_5d, 5, DPLC_PLACES(int x, int y, int z, int u, int v), x,
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync(DPLC_SITE_ALONE) { dplc_block_barrier(DPLC_LINE); }
-DPLC_FN void warp_sync() { dplc_warp_barrier(true); }
-template <class T> DPLC_FN T shfl(T v, int lane) {
+DPLC_FN void warp_sync(DPLC_SITE_ALONE) { dplc_warp_barrier(true, DPLC_LINE); }
+template <class T> DPLC_FN T shfl(T v, int lane DPLC_SITE) {
   const dplc::ThreadView* self = dplc_view->thread;
   dplc::Warp* warp = self->warp;
   uint64_t* slot = warp->slot[warp->exchanges & 1];
   __builtin_memcpy(&slot[self->lane], &v, sizeof(T));
-  dplc_warp_barrier(false);
+  dplc_warp_barrier(false, DPLC_LINE);
   __builtin_memcpy(&v, &slot[lane & (dplc::lanes_per_warp - 1)], sizeof(T));
   return v;
 }
-template <class T> DPLC_FN T shfl_xor(T v, int lanes) {
-  return shfl(v, static_cast<int>(dplc_view->thread->lane) ^ lanes);
+template <class T> DPLC_FN T shfl_xor(T v, int lanes DPLC_SITE) {
+  return shfl(v, static_cast<int>(dplc_view->thread->lane) ^ lanes DPLC_SAME_SITE);
 }
 
 // ---- fragments ----------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ template <unsigned count, bool trans> DPLC_FN void dplc_ldmatrix(uint32_t* d, ui
     dplc_aligned<16>(dplc_shared(a));
   }
   rows[self->lane] = a;
-  dplc_warp_barrier(false);
+  dplc_warp_barrier(false, DPLC_LINE);
   const unsigned g = self->lane >> 2, t = self->lane & 3;
   for (unsigned m = 0; m < count; ++m) {
     uint16_t half[2];
@@ -312,10 +312,17 @@ float erff(float), erfcf(float), lgammaf(float), tgammaf(float), sqrtf(float), c
 float floorf(float), ceilf(float), truncf(float), roundf(float), rintf(float), nearbyintf(float);
 float powf(float, float), fmodf(float, float), atan2f(float, float), hypotf(float, float);
 float copysignf(float, float), fmaxf(float, float), fminf(float, float), fmaf(float, float, float);
+double exp(double), exp2(double), expm1(double), log(double), log2(double), log10(double), log1p(double);
+double sin(double), cos(double), tan(double), asin(double), acos(double), atan(double);
+double sinh(double), cosh(double), tanh(double), asinh(double), acosh(double), atanh(double);
+double erf(double), erfc(double), lgamma(double), sqrt(double), fabs(double), floor(double), ceil(double), trunc(double), rint(double);
+double pow(double, double), fmod(double, double), atan2(double, double), hypot(double, double), copysign(double, double);
 }
 DPLC_FN float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 DPLC_FN bool isnan(float x) { return __builtin_isnan(x); }
 DPLC_FN bool isinf(float x) { return __builtin_isinf(x); }
+DPLC_FN bool isnan(double x) { return __builtin_isnan(x); }
+DPLC_FN bool isinf(double x) { return __builtin_isinf(x); }
 DPLC_FN bool isfinite(float x) { return __builtin_isfinite(x); }
 template <class T> DPLC_FN T min(T a, T b) { return b < a ? b : a; }
 template <class T> DPLC_FN T max(T a, T b) { return a < b ? b : a; }
@@ -395,25 +402,33 @@ DPLC_FN float dplc_element(dplc_tf32, uint32_t word, unsigned) {
   __builtin_memcpy(&x, &word, 4);
   return x;
 }
-template <class T, unsigned per_word> static void dplc_mma(float* d, const uint32_t* a, const uint32_t* b) {
+DPLC_FN int dplc_element(signed char, uint32_t word, unsigned w) { return static_cast<signed char>(word >> 8 * w); }
+DPLC_FN void dplc_add_product(float& d, float a, float b) { d += a * b; }
+DPLC_FN void dplc_add_product(int& d, int a, int b) { d = static_cast<int>(static_cast<unsigned>(d) + static_cast<unsigned>(a * b)); }
+template <class T, unsigned per_word, class D> static void dplc_mma(D* d, const uint32_t* a, const uint32_t* b DPLC_SITE_OF_CALLER) {
   const dplc::ThreadView* self = dplc_view->thread;
   dplc::Warp* warp = self->warp;
   auto& words = warp->fragment[warp->exchanges & 1];
   __builtin_memcpy(words[self->lane], a, 16);
   __builtin_memcpy(words[self->lane] + 4, b, 8);
-  dplc_warp_barrier(false);
+  dplc_warp_barrier(false, DPLC_LINE);
   const unsigned g = self->lane >> 2, t = self->lane & 3;
   for (unsigned u = 0; u < 2; ++u)
     for (unsigned q = 0; q < 4; ++q)
       for (unsigned w = 0; w < per_word; ++w)
         for (unsigned v = 0; v < 2; ++v) {
-          const float right = dplc_element(T{}, words[(2 * t + v) * 4 + q][4 + u], w);
-          for (unsigned h = 0; h < 2; ++h) d[2 * h + v] += dplc_element(T{}, words[g * 4 + q][2 * u + h], w) * right;
+          const D right = dplc_element(T{}, words[(2 * t + v) * 4 + q][4 + u], w);
+          for (unsigned h = 0; h < 2; ++h)
+            dplc_add_product(d[2 * h + v], dplc_element(T{}, words[g * 4 + q][2 * u + h], w), right);
         }
 }
-DPLC_FN void mma_m16n8k16_bf16(float* d, const uint32_t* a, const uint32_t* b) { dplc_mma<bf16, 2>(d, a, b); }
-DPLC_FN void mma_m16n8k16_f16(float* d, const uint32_t* a, const uint32_t* b) { dplc_mma<f16, 2>(d, a, b); }
-DPLC_FN void mma_m16n8k8_f32(float* d, const uint32_t* a, const uint32_t* b) { dplc_mma<dplc_tf32, 1>(d, a, b); }
+#define DPLC_MMA(name, T, ...) \
+  DPLC_FN void name(T* d, const uint32_t* a, const uint32_t* b DPLC_SITE) { __VA_ARGS__(d, a, b DPLC_SAME_SITE); }
+DPLC_MMA(mma_m16n8k16_bf16, float, dplc_mma<bf16, 2>)
+DPLC_MMA(mma_m16n8k16_f16, float, dplc_mma<f16, 2>)
+DPLC_MMA(mma_m16n8k8_f32, float, dplc_mma<dplc_tf32, 1>)
+DPLC_MMA(mma_m16n8k32_i8, int, dplc_mma<signed char, 4>)
+#undef DPLC_MMA
 DPLC_FN uint32_t narrow_pair(bf16, const float* v) {
   return to_bf16(v[0]).bits | static_cast<uint32_t>(to_bf16(v[1]).bits) << 16;
 }
@@ -435,6 +450,10 @@ DPLC_FN void dplc_poison(uint32_t& v) { v = 0x7fe07fe0u; }  // two that are not 
 DPLC_FN void dplc_poison(int& v) { v = -1234567891; }
 DPLC_FN void dplc_poison(long long& v) { v = -1234567891234567891LL; }
 DPLC_FN void dplc_poison(bool& v) { v = true; }
+DPLC_FN void dplc_poison(double& v) { v = __builtin_nan(""); }
+DPLC_FN void dplc_poison(signed char& v) { v = -91; }
+DPLC_FN void dplc_poison(unsigned char& v) { v = 0xa5; }
+DPLC_FN void dplc_poison(short& v) { v = -12345; }
 template <class T, unsigned long n> DPLC_FN void dplc_poison(T (&v)[n]) {
   for (T& one : v) dplc_poison(one);
 }

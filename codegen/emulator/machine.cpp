@@ -223,9 +223,12 @@ void Machine::complete_block_barrier() {
   release(block_);
 }
 
-void Machine::warp_barrier(bool orders_memory) {
+void Machine::warp_barrier(bool orders_memory, int line) {
   WarpState& warp = warp_of(current());
   warp.orders_memory = orders_memory;
+  if (warp.barrier.arrived == 0) warp.barrier.line = line;
+  else if (warp.barrier.line != line)
+    fail("line %d: a warp operation, where other lanes wait at the one of line %d", line, warp.barrier.line);
   if (++warp.barrier.arrived >= warp.barrier.live) complete_warp_exchange(warp);
   else park(warp.barrier.waiting);
 }
@@ -259,7 +262,7 @@ void Machine::fail(const char* format, ...) {
 extern "C" {
 
 void dplc_block_barrier(int line) { dplc::machine().block_barrier(line); }
-void dplc_warp_barrier(bool orders_memory) { dplc::machine().warp_barrier(orders_memory); }
+void dplc_warp_barrier(bool orders_memory, int line) { dplc::machine().warp_barrier(orders_memory, line); }
 void dplc_copy_async(char* to, const void* from, unsigned bytes, bool inside) {
   dplc::machine().copies().push(to, from, bytes, inside);
 }

@@ -61,7 +61,7 @@ char* dplc_shared_window(void);
 // `line`: of the kernel text, in checked mode.
 void dplc_block_barrier(int line);
 // Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one. A shuffle does not order memory.
-void dplc_warp_barrier(bool orders_memory);
+void dplc_warp_barrier(bool orders_memory, int line);
 
 // The copy of 4, 8 or 16 bytes lands no sooner than its wait; until then its target holds poison. What is not inside
 // lands as zeros, and is not read.

@@ -2,6 +2,7 @@
 #pragma once
 #include <setjmp.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <deque>
 #include <vector>
@@ -64,6 +65,14 @@ struct LaunchRequest {
 
 // ---- barriers -------------------------------------------------------------------------------------------------------
 
+// A line of the kernel as words of a failure; nothing where it is not known, outside of checked mode.
+struct Line {
+  char text[32] = "";
+  Line(int line, const char* format) {
+    if (line != 0) snprintf(text, sizeof text, format, line);
+  }
+};
+
 struct Barrier {
   unsigned live, arrived;  // threads that have exited are no longer waited for, as on hardware since sm_70
   ThreadQueue waiting;
@@ -91,7 +100,7 @@ class Machine {
   bool run_block(uint64_t linear_index);
 
   void block_barrier(int line);
-  void warp_barrier(bool orders_memory);
+  void warp_barrier(bool orders_memory, int line);
   CopyQueue& copies() { return current()->copies; }
   void mbarrier_init(char* address, unsigned arrivals, int line);
   void mbarrier_fence();
@@ -103,7 +112,7 @@ class Machine {
   [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
   // From the signal handler: says what an address that faulted has to do with the launch, then fails.
   [[noreturn]] void fail_at_address(int signal, const char* address);
-  [[noreturn]] void fail_misaligned(const void* address, unsigned bytes);
+  [[noreturn]] void fail_misaligned(const void* address, unsigned bytes, int line = 0);
   void describe_address(const char* address, char* text, size_t bytes) const;
   // The slab that an offset into shared memory is in, or next to; null where slabs are not apart.
   const SlabInfo* slab_at(ptrdiff_t offset) const;

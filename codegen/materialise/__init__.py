@@ -15,19 +15,21 @@ from .blocks import lower_block
 from .boxes import first_of_all
 from .copies import plan_groups
 from .launch import block_axes, check_limits, thread_axes
-from .lowering import start_lowering
+from .lowering import Heard, start_lowering
 from .prepare import prepare
 
 __all__ = ["materialise"]
 
 
-def materialise(kernel: Kernel, target: Target) -> Kernel:
-    """Kernel IR of a kernel whose body is a Tile, or a nest that one thread runs.
+def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> Kernel:
+    """Kernel IR of a kernel whose body is a Tile, or a nest that one thread runs. heard: filled with what became of
+    each of its statements.
 
     Raises DplcError where the launch exceeds the target's limits, or for a dtype or transport without code yet.
     """
     prepared, tile = prepare(kernel)
     low = start_lowering(prepared, tile, target)
+    low.heard = heard
     low.accumulators = find_accumulators(low)
     plan_groups(low)
     body = lower_block(low, tile.body, (0,), frozenset())

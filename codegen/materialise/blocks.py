@@ -42,7 +42,10 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
                 out += initialised(low, accumulator, held)
     for position, stmt in enumerate(block):
         if position not in done:
-            out += LOWER[type(stmt)](low, stmt, Place(block, position, path, bound))
+            made = LOWER[type(stmt)](low, stmt, Place(block, position, path, bound))
+            if low.heard is not None:
+                low.heard.append(((*path, position), made))
+            out += made
     low.env = outer
     return tuple(out)
 
@@ -121,7 +124,10 @@ def load_ahead(
         if var in axes_of(low, weaken(low, stmt.when), bound):
             continue
         if vector_axis(low, stmt.buf, element_of(low, stmt), (var,)) is not None:
-            out += lower_load(low, stmt, Place(body, position, path, bound))
+            made = lower_load(low, stmt, Place(body, position, path, bound))
+            if low.heard is not None:
+                low.heard.append(((*path, position), made))
+            out += made
             done.add(position)
     del low.vectors[var]
     return tuple(out), frozenset(done)

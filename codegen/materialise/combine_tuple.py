@@ -19,7 +19,7 @@ from ...ir.substitute import substitute
 from ...ir.tile import CombineTuple
 from .combine import Exchange, split_axis
 from .lowering import Held, Lowering, Place, fresh
-from .registers import axes_of, extents, in_registers, nest, register_of
+from .registers import axes_of, extents, in_registers, nest, register_of, type_of
 
 Parts = Mapping[str, Held]  # the registers of each part of a tuple
 
@@ -29,7 +29,7 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
     known, outer = monoid(stmt.fn), dict(low.env)
     accs = dict(zip(known.parts, stmt.accs, strict=True))
     over = [axis.name for axis in stmt.over]
-    work = _Work(low, known, at.bound)
+    work = _Work(low, known, at.bound, type_of(low, stmt.accs[0]))
     parts = work.fold(accs, over)
     for axis in low.threads:
         if axis.name in over:
@@ -47,22 +47,22 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
 
 
 class _Work:
-    """Statements that combine tuples, as they are put down."""
+    """Statements that combine tuples, as they are put down. dtype: of all parts."""
 
-    def __init__(self, low: Lowering, known: Monoid, bound: frozenset[str]):
-        self.low, self.known, self.bound = low, known, bound
+    def __init__(self, low: Lowering, known: Monoid, bound: frozenset[str], dtype: str):
+        self.low, self.known, self.bound, self.dtype = low, known, bound, dtype
         self.out: list[Stmt] = []
 
     def named(self, hint: str, val: Expr, axes: tuple[str, ...], mutable: bool = False) -> Held:
         """A value in registers of its own; val: what they hold at the current place of the axes."""
         low = self.low
-        held = Held(fresh(low, hint), axes, "f32")
+        held = Held(fresh(low, hint), axes, self.dtype)
         low.env[held.name] = held
         if axes:
-            self.out.append(Registers(held.name, "f32", extents(low, axes)))
+            self.out.append(Registers(held.name, self.dtype, extents(low, axes)))
             self.out += nest(low, axes, (Assign(register_of(low, held), val),))
         else:
-            self.out.append(Define(held.name, "f32", val, int(mutable)))
+            self.out.append(Define(held.name, self.dtype, val, int(mutable)))
         return held
 
     def merged(self, left: Parts, right: Parts) -> dict[str, Held]:
@@ -127,7 +127,7 @@ class _Work:
         name, here, inner = fresh(low, f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
         vector = (Var(inner),) if inner else ()
         width = (exchange.width,) if inner else ()
-        self.out.append(Registers(name, "f32", (*extents(low, exchange.outer), exchange.split.parts, *width)))
+        self.out.append(Registers(name, self.dtype, (*extents(low, exchange.outer), exchange.split.parts, *width)))
         self.out += nest(low, exchange.outer, exchange.reads(name, here))
         places = [Element(name, (*here, number, *vector)) for number in range(exchange.split.parts)]
         return [self.named(f"{held.name}_part", place, held.axes, mutable=True) for place in places]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.expr import Binary, Var, binary, both, free_names, is_int, linear, subtract
+from ...ir.expr import Binary, Var, binary, both, free_names, linear, multiple_of, only_sizes, subtract
 from ...ir.facts.layout import is_vector
 from ...ir.node import Expr
 from ...ir.ranges import Interval, decide
@@ -39,7 +39,7 @@ def weaken(low: Lowering, condition: Expr) -> Expr:
 
 def on_edge(limit: Expr, width: int) -> bool:
     """Whether no vector of a width has a limit inside."""
-    return is_int(limit) and limit % width == 0
+    return only_sizes(limit) and multiple_of(limit) % width == 0
 
 
 def simplify_condition(low: Lowering, condition: Expr) -> Expr:

@@ -24,6 +24,7 @@ from .prepare import RESERVED, TID
 # positions of nested statements, outermost first: a block's identity (equal blocks are one tuple)
 Path = tuple[int, ...]
 Key = tuple[Path, int]  # a statement: the path of its block, its position
+Heard = list[tuple[Path, Block]]  # for those who ask: the path of each statement and what became of it, inner first
 
 
 class Place(NamedTuple):
@@ -176,6 +177,7 @@ class Lowering:
     tidied: dict[Expr, Expr] = field(default_factory=dict)
     cells: dict[tuple[str, Expr, Expr], Cell] = field(default_factory=dict)
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
+    heard: Heard | None = None
 
     @property
     def top(self) -> Level:

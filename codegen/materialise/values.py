@@ -15,7 +15,7 @@ from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Mma, Slab
 from .lowering import Accumulator, Held, Inlined, Lowering, Place, fresh
-from .registers import axes_of, dtype_in, extents, in_registers, nest, register_of
+from .registers import axes_of, dtype_in, extents, in_registers, nest, register_of, type_of
 
 INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: a name costs nothing
 
@@ -117,10 +117,10 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     known, outer = monoid(stmt.fn), dict(low.env)
     axes = axes_of(low, (stmt.vals, tuple(map(Var, stmt.accs))), at.bound)
     steps: list[Stmt] = []
-    lifted = _defined(low, known.lift, dict(zip(known.operands, stmt.vals, strict=True)), steps)
-    names: dict[str, Expr] = {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
-    names |= {f"{part}2": lifted[part] for part in known.parts}
-    made = _defined(low, known.combine, names, steps)
+    dtype = type_of(low, stmt.accs[0])
+    names: dict[str, Expr] = dict(zip(known.operands, stmt.vals, strict=True))
+    names |= {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
+    made = _defined(low, known.step, names, steps, dtype)
     for part, acc in zip(known.parts, stmt.accs, strict=True):
         held = low.env[acc]
         assert isinstance(held, Held)
@@ -129,15 +129,15 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     return nest(low, axes, tuple(steps))
 
 
-def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt]) -> dict[str, Expr]:
-    """The definitions of a monoid in scalars, put behind `steps`; names: what stands for what they read."""
+def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt], dtype: str) -> dict[str, Expr]:
+    """The definitions of a monoid in scalars of a dtype, put behind `steps`; names: what stands for what they read."""
     for definition in block:
         assert isinstance(definition, Let)
         val = substitute(definition.val, names)
         if isinstance(val, Call):
             name = fresh(low, definition.dst)
-            steps.append(Define(name, "f32", in_registers(low, val)))
-            low.env[name] = Held(name, (), "f32")
+            steps.append(Define(name, dtype, in_registers(low, val)))
+            low.env[name] = Held(name, (), dtype)
             val = Var(name)
         names = {**names, definition.dst: val}
     return names

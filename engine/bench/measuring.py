@@ -15,6 +15,7 @@ import torch
 
 from ...ir.diagnostic import DplcError
 from ..api import Compiled as Callee
+from ..run.gpu_clock import RunClock, TorchClock, times
 from ..run.judge import judge, run_reference
 from .compiling import CompiledCase
 from .records import MeasuredRecord, TimingRecord
@@ -23,35 +24,16 @@ WARM_UP, RUNS = 5, 30
 COLD = "cold: filled with other data before every run"
 
 
-class Clock(Protocol):
-    """Something that can time a run. `prepare` puts the machine in the state in which every run starts."""
-
-    def prepare(self) -> None: ...
-
-    def seconds(self, run: Callable[[], Any]) -> float: ...
+class Clock(RunClock, Protocol):
+    """A clock that can also record a run."""
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         """The run recorded once, to be replayed; None where it cannot be."""
         ...
 
 
-class CudaClock:
-    """Times with events on torch's current stream. The write that empties L2 also hides the cost of the launch."""
-
-    def __init__(self) -> None:
-        size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._other = torch.empty(max(2 * size, 1 << 26), dtype=torch.int8, device="cuda")
-
-    def prepare(self) -> None:
-        self._other.zero_()
-
-    def seconds(self, run: Callable[[], Any]) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3
+class CudaClock(TorchClock):
+    """Times and records on torch's current stream."""
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         side = torch.cuda.Stream()
@@ -78,12 +60,7 @@ def timing(run: Callable[[], Any], clock: Clock, warm_up: int = WARM_UP, runs: i
     """The median and the quartiles of some runs, after some that do not count."""
     replay = clock.graph(run)
     timed = replay or run
-    seconds = []
-    for number in range(warm_up + runs):
-        clock.prepare()
-        taken = clock.seconds(timed)
-        if number >= warm_up:
-            seconds.append(taken * 1e6)
+    seconds = [taken * 1e6 for taken in times(timed, clock, warm_up, runs)]
     low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
     how = "CUDA graph" if replay else "one by one"
     return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=runs, launched=how)

@@ -25,6 +25,7 @@ from .export import export
 from .objects import tensors_of
 from .places import SourcePlaces
 from .signature import Fixed, Signature
+from .sizes import declared
 from .weights import modules_of
 
 
@@ -51,12 +52,14 @@ class Capture:
 
 @alone()
 @collections_paused()
-def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None) -> Capture:
+def capture(
+    function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None
+) -> Capture:
     """The program that `function(*example_args, **kwargs)` is, for arguments of these shapes and dtypes.
 
     function: a function, or a module, in the mode (training or evaluation) that it is in. example_args: a tuple of
-    arguments, nested as one likes; tensors in it are inputs, everything else is fixed. Raises DplcError where it cannot
-    be compiled.
+    arguments, nested as one likes; tensors in it are inputs, everything else is fixed. dynamic: the dimensions that are
+    known at a call (`sizes.declared`). Raises DplcError where it cannot be compiled.
     """
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")
@@ -82,8 +85,9 @@ def capture(function: Callable[..., Any], example_args: Any, kwargs: Mapping[str
     # detached: a capture holds values, not how they came about
     tensors = [leaves[index].detach() for index in positions]
     input_names = tuple(names[index] for index in positions)
-    exported = export(call, tensors, input_names, weights, places)
-    conversion = convert(exported, input_names, places)
+    sized = declared(dynamic, input_names, tensors) if dynamic else {}
+    exported = export(call, tensors, input_names, weights, places, dynamic=sized)
+    conversion = convert(exported, input_names, places, sized)
     given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
     arguments = tuple(by_position.get(index) or Fixed(leaf) for index, leaf in enumerate(leaves))
@@ -131,7 +135,7 @@ def check_dtypes(captured: Capture) -> None:
     for param in captured.graph.ins:
         reached.add(param.name)
         if param.dtype not in DTYPES:
-            what = f"{captured.kinds[param.name]} `{param.name}` is {_not_yet(param.dtype)}"
+            what = f"{captured.kinds[param.name]} `{param.name}` is {param.dtype}, which is not supported"
             reader = next((s.dst for s in captured.graph.body if param.name in free_names(s.args)), "")
             raise _at(captured, (param.name, reader), what, (), _hint(param.dtype))
     for statement in captured.graph.body:
@@ -142,7 +146,7 @@ def check_dtypes(captured: Capture) -> None:
         if bad is not None and bad.startswith("c"):
             raise unsupported(captured, statement, (f"it gives complex numbers ({bad})",))
         if bad is not None:
-            what = f"torch op '{schemas.aten_name(statement.op)}' gives {_not_yet(bad)}"
+            what = f"torch op '{schemas.aten_name(statement.op)}' gives {bad}, which is not supported"
             raise _at(captured, (statement.dst,), what, (), _hint(bad))
 
 
@@ -152,10 +156,6 @@ def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str]
     if isinstance(place, str):
         return DplcError(what, None, (f"in {place}", *notes), hint)
     return DplcError(what, place, notes, hint)
-
-
-def _not_yet(dtype: str) -> str:
-    return f"{dtype}, which is not supported{' yet' if dtype == 'f64' else ''}"
 
 
 def _hint(dtype: str) -> str:
@@ -184,7 +184,9 @@ def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def with_graph(captured: Capture, graph: TorchGraph, constants: Mapping[str, Any]) -> Capture:
     """The capture with another graph, whose further inputs are the given constants."""
-    known = {**captured.tensors, **constants}
-    tensors = {param.name: known[param.name] for param in graph.ins}
     kinds = {param.name: captured.kinds.get(param.name, "constant") for param in graph.ins}
+    tensors = captured.tensors  # which may be drawn when one is read
+    if constants or kinds.keys() != tensors.keys():
+        known = {**tensors, **constants}
+        tensors = {name: known[name] for name in kinds}
     return replace(captured, graph=graph, tensors=tensors, kinds=kinds)

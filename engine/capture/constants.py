@@ -17,6 +17,7 @@ from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
 from ...ir.program import Param
 from ...ir.schemas import DTYPES
+from ...ir.sizes import has_sizes
 from ...ir.substitute import substitute
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.policy import Policy, built_in_policy
@@ -85,6 +86,8 @@ def _nothing(dtype: str, shape: tuple[Any, ...]) -> Any:
 def _foldable(statement: TorchOp, known: dict[str, Any], largest: int) -> bool:
     if not free_names(statement.args) - DTYPES.keys() <= known.keys():
         return False
+    if has_sizes((statement.args, statement.types)):
+        return False  # a tensor of every size: a rule says it as a formula
     return statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in statement.types)
 
 

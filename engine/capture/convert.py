@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from ...ir import schemas
-from ...ir.diagnostic import DplcError, Span
+from ...ir.diagnostic import DplcError, Span, UsageError
 from ...ir.expr import Var
 from ...ir.functions import FUNCTIONS
 from ...ir.names import unused
@@ -24,6 +25,7 @@ from ...ir.schemas import DTYPES, op_name
 from ...ir.torch import TorchGraph, TorchOp
 from .export import HARMLESS, Exported, Root, place
 from .places import SourcePlaces
+from .sizes import Dynamic, Symbols
 
 _NAMES = {getattr(torch, name): short for short, name in DTYPES.items() if hasattr(torch, name)}
 
@@ -36,6 +38,10 @@ _RESERVED = frozenset((*FUNCTIONS, *DTYPES, *_WORDS.split()))
 
 
 _PEOPLE_SAY = {"wrap_with_autocast": "torch.autocast", "add_batch_dim": "torch.vmap"}
+
+
+class RandomNumbers(DplcError):
+    """An op draws numbers."""
 
 
 class Names:
@@ -68,22 +74,25 @@ def dtype_name(dtype: Any) -> str:
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def tensor_type(tensor: Any) -> TensorType:
-    return TensorType(dtype_name(tensor.dtype), tuple(int(n) for n in tensor.shape))
-
-
-def convert(exported: Exported, input_names: tuple[str, ...], places: SourcePlaces) -> Conversion:
-    """The Torch IR of an exported program. input_names: wishes for the names of the user inputs, in order.
+def convert(
+    exported: Exported, input_names: tuple[str, ...], places: SourcePlaces, dynamic: Dynamic = MappingProxyType({})
+) -> Conversion:
+    """The Torch IR of an exported program. input_names: wishes for the names of the user inputs, in order; dynamic:
+    their dimensions that are sizes.
 
     Raises DplcError for an op that Torch IR cannot say: random, sized by the values of a tensor, or no ATen op.
     """
-    return _Converter(exported, input_names, places).run()
+    return _Converter(exported, input_names, places, dynamic).run()
 
 
 class _Converter:
-    def __init__(self, exported: Exported, input_names: tuple[str, ...], places: SourcePlaces):
-        self.exported, self.places = exported, places
+    def __init__(self, exported: Exported, input_names: tuple[str, ...], places: SourcePlaces, dynamic: Dynamic):
+        self.exported, self.places, self.dynamic = exported, places, dynamic
+        self.symbols = Symbols()
         self.names, self.wishes = Names(), list(input_names)[::-1]
+        for name in {size.name for own in dynamic.values() for size in own.values()}:
+            if self.names.fresh(name) != name:
+                raise UsageError(f"`{name}` is a word of the IRs: a size needs another name")
         self.values: dict[Any, Value] = {}  # FX node -> Var, or the tuple of Vars of a region
         self.params: dict[str, Param] = {}
         self.shared: dict[int, Var] = {}  # one input for a weight that goes by several names
@@ -96,6 +105,10 @@ class _Converter:
     def run(self) -> Conversion:
         graph_module = self.exported.program.graph_module
         nodes = list(graph_module.graph.nodes)
+        user = (n for n in nodes if n.op == "placeholder" and n.name not in self.exported.labels)
+        for node, name in zip(user, self.wishes[::-1], strict=False):
+            for place_, size in self.dynamic.get(name, {}).items():
+                self.symbols.learn(node.meta["val"].shape[place_], size)
         # user inputs choose their names first, then weights
         for weight in (False, True):
             for node in nodes:
@@ -111,7 +124,7 @@ class _Converter:
             return
         name = self.names.fresh(wish)
         self.values[node] = Var(name)
-        given = tensor_type(node.meta["val"])
+        given = self.type_of(node.meta["val"])
         self.params[name] = Param(name, given.dtype, given.shape)
         self.kinds[name] = kind
         if kind == "input":
@@ -127,6 +140,8 @@ class _Converter:
 
     def call(self, module: Any, node: Any) -> None:
         target = node.target
+        if isinstance(node.meta.get("val"), torch.SymInt):
+            return  # read where it is used
         if isinstance(target, torch._ops.OpOverload):
             self.statement(node)
         elif getattr(target, "__name__", "") == "getitem" and target.__module__ == "_operator":
@@ -184,9 +199,9 @@ class _Converter:
         notes = () if span is not None else (f"in {_module_path(node)}",)
         if any(key in fields for key in (*_TRAINING, "dropout_p")):
             hint = "call `.eval()` on the module, or pass training=False"
-            return DplcError(f"`{name}` in training mode draws random numbers", span, notes, hint)
+            return RandomNumbers(f"`{name}` in training mode draws random numbers", span, notes, hint)
         hint = "make random tensors outside and pass them in"
-        return DplcError(f"torch op '{name}' draws random numbers", span, notes, hint)
+        return RandomNumbers(f"torch op '{name}' draws random numbers", span, notes, hint)
 
     def fields(self, node: Any, schema: Any) -> dict[str, tuple[Value, Value]]:
         """{field: (value, default)} in schema order, without those that say where and how."""
@@ -206,6 +221,8 @@ class _Converter:
         if isinstance(given, torch.fx.Node):
             if given in self.values:
                 return self.values[given]
+            if isinstance(given.meta.get("val"), torch.SymInt):
+                return self.symbols.extent(given.meta["val"])
         elif isinstance(given, (list, tuple)):
             return tuple(self.value(item, node) for item in given)
         elif isinstance(given, torch.dtype):
@@ -230,11 +247,14 @@ class _Converter:
             tensors = [torch.empty(0, device="meta") if tensor is None else tensor for tensor in tensors]
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             raise DplcError(f"torch op '{_aten(node)}' gives no tensor", self.where(node))
-        if any(not isinstance(n, int) for tensor in tensors for n in tensor.shape):
+        if not all(self.symbols.knows(n) for tensor in tensors for n in tensor.shape):
             raise DplcError(
                 f"torch op '{_aten(node)}' gives a shape that depends on the values of a tensor", self.where(node)
             )
-        return tuple(map(tensor_type, tensors))
+        return tuple(map(self.type_of, tensors))
+
+    def type_of(self, tensor: Any) -> TensorType:
+        return TensorType(dtype_name(tensor.dtype), tuple(map(self.symbols.extent, tensor.shape)))
 
     def where(self, node: Any) -> Span | None:
         return place(node, self.places)

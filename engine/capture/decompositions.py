@@ -33,7 +33,7 @@ FORMULAS = {
     "weights of a norm and a direction": "_weight_norm_interface",
     "joining and shuffling": "pad_sequence block_diag channel_shuffle pixel_unshuffle _chunk_cat",
     "norms that give statistics": "_native_batch_norm_legit_functional native_group_norm",
-    "functions of elements": "special_entr special_ndtr special_xlog1py logaddexp2 ldexp conj_physical",
+    "functions of elements": "mvlgamma special_entr special_ndtr special_xlog1py logaddexp2 ldexp conj_physical",
     "losses": "multi_margin_loss soft_margin_loss",
     "distances": "linalg_cross pdist renorm dist",
     "in order": "isin",
@@ -60,14 +60,20 @@ COMPOSITES = {
         hinge_embedding_loss margin_ranking_loss cosine_embedding_loss triplet_margin_loss poisson_nll_loss
         multilabel_margin_loss
     """,
+    "turned halves of a spectrum": "fft_fftshift fft_ifftshift",
+    "powers in f64": "float_power",
     "splitting and joining": "hsplit vsplit dsplit cartesian_prod diagflat sum_to_size",
     "linear algebra without factorisations": """
-        cross linalg_matrix_norm linalg_multi_dot linalg_matrix_power linalg_vander linalg_diagonal
+        cross chain_matmul frobenius_norm matrix_power vander
+        linalg_matrix_norm linalg_multi_dot linalg_matrix_power linalg_vander linalg_diagonal
     """,
+    "by another name": "special_multigammaln special_round native_channel_shuffle",
+    "derivatives of choices": "index_select_backward trace_backward gather_backward value_selecting_reduction_backward",
     "sums of neighbours": "trapezoid trapz cumulative_trapezoid gradient",
     "sampling": "grid_sampler",
     "in order": "msort quantile nanquantile",
-    "weights of a norm and a direction": "_weight_norm",
+    "cells of recurrent layers": "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell",
+    "weights of a norm and a direction": "_weight_norm norm_except_dim",
     "of complex numbers, whose parts floats have as well": "isreal real",
 }
 # Ops that are others by another name, or without a check.
@@ -91,8 +97,10 @@ def _own() -> dict[Any, Callable[..., Any]]:
     """The table of ATen's ops."""
     found: dict[Any, Callable[..., Any]] = {}
     for overload in _overloads(FORMULAS):
-        if overload in decomposition_table:
-            found[overload] = decomposition_table[overload]
+        formula = decomposition_table.get(overload) or _composite(overload)
+        if formula is not None:
+            floats = "linear" in overload.name() or "cubic" in overload.name()
+            found[overload] = _of_floats(formula) if floats else formula
     for overload in _overloads(COMPOSITES):
         if (kernel := _composite(overload)) is not None:
             found[overload] = kernel
@@ -105,6 +113,15 @@ def _own() -> dict[Any, Callable[..., Any]]:
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
     return found
+
+
+def _of_floats(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A resize of floats. PyTorch resizes integers in fixed point, of which its formula knows nothing."""
+
+    def resized(x: Any, *given: Any, **options: Any) -> Any:
+        return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
+
+    return resized
 
 
 def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:

@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from .objects import Mould, mould, tensors_of
 from .places import SourcePlaces
 from .record import KEY, Annotate
 from .signature import Fixed, ObjectOutput, Results
+from .sizes import Dynamic, exported_shapes, refused, stand_ins
 
 # A functional spelling of these is the value itself: no reason to pay for functionalisation.
 HARMLESS = frozenset(("aten::detach_",))
@@ -103,23 +105,28 @@ def export(
     weights: Mapping[str, Any],
     places: SourcePlaces,
     may_change: bool = False,
+    dynamic: Dynamic = MappingProxyType({}),
 ) -> Exported:
     """Trace `function(*tensors)`.
 
     names: what people call the tensors. weights: {label: module that the function uses}. may_change: whether the
-    function may change its inputs in place. Raises DplcError for everything that cannot be traced, at the place of the
-    user's that caused it.
+    function may change its inputs in place. dynamic: the dimensions of the tensors that are sizes. Raises DplcError for
+    everything that cannot be traced, at the place of the user's that caused it.
     """
     root = Root(function, names, weights)
     annotate = Annotate(places, Root.forward.__code__)
     with torch.no_grad(), _quiet(), preserve_node_meta():
         try:
             with annotate:
-                program: Any = torch.export.export(root, tuple(tensors), strict=False)
+                shapes = exported_shapes(dynamic, names) if dynamic else None
+                traced = tuple(stand_ins(tensors, names, dynamic))
+                program: Any = torch.export.export(root, traced, strict=False, dynamic_shapes=shapes)
         except DplcError:
             raise
         except Exception as error:
-            raise explain(error, places.of_error(error) or places.span(annotate.last)) from None
+            span = places.of_error(error)
+            asked = refused(str(error), dynamic, span) if dynamic else None
+            raise asked or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
         program = _functional(program, root, places, may_change)
     return Exported(program, _labels(program, root), results, _outputs(program))
@@ -193,12 +200,16 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     for output in functional.graph_signature.output_specs:
         of_input = output.kind.name == "USER_INPUT_MUTATION"
         if output.kind.name != "USER_OUTPUT" and not (of_input and may_change):
-            change = next((node for node in changes if _changed(program, node) == output.target), changes[0])
+            # an op whose schema says nothing of it may change its statistics
+            change = next(
+                (node for node in changes if _changed(program, node) == output.target), next(iter(changes), None)
+            )
             name = root.label(output.target)
             hint = "change a copy: `.clone()`"
             if output.kind.name == "BUFFER_MUTATION":
                 hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
-            raise DplcError(f"the function changes `{name}` in place", place(change, places), hint=hint)
+            where = None if change is None else place(change, places)
+            raise DplcError(f"the function changes `{name}` in place", where, hint=hint)
     return functional
 
 

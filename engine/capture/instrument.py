@@ -6,6 +6,7 @@ This is the one place where text becomes code, and the text is the one that the 
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 import warnings
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 from ...ir.diagnostic import DplcError, Source, Span
 
 NAME = "-c"  # what errors call the text
+DIM = "dim"  # `dim(s, 1..4096)`: an extent that is known at a call
+_RANGE = re.compile(rf"(\b{DIM}\(\s*\w+\s*,\s*\d+)\.\.(?=\d)")
 HOOK = "__dplc__"  # ends in two underscores, or Python would mangle it inside of a class
 
 # These look at the frame that calls them, which must stay the text's own.
@@ -53,6 +56,8 @@ class _Instrument(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in _FRAME_SENSITIVE:
             return node
+        if isinstance(node.func, ast.Name) and node.func.id == DIM and node.args and isinstance(node.args[0], ast.Name):
+            node.args[0] = ast.copy_location(ast.Constant(node.args[0].id), node.args[0])
         site, hook = ast.Constant(self.sites), ast.Name(HOOK, ast.Load())
         self.sites += 1
         call = ast.Call(hook, [site, node.func, *node.args], node.keywords)
@@ -67,7 +72,8 @@ def parse(text: str) -> ParsedText:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            return _compile(source, ast.parse(source.text, NAME))
+            # of the same length: places stay what they are
+            return _compile(source, ast.parse(_RANGE.sub(r"\1, ", source.text), NAME))
     except SyntaxError as error:
         raise DplcError(f"syntax error: {error.msg}", _syntax_span(source, error)) from None
     except (ValueError, RecursionError, MemoryError) as error:

@@ -16,7 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Size
 from .places import SourcePlaces, caller
+from .sizes import sizes_of_factory
 
 KEY = "dplc"  # under which FX nodes carry the number of their place
 
@@ -41,6 +43,7 @@ class Made(NamedTuple):
     value: Any
     version: int
     place: int | None
+    sizes: dict[int, Size]
 
     @property
     def unchanged(self) -> bool:
@@ -74,7 +77,8 @@ class Record(TorchFunctionMode):  # type: ignore[misc]
             self.changed_weight = True
         elif _makes(function) and isinstance(result, torch.Tensor) and not _initialises(caller()):
             place = self._places.here(caller())
-            self.made.append(Made(function, result, result.detach().clone(), result._version, place))
+            sizes = sizes_of_factory((*args, *kwargs.values()), result.shape)
+            self.made.append(Made(function, result, result.detach().clone(), result._version, place, sizes))
         return result
 
 

@@ -13,50 +13,59 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from ...ir import node
-from ...ir.diagnostic import DplcError, Span
-from ...ir.expr import Var
+from ...ir.diagnostic import DplcError, Span, UsageError
+from ...ir.expr import Size, Var
 from ...ir.names import unused
 from ...ir.schemas import DTYPES
 from .alone import alone
 from .capture import Capture, finish
 from .convert import Conversion, convert
 from .export import explain, export
-from .instrument import HOOK, ParsedText, parse
+from .instrument import DIM, HOOK, ParsedText, parse
+from .left_out import ProductsLeftOut
 from .objects import tensors_of
 from .places import SourcePlaces
 from .record import Made, Record, Replay
 from .signature import Signature
+from .sizes import Dim, Extent
 
 
 @alone()
-def capture_text(text: str, seed: int = 0, dtype: str | None = None) -> Capture:
-    """The program that the last expression of a text is. In scope: torch, nn, F, math.
+def capture_text(
+    text: str, seed: int = 0, dtype: str | None = None, values: bool = True,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Capture:  # fmt: skip
+    """The program that the last expression of a text is. In scope: torch, nn, F, math, and `dim(s, 1..4096)`.
 
     seed: for torch.manual_seed, right before the text is evaluated. dtype: of the floats for which the text names none,
-    by our name; as torch has it if left out. Modules are in evaluation mode from the start.
-    `reference` of the result is what the evaluation gave. Raises DplcError with a caret in the text.
+    by our name; as torch has it if left out. Modules are in evaluation mode from the start. values: whether the program
+    will be run: `reference` of the result is then what the evaluation gave; without, large products of the last
+    expression are not computed. sizes: the lengths that the sizes of `dim` have in what is evaluated; by default their
+    hints. Raises DplcError with a caret in the text.
     """
     program = parse(text)
     places = SourcePlaces(program.source)
-    evaluation = Evaluation(program, places)
+    evaluation = Evaluation(program, places, sizes)
     with _isolated():
         torch.manual_seed(seed)
         if dtype is not None:
             torch.set_default_dtype(getattr(torch, DTYPES[dtype]))
-        result = evaluation.first()
+        result = evaluation.first(contextlib.nullcontext() if values else ProductsLeftOut())
         reference = [tensor.detach() for leaf in pytree.tree_leaves(result) for tensor in tensors_of(leaf)]
         if not reference:
             raise DplcError(f"the expression gives {type(result).__name__}, not a tensor", program.result_span)
-        return _traced(evaluation, places, reference, program.result_span)
+        captured = _traced(evaluation, places, reference, program.result_span)
+        return captured if values else replace(captured, reference=None)
 
 
 def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], span: Span) -> Capture:
@@ -67,10 +76,11 @@ def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], 
     values = [*(item.value for item in made), *(weight.detach() for weight in loose.values())]
     names = (*evaluation.input_names(), *loose)
 
-    exported = export(partial(evaluation.again, tuple(loose.values())), values, names, modules, places, may_change=True)
+    again, dynamic = partial(evaluation.again, tuple(loose.values())), evaluation.dynamic()
+    exported = export(again, values, names, modules, places, may_change=True, dynamic=dynamic)
     if len(reference) != len(exported.outputs):
         raise DplcError("the text does not give the same when it is evaluated twice", span)
-    conversion = convert(exported, names, places)
+    conversion = convert(exported, names, places, dynamic)
     conversion.kinds.update(dict.fromkeys(conversion.inputs[len(made) :], "parameter"))
     conversion = _identified(conversion, made)
     for name, item in zip(conversion.inputs, made, strict=False):
@@ -95,8 +105,10 @@ class _Kept:
 class Evaluation:
     """Both evaluations of a text, and what the second keeps of the first."""
 
-    def __init__(self, program: ParsedText, places: SourcePlaces):
+    def __init__(self, program: ParsedText, places: SourcePlaces, sizes: Mapping[str, int]):
         self.made: list[Made] = []
+        self._dims: dict[str, tuple[Dim, Extent]] = {}
+        self._sizes = sizes
         self._program, self._places = program, places
         self._scope: dict[str, Any] = {}
         self._calls: dict[tuple[int, int], _Kept] = {}
@@ -108,8 +120,8 @@ class Evaluation:
         self._names: dict[str, Any] = {}
         self._replaced: dict[int, Any] = {}  # loose parameters by identity, when traced
 
-    def first(self) -> Any:
-        """Evaluate for real. Returns the value of the last expression."""
+    def first(self, last: contextlib.AbstractContextManager[Any]) -> Any:
+        """Evaluate for real, the last expression within `last`. Returns its value."""
         record = self._record = Record(self._places, self._inside, self._is_weight)
         self.made = record.made
         self._reset()
@@ -123,8 +135,10 @@ class Evaluation:
                         bound = {k: v for k, v in self._scope.items() if k not in before or before[k] is not v}
                         self._statements[index] = _Kept(bound, dict(self._counts))
                         del self.made[mark:]
-                result = self._program.value(self._scope)
-        except DplcError:
+                with last:
+                    result = self._program.value(self._scope)
+        except DplcError as error:
+            error.span = error.span or self._places.of_error(error)
             raise
         except (Exception, SystemExit) as error:
             raise explain(error, self._places.of_error(error)) from None
@@ -224,11 +238,25 @@ class Evaluation:
         letters = iter([letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in self._names])
         return tuple(variables.get(id(made.tensor)) or next(letters, "x") for made in self.made)
 
+    def dynamic(self) -> dict[str, dict[int, Size]]:
+        """The dimensions of the inputs that are sizes, by the names of the inputs."""
+        return {name: item.sizes for name, item in zip(self.input_names(), self.made, strict=True) if item.sizes}
+
+    def dim(self, name: str, low: int, high: int, by: int = 1, hint: int | None = None) -> Extent:
+        """`dim(s, 1..4096)` in a text. Raises UsageError for what is no range, and for another one of the name."""
+        dim = Dim(name, low, high, by, hint)
+        known, extent = self._dims.setdefault(name, (dim, Extent(self._sizes.get(name, dim.size().hint), dim.size())))
+        if known != dim:
+            raise UsageError(f"`{name}` is declared twice: {known.range} and {dim.range}")
+        if not dim.admits(int(extent)):
+            raise UsageError(f"`{name}` is {int(extent)}, which is not in {dim.range}")
+        return extent
+
     def _reset(self) -> None:
         self._counts, self._depth = {}, 0
         scope = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "math": math, "__name__": "__main__"}
         self._scope.clear()
-        self._scope.update(scope, **{HOOK: self.call})
+        self._scope.update(scope, **{HOOK: self.call, DIM: self.dim})
 
     def _inside(self) -> bool:
         return self._depth > 0

@@ -31,15 +31,20 @@ def storages(node: Any) -> set[int]:
     return {x.untyped_storage()._cdata for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor)}
 
 
-def apart(graph: torch.fx.GraphModule, compiled: Callable[[torch.fx.GraphModule], Function]) -> Function:
+def apart(
+    graph: torch.fx.GraphModule,
+    compiled: Callable[[torch.fx.GraphModule], Function],
+    known: Callable[[Sequence[Any], Any], int] = lambda _, n: int(n),
+) -> Function:
     """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
 
     Results have the strides that the graph gives them, since views that are taken of them later depend on these.
+    known: what a number of the graph is in a call with such arguments.
     """
     results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
     views = _views(graph, results)
     read = [*results, *(source for view in views for source in view.all_input_nodes)]
-    below = [x for x in dict.fromkeys(read) if x not in views and x.op.startswith("call_")]
+    below = [x for x in dict.fromkeys(read) if x not in views and x.op.startswith("call_") and not _numeric(x)]
     strides = [_unusual_strides(x) for x in below]
     if results == below and not any(strides):
         return compiled(graph)
@@ -48,7 +53,8 @@ def apart(graph: torch.fx.GraphModule, compiled: Callable[[torch.fx.GraphModule]
 
     def run(*args: Any) -> Any:
         values = made(*args) if made is not None else ()
-        return after(*args, *(restrided(x, wanted) for x, wanted in zip(values, strides, strict=True)))
+        wanted = (own and tuple(known(args, n) for n in own) for own in strides)
+        return after(*args, *map(restrided, values, wanted))
 
     return run
 
@@ -59,6 +65,11 @@ def restrided(tensor: Any, strides: Sequence[int] | None) -> Any:
         return tensor
     copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)
+
+
+def _numeric(node: Any) -> bool:
+    """Whether a node computes lengths from lengths: no tensor comes of it."""
+    return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
 
 
 def _unusual_strides(node: Any) -> tuple[int, ...] | None:
@@ -93,9 +104,11 @@ def _viewing(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any])
     given = [node for node in graph.graph.nodes if node.op == "placeholder"]
     copies = {node: inner.placeholder(node.name) for node in (*given, *below)}
     for node in graph.graph.nodes:
-        if node in views or node.op == "get_attr":
+        counted = _numeric(node) and copies.keys() >= set(node.all_input_nodes)
+        if node in views or node.op == "get_attr" or counted:
             copies[node] = inner.node_copy(node, copies.__getitem__)
     (results,) = graph.graph.output_node().args
     inner.output(torch.fx.map_arg(results, copies.__getitem__))
+    inner.eliminate_dead_code()
     forward: Function = torch.fx.GraphModule(graph, inner).forward
     return forward

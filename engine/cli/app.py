@@ -20,6 +20,7 @@ from .ops_app import ops
 from .options import Options
 from .rules_app import rules_app
 from .tune_app import tune
+from .view_app import view
 
 INTERRUPTED = 130
 
@@ -50,6 +51,14 @@ def options(
     ] = False,
 ) -> None:
     """PyTorch to CUDA, every optimisation a rule in a text file."""
+
+
+@app.command("lsp")
+def language_server() -> None:
+    """The language server of rule files, for editors, over standard input and output."""
+    from .editor_command import serve
+
+    serve()
 
 
 @app.command("compile")
@@ -105,8 +114,8 @@ def compile_command(
 
 def _check_sizes(sizes: list[str] | None, subject: str | Path | None) -> None:
     """Raises UsageError for `--size` of what has no sizes."""
-    if sizes and not str(subject).endswith(".ir"):
-        raise UsageError("--size goes with a dump whose units declare sizes", hint="dplc run FILE.ir --size s=7,100")
+    if sizes and subject is not None and not str(subject).endswith(".ir"):
+        raise UsageError("--size goes with a dump or a text of sizes", hint="dplc run FILE.ir --size s=7,100")
 
 
 @app.command("run")
@@ -208,6 +217,10 @@ def rewrite_command(
     trace: Annotated[
         bool, typer.Option("--trace", help="Print every firing as a diff, and every refusal with its reason.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="With --trace and -c: write it as a page, links between all IRs."),
+    ] = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Fire these rules only.")] = None,
     settings: given.Settings = None,
     prefer: given.Preferred = None,
@@ -223,9 +236,16 @@ def rewrite_command(
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = _text(expression) if file is None else ""
+    options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace)
+    if html is not None:
+        if not trace or file is not None or only:
+            raise UsageError("--html goes with --trace and -c, and shows all passes", hint="dplc view -c EXPR -o FILE")
+        from . import view_command
+
+        view_command.write_page(options, html)
+        return
     from . import rewriting
 
-    options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace)
     rewriting.rewrite_program(file, options, only or [])
 
 
@@ -236,6 +256,7 @@ app.command("check")(check)
 app.command("ops")(ops)
 app.command("calibrate")(calibrate_options)
 app.command("model")(model_options)
+app.command("view")(view)
 
 
 @app.command("doctor")

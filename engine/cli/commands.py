@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from ..bench.tables import TableLayout, print_table
 from ..compiler import Compilation
 from ..run.judge import Judgement, judge, run_reference
 from .bench_command import command_line
-from .compiling import compile_text, print_stage, print_trace, stage_named
+from .bindings import bindings, told
+from .compiling import captured_text, compile_text, print_stage, print_trace, stage_named
 from .options import Options
 from .output_file import ARRAYS, writing
 from .show import print_json, print_note, progress, write
@@ -29,7 +31,7 @@ from .show import print_json, print_note, progress, write
 def compile_expression(options: Options, ir: str | None = None) -> None:
     """`dplc compile`"""
     stage_named(ir or "cuda")
-    print_compilation(compile_text(options), options, ir)
+    print_compilation(compile_text(options, values=False), options, ir)
 
 
 def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
@@ -65,7 +67,26 @@ def run_expression(options: Options, device: str | None = None, out: Path | None
 
         record = benched(compilation, options, BenchSteps(False, command=command_line()), chosen.startswith("cuda"))
         table = record, layout(bench == "profile")
-    report_run(compilation, chosen, out, options.as_json, table=table)
+    if compilation.sizes or options.sizes:
+        _run_bindings(compilation, options, chosen, out)
+    else:
+        report_run(compilation, chosen, out, options.as_json, table=table)
+
+
+def _run_bindings(compilation: Compilation, options: Options, device: str, out: Path | None) -> None:
+    """What was compiled once, at each binding of its sizes: the text is evaluated anew for its inputs."""
+    found = bindings(compilation.sizes, "the text", options)
+    if len(found) > 1 and (out is not None or options.as_json):
+        raise UsageError("--out and --json are of one run: give one number of each size")
+    for binding in found:
+        if len(found) > 1:
+            write(told(binding))
+        drawn, _ = captured_text(options, sizes=binding)
+        tensors = {**compilation.captured.tensors, **drawn.tensors}
+        captured = replace(compilation.captured, tensors=tensors, reference=drawn.reference)
+        program = compilation.at(binding)
+        bound = replace(compilation, captured=captured, program=program, cuda_kernels=program.distinct_kernels())
+        report_run(bound, device, out, options.as_json, run_reference(drawn, drawn.tensors))
 
 
 def check_arrays(out: Path | None) -> None:

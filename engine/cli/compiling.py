@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from ...codegen.target import Target
 from ...ir.diagnostic import UsageError, did_you_mean
@@ -25,11 +27,14 @@ from .show import print_note, print_remark, print_text, progress
 TOLD = 4  # kernels whose schedules are told one by one
 
 
-def compile_text(options: Options, device: str | None = None) -> Compilation:
-    """Compile a `-c` text for the target asked for, by default the device's; `-v` and `-vv` keep what the rules did."""
+def compile_text(options: Options, device: str | None = None, values: bool = True) -> Compilation:
+    """Compile a `-c` text for the target asked for, by default the device's; `-v` and `-vv` keep what the rules did.
+
+    values: whether it will be run, and compared with what eager makes of it.
+    """
     tools, machine = tools_for(options), machine_for(options, device)
     schedules = schedules_for(options)
-    captured, elapsed = captured_text(options)
+    captured, elapsed = captured_text(options, values)
     with progress("compiling"):
         choose, trace = fusing_for(options, tools, machine), trace_for(options)
         compilation = compile_captured(captured, tools, machine, trace, elapsed, schedules=schedules, explore=choose)
@@ -38,11 +43,16 @@ def compile_text(options: Options, device: str | None = None) -> Compilation:
     return compilation
 
 
-def captured_text(options: Options) -> tuple[Capture, float]:
-    """A text captured, and the milliseconds it took. What it prints goes to standard error: ours is for results."""
+def captured_text(
+    options: Options, values: bool = True, sizes: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Capture, float]:
+    """A text captured, and the milliseconds it took. What it prints goes to standard error: ours is for results.
+
+    values, sizes: as of `capture_text`.
+    """
     start = time.perf_counter()
     with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
-        captured = capture_text(options.text, options.seed, float_named(options.dtype))
+        captured = capture_text(options.text, options.seed, float_named(options.dtype), values, sizes)
     return captured, (time.perf_counter() - start) * 1e3
 
 

@@ -10,7 +10,9 @@ first line says the level, `## level: tile`, as dumps do.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 
 from ...codegen.arrays import torch_dtype
+from ...codegen.host_memory import check_room
 from ...codegen.target import Target
 from ...ir.diagnostic import Diagnostics, DplcError
 from ...ir.expr import is_int
@@ -27,7 +30,7 @@ from ...ir.interp import loop as loop_meaning
 from ...ir.interp import tensor as tensor_meaning
 from ...ir.interp import tile as tile_meaning
 from ...ir.interp import torch as torch_meaning
-from ...ir.program import Kernel, Param, TensorType, delivered, supplied
+from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.tensor import TensorGraph, dtype
 from ...ir.text.read import read_program
 from ...ir.torch import TorchGraph
@@ -38,6 +41,7 @@ from ...ir.verify import tile as tile_rules
 from ...ir.verify.sorts import sort_problems
 from ..capture.capture import Capture
 from ..capture.signature import Signature
+from ..capture.typed import check_types
 from ..compiler import Compilation, Stopwatch, Values, compile_captured, compile_plan, fused, launch_plan, lower_tiles
 from ..kernels.kernels import Plan
 from ..kernels.renaming import push_renamings
@@ -48,6 +52,7 @@ from ..ruleset import Toolchain
 from ..schedule.tail import cuda_of
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
+REFERENCE_BYTES = 8  # of an element whose meaning is computed: all floats are float64 there
 WHOLE_NUMBERS = 4  # drawn integers are below: they are often places
 VERIFIERS = {"loop": loop_rules.problems, "tile": tile_rules.problems, "kernel": kernel_rules.problems}
 
@@ -112,19 +117,22 @@ def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Du
     if any(type(unit) is not kind for unit in units) or (kind is not Kernel and len(units) > 1):
         wanted = "kernels" if kind is Kernel else "one graph"
         raise DplcError(f"{path}: {level} IR is {wanted}")
-    found = [DplcError(f"{path}: {problem}") for unit in units for problem in _problems(unit, level)]
+    found = [DplcError(f"{path}: {problem}") for unit in units for problem in _problems(unit, level, str(path))]
+    if not found and kind is Kernel:
+        found = [DplcError(f"{path}: {problem}") for problem in disagreements(units)]  # type: ignore[arg-type]
     if found:
         raise found[0] if len(found) == 1 else Diagnostics(found)
     return Dump(str(path), level, units, sizes, sized)
 
 
-def _problems(unit: Any, level: str) -> Sequence[str]:
+def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
     ends = (*unit.ins, *unit.outs) if level != "tensor" else ()
     loose = [p.name for p in ends if not all(is_int(n) for n in p.shape)]
     if loose:
         return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
     if level == "torch":
-        return ()  # reading it has checked it against PyTorch's schemas
+        check_types(unit, name)
+        return ()
     if level == "tensor":
         return tensor_rules.check(unit)
     return sort_problems(unit) or VERIFIERS[level](unit)
@@ -182,9 +190,42 @@ def stand_in(dump: Dump, seed: int) -> Capture:
     """What a capture would be: every input drawn. At later levels than torch its graph only names inputs."""
     graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
     names = tuple(param.name for param in dump.ins)
-    tensors = draw(dump.ins, seed)
     signature = Signature((None, ()), (None, ()))
-    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, signature)
+    return Capture(graph, DrawnInputs(dump, seed), dict.fromkeys(names, "input"), {}, names, signature)
+
+
+class DrawnInputs(Mapping[str, Any]):
+    """The inputs of a dump, drawn when one is read: a compile reads none, so that it takes no memory for them.
+
+    Reading raises DplcError for a program whose arrays do not fit into the memory of this machine.
+    """
+
+    def __init__(self, dump: Dump, seed: int) -> None:
+        self.dump, self.seed = dump, seed
+
+    @functools.cached_property
+    def tensors(self) -> dict[str, Any]:
+        elements = sum(math.prod(kind.shape) for kind in arrays_of(self.dump))  # type: ignore[arg-type]
+        check_room(elements * REFERENCE_BYTES, f"the arrays of {self.dump.name}")
+        return draw(self.dump.ins, self.seed)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (param.name for param in self.dump.ins)
+
+    def __len__(self) -> int:
+        return len(self.dump.ins)
+
+
+def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
+    """What a run of a dump holds in memory: all that goes in and out, and what is stored between."""
+    if dump.level in ("torch", "tensor"):
+        yield from (*dump.ins, *dump.outs)
+        yield from (kind for op in (dump.graph.body if dump.level == "torch" else ()) for kind in op.types)
+    else:
+        yield from {param.name: param for kernel in dump.units for param in (*kernel.ins, *kernel.outs)}.values()
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:

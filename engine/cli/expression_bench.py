@@ -17,7 +17,7 @@ from .options import Options
 def bench_expression(options: Options, shown: Shown, steps: BenchSteps) -> None:
     """`dplc bench -c EXPR`. Raises DplcError where the result is wrong."""
     device = choose_device(None)
-    compilation = compile_text(options, device)
+    compilation = compile_text(options, device, values=steps.run)
     print_trace(compilation, options)
     record = benched(compilation, options, steps, steps.run and device.startswith("cuda"))
     show_bench(record, layout(shown.profile), shown)

@@ -41,7 +41,7 @@ def fuse_expression(options: Options, wanted: FuseView) -> None:
     if wanted.exact:
         tools = tools.exactly
     machine = machine_for(options, wanted.device if wanted.run else None)
-    captured, elapsed = captured_text(options)
+    captured, elapsed = captured_text(options, values=wanted.run)
     values = values_of(captured, tools, machine, None, Stopwatch())
     top = max(wanted.top, wanted.candidate or 1)
     made = exploration(values, tools, machine, ExplorationOptions(top=top))

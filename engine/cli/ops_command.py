@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from textwrap import fill
 
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
 from ..language.rule import Rule
 from ..ruleset import Toolchain, toolchain
+from ..verify.missing import missing, supported
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, operators
 from .show import bars, print_json, write
 
+WIDTH = 120  # of a line of names
 Chosen = dict[str, tuple[Rule, ...]]
 
 
@@ -24,6 +27,19 @@ def list_ops(names: list[str], paths: list[Path], as_json: bool) -> None:
     width = max(map(len, chosen), default=0)
     for op, rules in chosen.items():
         write(f"{op:{width}}  {', '.join(rule.name for rule in rules)}\n")
+
+
+def list_missing(paths: list[Path], as_json: bool) -> None:
+    """Every op of ATen that nothing takes, by cause, after how many are taken."""
+    rules = toolchain(paths).torch
+    found, (by_rule, decomposed) = missing(rules), supported(rules)
+    if as_json:
+        print_json({"by rule": by_rule, "by decomposition": decomposed, "missing": found})
+        return
+    count = sum(map(len, found.values()))
+    write(f"{by_rule} ops by rule, {decomposed} more by PyTorch's own decompositions, {count} by nothing:\n")
+    for cause, names in found.items():
+        write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
 
 
 def tabulate(names: list[str], paths: list[Path], target: str | None, as_json: bool) -> None:

@@ -97,7 +97,9 @@ NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the defaul
 Sizes = Annotated[
     list[str] | None,
     typer.Option(
-        "--size", metavar="NAME=N[,N..]", help="Of FILE.ir: what a size of it is; `run` takes several numbers."
+        "--size",
+        metavar="NAME=N[,N..]",
+        help="Of FILE.ir or a text with `dim(..)`: what a size is; `run` takes several numbers.",
     ),
 ]
 

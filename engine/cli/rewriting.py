@@ -6,6 +6,7 @@ only it is traced, and the program is printed as it is then. Of a file, nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.kernel import Launch
 from ...ir.program import Kernel
+from ...ir.tensor import TensorGraph
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ...ir.tile import Tile
@@ -23,8 +25,10 @@ from ..capture.typed import check_types
 from ..compiler import Stopwatch, cut_into_kernels
 from ..kernels.renaming import push_renamings
 from ..kernels.tracing import trace_algebra, trace_lowering
+from ..language.core import FunctionTerm
 from ..language.pipeline import PassStep
 from ..language.rule import Rule, pass_name
+from ..language.spelling import expression
 from ..rewrite.statements.passes import names_of, run_pipeline
 from ..rewrite.statements.passes import only as only_steps
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
@@ -59,16 +63,31 @@ def why_rule(name: str, file: Path | None, options: Options) -> None:
     """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
     tools, machine, trace = tools_for(options), machine_for(options), Trace(asked=frozenset((name,)))
     if file is None:
-        rewrite_expression(options, tools, machine, [name], trace)
+        _, units = rewrite_expression(options, tools, machine, [name], trace)
     else:
-        rewrite_file(file, tools, machine, [name], trace)
+        _, units = rewrite_file(file, tools, machine, [name], trace)
     events = [event for event in trace.events if concerns(event, [name])]
     if options.as_json:
         print_json([event.record() for event in events])
     elif not events:
-        print_note(f"note: `{name}` neither fired nor was refused: another rule of its pass fired")
+        print_note(f"note: {_unmatched(tools.rules.rules.get(name), name, units)}")
     else:
         print_text("\n".join(line for event in events for line in lines_of((event,), 2, diffs=False)), "diff")
+
+
+def _unmatched(rule: Rule | None, name: str, units: tuple[Any, ...]) -> str:
+    """Why a rule says nothing of a program: of one on tensor, what its pattern ends with, and what the program has."""
+    root = list(rule.left.values())[-1] if rule is not None and rule.level == "tensor" and rule.left else None
+    if not isinstance(root, FunctionTerm) or not all(isinstance(unit, TensorGraph) for unit in units):
+        return f"`{name}` neither fired nor was refused: another rule of its pass fired"
+    text = print_program(units, "tensor")
+    like = [line.strip() for line in text.splitlines() if re.search(rf"= {root.fn}\(", line)]
+    pattern = expression(root.node)
+    if not like:
+        return f"`{name}` matches nowhere: its pattern ends with `{pattern}`, and no value here is made by `{root.fn}`"
+    return "\n".join(
+        (f"`{name}` matches nowhere: its pattern ends with `{pattern}`, and here stand", *(f"  {x}" for x in like))
+    )
 
 
 def concerns(event: Event, names: Iterable[str]) -> bool:
@@ -84,7 +103,7 @@ def rewrite_expression(
 ) -> Program:
     """The program after the last pass that is asked for; without any, after the last pass of Tile IR."""
     last = last_pipeline(tools, only) if only else "tile"
-    captured, _ = captured_text(options)
+    captured, _ = captured_text(options, values=False)
     with progress("rewriting"):
         _, graph, plan = cut_into_kernels(captured, tools, machine, trace, Stopwatch())
         if last in ("torch", "tensor"):

@@ -92,6 +92,19 @@ def readers(name: str, rules: RuleSet) -> list[str]:
     return found + [f.name for file in rules.files for f in file.facts if name in words_in(f.value)]
 
 
+def accept_examples(paths: list[Path]) -> None:
+    """Write what the rules of some files give into their examples. Raises UsageError without a file."""
+    if not paths:
+        raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
+    from .accept_command import accept
+
+    rules = load(paths, copies=True)
+    sources = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
+    chosen = [rule for rule in rules.rules.values() if rule.span.source.name in sources]
+    _, failures = run_examples(Engine(rules, check=True), chosen)
+    print_note(f"note: {accept(failures)} examples rewritten: read what they say now")
+
+
 def test_rules(paths: list[Path]) -> None:
     """Static checks and examples of the given files, or of all built-in rules. A file may be a built-in one, edited."""
     rules = load(paths, copies=True)
@@ -100,12 +113,9 @@ def test_rules(paths: list[Path]) -> None:
         print_note(f"note: tested in the place of {file}")
     sources = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
     found = check(rules, sources or None)
-    doubtful = warnings(found)
-    for warning in doubtful:
-        print_note(warning.render())
-    wrong = errors(found)
-    for error in wrong:
-        print_note(error.render())
+    doubtful, wrong = warnings(found), errors(found)
+    for told in (*doubtful, *wrong):  # errors last: they stand right above the prompt
+        print_note(told.render())
     chosen = [rule for rule in rules.rules.values() if not sources or rule.span.source.name in sources]
     count, failures = run_examples(Engine(rules, check=True), chosen)
     for failure in failures:

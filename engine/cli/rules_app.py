@@ -30,6 +30,102 @@ def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: Rule
     rule_commands.show_rule(name, rules or [])
 
 
+Level = Annotated[
+    str | None, typer.Option("--level", metavar="LEVEL", help="Only of torch, tensor, module, loop, tile or kernel.")
+]
+
+
+@rules_app.command("facts")
+def rules_facts(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None,
+    level: Level = None,
+    rules: RuleFiles = None,
+    as_json: Json = False,
+) -> None:
+    """The questions and functions that a rule may ask, with their sorts and a sentence each."""
+    from . import reference_commands
+
+    reference_commands.show_facts(name, level, rules or [], as_json)
+
+
+@rules_app.command("nodes")
+def rules_nodes(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None, level: Level = None, as_json: Json = False
+) -> None:
+    """What programs are made of: statements, values, ops of torch, with their fields, sorts and defaults."""
+    from . import reference_commands
+
+    reference_commands.show_nodes(name, level, as_json)
+
+
+@rules_app.command("fmt")
+def rules_fmt(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE_OR_DIR...", help="Rule files; `-` is standard input.")],
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not laid out.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what would change.")] = False,
+) -> None:
+    """Lay rule files out: one spelling of every line. Comments, blank lines and the meaning stay."""
+    from .format_command import format_files
+
+    format_files(files, check, diff)
+
+
+@rules_app.command("new")
+def rules_new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the rule.")],
+    expression: given.Expression = None,
+    lines: Annotated[
+        str | None, typer.Option("--from", metavar="FILE.ir:10-20", help="Lines of a dump of `compile --ir`.")
+    ] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP", help="A torch op; with -c its types and an example, too.")
+    ] = None,
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL", help="Of -c: tensor, loop, tile or kernel.")
+    ] = "tensor",
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there.")] = None,
+    rules: given.RuleFiles = None,
+    target: given.TargetName = None,
+    seed: given.Seed = 0,
+    dtype: given.FloatDtype = None,
+) -> None:
+    """Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal."""
+    from .new_rule_command import new_rule
+
+    new_rule(name, lines, op, level, Options(expression or "", seed, dtype, rules, target=target), out)
+
+
+@rules_app.command("lint")
+def rules_lint(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to look at (default: the built-in rules)."),
+    ] = None,
+    subjects: Annotated[
+        bool, typer.Option("--subjects", help="Also try every guard on the programs of all examples (seconds).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what rules may be better without: names that nobody reads, idle guards, shadowed rules, repeated examples."""
+    from .lint_command import lint_rules
+
+    lint_rules(files or [], subjects, as_json)
+
+
+@rules_app.command("doc")
+def rules_doc(
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder of the site.")],
+    rules: RuleFiles = None,
+    suite: Annotated[
+        Path | None, typer.Option("--suite", metavar="SUITE", help="Say where rules fire in a suite, too (minutes).")
+    ] = None,
+) -> None:
+    """Write all rules, nodes, facts and numbers as a site that opens from its folder, with a search."""
+    from . import rules_site_command
+
+    rules_site_command.write_site(out, rules or [], suite)
+
+
 @rules_app.command("why")
 def rules_why(
     name: Annotated[str, typer.Argument(metavar="NAME")],
@@ -61,8 +157,13 @@ def rules_test(
         typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to test (default: the built-in rules)."),
     ] = None,
     rules: RuleFiles = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Write what the rules give into the examples of the files.")
+    ] = False,
 ) -> None:
     """Check rules statically and run their examples."""
     from . import rule_commands
 
+    if accept:
+        rule_commands.accept_examples([*(files or []), *(rules or [])])
     rule_commands.test_rules([*(files or []), *(rules or [])])

@@ -13,6 +13,7 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES
 from ...ir.facts.dataflow import Dataflow
+from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, dtype, operands
 from ..language.policy import policy
 from .work import COSTS
@@ -96,5 +97,5 @@ def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> 
         tile = max(tile // 2, 1)
     count = 1
     for axis in flow.axes_in(result & ~own):
-        count *= -(-axis.extent // tile)
+        count *= -(-at_hint(axis.extent) // tile)
     return count

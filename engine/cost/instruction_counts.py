@@ -53,6 +53,7 @@ from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
 from .latency import Waits
 from .work import Replications, Work
 
+HALVES_IN_WORD = 2
 LOOP_OVERHEAD = 3  # count, compare, branch
 MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
 
@@ -64,7 +65,7 @@ class InstructionCounts:
     blocks, threads (of a block), shared: as launched. registers of a thread, None where nothing assembled the kernel.
     dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
     wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
-    fma (the fp32 pipe), special (the special function unit). tensor: floating-point operations of tensor cores.
+    fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits.
     waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
@@ -214,7 +215,8 @@ class _Counter:
         elif isinstance(statement, Multiply):
             self.scope.changed(statement.acc)
             atom = ATOMS[statement.atom]
-            self.tensor += 2.0 * atom.m * atom.n * atom.k * times * _warps(mask)
+            pairs = atom.m * atom.n * atom.k / atom.per_word  # words take as long whatever is in them
+            self.tensor += 2.0 * pairs * HALVES_IN_WORD * times * _warps(mask)
         elif isinstance(statement, PackWord):
             self.compute(statement.values, times, mask)
         elif isinstance(statement, StoreTo):

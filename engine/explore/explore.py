@@ -17,6 +17,7 @@ from ...codegen.target import Target
 from ...ir.facts.dataflow import Dataflow
 from ...ir.names import unused
 from ...ir.tensor import Input, Named, Output, TensorGraph, Term, postorder
+from ...ir.torch import TorchOp
 from ..kernels.candidate import Candidate, Prepared
 from ..kernels.decide import Fusion, FusionDecisions
 from ..kernels.kernels import Kernels, Plan, plan
@@ -80,7 +81,7 @@ class Exploration:
         target: Target,
         lowering: KernelPricer,
         known: Iterable[str] = (),
-        origins: Mapping[Any, str] | None = None,
+        origins: Mapping[Any, TorchOp] | None = None,
         options: ExplorationOptions | None = None,
         ordered: TensorGraph | None = None,
     ):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
+from ...ir.functions import ARITHMETIC, BITS, CAST, COMPARE, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.monoid_texts import PARTS
 from ..language import core as c
 from ..language.rule import Rule
@@ -213,7 +213,7 @@ class RuleText:
         chosen = kinds[1:] if kind == SELECT else kinds
         for other in chosen[1:]:
             agree(chosen[0], other)
-        assert kind in (ARITHMETIC, FLOAT, COMPARE, SELECT)
+        assert kind in (ARITHMETIC, BITS, FLOAT, COMPARE, SELECT)
         if kind == FLOAT:
             says = self.dtypes.floating if agree == self.dtypes.same else self.dtypes.must_float
             says(chosen[0])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir import compose
+from ...ir.dtypes import INTEGERS
 from ...ir.expr import Axis
 from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands
 from ..cost.kernel_estimate import bits
@@ -116,6 +117,6 @@ def _memory_order(value: Term) -> tuple[Axis, ...]:
 def _number(text: str, kind: str) -> Any:
     if kind == "b8":
         return text == "true"
-    if kind in ("i32", "i64"):
+    if kind in INTEGERS:
         return int(text) if text.lstrip("-").isdigit() else int(float(text))
     return float(text)

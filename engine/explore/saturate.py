@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from ...ir.dtypes import FLOATS
-from ...ir.functions import ARITHMETIC, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, opmath
+from ...ir.functions import ARITHMETIC, BITS, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, opmath
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
 from .export import RuleTexts
@@ -82,7 +82,7 @@ def prelude() -> str:
         elif function.kind == CAST:
             out.append(f'(gives "{name}" "{HELD.get(name, name)}")')
         else:
-            assert function.kind in (ARITHMETIC, FLOAT, SELECT)
+            assert function.kind in (ARITHMETIC, BITS, FLOAT, SELECT)
             out.append(f'(keeps "{name}")')
     out += [f'(floating "{name}")' for name in FLOATS]
     return "\n".join(out)

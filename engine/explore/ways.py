@@ -19,8 +19,8 @@ from ...ir.program import Kernel
 from ..compiler import Explore, Values, fused
 from ..kernels.candidate import Candidate
 from ..kernels.key import key
-from ..kernels.program_key import program_key
 from ..language.collector import collections_paused
+from ..rewrite.program_key import program_key
 from ..ruleset import Toolchain
 from ..schedule.program_space import Way
 from ..schedule.recorded import StoredSchedules, figures

@@ -5,11 +5,13 @@ All are asked of the kernel that would result: what y's part of it already holds
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow, common_key
 from ...ir.node import Node
+from ...ir.sizes import at_hint
 from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, operands
 from ..cost import fusing as cost
 from ..language.facts import fact
@@ -46,7 +48,7 @@ def recompute(site: Any, v: Any, y: Any, tile: int) -> int:
     """How often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
     times = 1
     for axis in site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded):
-        times *= -(-axis.extent // tile)
+        times *= -(-at_hint(axis.extent) // tile)
     return times
 
 
@@ -215,6 +217,18 @@ def independent(site: Any, v: Any, w: Any) -> bool:
     return site.independent(v, w)  # type: ignore[no-any-return]
 
 
+@fact("same_place(term, term) -> bool", levels="tensor")
+def same_place(site: Any, v: Any, w: Any) -> bool:
+    """Whether w reads v, only where it stands itself, and nothing that is stored between the two."""
+    return site.same_place(v, w)  # type: ignore[no-any-return]
+
+
+@fact("folded(term) -> int", levels="tensor")
+def folded(site: Any, v: Any) -> int:
+    """How many elements the reductions of a kernel fold into one."""
+    return math.prod(at_hint(axis.extent) for axis in site.reduction(v).over)
+
+
 @fact("distance(term, term) -> int", levels="tensor")
 def distance(site: Any, v: Any, w: Any) -> int:
     """How many launches lie between two stored values, one for neighbours."""
@@ -299,6 +313,41 @@ def apart(site: Any, v: Any) -> float:
     _, read = cost.parts(v, site.fusion.kept)
     size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
     return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
+
+
+@fact("multiplied(term) -> bool", levels="tensor")
+def multiplied(site: Any, y: Any) -> bool:
+    """Whether a value flows into a product that walks it many times, through values that nothing stores."""
+    flow, todo, seen = site.flow, [y], set()
+    while todo:
+        term = todo.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        if any(flow.mask[use.product] & ~use.seen for use in uses_of(site, term)):
+            return True
+        if any(reader.__class__ is Fold for reader in flow.readers[term]):
+            return True
+        todo += [r for r in flow.readers[term] if r.__class__ is not Reduce and r not in site.fusion.kept]
+    return False
+
+
+@fact("climbed(term) -> num", levels="tensor")
+def climbed(site: Any, y: Any) -> float:
+    """Seconds of memory to store a value and to read it once for every reader."""
+    times = len(site.flow.readers[y]) + 1
+    return cost.traffic_seconds(times * cost.bytes_of(site.flow, [y]), site.target)
+
+
+@fact("left(term, term) -> num", levels="tensor")
+def left(site: Any, x: Any, y: Any) -> float:
+    """Seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
+    flow, readers_of_y = site.flow, len(site.flow.readers[y])
+    made, read = cost.parts(y, {*site.fusion.kept, x})
+    others = cost.bytes_of(flow, [leaf for leaf in read if leaf is not x])
+    size = (readers_of_y + 1) * cost.bytes_of(flow, [x]) + readers_of_y * others
+    again = readers_of_y * cost.slots_of(flow, made, site.target)
+    return cost.traffic_seconds(size, site.target) + cost.issue_seconds(again, site.target)
 
 
 # ---- before fusion: whether moving a factor behind a product pays

@@ -17,6 +17,7 @@ from ...ir.dtypes import HALVES
 from ...ir.expr import Axis, Binary, free_names, linear, subtract
 from ...ir.facts.layout import BANKS, WORD
 from ...ir.ranges import interval
+from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Elementwise, Index, Reduce, Term, axes, dtype, operands
 from ..cost.accesses import LANES
 from ..cost.fusing import fixed_seconds
@@ -41,7 +42,7 @@ class OnlineShape(NamedTuple):
 
 
 def _extent(found: Any) -> int:
-    return math.prod(axis.extent for axis in found)
+    return math.prod(at_hint(axis.extent) for axis in found)
 
 
 def _products(x: Term) -> int:
@@ -64,9 +65,10 @@ def _shape(x: Term, v: Term, n: Axis) -> OnlineShape:
     rows = [axis for axis in own if axis not in axes(v)]
     results = [axis for axis in axes(v) if axis not in axes(x)]
     seen = _seen(x, n)
+    batch, columns = _extent(axis for axis in own if axis not in rows), _extent((n,))
     return OnlineShape(
-        _extent(axis for axis in own if axis not in rows), _extent(rows), n.extent, _products(x), _extent(results),
-        n.extent if seen is None else seen, seen is not None,
+        batch, _extent(rows), columns, _products(x), _extent(results),
+        columns if seen is None else seen, seen is not None,
     )  # fmt: skip
 
 
@@ -83,7 +85,7 @@ def _seen(x: Term, n: Axis) -> float | None:
         return None
     terms, constant = linear(subtract(condition.b, subtract(condition.a, n)))
     middle = constant + sum(factor * sum(interval(atom, {})) / 2 for atom, factor in terms.items())
-    return min(max(middle, 0.0), float(n.extent))
+    return min(max(middle, 0.0), float(at_hint(n.extent)))
 
 
 @fact("in_one_pass(term, term, axis) -> num", levels="tensor")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ...ir.sizes import at_hint
 from ...ir.tensor import Elementwise, Reduce, Remap
 from ..cost import fusing as cost
 from ..cost.accesses import SECTOR
@@ -61,8 +62,10 @@ def _asked(site: Any, use: Use) -> float:
     result = flow.mask[use.total]
     both = [flow.mask[arg] for arg in use.product.args]
     batch = both[0] & both[-1] & result
-    repeated = math.prod(-(-axis.extent // patch) for axis in flow.axes_in(result & ~use.seen))
-    blocks = flow.elements(batch) * math.prod(-(-axis.extent // tile) for axis in flow.axes_in(result & ~batch))
+    repeated = math.prod(-(-at_hint(axis.extent) // patch) for axis in flow.axes_in(result & ~use.seen))
+    blocks = flow.elements(batch) * math.prod(
+        -(-at_hint(axis.extent) // tile) for axis in flow.axes_in(result & ~batch)
+    )
     busy = min(1.0, blocks / target.multiprocessors)
     asked = flow.elements(use.seen) * repeated * SECTOR
     return asked / (target.l2_bytes_per_second * busy)  # type: ignore[no-any-return]

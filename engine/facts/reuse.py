@@ -11,6 +11,7 @@ from ...ir.expr import Axis, Binary, Var, add, binary, free_names, multiply
 from ...ir.facts.structure import dependencies, matmul_loops, summary
 from ...ir.program import Block
 from ...ir.ranges import interval
+from ...ir.sizes import at_hint
 from ..language.facts import fact
 from ..language.policy import policy
 from .schedule import TILE, as_one
@@ -76,7 +77,7 @@ def sums_kept(site: Any, body: Block) -> int:
 
 
 def _outputs(pair: Iterable[Axis], side: int) -> int:
-    return math.prod(min(axis.extent, side) for axis in pair)
+    return math.prod(min(at_hint(axis.extent), side) for axis in pair)
 
 
 # ---- dimensions of a buffer that are walked as one

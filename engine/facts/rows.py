@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ...ir.expr import Var
+from ...ir.expr import Var, only_sizes
 from ...ir.facts.structure import dependencies, summary, team_loops, uses
 from ...ir.loop import For
 from ...ir.program import Block
@@ -27,7 +28,13 @@ def team_free(site: Any, body: Block) -> tuple[Var, ...]:
 @fact("row_length(run) -> int", TILE)
 def row_length(site: Any, body: Block) -> int:
     """The longest reduction among the loops that threads can share out; 0 if there is none."""
-    return max((loop.stop for loop in team_loops(body) if loop.role == "reduce"), default=0)
+    stops = [loop.stop for loop in team_loops(body) if loop.role == "reduce"]
+    return longest(stops) if stops else 0
+
+
+def longest(stops: Sequence[Any]) -> Any:
+    """The greatest of some extents. Raises Undecided where sizes leave it open."""
+    return max(dict.fromkeys(stops))
 
 
 @fact("defined_once(run) -> bool", TILE)
@@ -53,7 +60,7 @@ def strided_extent(site: Any, body: Block, t: Var) -> int:
     if any(loop.role not in ("reduce", "free") for loop in found):
         return 0
     stop = found[0].stop
-    return stop if stop.__class__ is int else 0
+    return stop if only_sizes(stop) else 0
 
 
 @fact("all_vary(run) -> bool", TILE)

@@ -12,6 +12,7 @@ from ...ir.expr import Axis, Binary, Var, free_names, linear
 from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
 from ...ir.facts.structure import (
+    Variations,
     dependencies,
     replicated_names,
     result_axes,
@@ -22,6 +23,8 @@ from ...ir.facts.structure import (
 from ...ir.loop import Load, Store
 from ...ir.node import Node, names_in
 from ...ir.program import Block, Stmt
+from ...ir.ranges import simplify
+from ...ir.sizes import at_hint, hinted
 from ..language.facts import fact
 from ..language.policy import policy
 
@@ -95,6 +98,15 @@ def copies(site: Any, body: Block) -> int:
     return max((math.prod(n for name, n in extent.items() if name in names) for names in varying), default=1)
 
 
+@fact("sums_held(run) -> int", TILE)
+def sums_held(site: Any, body: Block) -> int:
+    """The most elements that a thread adds up at once: values of the register axes that a term varies with."""
+    extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
+    varying = Variations(body)
+    held = [varying.of(stmt.val) for stmt in summary(body).sums]
+    return max((math.prod(n for name, n in extent.items() if name in names) for names in held), default=1)
+
+
 @fact("replicated(expr) -> bool", TILE)
 def replicated(site: Any, e: Any) -> bool:
     """Whether an expression mentions a register axis."""
@@ -106,7 +118,7 @@ def replicated(site: Any, e: Any) -> bool:
 def trips(site: Any, body: Block) -> int:
     """How often the innermost statement of a run is executed, if its loops stand in one another."""
     unknown: int = policy(site.target).unknown_turns
-    return math.prod(loop.stop if loop.stop.__class__ is int else unknown for loop in summary(body).loops)
+    return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
 
 
 # ---- how accesses run along an axis
@@ -205,13 +217,50 @@ def shares(site: Any, body: Block, axis: Var) -> bool:
     return any(along) and not all(along)
 
 
+@fact("rows_alike(run, name, int) -> int", TILE)
+def rows_alike(site: Any, body: Block, axis: Var, extent: int) -> int:
+    """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone."""
+    found, known = extent, False
+    for loop in summary(body).loops:
+        for load in summary(loop.body).loads:
+            if axis.name in dependencies((load.idx, load.when), body):
+                known = True
+                found = math.gcd(found, *(_divided_by(value, axis) for value in (*load.idx, load.when)))
+                named = free_names((load.idx, load.when)) - {axis.name}
+                if axis.name in dependencies(tuple(map(Var, named)), body):
+                    return 1
+    return found if known else 1
+
+
+@fact("simplified([expr], name, int) -> [expr]", TILE)
+def simplified(site: Any, idx: Any, name: Var, extent: int) -> tuple[Any, ...]:
+    """Places, in as few operations as it takes where a name is at least 0 and below an extent."""
+    return tuple(simplify(place, {name.name: (0, extent - 1)}) for place in idx)
+
+
+def _divided_by(value: Any, axis: Var) -> int:
+    """The number that an expression divides an axis by, wherever it has it; 0 where it has not."""
+    if value == axis:
+        return 1
+    if isinstance(value, Binary) and value.op == "//" and value.a == axis and isinstance(value.b, int):
+        return value.b
+    below = (_divided_by(x, axis) for x in _below(value))
+    return math.gcd(*below)
+
+
+def _below(value: Any) -> tuple[Any, ...]:
+    if value.__class__ is tuple:
+        return value
+    return tuple(getattr(value, field.name) for field in type(value).fields) if isinstance(value, Node) else ()
+
+
 @fact("row_coalesced(run, [name]) -> bool", TILE)
 def row_coalesced(site: Any, body: Block, team: Any) -> bool:
     """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
     good = bad = 0
     for stmt in accesses(body):
         terms, _ = linear(_flat(site, stmt))
-        size = math.prod(params(site.kernel)[stmt.buf].shape) if stmt.buf in params(site.kernel) else 0
+        size = at_hint(math.prod(params(site.kernel)[stmt.buf].shape)) if stmt.buf in params(site.kernel) else 0
         for loop in team:
             if any(loop.name in free_names(atom) for atom in terms):
                 near = goes_on(terms, loop)
@@ -297,6 +346,7 @@ class BlockShape(NamedTuple):
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
     """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds what there is, nor
     `tile_side` where the area is no larger than its square."""
+    rows, columns = hinted(rows), hinted(columns)
     side = max(policy(site.target).tile_side, area // policy(site.target).tile_side)
     height = min(side, 1 << (max(rows, 1) - 1).bit_length(), 1 << (area.bit_length() - 1) // 2)
     return BlockShape(height, min(side, area // height, 1 << (max(columns, 1) - 1).bit_length()))
@@ -305,6 +355,7 @@ def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
 @fact("useful(int, int, int, int) -> int", TILE)
 def useful(site: Any, area: int, rows: int, columns: int, batch: int) -> int:
     """How busy the device is with outputs, in thousandths, if each multiprocessor takes a tile of an area at a time."""
+    rows, columns, batch = hinted(rows), hinted(columns), hinted(batch)
     shape = squarest(site, area, rows, columns)
     tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
     turns = -(-tiles // site.target.multiprocessors) * site.target.multiprocessors

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.dtypes import FLOATS
-from ...ir.expr import Binary, Call, Var, add, free_names, linear, modulo, multiply, subtract
+from ...ir.dtypes import FLOATS, INTEGERS
+from ...ir.expr import Binary, Call, Var, add, free_names, linear, modulo, multiply, only_sizes, subtract
 from ...ir.facts import staging
 from ...ir.facts.footprint import Footprint, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
@@ -26,6 +26,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import replace
 from ...ir.program import Block
 from ...ir.ranges import interval
+from ...ir.sizes import decide_sizes
 from ...ir.tile import Combine, CombineTuple, Stage
 from ..language.facts import fact
 from ..rewrite.statements.context import Context
@@ -234,7 +235,9 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
 
 
 # Functions that are finite for finite operands, and zero where all operands are.
-_ZERO_AT_ZERO = frozenset(("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", *FLOATS))
+_ZERO_AT_ZERO = frozenset(
+    ("add", "subtract", "maximum", "minimum", "negative", "abs", "copy", "relu", *FLOATS, *INTEGERS)
+)
 _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 
@@ -289,6 +292,8 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
         position[dim] = add(position[dim], multiply(cell, axis.stride))
     known, shape = ranges_of(site.kernel), params(site.kernel)[stage.src].shape
     return any(
-        tidy(subtract(place, condition.a), known) == 0 and condition.b.__class__ is int and extent <= condition.b
+        tidy(subtract(place, condition.a), known) == 0
+        and only_sizes(condition.b)
+        and decide_sizes("<=", extent, condition.b) is True
         for place, extent in zip(position, shape, strict=True)
     )

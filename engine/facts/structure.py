@@ -6,7 +6,6 @@ import math
 from itertools import chain
 from typing import Any
 
-from ...ir.dtypes import FLOATS
 from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts import barriers
 from ...ir.facts.layout import params, stages
@@ -24,6 +23,7 @@ from ...ir.facts.structure import (
     variation,
 )
 from ...ir.facts.types import block_dtypes
+from ...ir.functions import opmath
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import names_in, nodes
 from ...ir.program import Block
@@ -131,11 +131,12 @@ def _added(body: Block) -> frozenset[str]:
     return frozenset(summary(body).folded)
 
 
-@fact("varying(name, run, [axis]) -> [axis]", TILE)
-def varying(site: Any, acc: Var, body: Block, axes: Any) -> tuple[Axis, ...]:
-    """Those of some axes that what a run accumulates varies with: by what is added, or by whether it is."""
+@fact("varying(name, run, run, [axis]) -> [axis]", TILE)
+def varying(site: Any, acc: Var, before: Block, body: Block, axes: Any) -> tuple[Axis, ...]:
+    """Those of some axes that what a run accumulates varies with: by what is added, or by whether it is; also through
+    what stands before the run, as the row of a table that is looked up there."""
     adding = [guard.cond for guard in summary(body).guards if acc.name in _added(guard.body)]
-    names = dependencies((acc, *adding), body)
+    names = dependencies((acc, *adding), (*before, *body))
     return tuple(axis for axis in axes if axis.name in names)
 
 
@@ -374,4 +375,4 @@ def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
 def float_values(site: Any, names: Any, body: Block, params: Any) -> bool:
     """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
-    return all(known.get(name.name) in FLOATS for name in names)
+    return all(opmath(known.get(name.name, "")) == "f32" for name in names)

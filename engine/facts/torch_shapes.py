@@ -9,6 +9,7 @@ import functools
 import math
 from typing import Any
 
+from ...ir.dtypes import INTEGERS
 from ...ir.expr import Var
 from ...ir.functions import identity
 from ..language.facts import fact
@@ -123,7 +124,7 @@ def columns(site: TorchSite, xs: tuple[View, ...]) -> tuple[View, ...]:
 @torch_fact("element(num, name) -> num")
 def element(site: TorchSite, x: float, to: Var) -> float:
     """A number as an element of a dtype: integers lose what stands behind the point."""
-    return bool(x) if to.name == "b8" else int(x) if to.name in ("i32", "i64") else x
+    return bool(x) if to.name == "b8" else int(x) if to.name in INTEGERS else x
 
 
 @torch_fact("neutral(text, name) -> num")
@@ -159,7 +160,7 @@ def power(site: TorchSite, x: float, n: float) -> float:
 
 @torch_fact("ratio(num, num) -> num")
 def ratio(site: TorchSite, a: float, b: float) -> float:
-    """a / b"""
+    """The quotient a / b."""
     return a / b
 
 

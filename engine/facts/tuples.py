@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
-from ...ir.expr import Var, free_names
+from ...ir.expr import Var, both, compare, free_names
 from ...ir.facts.structure import accumulators, is_outer_product, merged, summary
 from ...ir.facts.types import block_dtypes
 from ...ir.loop import Accumulate, Load
 from ...ir.monoid_texts import OVER_PARTS
 from ...ir.names import unused
-from ...ir.node import nodes
+from ...ir.node import Expr, nodes
 from ...ir.program import Block
 from ...ir.tile import Slab, Stage
 from ..language.facts import fact
 from ..rewrite.statements.names import names_at
-from .structure import TILE
+from .structure import TILE, varying
 
 
 class Partial(NamedTuple):
-    """An accumulator; a name for one partial value of it; its number among all that the loop folds."""
+    """An accumulator; a name for one partial value of it; its number among all that the loop folds; where among the
+    elements of the axes it is kept, at 0 along axes that it does not vary with, and the test that a thread is there."""
 
     acc: Var
     fn: Var
     value: Var
     place: int
+    spot: tuple[Expr, ...]
+    once: Expr
 
 
 class Tuple(NamedTuple):
@@ -40,7 +44,7 @@ class Tuple(NamedTuple):
 @fact("tuples(run) -> [record]", TILE)
 def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
     """The tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
-    names = {partial.acc: partial.value for partial in partials(site, body)}
+    names = {partial.acc: partial.value for partial in partials(site, (), body, ())}
     out = []
     for stmt in merged(body):
         accs = tuple(map(Var, stmt.accs))
@@ -49,9 +53,13 @@ def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
     return tuple(dict.fromkeys(out))
 
 
-@fact("partials(run) -> [record]", TILE)
-def partials(site: Any, body: Block) -> tuple[Partial, ...]:
-    """All that a run folds for others, one at a time or as tuples: `.acc`, `.fn`, `.value` and `.place`."""
+@fact("partials(run, run, [axis]) -> [record]", TILE)
+def partials(site: Any, before: Block, body: Block, axes: Any) -> tuple[Partial, ...]:
+    """All that a run folds for others, one at a time or as tuples: `.acc`, `.fn`, `.value` and `.place`. before: what
+    stands before the run, and may make what it reads vary.
+
+    `.spot` and `.once` say which element of the axes holds it: what does not vary with an axis is kept once along it.
+    """
     taken = set(names_at(site))
     found = {single.acc: single.fn for single in accumulators(body)}
     found |= {Var(acc): Var(stmt.fn) for stmt in merged(body) for acc in stmt.accs}
@@ -59,7 +67,10 @@ def partials(site: Any, body: Block) -> tuple[Partial, ...]:
     for place, (acc, fn) in enumerate(found.items()):
         name = unused(f"{acc.name}_part", taken)
         taken.add(name)
-        out.append(Partial(acc, fn, Var(name), place))
+        kept = varying(site, acc, before, body, axes)
+        spot = tuple(Var(axis.name) if axis in kept else 0 for axis in axes)
+        first = (compare("<", Var(axis.name), 1) for axis in axes if axis not in kept and axis.extent != 1)
+        out.append(Partial(acc, fn, Var(name), place, spot, functools.reduce(both, first, True)))
     return tuple(out)
 
 
@@ -74,7 +85,7 @@ def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
     if not read <= given or len({acc for acc, _ in ways}) < len(ways):
         return ()
     known = block_dtypes(params, body)
-    kinds = {known.get(partial.acc.name, "") for partial in partials(site, body)}
+    kinds = {known.get(partial.acc.name, "") for partial in partials(site, (), body, ())}
     return tuple(map(Var, kinds)) if len(kinds) == 1 else ()
 
 

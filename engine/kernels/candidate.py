@@ -8,10 +8,13 @@ from typing import Any
 
 from ...ir.program import TensorType
 from ...ir.tensor import Input, TensorGraph, Term
+from ...ir.text import html
+from ...ir.text.tensor import print_graph
+from ...ir.torch import TorchOp
 from .decide import FusionDecisions
 from .kernels import Plan
 
-MakePlan = Callable[[TensorGraph, FusionDecisions, Mapping[Any, str], Sequence[TensorType] | None], Plan]
+MakePlan = Callable[[TensorGraph, FusionDecisions, Mapping[Any, TorchOp], Sequence[TensorType] | None], Plan]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Candidate:
     predicted_us: float
     problem: str
     signature: Any = field(repr=False, compare=False)
-    origins: Mapping[Any, str] = field(repr=False, compare=False)
+    origins: Mapping[Any, TorchOp] = field(repr=False, compare=False)
     make_plan: MakePlan = field(repr=False, compare=False)
     rules: tuple[str, ...] = ()
     ranks: tuple[int, ...] = field(default=(), repr=False, compare=False)  # which solution of each region
@@ -48,6 +51,14 @@ class Candidate:
     def plan(self, results: Sequence[TensorType] | None = None) -> Plan:
         """The candidate as kernels of Loop IR. results: torch's types of the outputs."""
         return self.make_plan(self.graph, self.decisions, self.origins, results)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its figures and its program."""
+        made = "the rules in their order" if self.label == "rules" else ", ".join(self.rules) or "other cuts"
+        row = (str(self.kernels), f"{self.bytes / 1e6:.2f} MB", f"{self.predicted_us:.1f} us", made, self.problem)
+        titles = ("kernels", "moved", "predicted", "made by", "problem")
+        program = html.folded("program", html.code(print_graph(self.graph)))
+        return html.together(html.table(titles, [row]), program).text
 
     def record(self) -> dict[str, Any]:
         """What `--json` says of it."""

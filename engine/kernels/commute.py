@@ -10,6 +10,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.tensor import TensorGraph, dtype, postorder
+from ...ir.torch import TorchOp
 from ..rewrite.loops import RewriteStep
 from ..rewrite.terms.terms import TermEvidence, TermRules, TermSite, rewrite_graph
 
@@ -19,7 +20,7 @@ def commute(
     rules: TermRules,
     target: Target,
     evidence: TermEvidence | None = None,
-    origins: dict[Any, str] | None = None,
+    origins: dict[Any, TorchOp] | None = None,
 ) -> TensorGraph:
     """The program with values replaced where a rule says that its kernels are better for it."""
     if not rules.rules:

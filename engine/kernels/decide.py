@@ -25,7 +25,7 @@ from ...ir.tensor import Const, Fold, Index, Input, Reduce, Remap, TensorGraph, 
 from ..language import core as s
 from ..language.policy import policy
 from ..language.rule import Rule
-from ..rewrite.terms.terms import GuardRefusal
+from ..rewrite.terms.terms import GuardRefusal, left_open
 from .rules import FusionRules
 
 NEVER_STORED = (Input, Const, Index)
@@ -86,7 +86,7 @@ class FusionSite:
         if self.refused is not None:  # the first rule that fits is the one that the reader expects
             return
         where = f"{guard.span.source.name}:{guard.span.line}"
-        self.refused = GuardRefusal(rule, guard.reason, guard.kind, where, term)
+        self.refused = GuardRefusal(rule, guard.reason, guard.kind, where, term, (), left_open(env))
 
 
 class Fusion:

@@ -16,7 +16,8 @@ from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.dataflow import topological
 from ...ir.facts.index import operate
 from ...ir.program import Kernel, Param, TensorType
-from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, axes, operands
+from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, axes, operands
+from ...ir.torch import TorchOp
 from ..language import core as s
 from ..language.policy import policy
 from ..language.rule import Rule
@@ -47,6 +48,8 @@ class Plan:
     stores: tuple[tuple[Any, ...], ...] = field(default=(), compare=False, repr=False)  # the values of each kernel
     why: tuple[Stored, ...] = field(default=(), compare=False, repr=False)
     decisions: FusionDecisions | None = field(default=None, compare=False, repr=False)
+    # for each kernel, the value of the program that each of its names holds
+    values: tuple[Mapping[str, Term], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass
@@ -68,12 +71,14 @@ class Kernels:
         decisions: FusionDecisions,
         rules: FusionRules,
         target: Target,
-        origins: Mapping[Any, str],
+        origins: Mapping[Any, TorchOp],
     ):
         self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
         self.flow = decisions.flow
         self.names = Names(graph, self.flow, decisions.stored, origins)
-        self.resolver = Resolver(self.flow, decisions.stored, self.names.values)
+        self.sources: dict[Any, Any] = {}  # values as the program has them, of values over stored ones
+        self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
+        self.lifted: list[dict[str, Term]] = []
         self.buffers: dict[Any, BufferLayout] = {x: input_buffer(x) for x in graph.ins}
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.entries: list[StoredValue] = []
@@ -270,10 +275,22 @@ class Kernels:
         between = self.entries[self.place(first) : self.place(second)]
         return not any(entry.value in self.leaves(second) for entry in between)
 
+    def same_place(self, first: Any, second: Any) -> bool:
+        """Whether a kernel reads what another one stores, at its own places, and nothing stored between the two."""
+        one, other = (self.entries[self.place(value)] for value in (first, second))
+        between = self.entries[self.place(first) + 1 : self.place(second)]
+        if first not in self.leaves(second) or self._views(other, [one, other]):
+            return False
+        return not any(entry.value in self.leaves(second) for entry in between)
+
     # ---- lifting
     def _lift(self, group: list[StoredValue], writes: list[Write]) -> Kernel:
         name = self.names.kernel([entry.value for entry in group])
-        return Lift(name, writes, self.filled, self.names.values).kernel()
+        lift = Lift(name, writes, self.filled, self.names.values)
+        made = lift.kernel()
+        held = {name: self.sources.get(term, term) for name, term in lift.holds.items()}
+        self.lifted.append(held | {entry.buffer.name: entry.value for entry in group})
+        return made
 
     def _writes(self, group: list[StoredValue]) -> list[Write]:
         """What a kernel stores, over the loops of its first value."""
@@ -284,7 +301,7 @@ class Kernels:
         inside, resolver = {entry.value for entry in group}, self.resolver
         if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
             # what one of them computes, another one reads: in their kernel that is not a load
-            resolver = Resolver(self.flow, self.decisions.stored - inside, self.names.values)
+            resolver = Resolver(self.flow, self.decisions.stored - inside, self.names.values, self.sources)
             for entry in group:
                 entry.root = resolver.kernel(entry.value)
         writes = [Write(first.root, first.buffer)]
@@ -338,7 +355,7 @@ def compile_graph(
     graph: TensorGraph,
     rules: FusionRules,
     target: Target | None = None,
-    origins: Mapping[Any, str] | None = None,
+    origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
 ) -> Plan:
     """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types."""
@@ -351,7 +368,7 @@ def plan(
     decisions: FusionDecisions,
     rules: FusionRules,
     machine: Target,
-    origins: Mapping[Any, str] | None = None,
+    origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
 ) -> Plan:
     """Lifts a program of which is decided what is stored."""
@@ -366,5 +383,5 @@ def plan(
         else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
     )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
-    why = tuple(decisions.why.values())
-    return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions)
+    why, held = tuple(decisions.why.values()), tuple(builder.lifted)
+    return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions, held)

@@ -13,15 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Call, Not, Sum, Var, both, invert, rebuild
+from ...ir.dtypes import INTEGERS
+from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, Var, both, invert, rebuild
 from ...ir.facts.dataflow import common_key, topological
-from ...ir.facts.index import interval, operate, substitute
+from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
 from ...ir.node import Node, contents, marks_of
 from ...ir.program import Kernel, Stmt
+from ...ir.sizes import sizes_in
 from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
 from .buffers import BufferLayout, Write
 from .names import KEYWORDS
@@ -48,9 +50,11 @@ class Lift:
     def __init__(self, name: str, writes: Sequence[Write], buffers: dict[Any, BufferLayout], names: dict[Any, str]):
         self.name, self.writes, self.buffers, self.names = name, writes, buffers, names
         self.written = {write.value for write in writes}
+        self.holds: dict[str, Term] = {}  # the value that each name of the kernel holds
         self.used: set[str] = {name} | {write.buffer.name for write in writes}
         self.ins: dict[BufferLayout, None] = {}
         order = topological((write.value for write in writes), self._below)
+        self.used |= sizes_in((*order, *(write.buffer.param for write in writes))).keys()
         self.used |= {buffer.name for term in order if (buffer := self._buffer(term)) is not None}
         self.rank: dict[Any, int] = {}
         self.groups: dict[Any, list[Any]] = {}
@@ -176,7 +180,7 @@ class Lift:
         while True:
             top = pending[-1]
             if top.__class__ is Const:
-                known: Any = literal(top)
+                known: Any = number(top)
             else:
                 here, known = self._known(top, stack, guard)
                 if known is None and top.__class__ is Elementwise and self._buffer(top) is None:
@@ -241,6 +245,8 @@ class Lift:
     def _let(self, term: Any, value: Any, hint: str, here: Block) -> Var:
         name = self.fresh(self.names.get(term, hint))
         here.body.append(Let(name, value))
+        if term is not None:
+            self.holds[name] = term
         return Var(name)
 
     def _load(
@@ -279,9 +285,7 @@ class Lift:
         for axis, e in zip(buffer.dims, places, strict=True):
             if e is axis or e.__class__ is int or holds_terms(e):
                 continue
-            low, high = interval(e)
-            condition = condition if low >= 0 else both(condition, operate(">=", e, 0))
-            condition = condition if high < axis.extent else both(condition, operate("<", e, axis.extent))
+            condition = both(both(condition, operate(">=", e, 0)), operate("<", e, axis.extent))
         return condition
 
     def _reduce(self, term: Any, stack: list[Block], guard: Any) -> Any:
@@ -292,6 +296,7 @@ class Lift:
             same = self.groups[term.over, frozenset(axes(term)), self.rank[term]]
             group = [other for other in same if other not in here.memo]
         names = [self.fresh(self.names.get(other, ACCUMULATORS.get(other.fn, "fold"))) for other in group]
+        self.holds |= zip(names, group, strict=True)
         inner = [Block(axis, self.fresh(axis.name)) for axis in term.over]
         for other, name in zip(group, names, strict=True):
             value = self.value(other.x, stack + inner, guard)
@@ -326,6 +331,7 @@ class Lift:
                 inner[-1].body.append(Merge(accs, monoid.name, vals))
                 tuples[other.args] = accs
             name = Var(tuples[other.args][monoid.parts.index(of_part(other.part)[1])])
+            self.holds[name.name] = other
             here.memo[other if guard is True else (other, guard)] = name
         for place in range(len(inner) - 1, -1, -1):
             self._close(inner[place - 1] if place else here, inner[place], "reduce")
@@ -341,6 +347,7 @@ class Lift:
                 mapping = dict(side.map) if side.__class__ is Remap else {}
                 name = self._load(source, mapping, stack, when, side, literal(rest))
                 here.memo[term] = name
+                self.holds[name.name] = term
                 return name
         # what the condition reads is there for both sides, if it is read first
         asked = self.index(term.cond, stack, guard)
@@ -359,7 +366,7 @@ def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], An
             return variables[x]
         if isinstance(x, (Sum, Binary, Not, Call)):
             return rebuild(x, change)
-        return value(x) if isinstance(x, Node) else x
+        return value(x) if isinstance(x, Node) and x.__class__ is not Size else x
 
     return change(e)
 
@@ -368,7 +375,12 @@ def literal(term: Const) -> Any:
     """The number of a constant, in the kind that its dtype says."""
     if term.dtype == "b8":
         return bool(term.value)
-    return int(term.value) if term.dtype.startswith("i") and math.isfinite(term.value) else float(term.value)
+    return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
+
+
+def number(term: Const) -> Any:
+    """A constant as a value. A bare number is f32 where nothing beside it says otherwise: one of f64 says it."""
+    return Call("f64", (literal(term),)) if term.dtype == "f64" else literal(term)
 
 
 def holds_terms(e: Any) -> bool:
@@ -377,4 +389,4 @@ def holds_terms(e: Any) -> bool:
 
 
 def zero_of(kind: str) -> Any:
-    return False if kind == "b8" else 0 if kind.startswith("i") else 0.0
+    return False if kind == "b8" else 0 if kind in INTEGERS else 0.0

@@ -9,7 +9,9 @@ from typing import Any
 from ...ir.facts.dataflow import Dataflow, topological
 from ...ir.monoids import of_part
 from ...ir.names import unused
+from ...ir.schemas import aten_name
 from ...ir.tensor import Elementwise, Fold, Reduce, Remap, TensorGraph, axes, factors, operands
+from ...ir.torch import TorchOp
 from ..language.evaluate import RESERVED
 
 # Words that no value, loop or buffer may be called, so that every dump reads back and the CUDA compiles.
@@ -46,7 +48,7 @@ LIBRARY = frozenset(_LIBRARY.split())
 class Names:
     """Names of one program. values: what the lines between are called; origins: the torch op behind each term."""
 
-    def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, str]):
+    def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, TorchOp]):
         self.flow, self.stored, self.origins = flow, stored, origins
         self.values: dict[Any, str] = {named.value: identifier(named.name) for named in graph.names}
         self.used = {x.name for x in graph.ins} | {out.name for out in graph.outs}
@@ -79,7 +81,7 @@ class Names:
     def _label(self, term: Any) -> str | None:
         origin = self.origins.get(term)
         if origin is not None:
-            return identifier(origin)
+            return identifier(aten_name(origin.op))
         if term.__class__ is Reduce:
             return "matmul" if self._contracts(term) else FOLDS.get(term.fn, term.fn)
         if term.__class__ is Fold:

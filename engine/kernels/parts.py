@@ -53,7 +53,7 @@ class Parts:
 def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Container[Any]) -> Parts | None:
     """How values with these loops stand side by side, if they do. stored: what is read from memory."""
     views = [dict(_views(value, own, stored)) for value, own in zip(values, loops, strict=True)]
-    extents = {axis: int(axis.extent) for own in loops for axis in own}
+    extents = {axis: axis.extent for own in loops for axis in own}
     found = side_by_side(views, extents)
     if found is None:
         return None

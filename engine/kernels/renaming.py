@@ -16,11 +16,12 @@ from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow, topological
 from ...ir.facts.index import substitute
 from ...ir.tensor import Case, Elementwise, Fold, Input, Named, Output, Reduce, Remap, TensorGraph, Term, axes, operands
+from ...ir.torch import TorchOp
 
 Renaming = dict[Axis, Axis]
 
 
-def push_renamings(graph: TensorGraph, origins: dict[Term, str] | None = None) -> TensorGraph:
+def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = None) -> TensorGraph:
     """The same program with renamings at the leaves. Names and origins follow the values that have them."""
     settled = RenamingPass(graph)
     new = settled.build()

@@ -34,10 +34,13 @@ Substitution = tuple[tuple[Axis, Any], ...]
 
 
 class Resolver:
-    """Resolves the values of one flow. stored: the leaves. values: names of terms, which follow them."""
+    """Resolves the values of one flow. stored: the leaves. values: names of terms, which follow them.
 
-    def __init__(self, flow: Dataflow, stored: Container[Any], values: dict[Any, str]):
-        self.flow, self.stored, self.values = flow, stored, values
+    sources: filled with the value that each resolved one was.
+    """
+
+    def __init__(self, flow: Dataflow, stored: Container[Any], values: dict[Any, str], sources: dict[Any, Any]):
+        self.flow, self.stored, self.values, self.sources = flow, stored, values, sources
         self.names = {axis.name for axis in flow.axes}
         self.memo: dict[tuple[Any, Substitution], Term] = {}
         self.missing: list[tuple[Any, Substitution]] = []
@@ -89,6 +92,8 @@ class Resolver:
                 continue
             if key[0] in self.values:
                 self.values.setdefault(result, self.values[key[0]])
+            if result is not key[0]:
+                self.sources.setdefault(result, self.sources.get(key[0], key[0]))
             axes(result)  # remembered bottom-up: no recursion later
             if key is task:
                 return result

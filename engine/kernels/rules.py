@@ -15,8 +15,9 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ..language import core as s
+from ..language.asking import gives, holds, pays
 from ..language.check import load_facts
-from ..language.evaluate import Closure, Expressions, holds
+from ..language.evaluate import Closure, Expressions
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import expression
 from ..rewrite.terms.code import TermRuleWriter
@@ -44,8 +45,11 @@ class Siblings:
         env = {a: first, v: first, b: second, w: second, "@site": site, "target": site.target}
         for name, default in self.defaults.items():
             given = self.parameters.get(f"{self.rule.name}.{name}")
-            env[name] = default(env) if given is None else given
-        return next((guard for guard, closure in self.guards if not holds(closure, env)), None)
+            env[name] = given
+            if given is None and not gives(env, name, default, only_pays=True):
+                return self.guards[0][0]
+        ask = {"where": holds, "prefer": pays}
+        return next((guard for guard, closure in self.guards if not ask[guard.kind](closure, env)), None)
 
 
 class FusionRules:

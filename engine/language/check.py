@@ -42,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     scope.reset_fields,
     scope.reads_itself,
     scope.bare_tensors,
+    scope.made_in_order,
     axes.dangling_axes,
     clauses.sort_clashes,
     clauses.unique_reasons,
@@ -55,6 +56,7 @@ CHECKS: tuple[Check, ...] = (
     growth.grown_values,
     overlap.repeats_itself,
     overlap.shadowed,
+    scope.changes_nothing,
 )
 
 # Where facts are registered: modules, and packages with all that is in them.

@@ -16,12 +16,14 @@ from typing import Any
 
 from ...ir import expr as e
 from ...ir.atoms import ATOMS
-from ...ir.diagnostic import DplcError, InternalError, did_you_mean
+from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import DTYPES
+from ...ir.expr import Undecided
 from ...ir.functions import FUNCTIONS
 from ...ir.loop import LOOP_ROLES
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import Node
+from ...ir.sizes import decided, has_sizes, hinted, leaves_out
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.tile import AXIS_ROLES, VIAS
@@ -45,10 +47,6 @@ _ABSENT = object()
 
 class NotComputed(DplcError, ValueError):
     """A clause that has no value here, at its place. A domain or a default without one is a refusal, no error."""
-
-
-class Undecided(Exception):
-    """A guard met a comparison of expressions that are not numbers; it counts as not holding."""
 
 
 class Expressions:
@@ -143,7 +141,16 @@ class Expressions:
     def _equality(self, op: str, a: Closure, b: Closure) -> Closure:
         same = op == "=="
         if not self.symbolic:
-            return lambda env: (a(env) == b(env)) is same
+
+            def equal(env: Environment) -> Any:
+                left, right = a(env), b(env)
+                if left == right:
+                    return same
+                if left.__class__ in _SIZED or right.__class__ in _SIZED:
+                    return _known_equality(op, left, right)
+                return not same
+
+            return equal
 
         def compare(env: Environment) -> Any:
             left, right = a(env), b(env)
@@ -157,10 +164,11 @@ class Expressions:
         symbolic = self.symbolic
 
         def compare(env: Environment) -> Any:
-            result = e.compare(op, a(env), b(env))
+            left, right = a(env), b(env)
+            result = e.compare(op, left, right)
             if result.__class__ is bool or symbolic:
                 return result
-            raise Undecided
+            return decided(op, left, right)
 
         return compare
 
@@ -196,7 +204,7 @@ class Expressions:
             inner = dict(env)
             out = []
             for inner[variable] in domain(env):
-                if condition is None or condition(inner):
+                if condition is None or known(condition, inner):
                     out.append(element(inner))
             return tuple(dict.fromkeys(out)) if node.bracket == "{" else tuple(out)
 
@@ -218,7 +226,7 @@ class Expressions:
         pairs = self.compile(dataclasses.replace(node.costs, element=pair))
 
         def weigh(env: Environment) -> Any:
-            found = pairs(env)
+            found = tuple((value, _at_hints(cost)) for value, cost in pairs(env))
             for _, cost in found:
                 if not all(isinstance(n, int | float) for n in (cost if cost.__class__ is tuple else (cost,))):
                     what = f"a cost is a number, or a list of them; here it is {print_value(cost)}"
@@ -277,7 +285,7 @@ class Expressions:
             try:
                 return ask(env.get(SITE), *given)
             except MISTAKES as error:
-                raise mistaken(node, error) from error
+                raise mistaken(node, error, given) from error
 
         return question
 
@@ -314,10 +322,15 @@ class Expressions:
         return element
 
 
-def mistaken(node: s.Syntax, error: Exception) -> NotComputed:
-    """The error of a fact or an operator that gives nothing here, at its place."""
+def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
+    """The error of a fact or an operator that gives nothing here, at its place.
+
+    given: what it was asked about. A fact that only knows numbers decides nothing of sizes.
+    """
     if isinstance(error, NotComputed):
         return error
+    if isinstance(error, TypeError | AttributeError | ValueError) and has_sizes(given):
+        return Undecided(f"{getattr(node, 'fn', 'this')} of a size")
     why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
     return NotComputed(f"this cannot be evaluated: {why}", node.span)
 
@@ -330,7 +343,7 @@ def _ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure) -> Closure:
         try:
             return ask(env.get(SITE), given)
         except MISTAKES as error:
-            raise mistaken(node, error) from error
+            raise mistaken(node, error, given) from error
 
     return question
 
@@ -341,7 +354,7 @@ def _ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) ->
         try:
             return ask(env.get(SITE), first, second)
         except MISTAKES as error:
-            raise mistaken(node, error) from error
+            raise mistaken(node, error, (first, second)) from error
 
     return question
 
@@ -372,14 +385,24 @@ def _or(a: Any, b: Callable[[], Any]) -> Any:
     return a if a else b()
 
 
-def holds(guard: Closure, env: Environment) -> bool:
-    """Whether a guard is true; a comparison that cannot be decided does not hold."""
+def _at_hints(cost: Any) -> Any:
+    return tuple(map(hinted, cost)) if cost.__class__ is tuple else hinted(cost)
+
+
+_SIZED = frozenset((e.Size, e.Sum, e.Binary))
+
+
+def _known_equality(op: str, left: Any, right: Any) -> bool:
+    """Whether two numbers that differ as expressions are equal. Raises Undecided where sizes leave it open."""
+    sizes = has_sizes((left, right)) and all(e.only_sizes(x) or x.__class__ is float for x in (left, right))
+    return decided(op, left, right) if sizes else op == "!="
+
+
+def known(condition: Closure, env: Environment) -> Any:
+    """A condition of a comprehension: a choice of which it is not known is left out."""
     try:
-        result = guard(env)
+        return condition(env)
     except Undecided:
+        if not leaves_out():
+            raise
         return False
-    if isinstance(result, Node):
-        return False
-    if result is not True and result is not False:
-        raise InternalError(f"a guard gave {result!r}, which is neither true nor false")
-    return result

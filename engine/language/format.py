@@ -9,7 +9,9 @@ from ...ir.text import syntax as s
 from .rule import Rule
 from .spelling import INDENT, SUM, block, expression, items, statement
 
-REASONS = 48  # the column of `because`, where the guard is shorter
+REASONS = 48  # the column of `because`, where all guards of a rule are shorter
+FURTHEST = 72  # it moves on for longer ones, up to here
+WIDTH = 140  # a reason of a guard that does not fit stands below it
 
 
 def format_rule(rule: Rule | s.Rule) -> str:
@@ -22,21 +24,66 @@ def format_rule(rule: Rule | s.Rule) -> str:
             rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses,
             rule.examples,
         )  # fmt: skip
-    lines = [f"## {text}".rstrip() for text in rule.docs] + [f"@{attribute}" for attribute in rule.attributes]
+    return "\n".join(_rule(rule, (*(rule.written or rule.clauses), *rule.examples))) + "\n"
+
+
+def format_file(declarations: Iterable[s.Syntax]) -> str:
+    """A rule file as text: its rules, pipelines and `without`s, a blank line between them."""
+    return "\n".join("\n".join(lines_of(declaration)) + "\n" for declaration in declarations)
+
+
+def lines_of(node: s.Syntax) -> list[str]:
+    """The lines of a declaration. One that ends in a long reason has a line break in it."""
+    if isinstance(node, s.Rule):
+        parts: tuple[s.Syntax, ...] = (*(node.written or node.clauses), *node.examples)
+        return _rule(node, sorted(parts, key=lambda part: part.span.line))
+    if isinstance(node, eq.GuardGroup):
+        column = _column(node.guards)
+        guards = [line for guard in node.guards for line in _clause(guard, column)]
+        return [*_docs(node.docs), f"guards {node.name}({items(node.parameters)}):", *map(_indented, guards)]
+    if isinstance(node, eq.StatementForm):
+        return [*_docs(node.docs), f"form {node.name}({items(node.parameters)}):", *block(node.body, 1)]
+    if isinstance(node, s.ExamplesOf):
+        return [f"examples {node.rule}", *(line for one in node.examples for line in _clause(one))]
+    if isinstance(node, s.NumberOf):
+        return format_number(node).splitlines()
+    if isinstance(node, s.FactOf):
+        return format_fact(node).splitlines()
+    if isinstance(node, s.Without):
+        return [f"without {node.name}"]
+    if isinstance(node, s.Pipeline):
+        return [*_docs(node.docs), f"pipeline {node.name}", *(_entry(entry) for entry in node.entries)]
+    return statement(node, 0)
+
+
+def _rule(rule: s.Rule, clauses: Iterable[s.Syntax]) -> list[str]:
     head = f"{'override ' if rule.override else ''}rule {rule.name}"
     if rule.parameters:
         head += f"({', '.join(map(_parameter, rule.parameters))})"
     if rule.rows:
         head += f" for {', '.join(map(expression, rule.rows))}"
-    lines.append(f"{head} on {rule.level}")
-    for clause in (*(rule.written or rule.clauses), *rule.examples):
-        lines += _clause(clause)
-    return "\n".join(lines) + "\n"
+    lines = [*_docs(rule.docs), *(f"@{attribute}" for attribute in rule.attributes), f"{head} on {rule.level}"]
+    clauses = tuple(clauses)
+    column = _column(clauses)
+    return [*lines, *(line for clause in clauses for line in _clause(clause, column))]
 
 
-def format_file(declarations: Iterable[s.Syntax]) -> str:
-    """A rule file as text: its rules, pipelines and `without`s, a blank line between them."""
-    return "\n".join(_declaration(declaration) for declaration in declarations)
+def _column(clauses: Iterable[s.Syntax]) -> int:
+    """Where the reasons of some guards stand."""
+    widths = (len(_guard(clause)) for clause in clauses if isinstance(clause, s.Guard))
+    return max([REASONS, *(width for width in widths if width <= FURTHEST)])
+
+
+def _guard(guard: s.Guard) -> str:
+    return f"{guard.kind} {expression(guard.condition)}"
+
+
+def _docs(docs: Iterable[str]) -> list[str]:
+    return [f"## {text}".rstrip() for text in docs]
+
+
+def _indented(lines: str) -> str:
+    return INDENT + lines.replace("\n", f"\n{INDENT}")
 
 
 def format_fact(node: s.FactOf) -> str:
@@ -53,45 +100,18 @@ def format_number(node: s.NumberOf) -> str:
     return "\n".join([*docs, _because(head, node.reason)]) + "\n"
 
 
-def _declaration(node: s.Syntax) -> str:
-    if isinstance(node, s.Rule):
-        return format_rule(node)
-    if isinstance(node, eq.GuardGroup):
-        lines = [f"## {text}".rstrip() for text in node.docs]
-        lines.append(f"guards {node.name}({items(node.parameters)}):")
-        return "\n".join([*lines, *(INDENT + line for guard in node.guards for line in _clause(guard))]) + "\n"
-    if isinstance(node, eq.StatementForm):
-        lines = [f"## {text}".rstrip() for text in node.docs]
-        lines.append(f"form {node.name}({items(node.parameters)}):")
-        return "\n".join([*lines, *block(node.body, 1)]) + "\n"
-    if isinstance(node, s.ExamplesOf):
-        return "\n".join([f"examples {node.rule}", *(line for one in node.examples for line in _clause(one))]) + "\n"
-    if isinstance(node, s.NumberOf):
-        return format_number(node)
-    if isinstance(node, s.FactOf):
-        return format_fact(node)
-    if isinstance(node, s.Without):
-        return f"without {node.name}\n"
-    if isinstance(node, s.Pipeline):
-        docs = [f"## {text}".rstrip() for text in node.docs]
-        return (
-            "\n".join([*docs, f"pipeline {node.name}", *(f"{INDENT}{_entry(entry)}" for entry in node.entries)]) + "\n"
-        )
-    return "\n".join(statement(node, 0)) + "\n"
-
-
 def _entry(entry: s.Syntax) -> str:
     if isinstance(entry, s.OneOf):
-        return _because(f"one of {', '.join(entry.names)}", entry.reason)
+        return _because(f"{INDENT}one of {', '.join(entry.names)}", entry.reason)
     assert isinstance(entry, s.PassEntry)
-    text = f"pass {entry.rule}" + (f"({items(entry.arguments)})" if entry.arguments else "")
+    text = f"{INDENT}pass {entry.rule}" + (f"({items(entry.arguments)})" if entry.arguments else "")
     text += f" as {entry.alias}" if entry.alias else ""
     text += "".join(f" {kind} {name}" if name else f" {kind}" for kind, name in entry.places)
     return _because(text, entry.reason)
 
 
-def _because(text: str, reason: str | None) -> str:
-    return text if reason is None else f'{text:{REASONS}} because "{reason}"'
+def _because(text: str, reason: str | None, column: int = REASONS) -> str:
+    return text if reason is None else f'{text:{column}} because "{reason}"'
 
 
 def _parameter(node: s.Parameter) -> str:
@@ -100,7 +120,7 @@ def _parameter(node: s.Parameter) -> str:
     return f"{node.name}{sort}{domain}" + (f" = {expression(node.default)}" if node.default is not None else "")
 
 
-def _clause(clause: s.Syntax) -> list[str]:
+def _clause(clause: s.Syntax, column: int = REASONS) -> list[str]:
     if isinstance(clause, s.Match):
         return ["match", *block(clause.body, 1)]
     if isinstance(clause, s.Rewrite):
@@ -110,7 +130,8 @@ def _clause(clause: s.Syntax) -> list[str]:
     if isinstance(clause, s.PickClause):
         return [f"pick {clause.name} in {expression(clause.domain)}"]
     if isinstance(clause, s.Guard):
-        return [_because(f"{clause.kind} {expression(clause.condition)}", clause.reason)]
+        line = _because(_guard(clause), clause.reason, column)
+        return [line if len(line) <= WIDTH else f'{_guard(clause)}\n{INDENT}because "{clause.reason}"']
     if isinstance(clause, eq.SplitClause):
         size = f":{expression(clause.size, SUM)}" if clause.size is not None else ""
         parts = " => ".join(map(items, (clause.parts, *clause.further)))

@@ -17,7 +17,7 @@ from ...ir.text.read_statements import statement_classes, value_classes
 from .evaluate import CONSTANTS, RESERVED
 from .findings import ERROR, NOTE, WARNING, Finding
 from .pipeline import pipelines
-from .positions import is_variable, names, parts, walk
+from .positions import is_variable, names, parts, plain, walk
 from .rule import Rule, RuleSet, pass_name
 from .subject import CheckedRule
 
@@ -197,9 +197,48 @@ def shadowed(subject: CheckedRule) -> Iterator[Finding]:
             return
 
 
+def behind_guards(subject: CheckedRule) -> Rule | None:
+    """An earlier rule that matches whatever this one matches, and whose guards this one has too."""
+    rule = subject.rule
+    position = _positions(subject.rules)
+    place = position.get(rule.name, 0)
+    for earlier in _guarded(subject.rules).get((_reach(rule), rule.level, _head(rule)), ()):
+        if position.get(earlier.name, 0) >= place or not _same_reach(earlier, rule):
+            continue
+        cover = _Cover(rule.level)
+        if not cover.pattern(earlier.match, rule.match):
+            continue
+        asked = {plain(guard.condition) for guard in rule.guards}
+        if all(_in_terms_of(guard.condition, cover.bound) in asked for guard in earlier.guards):
+            return earlier
+    return None
+
+
+def _in_terms_of(value: Any, bound: dict[str, Any]) -> Any:
+    """Syntax in plain form, names replaced by what a cover bound them to."""
+    if isinstance(value, tuple):
+        return tuple(_in_terms_of(item, bound) for item in value)
+    if isinstance(value, s.NameOf):
+        return bound.get(value.text, value.text)
+    if isinstance(value, s.Syntax):
+        return (type(value).__name__, *(_in_terms_of(getattr(value, name), bound) for name in parts(type(value))))
+    return value
+
+
 def _reach(rule: Rule) -> str:
     """What rules share whose order decides between them: a file, or all of a level."""
     return rule.level if rule.level in ("torch", "tensor") else rule.file
+
+
+@functools.lru_cache(maxsize=4)
+def _guarded(rules: RuleSet) -> dict[tuple[str, str, str | None], list[Rule]]:
+    """Rules that ask something of what their patterns bind, and of nothing else, by reach, level and first op."""
+    found: dict[tuple[str, str, str | None], list[Rule]] = {}
+    for rule in rules.rules.values():
+        plain_guards = rule.guards and all(isinstance(clause, s.Guard) for clause in rule.clauses)
+        if plain_guards and not rule.parameters and not isinstance(rule.match[0], s.CaptureStatement | s.InsideBlock):
+            found.setdefault((_reach(rule), rule.level, _head(rule)), []).append(rule)
+    return found
 
 
 @functools.lru_cache(maxsize=4)
@@ -212,6 +251,7 @@ def _unguarded(rules: RuleSet) -> tuple[dict[tuple[str, str, str | None], list[R
     return found, _positions(rules)
 
 
+@functools.lru_cache(maxsize=4)
 def _positions(rules: RuleSet) -> dict[str, int]:
     """In which order rules are tried: that of the pipelines, and of declaration where these are not sound."""
     try:
@@ -267,7 +307,7 @@ class _Cover:
         if isinstance(p, s.NameOf) and (p.text == "_" or is_variable(p.text)):
             return self._bind(p.text, t)
         if isinstance(p, s.Number | s.Text | s.NameOf):
-            return bool(_plain(p) == _plain(t))
+            return bool(plain(p) == plain(t))
         if type(p) is not type(t) or isinstance(p, s.InsideBlock | s.CaptureStatement | s.Prefix):
             return False
         if isinstance(p, s.Apply):
@@ -282,9 +322,9 @@ class _Cover:
         return self.one(p, t) if isinstance(p, s.Syntax) else p == t
 
     def _bind(self, name: str, t: Any) -> bool:
-        if isinstance(t, s.Run | s.RunStatement):
+        if isinstance(t, s.Run | s.RunStatement) or (not self.dataflow and _is_statement(t)):
             return False
-        value = _plain(t)
+        value = plain(t)
         return name == "_" or self.bound.setdefault(name, value) == value
 
     def _call(self, p: s.Apply, t: s.Apply) -> bool:
@@ -298,12 +338,6 @@ class _Cover:
         return self.block(_positional(p), _positional(t))
 
 
-def _plain(node: Any) -> Any:
-    """A piece of syntax without its places, for comparison."""
-    if isinstance(node, tuple):
-        return tuple(map(_plain, node))
-    if isinstance(node, s.NameOf):
-        return node.text
-    if isinstance(node, s.Syntax):
-        return (type(node).__name__, *(_plain(getattr(node, name)) for name in parts(type(node))))
-    return node
+def _is_statement(node: Any) -> bool:
+    """`load B[i]`, `Stage(..)`: on the right of `a =` these are statements, which a variable does not take."""
+    return isinstance(node, s.LoadOf) or (isinstance(node, s.Apply) and node.fn in statement_classes())

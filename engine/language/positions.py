@@ -274,6 +274,17 @@ def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
     return dataclasses.replace(value, **changes) if changes else value
 
 
+def plain(node: Any) -> Any:
+    """A piece of syntax without its places, for comparison."""
+    if isinstance(node, tuple):
+        return tuple(map(plain, node))
+    if isinstance(node, s.NameOf):
+        return node.text
+    if isinstance(node, s.Syntax):
+        return (type(node).__name__, *(plain(getattr(node, name)) for name in parts(type(node))))
+    return node
+
+
 def every(node: Any, kind: Any) -> Iterator[Any]:
     """The nodes of a kind in a node or a tuple, outermost first."""
     return (found for found in walk(node) if isinstance(found, kind))

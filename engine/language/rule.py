@@ -6,6 +6,7 @@ executed.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -29,8 +30,21 @@ from .further import FURTHER, FurtherExamples
 from .limits import within_limits
 from .numbers import numbers_of, written_out
 
-LEVELS = ("torch", "tensor", "module", "loop", "tile", "kernel")
-ATTRIBUTES = ("repeat", "canonical", "approx", "local", "unstable")
+LEVELS = {
+    "torch": "what a PyTorch op means: a comprehension over named axes",
+    "tensor": "algebra of values, and which of them are stored",
+    "module": "whole kernels, one or several",
+    "loop": "loop nests",
+    "tile": "schedules: axes with roles, shared memory, order",
+    "kernel": "what one thread does",
+}
+ATTRIBUTES = {
+    "repeat": "fires until no site is left (with fuel)",
+    "canonical": "to a fixpoint after every firing of any rule",
+    "approx": "reorders floating point: `--exact` leaves it out",
+    "local": "fires only through `with rule NAME(args)`",
+    "unstable": "off unless it is named",
+}
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
 Clause = s.LetClause | s.PickClause | s.Guard
 BINDERS = (s.Parameter, s.LetClause, s.PickClause)
@@ -127,13 +141,29 @@ class RuleSet:
         for file in self.files:
             for rule in file.rules:
                 self._declare(rule)
+        self._arrange()
+        self.digest = hashlib.blake2b("\0".join(f.source.text for f in self.files).encode(), digest_size=16).hexdigest()
+
+    def _arrange(self) -> None:
+        """Which rules are a pass, and which are canonical."""
         self.passes: dict[str, tuple[Rule, ...]] = {}
         for rule in self.rules.values():
             if not rule.attributes & {"local", "canonical"}:
                 name = pass_name(rule.file)
                 self.passes[name] = (*self.passes.get(name, ()), rule)
         self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes)
-        self.digest = hashlib.blake2b("\0".join(f.source.text for f in self.files).encode(), digest_size=16).hexdigest()
+
+    def extended(self, file: RuleFile) -> RuleSet:
+        """The set with one file more, for who looks at rules: its digest stays."""
+        if file.numbers or file.facts:
+            return RuleSet((*self.files, file))
+        out = copy.copy(self)
+        out.files = (*self.files, file)
+        out.rules, out.written = dict(self.rules), dict(self.written)
+        for rule in file.rules:
+            out._declare(rule)
+        out._arrange()
+        return out
 
     def _declare(self, rule: Rule) -> None:
         earlier = self.rules.get(rule.name)
@@ -319,10 +349,23 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool =
 
 
 def _source(path: Path, name: str = "") -> Source:
+    return Source(name or str(path), read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a rule file. Raises DplcError, with a caret where it is no UTF-8."""
     try:
-        return Source(name or str(path), path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise DplcError(f"cannot read {path}: {error}") from None
+        data = path.read_bytes()
+    except OSError as error:
+        raise DplcError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        source = Source(str(path), data.decode("utf-8", "replace"))
+        ahead = data[: error.start].decode("utf-8")
+        line, column = ahead.count("\n") + 1, len(ahead) - ahead.rfind("\n") - 1
+        what = f"byte {data[error.start]:#04x} is no UTF-8"
+        raise DplcError(what, Span(source, line, column, line, column + 1), (), "save the file as UTF-8") from None
 
 
 def further_of(path: Path, name: str = "") -> Source | None:

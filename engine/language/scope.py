@@ -10,8 +10,8 @@ from ...ir.diagnostic import did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import statement_classes
 from .dataflow import OTHER_FIELDS, VALUE, targets
-from .findings import Finding
-from .positions import is_variable, names, walk
+from .findings import WARNING, Finding
+from .positions import is_variable, names, plain, walk
 from .sorts import INDEX, TERM
 from .subject import CheckedRule
 
@@ -192,6 +192,30 @@ def reads_itself(subject: CheckedRule) -> Iterator[Finding]:
     for slot in subject.template:
         if slot.sort in (TERM, INDEX) and isinstance(slot.value, s.NameOf) and slot.value.text in roots:
             yield subject.finding(f"the template reads `{slot.value.text}`, which it defines", slot.value.span)
+
+
+def made_in_order(subject: CheckedRule) -> Iterator[Finding]:
+    """On tensor a template makes a value before it reads it, and its left sides are names."""
+    if subject.rule.level != "tensor":
+        return
+    lines = [one for one in subject.rule.rewrite if isinstance(one, s.Assign)]
+    places = {target.text: n for n, one in enumerate(lines) for target in targets(one) if isinstance(target, s.NameOf)}
+    for n, line in enumerate(lines):
+        for name in names(line.value):
+            if n < places.get(name.text, -1) and name.text not in subject.bound:
+                note = f"line {lines[places[name.text]].span.line} makes it"
+                yield subject.finding(f"`{name.text}` is read before it is made", name.span, (note,), "write it above")
+        if isinstance(line.target, s.Subscript):
+            hint = "write the name alone: what it varies with follows from what it is made of"
+            yield subject.finding("on tensor a template has no axes on the left", line.target.span, (), hint)
+
+
+def changes_nothing(subject: CheckedRule) -> Iterator[Finding]:
+    """A template that is the pattern: the rule fires nowhere."""
+    rule = subject.rule
+    if plain(rule.match) == plain(rule.rewrite):
+        what = "the template is the pattern: the rule changes nothing, so it never fires"
+        yield subject.finding(what, rule.rewrite[0].span, (), "change what stands behind `rewrite`", WARNING)
 
 
 def bare_tensors(subject: CheckedRule) -> Iterator[Finding]:

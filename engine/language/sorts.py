@@ -14,6 +14,7 @@ from ...codegen.target import DEVICE_FIELDS
 from ...ir import expr as e
 from ...ir import loop
 from ...ir.diagnostic import did_you_mean
+from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, statement_classes
@@ -144,6 +145,11 @@ def constant_sort(name: str) -> Sort | None:
     return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
 
 
+def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
+    """`f32` is a function, a cast, and beside a dtype the dtype of that name."""
+    return other.kind == "dtype" and isinstance(node, s.NameOf) and node.text in DTYPES
+
+
 Report = Callable[..., None]  # what is wrong, where, a hint or nothing
 
 
@@ -185,13 +191,13 @@ class Inference:
                 self.report(f"the right of `{node.op}` is a list, not {b}", node.b)
             return BOOL
         if node.op in ("==", "!="):
-            if not (fits(a, b) or fits(b, a)):
+            if not (fits(a, b) or fits(b, a) or _names_a_dtype(node.a, b) or _names_a_dtype(node.b, a)):
                 self.report(f"{a} is compared with {b}: never equal", node)
             return BOOL
         if a.many and b.many and node.op in ("+", "-"):
             return a if a.kind == b.kind else LIST
         for operand, have in ((node.a, a), (node.b, b)):
-            if not fits(have, NUM) and not fits(have, EXPR):
+            if have.kind in ("dtype", "fn", "role", "via") or (not fits(have, NUM) and not fits(have, EXPR)):
                 self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", operand)
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
 

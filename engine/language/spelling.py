@@ -155,6 +155,12 @@ def _axis(node: s.AxisItem) -> tuple[str, int]:
     return text, _POST
 
 
+def _size(node: s.SizeItem) -> tuple[str, int]:
+    step = f" by {node.multiple}" if node.multiple != 1 else ""
+    hint = f" hint {node.hint}" if node.hint is not None else ""
+    return f"{node.name}: {node.low}..{node.high}{step}{hint}", _POST
+
+
 def _part(node: eq.SplitPart) -> tuple[str, int]:
     size = f":{expression(node.size, SUM)}" if node.size is not None else ""
     return node.name + size + (f"={node.role}" if node.role else ""), _POST
@@ -188,5 +194,6 @@ _EXPRESSIONS: dict[type, Callable[[Any], tuple[str, int]]] = {
     s.LoadOf: _load,
     eq.SplitPart: _part,
     s.TypeOf: lambda node: (_type(node), _POST),
+    s.SizeItem: _size,
     s.ParamItem: lambda node: (f"{node.name}: {_type(node.type)}", _POST),
 }

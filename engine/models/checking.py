@@ -16,7 +16,12 @@ from ..run.judge import Judgement, judge
 from .artefact import Artefact
 
 # Of max|y - reference| / max|reference|: in f32 what whole models are held to, else eight roundings of the dtype.
-GATES = {"f32": 1e-4, "f16": 8 * torch.finfo(torch.float16).eps, "bf16": 8 * torch.finfo(torch.bfloat16).eps}
+GATES = {
+    "f64": 1e-10,
+    "f32": 1e-4,
+    "f16": 8 * torch.finfo(torch.float16).eps,
+    "bf16": 8 * torch.finfo(torch.bfloat16).eps,
+}
 LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 

@@ -26,7 +26,7 @@ Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Meta(ge=0, le=2**48)]
 Extent = Annotated[int, Meta(ge=0, le=2**48)]
 Extents = Annotated[tuple[Extent, ...], Meta(max_length=64)]
-DtypeText = Literal["f32", "f16", "bf16", "i32", "i64", "b8"]
+DtypeText = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8"]
 LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
@@ -88,7 +88,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     length: Count
     batch: Count
     layers: Count | None
-    dtype: Literal["f32", "f16", "bf16"]
+    dtype: Literal["f64", "f32", "f16", "bf16"]
     target: Line
     arch: Line
     inputs: list[BufferRecord]

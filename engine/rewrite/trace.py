@@ -136,6 +136,18 @@ class Remark:
         return {"event": "remark", "level": self.prefix, "pass": self.label, "unit": self.unit, "text": self.text}
 
 
+@dataclass(frozen=True)
+class LeftOpen(Remark):
+    """A condition of a rule that sizes leave undecided, so that the rule did not fire; with numbers it might have."""
+
+    def line(self) -> str:
+        return f"{self.marker} left open by a size at {self.unit}: {self.text}"
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return super().record() | {"event": "left open"}
+
+
 Event = Firing | Skip | Remark
 
 
@@ -169,8 +181,14 @@ class Trace:
     def skips(self) -> tuple[Skip, ...]:
         return tuple(event for event in self.events if isinstance(event, Skip))
 
+    @property
+    def left_open(self) -> tuple[LeftOpen, ...]:
+        """The conditions that sizes left undecided."""
+        return tuple(event for event in self.events if isinstance(event, LeftOpen))
+
     def __repr__(self) -> str:
-        return f"<dplc.Trace: {len(self.firings)} firings, {len(self.skips)} refusals>"
+        open_ = f", {len(self.left_open)} left open by sizes" if self.left_open else ""
+        return f"<dplc.Trace: {len(self.firings)} firings, {len(self.skips)} refusals{open_}>"
 
     def __str__(self) -> str:
         lines = list(lines_of(self.events, 1))

@@ -14,9 +14,12 @@ from ...ir import expr as e
 from ...ir.diagnostic import Span
 from ...ir.node import Node
 from ...ir.program import Kernel
+from ...ir.sizes import has_sizes
 from ...ir.text.print import print_unit
 from ...ir.text.print_statements import print_statement, print_value
+from ...ir.text.sizes import told_open
 from ..language import core as s
+from ..language.asking import UNDECIDED
 from ..language.positions import walk
 from ..language.rule import Rule
 from .statements.affine import names_in
@@ -47,6 +50,7 @@ class Evidence:
         self.refusals: list[Refusal] = []
         self.nearest: tuple[int, s.Syntax, Any] | None = None
         self._closeness = (0, 0)
+        self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
     def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
@@ -65,8 +69,11 @@ class Evidence:
             preferred = "not preferred: " if guard.kind == "prefer" else ""
             told = {**shown, **policy_in(guard.condition)}
             values = "; " + ", ".join(f"{name}={show(value)}" for name, value in told.items()) if told else ""
-            return f'{preferred}matched, but "{guard.reason}" [{written(guard.condition)}{values}]'
+            open_ = f"; undecided: {told_open(undecided)}" if undecided is not None else ""
+            return f'{preferred}matched, but "{guard.reason}" [{written(guard.condition)}{values}{open_}]'
 
+        undecided = env.pop(UNDECIDED, None)
+        self.note_open(rule, undecided)
         self.refusals.append(Refusal(rule, depth, guard.span, text))
 
     def domain(self, rule: Rule, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
@@ -78,6 +85,18 @@ class Evidence:
 
     def refuse(self, rule: Rule, depth: int, span: Span, text: str) -> None:
         self.refusals.append(Refusal(rule, depth, span, lambda: f"matched, but {text}"))
+
+    def undecided(self, rule: Rule, span: Span, name: str, condition: Any, depth: int = 0) -> None:
+        """A let, a domain or a default that has no value, for sizes leave it open."""
+        self.note_open(rule, condition)
+        self.refusals.append(
+            Refusal(rule, depth, span, lambda: f"matched, but `{name}` is undecided: {told_open(condition)}")
+        )
+
+    def note_open(self, rule: Rule, condition: Any) -> None:
+        """A refusal that numbers might not have met."""
+        if condition.__class__ is str or has_sizes(condition):
+            self.left_open.setdefault(f"{rule.name}: {told_open(condition)}")
 
     # ---- what people read
     def all(self, rule: Rule) -> tuple[Refusal, ...]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from ...ir.diagnostic import DplcError, UsageError
+from ...ir.expr import Size, value_of
+from ...ir.substitute import with_sizes
+from ...ir.torch import TorchGraph
 from ..capture.capture import Capture
 from ..capture.convert import dtype_name
+from ..capture.sizes import range_of
 from ..capture.weights import modules_of
 
 
@@ -60,12 +65,47 @@ class Frozen:
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
 
 
-def check_arguments(captured: Capture, inputs: Mapping[str, Any]) -> None:
+def check_arguments(
+    captured: Capture, inputs: Mapping[str, Any], sizes: Mapping[str, int] = MappingProxyType({})
+) -> None:
     """Raises DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
     for param in captured.graph.ins:
         if param.name in inputs:
             _refuse_gradients(param.name, inputs[param.name])
-            check_tensor(f"argument `{param.name}`", inputs[param.name], param.dtype, param.shape)
+            shape = tuple(value_of(n, sizes) for n in param.shape) if sizes else param.shape
+            check_tensor(f"argument `{param.name}`", inputs[param.name], param.dtype, shape)
+
+
+def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of a call, read off its tensors. places: (input, dimension, size).
+
+    Raises DplcError for a length that was not compiled, and for two that must agree.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for name, dimension, size in places:
+        shape = getattr(inputs.get(name), "shape", ())
+        if dimension >= len(shape):
+            continue  # `check_tensor` says what it is
+        length, where = shape[dimension], f"dimension {dimension} of `{name}`"
+        known, first = found.setdefault(size.name, (length, where))
+        if known != length:
+            what = f"`{size.name}` is {known} ({first}) and {length} ({where}): they must agree"
+            raise DplcError(what, hint="dimensions of one name have one length in a call")
+        if not size.low <= length <= size.high or length % size.multiple:
+            hint = f'compile it for a wider range: dplc.Dim("{size.name}", low, high)'
+            raise DplcError(f"`{size.name}` is {length} ({where}); compiled for {range_of(size)}", hint=hint)
+    return {name: length for name, (length, _) in found.items()}
+
+
+def sized_inputs(graph: TorchGraph) -> tuple[tuple[str, int, Size], ...]:
+    """The inputs that tell the sizes of a call: (name, dimension, size)."""
+    return tuple((p.name, d, n) for p in graph.ins for d, n in enumerate(p.shape) if isinstance(n, Size))
+
+
+def at_sizes(captured: Capture, tensors: Mapping[str, Any]) -> TorchGraph:
+    """A captured program where its sizes are those of its inputs."""
+    sizes = sizes_of_call(sized_inputs(captured.graph), tensors)
+    return with_sizes(captured.graph, sizes) if sizes else captured.graph  # type: ignore[no-any-return]
 
 
 def _refuse_gradients(name: str, value: Any) -> None:

@@ -39,31 +39,20 @@ FUSING = "(fusion rules)"
 # {digest before: digest now} of rules that say the same in other words. On loops, they are hashed in the order of their
 # names; the others say `split`, `join` or `fold`, and every kernel of the manifest stayed as it was.
 MOVED = {
+    "b1d640121052c2ef": "700717cc277020fc",  # split_matmul_k
+    "7bbd1e0208d943b1": "29d2802d5c18a276",  # split_fold
     "a174ab19f5106b7e": "f78554d8d1ed29a6",  # (loop rules)
-    "d38e8fe82202350f": "1638d008f881e95c",  # collapse_reduce
     "9557d714fb3f8c5b": "83199adaef1b9c35",  # collapse_free
-    "10be7a8ebd09e959": "cbd6e3436fcf06f5",  # collapse_tile
     "73f6ec71bb71daf1": "e4cc768f2a00eab8",  # merge_axes
     "2983cc1701259772": "b58e89b5595108c1",  # merge_axes_backwards
-    "c5144e75726439ff": "75fa230baddbd56c",  # blockify_launch
     "5d6b56b2ff67816b": "3ed3482f25093365",  # blockify_flat
-    "70802312fc4a66ee": "54c5ea1ac605d710",  # chunk_matmul_k
     "f57a2476652f37c4": "4d3fd5fd46bb7fb5",  # chunk_reduce
     "6e0a9a8cc6a4c98d": "f4ee58b82eac52af",  # fit_block
     "e61fc88ab2f83cb2": "e5a8a6a255f692fa",  # slice_matmul_k
-    "86dbaf684152b7d5": "fa5483a39fc862ff",  # split_fold
-    "307040c315a7367c": "d4d0a6d69f3bc69d",  # split_matmul_k
-    "5ea1d785bd0a6c72": "6fafbf04e1c9ad5d",  # split_rows_k
     "34f74503cb5b1d45": "8194e7c678aee1de",  # warp_tile
-    "90d0bc7656c412ca": "59bd45671b42ad2d",  # register_tile
-    "24c730f459461820": "242ec039f432c62e",  # permute_register_tile
-    "2190b04df146de61": "6646b96383dc3e1e",  # strip_flat
     "c167867f414b2599": "2fbeb6862a110c74",  # vector_reduce
-    "ec0d144aefc91e20": "922dac82b75741c1",  # column_reduce
     "97a77bf4e3aa4be4": "14c27e255d6a5e0b",  # one_exchange
-    "245fee8b96ecba4c": "290f59549e44a0f9",  # register_row
     "deeaee7bfb6ed745": "5e88c04230be0070",  # rows_per_block
-    "7eb39e1f264130fc": "211a65897ada6093",  # rows_per_thread
     "00d86531caef161e": "177b49b50a16ee0e",  # online_tile
     "eadfd1e86a503300": "20bbafae8e754698",  # online_row
     "90a90cbb8037d266": "2bfe5c9155facb1e",  # online_pool
@@ -71,10 +60,6 @@ MOVED = {
     "cef79764f103d43f": "20bbafae8e754698",  # online_row
     "504458d77ddc41a8": "177b49b50a16ee0e",  # online_tile
     "2627acc6564c27fc": "177b49b50a16ee0e",  # online_tile
-    "52616b1234235156": "fa5483a39fc862ff",  # split_fold
-    "c196085bc9c58747": "d4d0a6d69f3bc69d",  # split_matmul_k
-    "234645c687464bd1": "d4d0a6d69f3bc69d",  # split_matmul_k
-    "9cd88f77bb6036a1": "6fafbf04e1c9ad5d",  # split_rows_k
     "f0b19d98e6c2b486": "85342eb56fa132c4",  # pipeline_k_outer
 }
 _UNREAD = frozenset(("span", "reason", "docs"))

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,10 +31,10 @@ from ...codegen.graphs import DriverError, Graph
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import CudaExecutor, DeviceError
 from ...ir.diagnostic import DplcError
+from ..run.gpu_clock import DriverClock, times
 from ..run.judge import judge
 from .measure_protocol import Measure, Measured, Ready, receive, send
 
-LEAST_FLUSH = 1 << 20  # bytes
 POISON = 0xFF  # every byte of an output before a run: NaN for floats
 WARM_RUNS = 5
 CLOCK_SECONDS = 5.0  # how long clocks that were read stay known
@@ -61,8 +62,7 @@ class Worker:
         self.driver = self.executor._driver
         self.gpu = self.executor.gpu.name
         with self.executor.stream():
-            self.flush_bytes = max(2 * self.executor.gpu.attribute("L2_CACHE_SIZE"), LEAST_FLUSH)
-            self.other = self.driver.mem_alloc(self.flush_bytes)
+            self.clock = DriverClock(self.driver, self.executor.gpu.attribute("L2_CACHE_SIZE"))
         self.folder = ""
         self.inputs: dict[str, Any] = {}
         self.expected: dict[str, tuple[Any, Any]] = {}
@@ -112,10 +112,11 @@ class Worker:
             replay = self._recorded(program, places)
             launched = "CUDA graph" if replay else "one by one"
             run = replay or (lambda at: self.executor.launch(program, places, at))
+            self.clock.stream = stream
             with gpu_alone():
-                seconds = self._times(wanted, run, stream)
-                warm = [self._timed(run, stream) for _ in range(WARM_RUNS)]
-        cold = f"cold: {self.flush_bytes} bytes of other data written before every run"
+                seconds = times(partial(run, stream), self.clock, wanted.warm_up, wanted.runs, wanted.seconds)
+                warm = [self.clock.seconds(partial(run, stream)) for _ in range(WARM_RUNS)]
+        cold = f"cold: {self.clock.bytes} bytes of other data written before every run"
         clocks = self._clocks()
         return Measured(status="ok", seconds=seconds, warm=warm, launched=launched, l2=cold, clocks=clocks, **known)
 
@@ -143,28 +144,6 @@ class Worker:
             elif not found.ok:
                 wrong = wrong or f"`{buffer.name}` is off by {found.relative:.1e} of the largest value"
         return worst, wrong
-
-    def _times(self, wanted: Measure, run: Run, stream: Any) -> list[float]:
-        """Seconds of every run that counts, each behind a write that empties L2 and hides the launch."""
-        seconds: list[float] = []
-        until = time.monotonic() + wanted.seconds
-        for number in range(wanted.warm_up + wanted.runs):
-            if len(seconds) > 2 and time.monotonic() > until:
-                break
-            self.driver.memset_d8_async(self.other, number % 256, self.flush_bytes, stream)
-            taken = self._timed(run, stream)
-            if number >= wanted.warm_up:
-                seconds.append(taken)
-        return seconds
-
-    def _timed(self, run: Run, stream: Any) -> float:
-        """Seconds of one run, by events."""
-        start, end = self.driver.Event(), self.driver.Event()
-        start.record(stream)
-        run(stream)
-        end.record(stream)
-        end.synchronize()
-        return float(start.time_till(end)) * 1e-3
 
     def _clocks(self) -> dict[str, float]:
         """Megahertz and degrees as the driver's tool tells them, read every few seconds; empty without the tool."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from ...codegen.arrays import torch_dtype
+from ...ir.dtypes import FLOATS
 from ...ir.interp.loop import run
 from ...ir.loop import For
 from ...ir.node import nodes
@@ -47,7 +48,7 @@ def draw(param: Param, seed: int = 0) -> Any:
     """Values for a buffer, the same every time: normal; 0 or 1 for integers, which may be positions in another
     buffer."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {param.name}".encode()))
-    if param.dtype in ("i32", "i64", "b8"):
+    if param.dtype not in FLOATS:
         return torch.randint(0, 2, param.shape, generator=generator).to(torch_dtype(param.dtype))
     return torch.randn(param.shape, generator=generator).to(torch_dtype(param.dtype))
 

@@ -26,7 +26,7 @@ from ..run.judge import accepted, errors, run_reference
 from .torch_rules import UNWRITTEN, TorchChecker
 from .torch_subjects import NoSubject, limit_of, retyped, sample
 
-COLUMNS = ("f32", "f16", "bf16", "i64", "i32", "b8")
+COLUMNS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")
 RIGHT, REFUSED, WRONG, CRASHED, ABSENT, UNTRIED = "right", "refused", "wrong", "error", "-", "untried"
 # The first of them that one of an op's programs gave stands for all.
 WORST = (CRASHED, WRONG, RIGHT, REFUSED, ABSENT, UNTRIED)

@@ -61,6 +61,7 @@ class RuleItem(pytest.Item):
     def __init__(self, *, rules: Any, **known: Any):
         super().__init__(**known)
         self.rules = rules
+        self.funcargs: dict[str, Any] = {}  # other plugins look for the fixtures of an item: it has none
 
     def runtest(self) -> None:
         """Raises RuleFailure."""

@@ -112,6 +112,11 @@ def attention(queries: str, keys: str = "", causal: bool = False) -> str:
 CAUSAL = attention("1, 32, 1024, 64", causal=True)
 ONE_QUERY = attention("1, 32, 1, 128", "1, 32, 4096, 128")
 CUMSUM, CUMSUM_OF_ROWS = "torch.cumsum(torch.randn(1000000), 0)", "torch.cumsum(torch.randn(64, 4096), 1)"
+GROUPED_QUERY = (
+    "F.scaled_dot_product_attention(torch.randn(1,32,1,128),torch.randn(1,8,4096,128),torch.randn(1,8,4096,128),"
+    "enable_gqa=True)"
+)
+CROSS_ENTROPY_HALVES = "F.cross_entropy(torch.randn(4096,32000,dtype=torch.bfloat16),torch.randint(0,32000,(4096,)))"
 CROSS_ENTROPY = "F.cross_entropy(torch.randn(4096, 32000), torch.randint(0, 32000, (4096,)))"
 SUMS_OF_PRODUCT = "torch.relu(torch.randn(512, 4096) @ torch.randn(4096, 512)).sum(-1)"
 LINEAR = "nn.Linear(4096, 4096)(torch.randn(2, 2048, 4096))"
@@ -181,6 +186,8 @@ KNOWN: dict[str, Callable[[], str]] = {
     "causal_attention_us": lambda: f"{microseconds(CAUSAL):.0f}",
     "causal_attention_mb": lambda: f"{megabytes(CAUSAL):.1f}",
     "one_query_us": lambda: f"{microseconds(ONE_QUERY):.1f}",
+    "grouped_query_us": lambda: f"{microseconds(GROUPED_QUERY):.1f}",
+    "cross_entropy_halves_us": lambda: f"{microseconds(CROSS_ENTROPY_HALVES):.0f}",
     "cumsum_us": lambda: f"{microseconds(CUMSUM):.1f}",
     "cumsum_of_rows_us": lambda: f"{microseconds(CUMSUM_OF_ROWS):.1f}",
     "cross_entropy_us": lambda: f"{microseconds(CROSS_ENTROPY):.0f}",

@@ -47,7 +47,7 @@ def tools(without: bool) -> Toolchain:
 
 def made(name: str, device: str, without: bool = False) -> Compilation:
     """A program of bf16 for a device."""
-    return compile_captured(capture_text(PROGRAMS[name], dtype="bf16"), tools(without), target(device))
+    return compile_captured(capture_text(PROGRAMS[name], dtype="bf16", values=False), tools(without), target(device))
 
 
 def microseconds(compilation: Compilation, device: str) -> float:

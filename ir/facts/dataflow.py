@@ -10,6 +10,7 @@ from typing import Any
 
 from ..expr import Axis
 from ..monoids import of_part
+from ..sizes import at_hint
 from ..tensor import (
     Case,
     Elementwise,
@@ -110,7 +111,7 @@ class Dataflow:
         if count is None:
             count = 1
             for axis in self.axes_in(mask):
-                count *= axis.extent
+                count *= at_hint(axis.extent)
             self._counts[mask] = count
         return count
 

@@ -12,10 +12,11 @@ from ..names import unused
 from ..node import names_in
 from ..program import Block, Kernel
 from ..ranges import Interval
+from ..sizes import highest
 from .layout import DTYPE_BYTES, bound_ranges, params, stages
 from .structure import dependencies, summary
 
-STAGED_DTYPES = ("f32", "f16", "bf16", "i32")
+STAGED_DTYPES = ("f32", "f16", "bf16", "i32", "i8")
 
 
 class Footprint(NamedTuple):
@@ -52,9 +53,9 @@ def region(
     loops = summary(body).loops
     ranges = dict(outside)
     for axis in axes:
-        ranges[axis.name] = (0, axis.extent - 1)
+        ranges[axis.name] = (0, highest(axis.extent) - 1)
     for name, extent in extra.items():
-        ranges[name] = (0, extent - 1)
+        ranges[name] = (0, highest(extent) - 1)
     for loop in loops:
         ranges.update(bound_ranges(loop, ranges))
     threads = frozenset(axis.name for axis in axes if axis.role == "THREAD")

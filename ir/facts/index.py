@@ -11,6 +11,8 @@ from typing import Any
 
 from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, binary, from_linear, invert, linear, total
 from ..node import Expr, Node, memoised
+from ..ranges import at_ends
+from ..sizes import has_sizes
 
 LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
 
@@ -80,7 +82,7 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def _compare(op: str, a: Expr, b: Expr) -> Expr:
-    low, high = interval(binary("-", a, b)) if not (a.__class__ is float or b.__class__ is float) else (-LARGE, LARGE)
+    low, high = (-LARGE, LARGE) if a.__class__ is float or b.__class__ is float else _apart(binary("-", a, b))
     always = {
         "<": high < 0,
         "<=": high <= 0,
@@ -102,6 +104,19 @@ def _compare(op: str, a: Expr, b: Expr) -> Expr:
     return binary(op, a, b)
 
 
+def _apart(e: Expr) -> tuple[int, int]:
+    """The interval of a difference: of `i - s`, i below s, it is not what those of i and of s alone would say."""
+    low, high = interval(e)
+    if not has_sizes(e):
+        return low, high
+    return max(low, -interval(at_ends(binary("*", e, -1), _last))[1]), min(high, interval(at_ends(e, _last))[1])
+
+
+def _last(atom: Any) -> Expr | None:
+    """The greatest value of an atom as an expression of sizes."""
+    return binary("-", atom.extent, 1) if atom.__class__ is Axis else None
+
+
 def _joined(e: Expr) -> Expr:
     """`c*(x // n)*n + c*(x % n)` is `c*x`."""
     if e.__class__ is not Sum:
@@ -121,6 +136,8 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
     kind = e.__class__
     if kind is Axis:
         return axes.get(e, e)
+    if kind is Size:
+        return e
     if kind is Sum:
         parts = [substitute(atom, axes, value) for atom, _ in e.terms]
         return _joined(total((*parts, e.constant), (*[n for _, n in e.terms], 1)))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..dtypes import DTYPES
-from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiply, total
+from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiple_of, multiply, total
 from ..loop import For
 from ..node import Expr, Node, contents, memoised
 from ..program import Kernel, Param
@@ -206,7 +206,8 @@ def is_vector(flat: Expr, name: str, width: int) -> bool:
     axis = Var(name)
     if terms.get(axis) != 1 or constant % width:
         return False
-    return all(atom is axis or (factor % width == 0 and name not in free_names(atom)) for atom, factor in terms.items())
+    others = ((atom, factor) for atom, factor in terms.items() if atom is not axis)
+    return all(n * multiple_of(atom) % width == 0 and name not in free_names(atom) for atom, n in others)
 
 
 def xor_chunk(stage: Stage, row: Any, chunk: Any) -> Any:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ..atoms import ATOMS
-from ..expr import Var, free_names
+from ..expr import Var, free_names, only_sizes
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
@@ -283,7 +283,7 @@ def team_loops(block: Block) -> tuple[For, ...]:
     loops = tuple(stmt for stmt in block if isinstance(stmt, For))
     if summary(loops).barriers:
         return ()
-    if any(loop.start != 0 or loop.step != 1 or loop.stop.__class__ is not int for loop in loops):
+    if any(loop.start != 0 or loop.step != 1 or not only_sizes(loop.stop) for loop in loops):
         return ()
     if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
         return ()

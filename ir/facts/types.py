@@ -43,8 +43,13 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
         elif isinstance(stmt, Mma):
             known[stmt.acc] = ATOMS[stmt.atom].sums
         elif isinstance(stmt, Merge):
-            known.update((acc, "f32") for acc in stmt.accs)
+            known.update((acc, merged_dtype(stmt, known)) for acc in stmt.accs)
     return known
+
+
+def merged_dtype(stmt: Merge, known: dict[str, str]) -> str:
+    """The dtype of the parts of a tuple: f32, unless an operand is f64."""
+    return opmath(promote("f32", *(expr_dtype(val, known) for val in stmt.vals)))
 
 
 def expr_dtype(e: Any, known: dict[str, str]) -> str:

@@ -11,14 +11,18 @@ import numpy as np
 from ..atoms import ATOMS, multiplied
 from ..expr import Axis
 from ..tile import Mma
+from .scalar import ScheduleError
 
 
 def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
     """What an Mma adds, of the values of all threads: arrays of (blocks, threads, *registers).
 
-    registers: the replicated axes; along one that an operand does not vary with its dimension is 1.
+    registers: the replicated axes; along one that an operand does not vary with its dimension is 1. Raises
+    ScheduleError where the axes are not the atom's, as those of a program that was made smaller.
     """
     atom, names = ATOMS[stmt.atom], [axis.name for axis in registers]
+    if len(stmt.axes) != len(atom.axes):
+        raise ScheduleError(f"`{stmt.atom}` has {len(atom.axes)} axes, an Mma names {len(stmt.axes)}")
     lanes = [extent for _, extent in atom.lanes]
     own = [2 + n for n in range(len(lanes))]
     own += [2 + len(lanes) + names.index(axis.name) for axis in stmt.axes[len(lanes) :]]

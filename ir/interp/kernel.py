@@ -82,7 +82,7 @@ def run(
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
             _launch(kernel, seen_by(kernel, memory), counts, dice, only)
-            check_stores(counts if only is None else {n: np.maximum(c, 1) for n, c in counts.items()}, kernel)
+            check_stores(counts if only is None else {n: np.maximum(c, 1) for n, c in counts.items()}, kernel, kernels)
     return memory
 
 

@@ -13,7 +13,7 @@ from ..facts.layout import DTYPE_BYTES
 from ..kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
 from .kernel_memory import Lanes, SharedMemory
 from .kernel_values import Place, RegisterValues
-from .scalar import ScheduleError
+from .scalar import KINDS, ScheduleError
 
 WARP, ROWS, ROW_BYTES = 32, 8, 16  # lanes; of a matrix
 
@@ -77,4 +77,5 @@ class Fragments:
         names = [name for name, _ in (*atom.registers, *atom.depth)]
         first = 2 + len(lanes)
         whole = np.transpose(whole, (*range(first), *(first + inner.index(name) for name in names if name in inner)))
+        whole = whole.astype(KINDS[atom.sums])
         return whole.reshape(*whole.shape[:first], *(sizes[name] if name in inner else 1 for name in names))

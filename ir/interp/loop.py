@@ -56,7 +56,7 @@ def run(
                 memory[param.name], counts[param.name] = empty(param)
             _Nest(kernel, seen_by(kernel, memory), counts, only or {}).block(kernel.body, (), None)
             if stores is None:
-                check_stores(counts, kernel)
+                check_stores(counts, kernel, kernels)
             else:
                 stores.update(counts)
     return memory

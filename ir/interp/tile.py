@@ -56,7 +56,7 @@ def run(
                 memory[param.name], counts[param.name] = empty(param)
             _launch(kernel, tile, seen_by(kernel, memory), counts, dice)
             if stores is None:
-                check_stores(counts, kernel)
+                check_stores(counts, kernel, kernels)
             else:
                 stores.update(counts)
     return memory

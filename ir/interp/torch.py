@@ -14,6 +14,7 @@ from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value
 from ..schemas import DTYPES, names, op_name
+from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
 from .left_open import SETTLED
 
@@ -60,7 +61,16 @@ def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> l
     wide: dtypes that the program names are float64 where they are floats; without it, as the program says.
     """
     for statement in graph.body:
-        values[statement.dst] = applied(statement, values, wide)
+        try:
+            values[statement.dst] = applied(statement, values, wide)
+        except (
+            RuntimeError,
+            IndexError,
+            ValueError,
+            TypeError,
+        ) as error:  # as torch refuses values: a place that is not there
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DplcError(f"`{print_torch_op(statement)}`: torch refuses it", notes=(why,)) from None
     return [values[out.name] for out in graph.outs]
 
 

@@ -15,7 +15,7 @@ from lark.indenter import DedentError, Indenter
 from ..diagnostic import DplcError, Source, Span
 from . import syntax as s
 from .equations import EquationBuilder
-from .syntax_errors import syntax_error
+from .syntax_errors import outdented, syntax_error
 from .words import words_in
 
 LARGEST_INT = 2**63  # one more than the largest, whose negative is the smallest
@@ -372,7 +372,7 @@ def parse(source: Source) -> tuple[s.Syntax, ...]:
         try:
             return build.transform(lark.parse(text))  # type: ignore[no-any-return]
         except DedentError:
-            raise DplcError(f"{source.name}: the indentation fits no block around it") from None
+            raise outdented(source) from None
         except UnexpectedInput as unexpected:
             raise syntax_error(source, unexpected) from None
         except VisitError as error:  # what a method of the builder raised

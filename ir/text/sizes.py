@@ -15,6 +15,7 @@ from ..expr import OPERATORS, Size, negate
 from ..node import Node, nodes
 from . import syntax as s
 from .arithmetic import LARGEST_EXTENT, calculated
+from .print_statements import print_expr
 
 Binding = Mapping[str, int]
 
@@ -28,6 +29,14 @@ def print_sizes(unit: Node) -> Iterator[str]:
 
 def _hint(size: Size) -> str:
     return "" if size.hint == size.high // size.multiple * size.multiple else f" hint {size.hint}"
+
+
+def told_open(condition: Any) -> str:
+    """`s % 4 == 0 (s: 1..4096)`: what sizes leave open, for people."""
+    if not isinstance(condition, Node):
+        return str(condition or "this compares what is not a number here")
+    ranges = "; ".join(print_sizes(condition))
+    return print_expr(condition) + (f" ({ranges})" if ranges else "")
 
 
 def declared(units: tuple[s.Syntax, ...]) -> dict[str, Size]:

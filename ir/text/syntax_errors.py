@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lark import UnexpectedInput
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
@@ -9,16 +11,22 @@ from ..diagnostic import DplcError, Source, Span, did_you_mean
 
 _READABLE = {
     "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "NAME": "a name",
-    "INT": "a number", "STRING": 'a "text"', "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`", "EQUAL": "`=`", "LPAR":
-    "`(`", "ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`", "$END": "the end of the file",
-    "expression": "an expression",
+    "INT": "a number", "FLOAT": "a number", "STRING": 'a "text"', "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`",
+    "EQUAL": "`=`", "LPAR": "`(`", "ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`",
+    "$END": "the end of the file", "expression": "an expression", "COMMA": "`,`", "LSQB": "`[`", "LBRACE": "`{`",
+    "RBRACE": "`}`", "PLUS": "`+`", "MINUS": "`-`", "STAR": "`*`", "DIVIDE": "`//`", "XOR": "`^`",
+    "COMPARE": "a comparison", "DOT": "`.`", "__ANON_0": "`..`",
 }  # fmt: skip
+_STRING = re.compile(r'"[^"\n]*"|#.*')
 _STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
 
 
 def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
     """The error of a text that the grammar does not know."""
     line, column = error.line, error.column
+    slip = _slip(source, error, line if line is not None and line > 0 else len(source.text.splitlines()))
+    if slip is not None:
+        return slip
     if isinstance(error, UnexpectedEOF) or line is None or line < 1:
         line, column = max(len(source.text.splitlines()), 1), 1
     width = len(error.token) if isinstance(error, UnexpectedToken) and error.token.type not in _READABLE else 1
@@ -41,10 +49,83 @@ def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
         expected = expected - _STARTS | {"expression"}
     keywords = sorted(k.lower() for k in expected if k.isalpha() and k not in _READABLE)
     hint = did_you_mean(str(error.token), keywords) if isinstance(error, UnexpectedToken) else None
-    few = [_READABLE[k] for k in sorted(expected) if k in _READABLE] + [f"`{k}`" for k in keywords]
+    few = list(dict.fromkeys(_READABLE[k] for k in sorted(expected) if k in _READABLE)) + [f"`{k}`" for k in keywords]
     notes = (
         [f"expected {', '.join(few[:-1])} or {few[-1]}" if len(few) > 1 else f"expected {few[0]}"]
         if 0 < len(few) <= 9
         else []
     )
     return DplcError(what, span, notes, hint)
+
+
+def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None:
+    """The slips that show further on than where they are: each is told at its own place."""
+    if isinstance(error, UnexpectedCharacters) and error.char == '"':
+        where = Span(source, line, error.column - 1, line, len(source.line(line)))
+        return DplcError("a text without its end", where, (), 'write `"` behind it, on the same line')
+    opened = _open_bracket(source, line)
+    if opened is not None and opened.line < line and isinstance(error, UnexpectedToken):
+        bracket = source.line(opened.line)[opened.column]
+        close = {"(": ")", "[": "]", "{": "}"}[bracket]
+        note = f"line {line} goes on inside of it: {source.line(line).strip()}"
+        return DplcError(f"`{bracket}` is never closed", opened, (note,), f"write `{close}`")
+    last = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+    above = next((n for n in range(line if last else line - 1, 0, -1) if source.line(n).strip()), 0)
+    guard = re.match(r"\s*(where|prefer)\b(.*?)\s*(#.*)?$", source.line(above))
+    expected = {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())}
+    if guard and "because" not in guard[2] and "_INDENT" in expected and isinstance(error, UnexpectedToken):
+        where = Span(source, above, guard.end(2) - 1, above, guard.end(2))
+        hint = 'write `because "what is wrong where it does not hold"` behind it'
+        return DplcError(f"a `{guard[1]}` without its reason", where, (), hint)
+    return _slip_of_line(source, line)
+
+
+def _slip_of_line(source: Source, line: int) -> DplcError | None:
+    """What is wrong with the line itself, or with the one before it: a guard without its word, a tab among spaces."""
+    text = source.line(line)
+    loose = re.match(r"(?!where\b|prefer\b|pass\b|one\b|number\b|override\b)(\S.*?)\s+because \"", text)
+    if loose:
+        hint = "write `where` before it if the result were wrong, `prefer` if it were slow"
+        return DplcError("a guard without its word", Span(source, line, 0, line, loose.end(1)), (), hint)
+    for n in (line, line + 1):
+        tabs = re.match(r" *\t+", source.line(n))
+        if tabs and any(one.startswith(" ") for one in source.text.splitlines()):
+            where = Span(source, n, 0, n, tabs.end())
+            return DplcError(
+                "a tab among lines that begin with spaces", where, (), "begin lines with spaces, four for each level"
+            )
+    return None
+
+
+def _open_bracket(source: Source, line: int) -> Span | None:
+    """The innermost bracket that is open where a line begins."""
+    opened: list[Span] = []
+    for number in range(1, line):
+        text = _STRING.sub(lambda found: " " * len(found[0]), source.line(number))
+        for column, character in enumerate(text):
+            if character in "([{":
+                opened.append(Span(source, number, column, number, column + 1))
+            elif character in ")]}" and opened:
+                opened.pop()
+    return opened[-1] if opened else None
+
+
+def outdented(source: Source) -> DplcError:
+    """The error of a line whose indentation fits no block around it, at that line."""
+    columns, depth, above = [0], 0, 0
+    for number, text in enumerate(source.text.splitlines(), 1):
+        bare = _STRING.sub("", text).strip()
+        inside, depth = depth > 0, max(depth + sum(map(bare.count, "([{")) - sum(map(bare.count, ")]}")), 0)
+        if not bare or inside:
+            continue
+        wide = text.expandtabs(8)
+        column = len(wide) - len(wide.lstrip())
+        while column < columns[-1]:
+            columns.pop()
+        if columns[-1] < column < above:
+            note = "a tab counts as 8 spaces" if "\t" in source.text else "lines of one block begin in one column"
+            where = Span(source, number, 0, number, max(len(text) - len(text.lstrip()), 1))
+            return DplcError("the indentation fits no block around it", where, (note,), "indent by 4 spaces")
+        columns += [column] if column > columns[-1] else []
+        above = column
+    return DplcError(f"{source.name}: the indentation fits no block around it")

@@ -47,6 +47,11 @@ def print_graph(graph: TensorGraph) -> str:
     return "\n".join((f"graph {graph.name}({ins}) -> {outs}:", *(f"    {line}" for line in lines or ("pass",))))
 
 
+def values_of_lines(graph: TensorGraph) -> tuple[Term, ...]:
+    """The value that each line below the head of a graph's text gives."""
+    return tuple(term for term, _ in _Printer(graph).rows())
+
+
 def print_lines(graph: TensorGraph, root: Term, below: Iterable[Term]) -> str:
     """The lines that compute a term from the values below it, under the names that they have in the graph."""
     printer = _Printer(graph)
@@ -71,14 +76,16 @@ class _Printer:
         self.count = 0
 
     def body(self) -> list[str]:
-        lines = []
-        for term in postorder(out.value for out in self.graph.outs):
-            if isinstance(term, LINES):
-                lines.append(self.line(term))
+        return [line for _, line in self.rows()]
+
+    def rows(self) -> list[tuple[Term, str]]:
+        """The value of each line, and the line."""
+        values = postorder(out.value for out in self.graph.outs)
+        rows: list[tuple[Term, str]] = [(term, self.line(term)) for term in values if isinstance(term, LINES)]
         for out in self.graph.outs:
             if self.names.get(out.value) != out.name:
-                lines.append(f"{self.left(out.name, out.axes)} = {self.reference(out.value)}")
-        return lines
+                rows.append((out.value, f"{self.left(out.name, out.axes)} = {self.reference(out.value)}"))
+        return rows
 
     def header(self, x: Input) -> str:
         plain = self.reads.get(x.name, default_axes(x.name, x.axes)) == x.axes
@@ -183,4 +190,4 @@ def _number(x: Const) -> str:
     return print_number(x.value)
 
 
-__all__ = ["print_graph", "print_lines", "read_graph"]
+__all__ = ["print_graph", "print_lines", "read_graph", "values_of_lines"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
 from ..atoms import ATOMS, WORD_BYTES
-from ..expr import Binary, Call, Sum, Var, is_int
+from ..expr import Sum, Var, is_int, only_sizes
+from ..facts.divisors import counters, divisor
 from ..facts.layout import DTYPE_BYTES
 from ..functions import opmath
 from ..kernel import (  # fmt: skip
@@ -47,14 +48,16 @@ from ..kernel import (  # fmt: skip
     WaitPhase,
     names_read,
 )
-from ..node import Expr, nodes
+from ..node import Expr
 from ..program import Block, Kernel, Stmt
+from ..ranges import interval
 from ..text.print_statements import print_statement
 
 INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
 COPY_BYTES = (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
 MATRIX_ROW_BYTES = 16
+MOST_THREADS = 1024
 SWIZZLES = (0, 32, 64, 128)
 
 
@@ -63,6 +66,7 @@ def problems(kernel: Kernel) -> tuple[str, ...]:
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
         return (f"the body of kernel `{kernel.name}` is not one Launch",)
     check = _Check(kernel)
+    check.launch(kernel.body[0])
     check.block(kernel.body[0].body)
     return tuple(check.found)
 
@@ -103,6 +107,9 @@ class _Check:
     def block(self, block: Block) -> None:
         outer = dict(self.names)
         for stmt in block:
+            if type(stmt) not in _CHECKS:
+                self.say(stmt, f"{type(stmt).__name__} is no statement of this level")
+                continue
             missing = sorted(name for name in _own_names(stmt) if name not in self.names)
             if missing:
                 self.say(stmt, f"undefined {', '.join(missing)}")
@@ -118,6 +125,15 @@ class _Check:
     def varies(self, e: Any) -> bool:
         """Whether an expression may differ between threads of a block."""
         return not is_int(e) and any(self.names[name].divergent for name in _names_of(e) if name in self.names)
+
+    def launch(self, stmt: Launch) -> None:
+        """Three extents of blocks, which are numbers at a launch, and what one block has."""
+        if len(stmt.grid) != 3 or not all(only_sizes(e) and interval(e, {})[0] >= 1 for e in stmt.grid):
+            self.say(stmt, "a grid has three extents of 1 or more, made of numbers and sizes")
+        if not 1 <= stmt.block <= MOST_THREADS or stmt.shared < 0 or stmt.resident < 1:
+            self.say(
+                stmt, f"a block has 1 to {MOST_THREADS} threads, no fewer than 0 bytes, and an SM holds one or more"
+            )
 
     # ---- definitions
 
@@ -257,7 +273,8 @@ class _Check:
             known = self.words(stmt, place, atom.words(order))
             if known and known.dtype not in atom.dtypes:
                 self.say(stmt, f"`{stmt.atom}` does not multiply {known.dtype}")
-        self.target(stmt, stmt.acc)
+        if self.target(stmt, stmt.acc) not in (None, atom.sums):
+            self.say(stmt, f"`{stmt.atom}` sums {atom.sums}")
         self.elements(stmt, stmt.acc)
 
     # ---- memory
@@ -344,39 +361,6 @@ class _Check:
     def width(self, stmt: Stmt, size: int, allowed: tuple[int, ...]) -> None:
         if size not in allowed:
             self.say(stmt, f"no instruction moves {size} bytes")
-
-
-def counters(block: Block) -> dict[str, int]:
-    """A divisor of every value that an integer register takes: the slots of a ring are multiples of one slot."""
-    found: dict[str, int] = {}
-    for stmt in nodes(block, Define, Assign):  # type: ignore[type-var]
-        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place  # type: ignore[attr-defined]
-        counts = isinstance(place, Var) and (place.name in found or getattr(stmt, "dtype", None) == "i32")
-        if counts:
-            step = divisor(stmt.val, {**found, place.name: 0})  # type: ignore[attr-defined]
-            found[place.name] = gcd(found.get(place.name, 0), step)
-    return found
-
-
-def divisor(e: Expr, strides: Mapping[str, int]) -> int:
-    """A number that divides every value of an expression; 0 for the number 0."""
-    if is_int(e):
-        return abs(e)  # type: ignore[no-any-return]
-    if isinstance(e, Var):
-        return strides.get(e.name, 1)
-    if isinstance(e, Sum):
-        return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
-    if isinstance(e, Binary) and e.op == "%":
-        return gcd(divisor(e.a, strides), divisor(e.b, strides))
-    if isinstance(e, Binary) and e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
-        both = divisor(e.a, strides) | divisor(e.b, strides)
-        return both & -both
-    if isinstance(e, Binary) and e.op == "//" and is_int(e.b):
-        whole, rest = divmod(divisor(e.a, strides), e.b)  # type: ignore[operator]
-        return 1 if rest else whole
-    if isinstance(e, Call) and e.fn == "where":
-        return gcd(divisor(e.args[1], strides), divisor(e.args[2], strides))
-    return 1
 
 
 def _own_names(stmt: Stmt) -> set[str]:

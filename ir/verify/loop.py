@@ -14,9 +14,10 @@ from ..expr import Binary, Var, add, free_names, is_int, linear, multiply, negat
 from ..facts.layout import bound_ranges, params
 from ..facts.structure import summary
 from ..functions import FUNCTIONS
+from ..kernel import Element
 from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
-from ..node import Expr
+from ..node import Expr, nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, interval
 from ..text.print_statements import print_expr, print_statement
@@ -28,7 +29,8 @@ LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 def problems(kernel: Kernel) -> tuple[str, ...]:
     """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
     check = Check(kernel, LOOP_STATEMENTS)
-    check.block(kernel.body, Scope())
+    if check.grounded(kernel.body):
+        check.block(kernel.body, Scope())
     return tuple(check.found)
 
 
@@ -76,9 +78,31 @@ class Check:
         self.written = {param.name for param in kernel.outs}
         found = summary(kernel.body)
         self.sums = set(found.folded)
+        self.indices = {axis.name for tile in nodes(kernel.body, Tile) for axis in tile.axes}
 
     def report(self, stmt: Stmt, what: str) -> None:
         self.found.append(f"{what}, in `{print_statement(stmt).splitlines()[0]}`")
+
+    def grounded(self, block: Block) -> bool:
+        """Whether what facts take for granted holds: named memory exists, conditions are of whole numbers, and no name
+        means two things.
+        """
+        for stmt in nodes(block, Load, Store, Stage):
+            name = stmt.src if isinstance(stmt, Stage) else stmt.buf  # type: ignore[attr-defined]
+            if name not in self.shapes:
+                self.report(stmt, f"`{name}` is no buffer")
+        for e in nodes(block, Binary):
+            if e.a.__class__ is float or e.b.__class__ is float:  # type: ignore[attr-defined]
+                self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")
+        indices = {loop.var for loop in nodes(block, For)} | self.indices  # type: ignore[attr-defined]
+        values = {stmt.dst for stmt in nodes(block, Load, Let)}  # type: ignore[attr-defined]
+        for name in sorted(indices & (values | self.sums) | values & self.sums):
+            self.found.append(
+                f"`{name}` has two meanings: an index, a value and an accumulator have names of their own"
+            )
+        for element in sorted(nodes(block, Element), key=lambda element: element.name):
+            self.found.append(f"`{element.name}[..]` in an expression: `x = load {element.name}[..]` reads memory")
+        return not self.found
 
     def block(self, block: Block, scope: Scope) -> None:
         defined: set[str] = set()
@@ -134,10 +158,8 @@ class Check:
             self.report(stmt, f"`{stmt.fn}` has no identity to start a reduction from")
 
     def access(self, stmt: Load | Store, scope: Scope) -> None:
-        shape = self.shapes.get(stmt.buf)
-        if shape is None:
-            self.report(stmt, f"`{stmt.buf}` is no buffer")
-        elif len(shape) != len(stmt.idx):
+        shape = self.shapes[stmt.buf]
+        if len(shape) != len(stmt.idx):
             self.report(stmt, f"`{stmt.buf}` has {len(shape)} dimensions")
         else:
             for position, extent in zip(stmt.idx, shape, strict=True):

@@ -12,12 +12,14 @@ from typing import Any
 
 from ..expr import COMPARISONS, Axis, Binary, Call, Not, Sum, Var
 from ..functions import DTYPES, FUNCTIONS
-from ..kernel import Element
+from ..kernel import Address, Element
 from ..node import CLASSES, Field
+from ..program import Param, Stmt, TensorType
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LARGEST = 2**63  # what an index may reach
 DEEPEST = 200  # expressions and blocks in one another
+NODES: dict[str, type] = {"Address": Address, "Axis": Axis, "Param": Param, "TensorType": TensorType, "Block": Stmt}
 EXPRESSIONS = (Var, Axis, Sum, Binary, Not, Call, Element)
 OPERATORS = frozenset((*COMPARISONS, "*", "//", "%", "^", "and", "or"))
 
@@ -84,6 +86,8 @@ def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]
         good = value.__class__ in EXPRESSIONS if value.__class__ in CLASSES else _is_number(value)
         if sort == "Over" and value.__class__ is tuple:
             good = all(item.__class__ in EXPRESSIONS for item in value)
+    elif sort in NODES:
+        good = isinstance(value, NODES[sort])
     else:
         good = value.__class__ in CLASSES
     if not good:

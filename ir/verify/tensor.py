@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnostic import InternalError
-from ..dtypes import FLOATS
+from ..dtypes import FLOATS, INTEGERS
 from ..expr import Axis, Binary, only_sizes, subtract
 from ..facts.index import LARGE, interval
-from ..functions import ARITHMETIC, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ..functions import ARITHMETIC, BITS, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
@@ -101,7 +101,7 @@ def _fold(term: Fold) -> list[str]:
     if len(term.args) != len(monoid.operands):
         return [f"`{term.part}` of {len(term.args)} operands"]
     found = [dtype(x) for x in term.args]
-    problems = [] if set(found) == {"f32"} else [f"`{term.part}` of {', '.join(found)}"]
+    problems = [] if len(set(found)) == 1 and found[0] in ("f32", "f64") else [f"`{term.part}` of {', '.join(found)}"]
     lacking = [a.name for a in term.over if a not in axes(term.args[0])]
     return problems + [f"Fold over {name}, which its first operand lacks" for name in lacking]
 
@@ -118,15 +118,21 @@ def _operands(term: Elementwise) -> list[str]:
         return [] if found[0] == "b8" and found[1] == found[2] else [shown]
     if function.kind == LOGICAL:
         return [] if set(found) == {"b8"} else [shown]
+    if function.kind == BITS:
+        return [] if len(set(found)) == 1 and found[0] in INTEGERS else [shown]
     fits = len(set(found)) == 1 and (function.kind != FLOAT or found[0] in FLOATS)
     assert function.kind in (FLOAT, ARITHMETIC, COMPARE)
     return [] if fits else [shown]
 
 
 def _conditions(e: Any) -> list[str]:
-    """Arithmetic on truth values."""
-    arithmetic = (x for x in walk(e) if x.__class__ is Binary and x.op not in ("and", "or", "==", "!="))
-    return [f"`{x.op}` of a condition" for x in arithmetic if is_condition(x.a) or is_condition(x.b)]
+    """Arithmetic on truth values; places that are no whole numbers."""
+    binaries = [x for x in walk(e) if x.__class__ is Binary]
+    arithmetic = (x for x in binaries if x.op not in ("and", "or", "==", "!="))
+    loose = (x for x in binaries if float in (x.a.__class__, x.b.__class__))
+    return [f"`{x.op}` of a condition" for x in arithmetic if is_condition(x.a) or is_condition(x.b)] + [
+        f"`{print_expr(x)}` is about places, which are whole numbers" for x in loose
+    ]
 
 
 def _bounds(term: Remap) -> list[str]:

@@ -40,7 +40,8 @@ def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
     check.axes(tile)
     check.launch(tile, limits)
     check.layouts()
-    check.block(tile.body, Scope().bind(tile))
+    if check.grounded(tile.body):
+        check.block(tile.body, Scope().bind(tile))
     return tuple(check.found)
 
 
@@ -145,6 +146,8 @@ class _TileCheck(Check):
         elif isinstance(stmt, Combine | CombineTuple):
             if isinstance(stmt, Combine):
                 self.reduction(stmt)
+                if stmt.acc not in self.sums:
+                    self.report(stmt, f"`{stmt.acc}` is no accumulator")
             else:
                 self.parts(stmt)
             for axis in sorted(free_names(stmt.over) - self.varying):

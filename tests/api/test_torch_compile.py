@@ -75,14 +75,14 @@ def test_weights_are_read_at_every_call() -> None:
         assert close(compiled(x), model(x))
 
 
-def test_other_shapes_are_compiled_for_themselves() -> None:
+def test_a_second_shape_is_compiled_for_all() -> None:
     recorder = Recorder()
     compiled = torch.compile(lambda x: torch.softmax(x, -1) * 2, backend=recorder)
     for rows in (3, 5, 7, 3):
         x = torch.randn(rows, 11)
         assert close(compiled(x), torch.softmax(x, -1) * 2)
     assert len(recorder.parts) == 2  # one for the first shape, one for all others
-    assert len(recorder.parts[-1].compiled) == 3
+    assert len(recorder.parts[-1].compiled) == 1
 
 
 def test_a_graph_break() -> None:
@@ -96,6 +96,28 @@ def test_a_graph_break() -> None:
     x = torch.randn(4, 9)
     assert close(torch.compile(function, backend=recorder)(x), function(x))
     assert len(recorder.parts) == 2
+
+
+def test_the_last_compile_of_a_function_is_said() -> None:
+    def function(x: torch.Tensor, word: str) -> torch.Tensor:
+        return x * len(word) + 1
+
+    x, most = torch.randn(3), torch._dynamo.config.recompile_limit
+    compiled = torch.compile(function, backend="dplc")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        for length in range(1, most):
+            assert close(compiled(x, "a" * length), function(x, "a" * length))
+    with pytest.warns(EagerWarning, match=f"compiled one function {most} times"):
+        compiled(x, "b" * most)
+
+
+def test_what_draws_numbers_stays_in_training() -> None:
+    """Who trains wants dropout: nobody is told to leave training."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
+    with pytest.warns(EagerWarning, match="(?s)draws.*from the same seed") as caught:
+        torch.compile(model, backend="dplc")(torch.randn(2, 8)).sum().backward()
+    assert not any("eval()" in str(each.message) for each in caught)
 
 
 def test_an_op_without_a_rule_runs_in_eager_and_is_named_once() -> None:

@@ -23,6 +23,27 @@ graph scaled(x: f32[6, 35], w: f32[35]) -> y: f32[6]:
 """
 
 
+LOOKED_UP = """\
+## level: torch
+graph main(t: f32[5, 4], i: i64[3]) -> y: f32[3, 4]:
+    y: f32[3, 4] = Embedding(t, i)
+"""
+TWO_KERNELS = """\
+## level: loop
+kernel f(x: f32[6, 4]) -> sums: f32[6]:
+    for i in 0..6 free:
+        for k in 0..4 reduce:
+            a = load x[i, k]
+            s <- add(s, a)
+        sums[i] = s
+
+kernel g(sums: f32[6]) -> y: f32[6]:
+    for i in 0..6 free:
+        a = load sums[i]
+        y[i] = exp(a)
+"""
+
+
 @pytest.mark.parametrize("level", ["torch", "tensor", "loop", "tile", "kernel"])
 @pytest.mark.parametrize("text", PROGRAMS)
 def test_a_dump_goes_on_to_the_same_cuda(ok: Command, tmp_path: Path, text: str, level: str) -> None:
@@ -69,7 +90,11 @@ def test_an_edit_shows(ok: Command, tmp_path: Path) -> None:
         ("## level: loop\nkernel f(x: f32[i]) -> y: f32[4]:\n    y[0] = 1.0\n", "no number, nor made of sizes"),
         (BY_HAND.replace("x[i, k]", "x[i, q]"), "q"),
         (BY_HAND.replace("x[i, k]", "x[i, k + 9]"), "an index in 9..44 reads axis"),
+        (BY_HAND.replace("multiply(x[i, k], w[k])", "Case(k < 1.5, x[i, k], w[k])"), "which are whole numbers"),
         (BY_HAND + BY_HAND.split("\n", 1)[1].replace("scaled", "again"), "one graph"),
+        (LOOKED_UP.replace("y: f32[3, 4] = ", "y: f32[9, 4] = "), "torch gives float32[3, 4]"),
+        (LOOKED_UP.replace("i: i64", "i: f32"), "torch refuses it"),
+        (TWO_KERNELS.replace("sums: f32[6]) -> y", "sums: f32[7]) -> y"), "`sums` is f32[7] to kernel `g`"),
     ],
 )
 def test_what_is_wrong_is_said(dplc: Command, tmp_path: Path, text: str, said: str) -> None:
@@ -79,6 +104,32 @@ def test_what_is_wrong_is_said(dplc: Command, tmp_path: Path, text: str, said: s
         done = dplc(command, str(path))
         assert done.code == 1 and said in done.err, done.err
         assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("text", [LOOKED_UP, TWO_KERNELS], ids=["torch", "loop"])
+def test_they_are_right_as_they_stand(ok: Command, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "good.ir"
+    path.write_text(text)
+    assert ": ok" in ok("run", str(path)).out
+
+
+def test_a_place_that_is_not_there(dplc: Command, tmp_path: Path) -> None:
+    """Values decide: the text compiles, torch refuses the drawn places."""
+    path = tmp_path / "few.ir"
+    path.write_text(LOOKED_UP.replace("t: f32[5, 4]", "t: f32[1, 4]"))
+    assert dplc("compile", str(path)).code == 0
+    done = dplc("run", str(path))
+    assert done.code == 1 and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("level", ["tensor", "torch"])
+def test_what_fits_no_memory_compiles_and_does_not_run(dplc: Command, tmp_path: Path, level: str) -> None:
+    path = tmp_path / "large.ir"
+    large = {"tensor": BY_HAND.replace("6", "68719476736"), "torch": LOOKED_UP.replace("5, 4", "68719476736, 4")}
+    path.write_text(large[level])
+    assert dplc("compile", str(path)).code == 0
+    done = dplc("run", str(path))
+    assert done.code == 1 and "this machine has" in done.err, done.err
 
 
 def test_an_earlier_stage_is_not_there(dplc: Command, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_nothing_asked_is_the_help(dplc: Command, arguments: tuple[str, ...]) ->
         ("3", "error: the expression gives int, not a tensor"),
         ("x = torch.randn(3)\ny = x + torch.rand(4)\ny", "-c:2:5: error: "),
         ("torhc.randn(3)", "did you mean `torch`?"),
-        ("torch.randn(3).double() + 1", "not supported yet"),
+        ("torch.ones(3).to(torch.uint16) * torch.randn(3)", "gives u16, which is not supported"),
     ],
 )
 def test_a_program_that_cannot_be_compiled(dplc: Command, text: str, message: str) -> None:

@@ -30,22 +30,33 @@ def test_an_op_that_no_rule_takes(dplc: Command) -> None:
     assert "did you mean `softmax`?" in done.err
 
 
+def test_what_is_missing_is_listed_by_cause(ok: Command, dplc: Command) -> None:
+    record = json.loads(ok("ops", "--missing", "--json").out)
+    by_cause = record["missing"]
+    assert "nonzero" in by_cause["give a shape that depends on values"]
+    assert "randn" in by_cause["draw random numbers"]
+    taken = set(json.loads(ok("ops", "--json").out))
+    assert not taken & {name for names in by_cause.values() for name in names}
+    assert "lgamma" in taken and record["by rule"] >= len(taken) - 1
+    assert dplc("ops", "--missing", "relu").code == 2
+
+
 def test_table_of_dtypes(ok: Command) -> None:
     table = json.loads(ok("ops", "--dtypes", "--json", *ONCE_WRONG).out)
     assert table.pop("dplc")
     assert set(table) == set(ONCE_WRONG)
     words = {entry["is"] for row in table.values() for entry in row.values()}
     assert words <= {"right", "-"}
-    assert [entry["is"] for entry in table["sign"].values()] == ["right"] * 6
+    assert [entry["is"] for entry in table["sign"].values()] == ["right"] * 10
 
 
 def test_a_wrong_rule_is_found_and_a_refusal_has_its_reason(dplc: Command, tmp_path: Path) -> None:
     path = tmp_path / "negated.rw"
     path.write_text(NEGATED)
-    done = dplc("ops", "--dtypes", "--rules", str(path), "positive", "bitwise_not")
+    done = dplc("ops", "--dtypes", "--rules", str(path), "positive", "isclose")
     assert done.code == 1
     assert "positive of f32: wrong: off by" in done.err
-    assert done.out.splitlines()[2].split() == ["bitwise_not", "-", "-", "-", "refused", "refused", "right"]
+    assert done.out.splitlines()[2].split() == ["isclose", *["right"] * 10]
 
 
 @pytest.mark.slow

@@ -56,12 +56,14 @@ def test_the_same_bytes_under_any_hash_seed() -> None:
 
 
 def test_help_is_light() -> None:
-    """Under 0.4 s on an idle machine (`make bench` measures it); in CPU time here, since tests run side by side."""
-    before = os.times()
-    subprocess.run([DPLC, "--help"], check=True, capture_output=True)
-    after = os.times()
-    spent = after.children_user + after.children_system - before.children_user - before.children_system
-    assert spent < 0.4
+    """Under 0.4 s on an idle machine (`make bench` measures it); the least CPU time of five here, since tests run side by side."""
+    spent = []
+    for _ in range(5):
+        before = os.times()
+        subprocess.run([DPLC, "--help"], check=True, capture_output=True)
+        after = os.times()
+        spent.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(spent) < 0.4
 
 
 def test_a_pipe_that_closes_early_is_no_error() -> None:

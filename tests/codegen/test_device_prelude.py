@@ -38,7 +38,7 @@ def memory_kernel(dtype: DtypeName) -> CudaKernel:
         if bits > 32 or element < 4:
             body += f"sts{bits}(a, v); block_sync(); lds{bits}(v, a); "
         body += f"stg{bits}(y + t * {count}, v); }}"
-        if element == 2:  # the same in floats
+        if dtype in ("f16", "bf16"):  # the same in floats
             body += f"\n  {{ float v[{count}]; ldg{bits}(v, x + t * {count}); sts{bits}<T>(a, v); block_sync(); "
             body += f"lds{bits}<T>(v, a); stg{bits}(y + t * {count}, v); }}"
     text = f'extern "C" __global__ void memory_{dtype}({", ".join(p.declaration for p in params)}) {{{body}\n}}\n'
@@ -82,6 +82,10 @@ extern "C" __global__ void fragments(const float* __restrict__ x, float* __restr
   a[0] ^= pack<bf16>(x[0], x[1]); a[1] ^= pack<f16>(x[2], x[3]); a[2] ^= pack<float>(x[4]);
   float d[4] = {};
   mma_m16n8k16_bf16(d, a, b); mma_m16n8k16_f16(d, a, b); mma_m16n8k8_f32(d, a, b);
+  int n[4] = {};
+  b[1] ^= pack<i8>(n[0], n[1], n[2], 1);
+  mma_m16n8k32_i8(n, a, b);
+  d[0] += n[0]; d[1] += n[1]; d[2] += n[2]; d[3] += n[3];
   stg128(y + t * 4, static_cast<const float*>(d));
 }
 """

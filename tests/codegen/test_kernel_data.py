@@ -62,5 +62,5 @@ def test_refusals(rms_norm: CudaKernel) -> None:
         replace(rms_norm, block=2048)
     with pytest.raises(ValueError, match="70000 blocks in y"):
         replace(rms_norm, grid=(1, 70000, 1))
-    with pytest.raises(ValueError, match="dtype `f64`"):
-        Buffer("x", "f64", ())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="dtype `f8`"):
+        Buffer("x", "f8", ())  # type: ignore[arg-type]

@@ -18,14 +18,14 @@ MakeKernel = Callable[..., CudaKernel]
 
 
 def sample(dtype: DtypeName, size: int) -> npt.NDArray[np.generic]:
-    """Distinct values that use every byte of the dtype."""
+    """Values that use every byte of the dtype, distinct as far as it has so many."""
     info, numbers = DTYPES[dtype], np.arange(size)
     if dtype == "b8":
         values: Any = numbers % 3 == 0
     elif info.numpy.startswith("float"):
         values = (numbers - size / 3) / 7
     else:
-        values = numbers * (1 << (8 * info.item_bytes - 9)) + numbers
+        values = (numbers * (1 << max(8 * info.item_bytes - 9, 0)) + numbers).astype(np.int64)
     return np.asarray(values, info.numpy)
 
 

@@ -125,6 +125,18 @@ VALUES = (  # each was once wrong, or a crash
     "torch.logit(torch.tensor([0, 1, -2**63]))", "torch.diff(torch.tensor([True, False, False]))",
     *(f"torch.{fn}(torch.tensor([True, False]))" for fn in ("asinh", "sign", "sgn", "isfinite")),
     "torch.arange(5)", "torch.ones(3, dtype=torch.bfloat16)", "torch.eye(3, 4)",
+    "torch.linspace(torch.tensor(-3), 8, 7, dtype=torch.int64)", "torch.logspace(torch.tensor(-1), 3, 6, dtype=torch.int16)",
+    "torch.softmax(torch.randn(5, 33).double(), -1)", "torch.randn(5, 33).double() @ torch.randn(33, 7).double()",
+    "torch.randint(0, 255, (5, 33)).to(torch.uint8) * 3 + 7", "torch.randint(-128, 127, (5, 33)).to(torch.int8).sum(0)",
+    "(torch.randint(0, 255, (5, 33)).to(torch.uint8) >> 4) & 15", "torch.randint(-99, 99, (5, 33)).to(torch.int16) << 9",
+    "torch.lgamma(torch.randn(7) * 5)", "torch.digamma(torch.tensor([-3.0, -2.5, 0.0, 0.3, 9.0, math.inf]))", "torch.polygamma(2, torch.rand(7) + 0.1)",
+    "torch.special.i1(torch.randn(7) * 20)", "torch.special.i0e(torch.tensor([0.0, -49.0, 51.0, 3e5]))",
+    "torch.gcd(torch.tensor([-12, 0, 2**40, -7]), torch.tensor([18, 0, 6, 0]))", "torch.lcm(torch.tensor([-12, 0, 7]), torch.tensor([18, 5, 1]))",
+    "torch.cholesky_inverse(torch.randn(3, 3).tril() + 3 * torch.eye(3))",
+    "torch.linalg.solve_triangular(torch.randn(5, 5) + 5 * torch.eye(5), torch.randn(5, 2), upper=True)", "torch.linalg.slogdet(torch.randn(2, 3, 3))[1]",
+    "torch.linalg.inv(torch.randn(3, 3) + 2 * torch.eye(3))", "torch.index_add(torch.randn(()), 0, torch.tensor(0), torch.randn(()))",
+    "torch.float_power(torch.rand(5) + 0.1, 1.5)", "torch.fft.fftshift(torch.randn(5, 4))",
+    "F.interpolate(torch.randn(2, 3, 7), scale_factor=1.7, mode='linear')",
 )  # fmt: skip
 
 

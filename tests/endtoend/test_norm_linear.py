@@ -52,7 +52,7 @@ def tools(rules: str, folded: tuple[str, ...]) -> Toolchain:
 @functools.cache
 def compiled(text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str, ...] = ()) -> Compilation:
     """rules: laid over ours; folded: the rules for which computing again costs nothing."""
-    return compile_captured(capture_text(text), tools(rules, folded), target(arch))
+    return compile_captured(capture_text(text, values=False), tools(rules, folded), target(arch))
 
 
 def predicted(compilation: Compilation, arch: str = "sm_90a") -> float:

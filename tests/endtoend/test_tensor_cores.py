@@ -56,6 +56,48 @@ def test_orders_of_operands(form: str) -> None:
         assert products(right(product(form), *operands(form, shape, torch.bfloat16)))
 
 
+def bytes_of(m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    dice = torch.Generator().manual_seed(m + n + k)
+    return tuple(torch.randint(-128, 128, size, dtype=torch.int8, generator=dice) for size in ((m, k), (k, n)))
+
+
+# whole tiles; ragged in all three; primes; a sum of a single atom, which is no loop of atoms; a long sum; one atom
+@pytest.mark.parametrize("shape", [*SHAPES[:3], (16, 8, 64), (48, 40, 1024), (19, 9, 67), (33, 24, 31)], ids=str)
+def test_bytes_are_summed_exactly(shape: tuple[int, int, int]) -> None:
+    x, y = bytes_of(*shape)
+    compiled = dplc.compile(torch._int_mm, (x, y), target="h200", device="emulator", db=False)
+    assert products(compiled) == (shape[2] > 32)
+    got = compiled(x, y)
+    assert got.dtype == torch.int32
+    assert torch.equal(got, (x.long() @ y.long()).int())
+
+
+def test_bytes_of_a_linear_come_by_ldmatrix() -> None:
+    x, y = bytes_of(64, 64, 128)
+    f = lambda x, w: torch._int_mm(x, w.mT).float() * 0.5  # noqa: E731  # as quantised layers have it
+    compiled = dplc.compile(f, (x, y.mT.contiguous()), target="h200", device="emulator", db=False)
+    (kernel,) = compiled.compilation.cuda_kernels
+    assert kernel.text.count("ldmatrix_x4(") == 2
+    assert "mma_m16n8k32_i8" in kernel.text
+    assert torch.equal(compiled(x, y.mT.contiguous()), (x.long() @ y.long()).float() * 0.5)
+    compiled.executor = checker = CheckingExecutor(("all",))
+    compiled(x, y.mT.contiguous())
+    assert checker.findings == ()
+
+
+def test_bytes_that_are_not_widened_wrap_around_elsewhere() -> None:
+    x, y = bytes_of(32, 32, 64)
+    f = lambda x, y: (x[:, :, None] * y).sum(1, dtype=torch.int32)  # noqa: E731
+    compiled = dplc.compile(f, (x, y), target="h200", device="emulator", db=False)
+    assert products(compiled) == 0
+    assert torch.equal(compiled(x, y), f(x, y))
+
+
+def test_operands_that_were_widened_before() -> None:
+    x, y = operands("nn", (64, 48, 64), torch.float16)
+    assert products(right(lambda x, y: x.float() @ y.float(), x, y))
+
+
 def test_batches() -> None:
     assert products(right(torch.bmm, *operands("nn", (50, 40, 64), torch.float16, 3)))
 

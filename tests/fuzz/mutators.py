@@ -123,6 +123,48 @@ Change = Callable[[random.Random, str, tuple[str, ...], tuple[str, ...]], str]
 TEXT_CHANGES: tuple[Change, ...] = (_tokens, _tokens, _number, _number, _number, _word, _word, _line, _character, _cut, _deep, _evil)  # fmt: skip
 
 
+# ---- near changes: texts that still parse, but say something else
+
+SMALL_NUMBERS = ("0", "1", "2", "3", "4", "5", "7", "8", "16", "17", "32", "64", "100", "1024")
+WHOLE = r"(?<![\w.])\d+(?![\w.])"
+
+
+def near_text(dice: random.Random, text: str) -> str:
+    """A text after one or two changes within its own words: a name for another, a number, a line left out, twice or elsewhere."""
+    for _ in range(dice.choice((1, 1, 1, 2))):
+        text = dice.choice((_other_name, _other_name, _other_number, _lines_moved, _lines_moved))(dice, text)
+    return text
+
+
+def _other_name(dice: random.Random, text: str) -> str:
+    return _exchanged(dice, text, r"[A-Za-z_]\w*", ())
+
+
+def _other_number(dice: random.Random, text: str) -> str:
+    return _exchanged(dice, text, WHOLE, SMALL_NUMBERS)
+
+
+def _exchanged(dice: random.Random, text: str, pattern: str, further: tuple[str, ...]) -> str:
+    found = list(re.finditer(pattern, text))
+    if not found:
+        return text
+    place, other = dice.choice(found), dice.choice(found)[0]
+    other = dice.choice(further) if further and dice.random() < 0.9 else other
+    return text[: place.start()] + other + text[place.end() :]
+
+
+def _lines_moved(dice: random.Random, text: str) -> str:
+    lines = text.split("\n")
+    first, second, kind = dice.randrange(len(lines)), dice.randrange(len(lines)), dice.randrange(3)
+    if kind == 0:
+        del lines[first]
+    elif kind == 1:
+        lines.insert(first, lines[first])
+    else:
+        lines[first], lines[second] = lines[second], lines[first]
+    return "\n".join(lines)
+
+
 # ---- JSON
 
 

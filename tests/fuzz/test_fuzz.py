@@ -11,15 +11,25 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SAMPLE = {"rules": 80, "compiles": 15, "policies": 15, "programs": 80, "artefacts": 50, "stores": 30, "files": 100}
+SAMPLE = {
+    "rules": 80,
+    "compiles": 15,
+    "policies": 15,
+    "programs": 60,
+    "dumps": 60,
+    "artefacts": 50,
+    "stores": 30,
+    "files": 100,
+}
 MANY = {
     "rules": 7_000,
     "compiles": 1_000,
     "policies": 1_000,
-    "programs": 7_000,
-    "artefacts": 10_000,
+    "programs": 4_000,
+    "dumps": 6_000,
+    "artefacts": 8_000,
     "stores": 2_000,
-    "files": 3_000,
+    "files": 2_000,
 }
 SLICE = 500  # mutants of a process
 LIMIT = 1800.0

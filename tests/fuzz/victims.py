@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import mutators as m
 import torch
+from dumps import Dumps
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import DEVICES, target
@@ -392,5 +393,6 @@ class Files:
         )
 
 
-VICTIMS: dict[str, Any] = {kind.name: kind for kind in (Rules, Compiles, Policies, Programs, Artefacts, Stores, Files)}
+KINDS = (Rules, Compiles, Policies, Programs, Dumps, Artefacts, Stores, Files)
+VICTIMS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 __all__ = ["VICTIMS", "DplcError"]

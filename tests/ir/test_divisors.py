@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from dplc.ir.expr import Var, add, floordiv, modulo, multiply, xor
+from dplc.ir.facts.divisors import divisor
 from dplc.ir.interp.scalar import evaluate
-from dplc.ir.verify.kernel import divisor
 
 LANE, WARP = Var("lane"), Var("warp")
 STRIDES = {"warp": 8}

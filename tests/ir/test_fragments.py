@@ -40,6 +40,16 @@ kernel f(A: f32[16, 16], B: f32[16, 8]) -> C: f32[16, 8]:
         C[h*8 + g, t*2 + v] = acc
 """
 
+BYTES = """
+kernel f(A: i8[16, 64], B: i8[64, 8]) -> C: i32[16, 8]:
+    Tile(g:8=THREAD, t:4=THREAD, h:2=REG, v:2=REG, u:2=REG, w:4=REG):
+        for k in 0..2 reduce:
+            a = load A[h*8 + g, k*32 + u*16 + t*4 + w]
+            b = load B[k*32 + u*16 + t*4 + w, g]
+            Mma(acc, a, b, atom=m16n8k32, axes=(g, t, h, v, u, w))
+        C[h*8 + g, t*2 + v] = acc
+"""
+
 
 def read(text: str) -> Kernel:
     return read_program(text, "test")[1][0]  # type: ignore[return-value]
@@ -79,7 +89,15 @@ def test_mma_is_a_product_of_matrices(text: str, seed: int) -> None:
     np.testing.assert_allclose(got, arrays["A"] @ right, atol=1e-12)
 
 
-@pytest.mark.parametrize("text", [PRODUCT, FOLDED, TF32], ids=["product", "over", "tf32"])
+def test_sums_of_bytes_are_exact() -> None:
+    kernel, dice = read(BYTES), np.random.default_rng(0)
+    arrays = {param.name: dice.integers(-128, 128, param.shape).astype(np.int8) for param in kernel.ins}
+    got = tile.run((kernel,), arrays)["C"]
+    assert got.dtype == np.int32
+    assert np.array_equal(got, arrays["A"].astype(np.int64) @ arrays["B"].astype(np.int64))
+
+
+@pytest.mark.parametrize("text", [PRODUCT, FOLDED, TF32, BYTES], ids=["product", "over", "tf32", "bytes"])
 def test_it_verifies_and_survives_its_text(text: str) -> None:
     kernel = read(text)
     assert problems(kernel) == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dplc.ir.interp import loop, tile
 from dplc.ir.interp import tensor as meaning
-from dplc.ir.interp.scalar import ScheduleError
+from dplc.ir.interp.scalar import ScheduleError, evaluate
 from dplc.ir.interp.tuples import combined, fold_tuples, lifted
 from dplc.ir.monoid_texts import NAMES, OVER_PARTS
 from dplc.ir.monoids import monoid
@@ -35,6 +35,23 @@ def parts_of(name: str, element: tuple[float, float]) -> tuple[Any, ...]:
 
 def close(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return all(np.allclose(x, y, rtol=1e-9, atol=1e-9) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith(OVER_PARTS)])
+@settings(max_examples=60, deadline=None)
+@given(data=elements)
+def test_a_step_is_an_element_lifted_and_combined(name: str, data: list[tuple[float, float]]) -> None:
+    known = monoid(name)
+    so_far = stepped = known.identity
+    for element in data:
+        operands = (max(element[0], -60.0) if name == "welford" else element[0], element[1], 1.0)[: len(known.operands)]
+        so_far = combined(known, so_far, lifted(known, operands))
+        names = dict(zip(known.operands, operands, strict=True))
+        names |= {f"{part}1": value for part, value in zip(known.parts, stepped, strict=True)}
+        for stmt in known.step:
+            names[stmt.dst] = evaluate(stmt.val, names)
+        stepped = tuple(names[part] for part in known.parts)
+        assert close(stepped, so_far)
 
 
 @pytest.mark.parametrize("name", NAMES)

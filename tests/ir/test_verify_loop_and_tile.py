@@ -50,6 +50,12 @@ def test_good_ones() -> None:
     ("a = load x[i, k]", "a = load x[i, k]\n            a = exp(a)", "`a` is defined twice"),
     ("s <- add(s, a)", "s <- add(s, a)\n            y[i] = a", "a reduction stores"),
     ("y[i] = s", "Sync()", "Sync is no statement of this level"),
+    ("y[i] = s", "z[i] = s", "`z` is no buffer"),
+    ("a = load x[i, k]", "a = x[i, k]", "reads memory"),
+    ("a = load x[i, k]", "k = load x[i, k]", "`k` has two meanings"),
+    ("a = load x[i, k]", "s = load x[i, k]", "`s` has two meanings"),
+    ("load x[i, k]", "load x[i, k] if k < 1.5 else 0.0", "places, which are whole numbers"),
+    ("y[i] = s", "if i < 1.5:\n            y[i] = s", "places, which are whole numbers"),
 ])  # fmt: skip
 def test_loop_problems(old: str, new: str, what: str) -> None:
     assert old in LOOP
@@ -78,6 +84,12 @@ def test_gathers_are_the_programs_business() -> None:
     ("origin=(i, 0)", "origin=(i, t)", "varies by thread"),
     ("origin=(i, 0)", "origin=(i)", "`x` has 2 dimensions"),
     ("Stage(x", "Stage(y", "`y` is no input"),
+    ("Stage(x", "Stage(z", "`z` is no buffer"),
+    ("load u[t]", "load s[t]", "`s` is no buffer"),
+    ("Combine(s", "Combine(r", "`r` is no accumulator"),
+    ("s <- add(s, a)", "s <- add(s, a)\n        t <- add(t, a)", "`t` has two meanings"),
+    ("a = load u[t]", "i = load u[t]", "`i` has two meanings"),
+    ("t < 1:", "t < 1.5:", "places, which are whole numbers"),
     ("over=[t]", "over=[i]", "`i` is no axis inside of a block"),
     ("        Sync()", "        if t < 3:\n            Sync()", "Sync in divergent control flow"),
     ("u[t]", "u[t + 1]", "index `t + 1` may leave 0..16"),

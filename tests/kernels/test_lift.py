@@ -51,6 +51,17 @@ def test_concatenation_is_two_guarded_loads_and_no_branch() -> None:
     assert [load.when is not True for load in nodes(only.body, Load)] == [True, True]
 
 
+@pytest.mark.parametrize(("kind", "zero"), [("f32", 0.0), ("f16", 0.0), ("i64", 0), ("i32", 0), ("b8", False)])
+def test_what_a_guard_leaves_out_is_zero_of_its_kind(kind: str, zero: object) -> None:
+    """Nobody selects it, but it may be a place: the first exists in every axis."""
+    k, x = Axis("k", 12), Input("x", (I, J), kind)
+    shifted = compose.elementwise("abs", compose.remap(x, {J: binary("-", k, 6)})) if kind != "b8" else x
+    right = shifted if kind != "b8" else compose.remap(x, {J: binary("-", k, 6)})
+    plan = lifted((compose.case(binary("<", k, 6), compose.remap(x, {J: k}), right), (I, k)), ins=(x,))
+    loads = list(nodes(plan.kernels[0].body, Load))
+    assert [(load.other, type(load.other)) for load in loads if load.when is not True] == [(zero, type(zero))] * 2
+
+
 def test_padding_is_one_guarded_load() -> None:
     k = Axis("k", 8)
     inside = binary("and", binary(">=", k, 1), binary("<", k, 7))

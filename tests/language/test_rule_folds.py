@@ -65,7 +65,7 @@ def test_its_names_give_way_to_those_of_the_rule() -> None:
 
 
 def test_sums_relative_to_a_leading_part_have_a_recurrence() -> None:
-    assert [name for name in NAMES if recurrence(monoid(name)) is not None] == ["online"]
+    assert [name for name in NAMES if recurrence(monoid(name)) is not None] == ["online", "online2"]
 
 
 def test_what_was_written_is_shown() -> None:
@@ -100,7 +100,7 @@ rule.rw:5:14: error: rule `chunk`: unknown monoid `onlin`
 rule.rw:5:14: error: rule `chunk`: `welford` is no sum relative to a leading part
  5 |     p = fold welford over [t] of x into (m, l) scaling o
    |              ^^^^^^^
-  note: `online` is one: its sum is scaled when its leading part changes""",
+  note: such are `online`, `online2`: their sums are scaled when the leading part changes""",
         id="no recurrence",
     ),
     pytest.param(

@@ -117,7 +117,7 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda at: _edited(at / "plan.json", lambda p: p.update(arena_bytes=10**30)), "arena_bytes"),
         (lambda at: _edited(at / "plan.json", lambda p: p["offsets"].popitem()), "without an offset"),
         (lambda at: _edited(at / "plan.json", _all_at_zero), "share bytes at one launch"),
-        (lambda at: _edited(at / "plan.json", lambda p: p.update(dtype="f64")), "dtype"),
+        (lambda at: _edited(at / "plan.json", lambda p: p.update(dtype="f8")), "dtype"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(arch="sm_1")), "sm_1"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(batch=3)), "tokens"),
         (lambda at: _edited(at / "dplc-artefact.json", lambda p: p["files"].update({"../x": _FILE})), "lists `../x`"),

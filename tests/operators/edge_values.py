@@ -23,6 +23,9 @@ def values(dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([False, True])
     if dtype.is_floating_point:
         return torch.tensor(FLOATS, dtype=torch.float64).to(dtype)
+    if dtype.itemsize < 4:
+        limits = torch.iinfo(dtype)
+        return torch.tensor((*range(-3, 8), limits.max, limits.min, limits.max // 2 + 1)).to(dtype)
     return torch.tensor(LONG if dtype is torch.int64 else INTEGERS, dtype=dtype)
 
 

@@ -21,7 +21,10 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_reference
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool)
+DTYPES = (
+    torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+    torch.bool,
+)  # fmt: skip
 # What they give is drawn, or nobody defines it.
 UNDEFINED = ("empty", "rand", "dropout", "bernoulli", "multinomial", "normal", "uniform", "exponential", "geometric",
              "log_normal", "cauchy", "rrelu", "resize_")  # fmt: skip

@@ -2,7 +2,8 @@
 
     python tests/operators/survey.py --only conv pool --each 1000 --records survey.jsonl
 
-Every pair of an operator and a dtype is a line of the records; a run that was stopped goes on from there.
+Every pair of an operator and a dtype is a line of the records; a run that was stopped goes on from there. `--first 1400` leaves out the
+pairs before that one, `--share 0.1` takes a tenth of them, by lot. At the end stands a table by dtype, of as many samples as were run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from operator_samples import CRASHED, WRONG, Sample, Verdict, judge, operators
+from operator_samples import CRASHED, INVALID, REFUSED, RIGHT, WRONG, Sample, Verdict, judge, operators
 from torch.testing._internal.opinfo.core import OpInfo
 
 SECONDS = 60.0  # of CPU that a sample may take
@@ -61,17 +62,30 @@ def survey(op: OpInfo, dtype: torch.dtype, each: int) -> dict[str, Any]:
     return {"samples": len(drawn), "counts": Counter(v.word for v in verdicts.values()), "faults": faults}
 
 
+def table(by_dtype: dict[str, Counter[str]]) -> str:
+    """Of each dtype the shares of samples, of those that PyTorch itself takes."""
+    lines = ["| dtype | samples | right | refused | wrong | crashed |", "|---|--:|--:|--:|--:|--:|"]
+    for dtype, counts in by_dtype.items():
+        count = sum(counts.values()) - counts[INVALID]
+        shares = (f"{counts[word] / count:.1%}" for word in (RIGHT, REFUSED, WRONG, CRASHED)) if count else ()
+        lines.append(f"| {dtype} | {count:,} | {' | '.join(shares)} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[""], help="operators whose name holds one of these")
     parser.add_argument("--each", type=int, default=24, help="samples of an operator with a dtype")
+    parser.add_argument("--first", type=int, default=0, help="the place of the first pair, of all that there are")
+    parser.add_argument("--share", type=float, default=1.0, help="the share of the pairs, by lot")
     parser.add_argument("--records", type=Path, required=True, help="a file of JSON lines that grows")
     options = parser.parse_args()
     lines = options.records.read_text().splitlines() if options.records.exists() else []
     done = {(record["pair"], record["each"]): record for record in map(json.loads, lines)}
     total: Counter[str] = Counter()
+    by_dtype: dict[str, Counter[str]] = {}
     start, faults = time.process_time(), 0
-    for op, dtype in operators():
+    for op, dtype in list(operators(options.share))[options.first :]:
         pair = f"{op.formatted_name}-{str(dtype).removeprefix('torch.')}"
         if not any(word in pair for word in options.only):
             continue
@@ -81,9 +95,11 @@ def main() -> int:
             with options.records.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         total += Counter(record["counts"])
+        by_dtype.setdefault(str(dtype).removeprefix("torch."), Counter()).update(record["counts"])
         faults += len(record["faults"])
         for name, why in record["faults"].items():
             print(f"{name}: {why}", flush=True)
+    print(table(by_dtype))
     said = ", ".join(f"{n} {word}" for word, n in sorted(total.items()))
     print(f"{sum(total.values())} samples: {said}; {time.process_time() - start:.0f} s of CPU")
     return int(faults > 0)

@@ -21,8 +21,8 @@ from dplc.engine.explore.explore import Exploration
 from dplc.engine.explore.exploring import chosen, explore, replayed
 from dplc.engine.explore.recorded import NotProved, StoredSolution
 from dplc.engine.explore.ways import SOLUTION, Fusing, key_of_program, remembered
-from dplc.engine.kernels.program_key import program_key
 from dplc.engine.language.rule import RuleSet, load
+from dplc.engine.rewrite.program_key import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.engine.schedule.recorded import stored_schedules

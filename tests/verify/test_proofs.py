@@ -89,7 +89,7 @@ def test_what_is_wrong_is_refuted_and_shown_on_a_program(what: str, tmp_path: Pa
 PROVED = """
 unit_axis chunk_matmul_k split_matmul_k blockify_launch blockify_flat chunk_reduce register_tile permute_register_tile
 split_inner_for_swizzle pipeline_k_outer warp_tile rows_per_block strip_flat permute_stage pipeline_predicated
-vector_reduce collapse_reduce collapse_free collapse_tile column_reduce rows_per_thread split_rows_k
+vector_reduce collapse_reduce collapse_free collapse_tile column_reduce rows_per_thread
 """
 
 
@@ -105,7 +105,7 @@ NEEDED = {
     "split_inner_for_swizzle": ("item(s)*C % SW == 0",), "pipeline_k_outer": ("K >= N",),
     "pipeline_predicated": ("K >= N",), "rows_per_block": ("N % R == 0",), "permute_stage": ("N % (L*V) == 0",),
     "strip_flat": ("N % (Q*V) == 0", "strided(body, jo, j, T)"), "vector_reduce": ("K % V == 0",),
-    "column_reduce": ("N % (L*V) == 0",), "rows_per_thread": ("N % R == 0",), "split_rows_k": ("K % S == 0",),
+    "column_reduce": ("N % (L*V) == 0",), "rows_per_thread": ("N % R == 0",),
 }  # fmt: skip
 
 

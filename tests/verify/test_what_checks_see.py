@@ -13,6 +13,10 @@ from dplc.engine.verify import outcome, run
 from dplc.engine.verify.named_numbers import named_numbers
 from dplc.engine.verify.outcome import Outcome, RuleVerdict, Subject
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule
+from dplc.engine.verify.search import PlainDice
+from dplc.engine.verify.term_subjects import TermInstance
+from dplc.ir.node import nodes
+from dplc.ir.tensor import Case
 
 LOG = """
 @approx
@@ -55,6 +59,15 @@ match
 where d == 17 because "another"
 rewrite
     y[os..] = x[os..]
+"""
+
+
+CUT = """
+rule cut on tensor
+match
+    y = Case(c, a, b)
+rewrite
+    y = Case(c, a, b)
 """
 
 
@@ -205,3 +218,14 @@ def test_a_rule_that_another_file_leaves_nothing(capsys: pytest.CaptureFixture[s
     said = printed.out + printed.err
     assert "rule `sine_of_exp`: can never fire: `any_sine` matches everything it matches" in said
     assert "first.rw:1" in said
+
+
+def test_a_drawn_case_is_cut_close_to_an_end(tmp_path: Path) -> None:
+    """After the first elements, so that in most axes both sides have some; and now and then nothing is left of one."""
+    file = tmp_path / "mine.rw"
+    file.write_text(CUT)
+    rule, cuts = load([file]).rule("cut"), set()
+    for seed in range(60):
+        graph = TermInstance(rule, PlainDice(seed)).graph()
+        cuts |= {case.cond.b for out in graph.outs for case in nodes((out.value,), Case)}
+    assert cuts == {1, 2, 3}

@@ -93,7 +93,7 @@ def _written_out(node: eq.FoldAssign, taken: set[str]) -> Iterator[s.Syntax]:
     form = recurrence(one)
     if form is None:
         known = ", ".join(f"`{name}`" for name in NAMES if recurrence(monoid(name)) is not None)
-        notes = (f"{known} is one: its sum is scaled when its leading part changes",)
+        notes = (f"such are {known}: their sums are scaled when the leading part changes",)
         raise DplcError(f"`{node.monoid}` is no sum relative to a leading part", node.span, notes)
     if len(node.parts) != len(one.parts):
         what = f"`{node.monoid}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"

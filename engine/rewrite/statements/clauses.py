@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.diagnostic import DplcError, InternalError
+from ....ir.expr import Undecided
+from ....ir.sizes import among_choices, at_hint, at_the_hints
 from ...language import core as s
-from ...language.evaluate import MISTAKES, Closure, Environment, NotComputed, Undecided, holds
+from ...language.asking import holds, pays
+from ...language.evaluate import MISTAKES, Closure, Environment, NotComputed
 from ...language.rule import Rule
 from ..why_not import Evidence
 from .affine import names_in
@@ -35,6 +38,7 @@ class PlannedLet:
     value: Closure
     place: s.Syntax
     reads: frozenset[str]
+    pays: bool = False  # nothing that must be right reads it
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ def _steps(rule: Rule, expressions: RuleExpressions) -> list[Step]:
     """The clauses with the parameters placed between them."""
     parameters = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
     steps: list[Step] = []
+    proved = proved_names(rule)
 
     def place(names: frozenset[str]) -> None:
         for name in [name for name in parameters if name in names]:
@@ -119,11 +124,23 @@ def _steps(rule: Rule, expressions: RuleExpressions) -> list[Step]:
         if isinstance(clause, s.Guard):
             steps.append(PlannedGuard(clause, closure, len(steps), reads))
         elif isinstance(clause, s.LetClause):
-            steps.append(PlannedLet(clause.name, closure, clause, reads))
+            steps.append(PlannedLet(clause.name, closure, clause, reads, clause.name not in proved))
         else:
             steps.append(Pick(clause.name, closure, clause, reads))
     place(frozenset(parameters))
     return steps
+
+
+def proved_names(rule: Rule) -> frozenset[str]:
+    """The names that a `where`, a domain or the template depends on; all others only say what pays."""
+    proved = set(names_in(tuple(p.domain for p in rule.parameters if p.domain is not None)))
+    proved |= names_in(rule.rewrite) if rule.rewrite is not None else frozenset()
+    for clause in reversed(rule.clauses):
+        if isinstance(clause, s.Guard):
+            proved |= names_in(clause.condition) if clause.kind == "where" else frozenset()
+        elif not isinstance(clause, s.LetClause) or clause.name in proved:
+            proved |= names_in(_value(clause))
+    return frozenset(proved)
 
 
 def _value(clause: Any) -> s.Syntax:
@@ -226,13 +243,19 @@ class PlanRunner:
         if isinstance(step, Pick) or step.default is None:
             return None
         try:
-            return step.default(env)
+            return self._default(step, env)
         except (Undecided, *MISTAKES):
             return None
 
+    def _default(self, step: PlannedParameter, env: Environment) -> Any:
+        """A default is a choice: of a size it is what the size is as a rule."""
+        with at_the_hints():
+            value = step.default(env)  # type: ignore[misc]
+        return tuple(map(at_hint, value)) if value.__class__ is tuple else at_hint(value)
+
     def passes(self, step: PlannedGuard, env: Environment) -> bool:
         try:
-            return holds(step.holds, env)
+            return (pays if step.guard.kind == "prefer" else holds)(step.holds, env)
         except InternalError as error:
             raise DplcError(f"rule `{self.rule.name}`: {error.what}", step.guard.span) from error
         except MISTAKES as error:
@@ -240,10 +263,14 @@ class PlanRunner:
 
     def let(self, step: Any, env: Environment, evidence: Evidence | None) -> bool:
         try:
-            env[step.name] = self.ask(step.value, env, step.place)
-        except Undecided:
+            if step.pays:
+                with at_the_hints():
+                    env[step.name] = self.ask(step.value, env, step.place)
+            else:
+                env[step.name] = self.ask(step.value, env, step.place)
+        except Undecided as undecided:
             if evidence is not None:
-                evidence.refuse(self.rule, 0, step.place.span, f"`{step.name}` compares what is not a number here")
+                evidence.undecided(self.rule, step.place.span, step.name, undecided.condition)
             return False
         return True
 
@@ -269,11 +296,14 @@ class PlanRunner:
         pin = pinned.get(step.name)
         domain = default = None
         try:
-            domain = step.domain(env) if step.domain else None
+            with among_choices():
+                domain = step.domain(env) if step.domain else None
             if step.name not in pinned or (pin is EVERY and step.domain is None):
-                default = step.default(env) if step.default else None
-        except Undecided:
-            return self.refuse(step, evidence, f"{step.name} compares what is not a number here")
+                default = self._default(step, env) if step.default else None
+        except Undecided as undecided:
+            if evidence is not None:
+                evidence.undecided(self.rule, step.place.span, step.name, undecided.condition, step.depth)
+            return ()
         except MISTAKES as error:  # `max` of an empty list, say
             why = error.what if isinstance(error, NotComputed) else str(error)
             return self.refuse(step, evidence, f"{step.name} has no default here: {why}")

@@ -20,7 +20,7 @@ from ...language.evaluate import MISTAKES, NotComputed
 from ...language.pipeline import PassStep
 from ...language.rule import Rule, RuleSet, pass_name
 from ..loops import RewriteStep, endless
-from ..trace import Firing, Skip, TextReason, Trace
+from ..trace import Firing, LeftOpen, Skip, TextReason, Trace
 from ..why_not import Evidence, Refusal
 from .compiled import CompiledRule, Match, Program
 from .well_formed import wellformed
@@ -222,6 +222,7 @@ class _Run:
     trace: Trace | None
     done: set[str]
     log: list[Fired] | None = None  # for those who ask
+    told: set[tuple[str, str]] = field(default_factory=set)  # what sizes left open, by kernel
     rules: StepRules = field(init=False)
     repeat: bool = field(init=False)
 
@@ -257,6 +258,7 @@ class _Run:
         while number < len(program):
             evidence = [Evidence() if self.trace is not None else None for _ in self.rules]
             fired = self.once(program, number, evidence)
+            self.open_of_sizes(name, evidence)
             if fired is None:
                 if self.trace is not None and not steps:
                     self.refused(name, evidence)
@@ -291,6 +293,13 @@ class _Run:
         return None
 
     # ---- what the trace hears
+    def open_of_sizes(self, unit: str, evidence: list[Evidence | None]) -> None:
+        """Tell what sizes left undecided, once for each kernel and pass."""
+        for line in dict.fromkeys(line for seen in evidence if seen is not None for line in seen.left_open):
+            if self.trace is not None and (unit, line) not in self.told:
+                self.told.add((unit, line))
+                self.trace.add(LeftOpen(self.trace.prefix, self.label, unit, line))
+
     @property
     def label(self) -> str:
         return self.step.label or self.step.name

@@ -31,12 +31,13 @@ RUNNERS: dict[str, Runner] = {}
 
 @dataclass(frozen=True)
 class Failure:
-    """An example that does not hold."""
+    """An example that does not hold. got: what the rule gives, as text, where it fires."""
 
     rule: Rule
     example: s.Example
     problem: str
     details: tuple[str, ...] = ()
+    got: str = ""
 
     def error(self) -> DplcError:
         what = f'example "{self.example.title}" of rule `{self.rule.name}` {self.problem}'
@@ -51,7 +52,7 @@ class Failure:
         names = "the example says", "the rule gives"
         diff = tuple(difflib.unified_diff(wanted.splitlines(), got.splitlines(), *names, lineterm="", n=9))
         alike = "both read alike: a field holds a value where a name belongs, or a number of another type"
-        return cls(rule, example, "gives something else", diff or (alike,))
+        return cls(rule, example, "gives something else", diff or (alike,), got)
 
     @classmethod
     def of_refusal(cls, rule: Rule, example: s.Example, fires: bool, reasons: Iterable[str]) -> Failure | None:
@@ -73,6 +74,11 @@ def runs(*levels: str) -> Callable[[Runner], Runner]:
         return runner
 
     return register
+
+
+def awaited(example: s.Example) -> bool:
+    """Whether an example does not say yet what the rule gives: `gives` and `pass`."""
+    return isinstance(example.gives, tuple) and all(isinstance(one, s.PassStatement) for one in example.gives)
 
 
 def run_examples(
@@ -129,7 +135,7 @@ def _local(engine: Engine, rule: Rule, program: Program, pinned: dict[str, Any],
 def read_subject(block: tuple[s.Syntax, ...]) -> Program:
     """Kernels as they are; statements wrapped in a kernel without a name of its own."""
     if any(isinstance(statement, s.Unit) for statement in block):
-        return tuple(read_unit(statement) for statement in block)  # type: ignore[misc]
+        return tuple(read_unit(statement, sizes=None) for statement in block)  # type: ignore[misc]
     return (Kernel("example", (), (), read_block(block)),)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ....ir.expr import Undecided
+from ....ir.sizes import at_the_hints
 from ...language import core as s
-from ...language.evaluate import MISTAKES, Closure, Environment, Undecided
+from ...language.evaluate import MISTAKES, Closure, Environment
 from ...language.positions import walk
 from ...language.rule import Rule
 from ..why_not import show, written
@@ -78,7 +80,8 @@ def weighed(found: tuple[Weigher, ...], env: Environment) -> tuple[WeighedChoice
     told = []
     for weigher in found:
         try:
-            told.append(weigher.weighed(env))
+            with at_the_hints():
+                told.append(weigher.weighed(env))
         except (Undecided, *MISTAKES):
             continue
     return tuple(told)

@@ -16,7 +16,8 @@ from ....ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
 from ....ir.tensor import Term, dtype
 from ...language import core as c
-from ...language.evaluate import SITE, Expressions, holds
+from ...language.asking import gives, holds, pays
+from ...language.evaluate import SITE, Expressions
 from ...language.rule import Rule
 from .pattern import Patterns
 
@@ -90,17 +91,17 @@ class TermRuleWriter(Patterns):
                 raise DplcError(f"rule `{self.rule.name}`: parameter `{name}` has no default", parameter.span)
             default = None if parameter.default is None else Expressions("tensor").compile(parameter.default)
             value = default if given is None else lambda env, given=given: given
-            self.line(f"env[{self.keep(name)}] = {self.keep(value)}(env)")
+            self.line(f"if not {self.keep(gives)}(env, {self.keep(name)}, {self.keep(value)}, True): {self.fail}")
         for place, clause in enumerate(clauses):
             if isinstance(clause, c.LetClause):
-                self.line(
-                    f"env[{self.keep(clause.name)}] = {self.keep(Expressions('tensor').compile(clause.value))}(env)"
-                )
+                value = Expressions("tensor").compile(clause.value)
+                self.line(f"if not {self.keep(gives)}(env, {self.keep(clause.name)}, {self.keep(value)}): {self.fail}")
                 self.kinds[clause.name] = "let"
             elif isinstance(clause, c.Guard):
                 guard = self.keep(Expressions("tensor").compile(clause.condition))
                 refuse = f"site.refuse({self.keep(self.rule)}, {self.keep(clause)}, t, env); " if self.evidence else ""
-                self.line(f"if not holds({guard}, env): {refuse}{self.fail}")
+                ask = "holds" if clause.kind == "where" else self.keep(pays)
+                self.line(f"if not {ask}({guard}, env): {refuse}{self.fail}")
             else:
                 raise DplcError(
                     f"rule `{self.rule.name}`: `pick` is not for rules on tensor", clause.span, (str(place),)

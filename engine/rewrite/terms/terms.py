@@ -26,7 +26,10 @@ from ....ir.tensor import (
     dtype,
     operands,
 )
+from ....ir.text.sizes import told_open
+from ....ir.torch import TorchOp
 from ...language import core as s
+from ...language.asking import UNDECIDED
 from ...language.positions import calls
 from ...language.rule import Rule, RuleSet
 from ..loops import RECENT, RewriteStep, endless
@@ -54,10 +57,12 @@ class GuardRefusal:
     location: str
     term: Term
     values: tuple[tuple[str, Any], ...] = ()
+    undecided: str = ""  # the condition that sizes leave open
 
     def __str__(self) -> str:
         preferred = "not preferred: " if self.kind == "prefer" else ""
-        return f'{self.location}: {self.rule.name}: {preferred}matched, but "{self.because}"'
+        left_open = f" [undecided: {self.undecided}]" if self.undecided else ""
+        return f'{self.location}: {self.rule.name}: {preferred}matched, but "{self.because}"{left_open}'
 
 
 @dataclass
@@ -91,7 +96,12 @@ class TermSite:
         assert self.evidence is not None
         seen = tuple((name, value) for name, value in env.items() if name[0] not in "@" and name != "target")
         where = f"{guard.span.source.name}:{guard.span.line}"
-        self.evidence.refusals.append(GuardRefusal(rule, guard.reason, guard.kind, where, term, seen))
+        self.evidence.refusals.append(GuardRefusal(rule, guard.reason, guard.kind, where, term, seen, left_open(env)))
+
+
+def left_open(env: dict[str, Any]) -> str:
+    """What sizes left open when a guard was asked, as text; "" where it is false."""
+    return told_open(env.pop(UNDECIDED)) if UNDECIDED in env else ""
 
 
 class TermRules:
@@ -276,7 +286,7 @@ def rewrite_graph(
     rules: TermRules,
     target: Target | None = None,
     evidence: TermEvidence | None = None,
-    origins: dict[Any, str] | None = None,
+    origins: dict[Any, TorchOp] | None = None,
     weights: Iterable[str] = (),
     replaced: dict[Any, Any] | None = None,
 ) -> TensorGraph:

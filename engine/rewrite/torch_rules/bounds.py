@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.diagnostic import DplcError, Span
+from ....ir.dtypes import FLOATS
 from ....ir.interp import tensor as meaning
 from ....ir.tensor import Elementwise, Fold, Input, Output, Reduce, TensorGraph, Term, axes, dtype, postorder
 
@@ -32,7 +33,7 @@ class Bound:
         """Whether it is made of integer inputs, element by element: reductions would be calculated twice."""
         below = postorder((self.term,))
         reads = [term for term in below if isinstance(term, Input)]
-        whole = all(dtype(term) in ("i64", "i32", "b8") for term in below)
+        whole = all(dtype(term) not in FLOATS for term in below)
         return bool(reads) and whole and not any(isinstance(term, (Reduce, Fold)) for term in below)
 
 

@@ -8,6 +8,7 @@ What no rule accounts for is an error at the user's place in the text, with ever
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from ....ir.functions import DTYPES
 from ....ir.names import unused
 from ....ir.program import TensorType
 from ....ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
+from ....ir.sizes import sizes_in
 from ....ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
 from ....ir.text.tensor_read import default_axes
 from ....ir.torch import TorchGraph, TorchOp
@@ -34,6 +36,7 @@ from .rule import TorchRule
 from .values import NotApplicable, OpCall, Producer, View, views
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
+TOLD_TEXT = 200  # characters of a program that a message repeats
 DEPTH = 64  # of ops that templates make from ops that templates made
 
 
@@ -81,7 +84,7 @@ class Lowered:
 
     graph: TensorGraph
     firings: tuple[Fired, ...] = ()
-    origins: dict[Term, str] = field(default_factory=dict)
+    origins: dict[Term, TorchOp] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = ()
 
 
@@ -117,7 +120,7 @@ def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
 def _numbers(tensor: Any) -> Any:
     """A constant's elements; 16-bit floats as f32, since numpy has no bf16."""
     tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    return (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
 
 
 def lower_graph(
@@ -149,10 +152,11 @@ class TorchLowering:
         self.env: dict[str, View] = {view.name: view for view in self.inputs}
         self.producers = {statement.dst: statement for statement in graph.body}
         self.taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *RESERVED, *CONSTANTS, *_OPERATORS}
+        self.taken |= sizes_in((graph.ins, graph.body)).keys()
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
         self.fired: list[Fired] = []
-        self.origins: dict[Term, str] = {}
+        self.origins: dict[Term, TorchOp] = {}
         self.bounds: list[Bound] = []
         self.origin: TorchOp | None = None  # the user's op that is being lowered
         self.depth = 0
@@ -215,9 +219,9 @@ class TorchLowering:
             if statement.dst in wanted and statement.dst not in self.env:
                 view = self.env[statement.dst] = self.lower(self.call(statement))
                 if view.term is not None:
-                    self._note_origin(view.term, aten_name(statement.op))
+                    self._note_origin(view.term, statement)
 
-    def _note_origin(self, term: Term, op: str) -> None:
+    def _note_origin(self, term: Term, op: TorchOp) -> None:
         """Everything new below a value came from the op that made it."""
         waiting = [term]
         while waiting:
@@ -326,7 +330,8 @@ class TorchLowering:
             notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
         if isinstance(self.spans.get(origin.dst), str):
             notes.append(f"in {self.spans[origin.dst]}")
-        return DplcError(f"torch op '{name}' is not supported", self._place(origin), notes)
+        hint = _how_to_write(source.op, self._place(origin))
+        return DplcError(f"torch op '{name}' is not supported", self._place(origin), notes, hint)
 
     def _place(self, origin: TorchOp) -> Span | None:
         place = self.spans.get(origin.dst)
@@ -361,6 +366,16 @@ class TorchLowering:
 
 
 _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
+
+
+def _how_to_write(op: str, place: Span | None) -> str | None:
+    """The command that begins a rule for an op: a program that is a line of text goes with it."""
+    if op not in names() or op == "Getitem":
+        return None
+    name = aten_name(op)
+    text = place.source.text.strip() if place is not None else ""
+    told = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
+    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{told} -o {name.strip('_')}.rw"
 
 
 def _bound(overload: Overload, given: dict[str | int, Any]) -> tuple[tuple[str, Any], ...] | None:

@@ -6,10 +6,12 @@ from typing import Any
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError
-from ....ir.expr import Axis
+from ....ir.expr import Axis, Undecided
 from ....ir.program import TensorType
+from ....ir.text.sizes import told_open
 from ...language import core as s
-from ...language.evaluate import Closure, holds
+from ...language.asking import holds
+from ...language.evaluate import Closure
 from ...language.rule import Rule
 from .compiler import Numbers, TemplateCompiler
 from .firing import TorchSite
@@ -82,7 +84,13 @@ class TorchRule:
 
     # ---- firing
     def fire(self, lowering: Lowers, call: OpCall) -> View:
-        """The value of an op. Raises Refusal with the reason."""
+        """The value of an op. Raises NotApplicable with the reason."""
+        try:
+            return self._fired(lowering, call)
+        except Undecided as undecided:
+            raise NotApplicable(f"undecided: {told_open(undecided.condition)}") from None
+
+    def _fired(self, lowering: Lowers, call: OpCall) -> View:
         statement = call.statement
         firing = TorchSite(lowering, View(statement.dst, statement.types[0].dtype, statement.types[0].shape, None, ()))
         self._match(lowering, call, firing)

@@ -10,7 +10,9 @@ from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.scalar import integer, literal
-from dplc.ir.functions import ARITHMETIC, CAST, FLOAT, FUNCTIONS, SELECT, result_dtype
+from dplc.engine.run.judge import GATES
+from dplc.ir.dtypes import DTYPES, INTEGERS
+from dplc.ir.functions import ARITHMETIC, BITS, CAST, FLOAT, FUNCTIONS, SELECT, result_dtype
 
 RNG = np.random.default_rng(3)
 UNBOUNDED = RNG.standard_normal((4, 64)).astype(np.float32) * 3
@@ -21,7 +23,8 @@ DOMAIN = {
     **dict.fromkeys(("asin", "acos"), WITHIN_ONE), "tan": WITHIN_ONE,
 }  # fmt: skip
 NO_INTEGER = {"fmod", "pow"}  # tested apart: what divides is not zero, what exponentiates is not negative
-SUPPORTED = ("f32", "i32", "i64", "b8")
+FLOATS = ("f32", "f64")
+SUPPORTED = (*FLOATS, *INTEGERS, "b8")
 
 
 def kernel_of(fn: str, dtypes: list[str], result: str) -> str:
@@ -37,27 +40,30 @@ kernel apply({ins}) -> y: {result}[64]:
 """
 
 
-FLOATING = [f.name for f in FUNCTIONS.values() if f.kind != CAST]
+FLOATING = [f.name for f in FUNCTIONS.values() if f.kind not in (CAST, BITS)]
 INTEGER = [f.name for f in FUNCTIONS.values() if f.kind not in (CAST, FLOAT) and f.name not in NO_INTEGER]
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("fn", FLOATING)
-def test_floating(check, fn):
+def test_floating(check, fn, dtype):
     function = FUNCTIONS[fn]
-    dtypes = ["b8", "f32", "f32"] if function.kind == SELECT else ["f32"] * function.arity
-    arrays = {f"x{i}": np.roll(DOMAIN.get(fn, UNBOUNDED), i)[i] for i in range(function.arity)}
+    dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity
+    kind = DTYPES[dtype].numpy
+    arrays = {f"x{i}": np.roll(DOMAIN.get(fn, UNBOUNDED), i)[i].astype(kind) for i in range(function.arity)}
     if function.kind == SELECT:
         arrays["x0"] = arrays["x0"] > 0
-    check(kernel_of(fn, dtypes, result_dtype(fn, *dtypes)), **arrays)
+    gate = GATES[dtype]
+    check(kernel_of(fn, dtypes, result_dtype(fn, *dtypes)), gate=gate, **arrays)
 
 
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("fn", INTEGER)
 def test_integer(check, dtype, fn):
     function = FUNCTIONS[fn]
     dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity
-    kind = np.int32 if dtype == "i32" else np.int64
-    arrays = {f"x{i}": RNG.integers(-9, 10, 64).astype(kind) for i in range(function.arity)}
+    kind = DTYPES[dtype].numpy
+    arrays = {f"x{i}": RNG.integers(-99, 100, 64).astype(kind) for i in range(function.arity)}
     if function.kind == SELECT:
         arrays["x0"] = arrays["x0"] > 0
     if fn in ("floor_divide", "remainder"):
@@ -89,8 +95,8 @@ def test_bool(check, fn):
 @pytest.mark.parametrize("source", SUPPORTED)
 @pytest.mark.parametrize("target", SUPPORTED)
 def test_casts(check, source, target):
-    values = {"f32": UNBOUNDED[0], "b8": RNG.random(64) < 0.5}.get(source, RNG.integers(-9, 9, 64))
-    values = values.astype(np.int32) if source == "i32" else values
+    values = 300 * UNBOUNDED[0] if source in FLOATS else RNG.integers(-999, 999, 64)
+    values = RNG.random(64) < 0.5 if source == "b8" else values.astype(DTYPES[source].numpy)
     check(kernel_of(target, [source], target), x0=values)
 
 
@@ -152,16 +158,18 @@ def test_every_function_has_text():
     """Each function of the table stands for floats, and each arithmetic one but the float ones for integers."""
     from dplc.codegen.scalar import ANY, FLOATING, INTEGER
 
-    wanted = {f.name for f in FUNCTIONS.values() if f.kind not in (CAST, "logical")}
+    wanted = {f.name for f in FUNCTIONS.values() if f.kind not in (CAST, BITS, "logical")}
     assert wanted <= FLOATING.keys() | ANY.keys()
-    assert {f.name for f in FUNCTIONS.values() if f.kind == ARITHMETIC} - {"divide"} <= INTEGER.keys() | ANY.keys()
+    assert {f.name for f in FUNCTIONS.values() if f.kind in (ARITHMETIC, BITS)} - {
+        "divide"
+    } <= INTEGER.keys() | ANY.keys()
 
 
 @pytest.mark.skipif(find_nvrtc() is None and find_program("nvcc") is None, reason="neither NVRTC nor nvcc here")
 def test_the_device_compiler_takes_every_text():
     """Every function on every dtype, in one translation unit."""
     texts = []
-    for fn, dtype in [(fn, "f32") for fn in FLOATING] + [(fn, d) for fn in INTEGER for d in ("i32", "i64")]:
+    for fn, dtype in [(fn, d) for fn in FLOATING for d in FLOATS] + [(fn, d) for fn in INTEGER for d in INTEGERS]:
         function = FUNCTIONS[fn]
         dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity
         texts.append((f"{fn}_{dtype}", kernel_of(fn, dtypes, result_dtype(fn, *dtypes))))

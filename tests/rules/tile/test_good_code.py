@@ -56,7 +56,7 @@ class Made(NamedTuple):
 
 @cache
 def compiled(text: str, device: str = HOPPER) -> Compilation:
-    return compile_captured(capture_text(text), toolchain(), target(device))
+    return compile_captured(capture_text(text, values=False), toolchain(), target(device))
 
 
 @cache
@@ -119,7 +119,7 @@ def test_attention_multiplies_matrices(text: str) -> None:
 def test_attention_stores_no_scores() -> None:
     """Bytes that go to global memory and back, against the three kernels that store the scores."""
     apart = toolchain(None, {"online_attention": {"SLOWER": 0}})
-    three = compile_captured(capture_text(ATTENTION), apart, target(HOPPER))
+    three = compile_captured(capture_text(ATTENTION, values=False), apart, target(HOPPER))
     one = compiled(ATTENTION)
     assert (len(one.kernels), len(three.kernels)) == (1, 3)
     stored = [sum(4 * np.prod(p.shape) for k in made.plan.kernels for p in k.outs) for made in (one, three)]
@@ -177,7 +177,8 @@ def test_products_on_tensor_cores(text: str, device: str) -> None:
     (made,) = kernels(text, device)
     hot = made.listing.hot
     loads = sum(op.startswith("LDSM") for op in hot)
-    assert made.listing.share("HMMA") >= 0.5
+    # the shared memory of an RTX 5090 holds two blocks with chunks of 32, not of 64: more of its loop is counting
+    assert made.listing.share("HMMA") >= (0.5 if device == "rtx5090" else 0.56)
     assert 4 * loads <= sum(op.startswith("HMMA") for op in hot)
     assert not any(op.startswith(("LDL", "STL", "STS")) for op in hot)
     assert made.registers <= 208
@@ -186,12 +187,12 @@ def test_products_on_tensor_cores(text: str, device: str) -> None:
 
 @assembled
 @pytest.mark.parametrize("device", ARCHITECTURES)
-@pytest.mark.parametrize(("size", "products", "most"), [(64, 64, 430), (128, 128, 600)])
+@pytest.mark.parametrize(("size", "products", "most"), [(64, 64, 345), (128, 128, 500)])
 def test_attention_on_tensor_cores(size: int, products: int, most: int, device: str) -> None:
     text = f"F.scaled_dot_product_attention(*(torch.randn(1, 32, 4096, {size}, {HALVES}) for _ in 'qkv'))"
     (made,) = kernels(text, device)
     hot = made.listing.hot
     assert sum(op.startswith("HMMA") for op in hot) == products
-    assert len(hot) <= most
+    assert len(hot) <= most + (30 if device == "rtx5090" else 0)  # 351 and 517 there
     assert not any(op.startswith(("LDL", "STL", "STS")) for op in hot)  # weights stay in registers
     assert made.spills == 0

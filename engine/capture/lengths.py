@@ -1,0 +1,196 @@
+"""A graph of dynamo's with lengths that are known at a call: what they are, and the same graph without numbers.
+
+Dynamo hands a length over twice: as a number (`s77`) and as a dimension of a tensor. The numbers go: a graph of tensors
+alone reads its lengths off them, so that `capture` takes it like any function with `dynamic=`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Size
+from .sizes import MOST, Dim
+from .views import value
+
+Function = Callable[..., Any]
+FIRST_ROW = 4096  # the end of the first range of lengths, where torch knows none
+WIDER = 16  # times as far goes each range behind it
+
+
+class Lengths:
+    """The lengths of a graph, and its other numbers, which are fixed.
+
+    Raises DplcError for a graph whose lengths no dimension of a tensor tells.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule):
+        self.graph = graph
+        given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self.numbers = {index: value(node).node.expr for index, node in enumerate(given) if is_number(node)}
+        self.dimensions: dict[int, dict[int, Any]] = {}  # of tensors: expressions of symbols
+        self.places: dict[Any, tuple[int, int]] = {}  # symbol: an argument and a dimension that tell it
+        self.ranges: dict[Any, tuple[int, int | None]] = {}
+        self.narrowed: dict[Any, Size] = {}  # what a compile found to be one program
+        for index, node in enumerate(given):
+            for place, n in enumerate(getattr(value(node), "shape", ())):
+                if isinstance(n, torch.SymInt) and not n.node.expr.is_Integer:
+                    self._learn(index, place, n)
+        told = {symbol for own in self.dimensions.values() for e in own.values() for symbol in e.free_symbols}
+        if lost := sorted(map(str, told - self.places.keys())):
+            raise DplcError(f"`{lost[0]}` is part of lengths, but is itself no length of an argument")
+        others = [e for own in self.dimensions.values() for e in own.values() if e not in self.places]
+        if others:
+            raise DplcError(f"an argument has the length `{others[0]}`, which is computed from others")
+
+    def _learn(self, index: int, place: int, n: Any) -> None:
+        e = n.node.expr
+        self.dimensions.setdefault(index, {})[place] = e
+        if e.is_Symbol and e not in self.places:
+            self.places[e] = index, place
+            known = n.node.shape_env.var_to_range.get(e)
+            open_ = known is None or not known.upper.is_Integer or known.upper > MOST
+            low = 1 if known is None or not known.lower.is_Integer else max(1, int(known.lower))
+            self.ranges[e] = low, None if open_ else int(known.upper)
+
+    def bound(self, args: Sequence[Any]) -> dict[Any, int]:
+        """The numbers of a call, by symbol."""
+        found = {symbol: args[index].shape[place] for symbol, (index, place) in self.places.items()}
+        found |= {e: args[index] for index, e in self.numbers.items() if e.is_Symbol and e not in found}
+        return found
+
+    def at_call(self, tensors: Sequence[Any], n: Any) -> int:
+        """A number of the graph in a call. tensors: what `of_tensors` takes of its arguments."""
+        if not isinstance(n, torch.SymInt):
+            return int(n)
+        numbered = [index for index in range(len(tensors) + len(self.numbers)) if index not in self.numbers]
+        found = {s: tensors[numbered.index(index)].shape[place] for s, (index, place) in self.places.items()}
+        return int(evaluated(n.node.expr, found))
+
+    def open_dimensions(self, index: int) -> Container[int] | None:
+        """The dimensions of an argument that its range speaks for; None for a number that is one of them."""
+        if index in self.numbers:
+            return None if self.numbers[index].free_symbols <= self.places.keys() else ()
+        return self.dimensions.get(index, {})
+
+    def row(self, symbol: Any, n: int) -> tuple[int, int, int]:
+        """(low, high, multiple) of what is compiled where this length is n: torch's range, or of those of WIDER."""
+        low, high = self.ranges[symbol]
+        if high is None:
+            high = FIRST_ROW
+            while n > high:
+                low, high = high + 1, high * WIDER
+            high = min(high, MOST)
+        known = self.narrowed.get(symbol)
+        if known is None or known.low > high or known.high < low:
+            return low, high, 1
+        return max(low, known.low), min(high, known.high), known.multiple
+
+    def narrow(self, found: Size, args: Sequence[Any]) -> bool:
+        """Take a range that a compile asked for; False where a call with such arguments is outside of it."""
+        symbol = next(symbol for symbol in self.places if str(symbol) == found.name)
+        self.narrowed[symbol] = found
+        return self.rows(args) is not None
+
+    def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
+        """Of every length of a call its range; None where one is outside of what one program serves."""
+        found = []
+        for symbol, (index, place) in self.places.items():
+            n = args[index].shape[place]
+            low, high, multiple = row = self.row(symbol, n)
+            if not low <= n <= high or n % multiple:
+                return None
+            found.append(row)
+        return tuple(found)
+
+    def dynamic(self, graph: torch.fx.GraphModule, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
+        """What `dplc.compile(dynamic=)` takes for a call with such tensors.
+
+        graph: one of tensors alone; args: of the graph with numbers. The lengths of the call are the hints.
+        """
+        names = list(inspect.signature(graph.forward).parameters)
+        tensors = [index for index in range(len(args)) if index not in self.numbers]
+        numbers = self.bound(args)
+        dims = {}
+        for symbol in self.places:
+            dims[symbol] = Dim(str(symbol), *self.row(symbol, numbers[symbol]), hint=numbers[symbol])
+        return {
+            names[tensors.index(index)]: {place: dims[e] for place, e in own.items()}
+            for index, own in self.dimensions.items()
+        }
+
+    def of_tensors(self, args: Sequence[Any]) -> tuple[torch.fx.GraphModule, list[Any]]:
+        """The graph without numbers among its arguments and results, and the results: a symbol's expression for a
+        number, None for a tensor.
+
+        args: of a call, which fix the numbers that are no lengths.
+        """
+        inner = torch.fx.Graph()
+        copies: dict[Any, Any] = {}
+        given = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        for index, node in enumerate(given):
+            if index not in self.numbers:
+                copies[node] = inner.node_copy(node)
+        known: dict[Any, Any] = {e: n for e, n in self.bound(args).items() if e not in self.places}
+        for symbol, (index, place) in self.places.items():
+            read = inner.call_method("size", (copies[given[index]], place))
+            read.meta["example_value"] = value(given[index]).shape[place]
+            known[symbol] = torch.fx.Proxy(read)
+        results: list[Any] = []
+        for node in self.graph.graph.nodes:
+            if node in copies:
+                continue
+            if node.op == "output":
+                leaves = pytree.tree_leaves(node.args[0])
+                results = [value(x).node.expr if is_number(x) else None for x in leaves]
+                kept = [copies.get(x, x) for x, e in zip(leaves, results, strict=True) if e is None]
+                inner.output(tuple(kept))
+            elif is_number(node):
+                copies[node] = _spoken(value(node), known)
+            elif isinstance(value(node), torch.Size):
+                copies[node] = tuple(_spoken(n, known) for n in value(node))
+            else:
+                copies[node] = inner.node_copy(node, copies.__getitem__)
+        inner.eliminate_dead_code()
+        return torch.fx.GraphModule(self.graph, inner), results
+
+    def around(self, function: Function, results: Sequence[Any]) -> Function:
+        """The function of the graph's own arguments, of that of its tensors. results: as `of_tensors` says them."""
+        (form,) = self.graph.graph.output_node().args
+        spec = pytree.tree_structure(form, is_leaf=lambda x: isinstance(x, torch.fx.Node))
+        numbered = any(e is not None for e in results)
+
+        def run(*args: Any) -> Any:
+            made = iter(function(*(x for index, x in enumerate(args) if index not in self.numbers)))
+            numbers = self.bound(args) if numbered else {}
+            return pytree.tree_unflatten([next(made) if e is None else evaluated(e, numbers) for e in results], spec)
+
+        return run
+
+
+def is_number(node: Any) -> bool:
+    """Whether a node of a graph is a number that is known at a call."""
+    return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
+
+
+def evaluated(e: Any, numbers: Mapping[Any, Any]) -> Any:
+    """An expression of torch's symbols at numbers, or at proxies of them."""
+    return sympy_interp(PythonReferenceAnalysis, dict(numbers), e)
+
+
+def _spoken(n: Any, known: Mapping[Any, Any]) -> Any:
+    """A number of the graph, computed from the lengths of its arguments."""
+    if not isinstance(n, torch.SymInt):
+        return n
+    made = evaluated(n.node.expr, known)
+    if isinstance(made, torch.fx.Proxy):
+        made.node.meta.setdefault("example_value", n)
+        return made.node
+    return int(made)

@@ -1,0 +1,284 @@
+"""Dimensions that are known at a call: how a caller declares them, and what torch.export found of them.
+
+A dimension is declared once, by name, wherever it occurs. torch.export traces with symbols for it and says what the
+program asks of them; its symbols become sizes of our IRs, and what it asks for becomes one message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from ...ir import node
+from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
+from ...ir.expr import Size, add, floordiv, modulo, multiply
+from ...ir.node import Expr
+from ...ir.text.arithmetic import LARGEST_EXTENT
+
+MOST = 2**31 - 1  # of a size: a kernel takes an int
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A dimension whose length is known at a call: low..high, both included, a multiple of `multiple`.
+
+    hint: the length that it has as a rule; schedules are chosen for it. By default the length of the example.
+    """
+
+    name: str
+    low: int
+    high: int
+    multiple: int = 1
+    hint: int | None = None
+
+    def __post_init__(self) -> None:
+        numbers = [n for n in (self.low, self.high, self.multiple, self.hint) if n is not None]
+        if not self.name.isidentifier() or any(n.__class__ is not int for n in numbers):
+            raise UsageError(f"a Dim has a name and whole numbers, not {self!r}", hint='Dim("s", 1, 4096, hint=512)')
+        if not 1 <= self.low <= self.high <= min(MOST, LARGEST_EXTENT) or self.multiple < 1:
+            raise UsageError(f"`{self.name}` goes from 1 or more up to 2^31 - 1 at most, not {self.low}..{self.high}")
+        if self.high // self.multiple * self.multiple < self.low:
+            raise UsageError(f"no number of {self.low}..{self.high} is a multiple of {self.multiple}")
+
+    def size(self, example: int | None = None) -> Size:
+        """The size of the IRs. Raises UsageError for a hint that it cannot be."""
+        hint = self.hint if self.hint is not None else example
+        if hint is None or (self.hint is None and not self.admits(hint)):
+            hint = self.high // self.multiple * self.multiple
+        if not self.admits(hint):
+            raise UsageError(f"the hint of `{self.name}` is {hint}, which is not in {self.range}")
+        return Size(self.name, self.low, self.high, self.multiple, hint)
+
+    def admits(self, n: int) -> bool:
+        return self.low <= n <= self.high and n % self.multiple == 0
+
+    @property
+    def range(self) -> str:
+        return range_of(self)
+
+
+def range_of(size: Dim | Size) -> str:
+    """`4..512, a multiple of 4`"""
+    step = f", a multiple of {size.multiple}" if size.multiple > 1 else ""
+    return f"{size.low}..{size.high}{step}"
+
+
+class Extent(int):
+    """What `dim(s, 1..4096)` gives in a text: a number that factories of tensors take, and that remembers its size."""
+
+    size: Size
+
+    def __new__(cls, number: int, size: Size) -> Extent:
+        made = super().__new__(cls, number)
+        made.size = size
+        return made
+
+    def _fixed(self, *_: Any) -> Any:
+        what = f"arithmetic on `{self.size.name}` would fix it to {int(self)}"
+        raise DplcError(what, hint="compute with the shape of a tensor, `x.shape[0]`")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __mod__ = _fixed
+    __rmod__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _fixed
+
+
+def sizes_of_factory(args: Any, shape: Sequence[int]) -> dict[int, Size]:
+    """{dimension: size} of what a factory made, by the arguments that say its shape."""
+    for given in (args, *(x for x in args if isinstance(x, (tuple, list)))):
+        if len(given) >= len(shape) and all(a is b or a == b for a, b in zip(map(_number, given), shape, strict=False)):
+            found = {d: n.size for d, n in enumerate(given[: len(shape)]) if isinstance(n, Extent)}
+            if found:
+                return found
+    return {}
+
+
+def _number(given: Any) -> Any:
+    return int(given) if isinstance(given, int) else None
+
+
+Dynamic = Mapping[str, Mapping[int, Size]]  # {input: {dimension: its size}}
+
+
+def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dynamic:
+    """What `dynamic=` says, settled: {input: {dimension: size}}.
+
+    dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; Dims of torch.export as well.
+    Raises UsageError for what is no declaration, DplcError for an example that is outside of it.
+    """
+    if not isinstance(dynamic, Mapping):
+        raise UsageError(f"dynamic= is {{input: {{dimension: Dim}}}}, not {type(dynamic).__name__}")
+    examples = dict(zip(names, tensors, strict=True))
+    dims: dict[str, dict[int, Dim]] = {}
+    for name, given in dynamic.items():
+        if name not in examples:
+            notes = (f"its inputs are {', '.join(names)}",)
+            hint = did_you_mean(name, list(names))
+            raise UsageError(f"dynamic= names `{name}`, which is no input", notes=notes, hint=hint)
+        dims[name] = _dimensions(name, given, examples[name].dim())
+    found: dict[str, tuple[Dim, Size]] = {}
+    settled: dict[str, dict[int, Size]] = {}
+    for name, own in dims.items():
+        for place, dim in own.items():
+            length = examples[name].shape[place]
+            known, size = found.setdefault(dim.name, (dim, dim.size(length)))
+            if known != dim:
+                raise UsageError(f"`{dim.name}` is declared twice: {known.range} and {dim.range}")
+            if not dim.admits(length):
+                what = f"`{dim.name}` is {length} in the example (dimension {place} of `{name}`); declared {dim.range}"
+                raise DplcError(what)
+            settled.setdefault(name, {})[place] = size
+    return settled
+
+
+def _dimensions(name: str, given: Any, rank: int) -> dict[int, Dim]:
+    if given is None:
+        return {}
+    if isinstance(given, (list, tuple)):
+        given = dict(enumerate(given))
+    if not isinstance(given, Mapping):
+        raise UsageError(f"dynamic={{{name!r}: ..}} is {{dimension: Dim}}, not {type(given).__name__}")
+    own = {}
+    for place, dim in given.items():
+        if place.__class__ is not int or not -rank <= place < rank:
+            raise UsageError(f"dynamic= names dimension {place} of `{name}`, which has {rank}")
+        if dim is not None:
+            own[place % rank] = dim if isinstance(dim, Dim) else _of_torch(dim)
+    return own
+
+
+def _of_torch(dim: Any) -> Dim:
+    """A Dim of torch.export: by itself, or a multiple of one."""
+    root, fn, name = getattr(dim, "root", None), getattr(dim, "fn", None), getattr(dim, "__name__", str(dim))
+    plain = root if root is not None else dim
+    low, high = getattr(plain, "min", None), getattr(plain, "max", None)
+    if low.__class__ is not int or high.__class__ is not int or high > MOST:
+        hint = 'dplc.Dim("s", 1, 4096, hint=512), or torch.export.Dim("s", min=1, max=4096)'
+        raise UsageError(f"`{name}` is no dimension with a range", hint=hint)
+    if root is None or fn is None:
+        return Dim(name, max(low, 1), high)
+    step = fn(1)
+    if step < 1 or fn(2) != 2 * step:
+        raise UsageError(f"`{name}` is no multiple of a dimension", hint=f'dplc.Dim("{root.__name__}", .., multiple=4)')
+    return Dim(f"{root.__name__}_{step}", max(low, 1) * step, high * step, step)
+
+
+def stand_ins(tensors: Sequence[Any], names: Sequence[str], dynamic: Dynamic) -> list[Any]:
+    """Tensors to trace with: torch takes an extent of 1 for a 1, so a size of 1 is another one there."""
+    out = []
+    for tensor, name in zip(tensors, names, strict=True):
+        shape = list(tensor.shape)
+        for place, size in dynamic.get(name, {}).items():
+            shape[place] = max(shape[place], min(size.high, 2 * size.multiple))
+        out.append(tensor if shape == list(tensor.shape) else tensor.new_zeros(shape))
+    return out
+
+
+def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
+    """The same as torch.export takes it."""
+    dims: dict[str, Any] = {}
+    for size in (size for own in dynamic.values() for size in own.values()):
+        n, step = size.name, size.multiple
+        if n not in dims and size.low < size.high:
+            dims[n] = torch.export.Dim(n if step == 1 else f"_{n}", min=-(-size.low // step), max=size.high // step)
+            dims[n] = dims[n] if step == 1 else step * dims[n]
+    return (tuple({p: dims[s.name] for p, s in dynamic.get(n, {}).items() if s.name in dims} for n in names),)
+
+
+class Symbols:
+    """torch's symbols as sizes."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[Any, Size] = {}  # by a symbol of ours
+        self._known: dict[Any, Any] = {}  # torch's symbol: ours, divided by what the size is a multiple of
+
+    def learn(self, value: Any, size: Size) -> None:
+        """A dimension of an input: `s17`, or `4*s17` of a multiple."""
+        if isinstance(value, int):
+            return
+        (symbol,) = value.node.expr.free_symbols
+        own = sympy.Symbol(size.name, integer=True, positive=True)
+        self._sizes[own] = size
+        self._known[symbol] = own / size.multiple
+
+    def knows(self, n: Any) -> bool:
+        return isinstance(n, int) or n.node.expr.free_symbols <= self._known.keys()
+
+    def extent(self, n: Any) -> Expr:
+        """An extent: a number, or an expression of sizes. Raises DplcError for arithmetic that we have no word for."""
+        return n if isinstance(n, int) else self._of(n.node.expr.subs(self._known))
+
+    def _of(self, e: Any) -> Expr:
+        if e in self._sizes:
+            return self._sizes[e]
+        if e.is_Integer:
+            return int(e)
+        if e.is_Add:
+            parts = [self._of(part) for part in e.args]
+            return _folded(add, parts)
+        if e.is_Mul:
+            factor, rest = e.as_coeff_Mul()
+            parts = [self._of(part) for part in rest.args] if rest.is_Mul else [self._of(rest)]
+            return floordiv(multiply(_folded(multiply, parts), int(factor.p)), int(factor.q))
+        if e.is_Pow and e.exp.is_Integer and e.exp > 0:
+            return _folded(multiply, [self._of(e.base)] * int(e.exp))
+        word = type(e).__name__
+        if word in _OPERATIONS:
+            return _OPERATIONS[word](*map(self._of, e.args))
+        raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
+
+
+_OPERATIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo}
+
+
+def _folded(operate: Any, parts: Sequence[Expr]) -> Expr:
+    out = parts[0]
+    for part in parts[1:]:
+        out = operate(out, part)
+    return out
+
+
+class Narrower(DplcError):
+    """A program is another one outside of a part of the range: size is what remains of it."""
+
+    def __init__(self, size: Size, what: str, span: Span | None, hint: str):
+        super().__init__(what, span, hint=hint)
+        self.size = size
+
+
+def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
+    """One message for what torch.export says a program asks of its dimensions; None if that is not what it says."""
+    if "Constraints violated" not in text:
+        return None
+    sizes = {size.name: size for own in dynamic.values() for size in own.values()}
+    where = {s.name: f"dimension {p} of `{n}`" for n, own in dynamic.items() for p, s in own.items()}
+    fixes = re.findall(r"^  (\w+) = (.+)$", text.partition("Suggested fixes:")[2], re.MULTILINE)
+    fixes.sort(key=lambda fix: not re.fullmatch(r"\d+\*_\w+", fix[1].strip()))
+    for name, fix in fixes:
+        size, fix = sizes.get(name.lstrip("_")) or sizes.get(name), fix.strip()
+        if size is None:
+            continue
+        told = f"`{size.name}` is declared {range_of(size)} ({where[size.name]})"
+        if fix.isdigit():
+            number = int(fix) * (size.multiple if name != size.name else 1)
+            hint = f"take the number from the shape, `x.shape[..]`; or leave `{size.name}` out of dynamic="
+            return DplcError(f"{told}, but the program asks for {number}", span, hint=hint)
+        if found := re.fullmatch(r"(\d+)\*_\w+", fix):
+            hint = f'declare it so: Dim("{size.name}", .., multiple={found[1]})'
+            step = int(found[1])
+            narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
+            return Narrower(narrow, f"{told}, but the program asks for a multiple of {step}", span, hint)
+        if fix in sizes or fix.lstrip("_") in sizes:
+            other = sizes.get(fix) or sizes[fix.lstrip("_")]
+            hint = f"give both the name `{other.name}`"
+            return DplcError(f"`{size.name}` and `{other.name}` must be equal in this program", span, hint=hint)
+        if found := re.fullmatch(r"Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fix):
+            low, high = int(found[1] or size.low), int(found[2] or size.high)
+            hint = f'narrow it: Dim("{size.name}", {low}, {high}); other lengths take another way through the program'
+            narrow = node.replace(size, low=low, high=high, hint=low)
+            return Narrower(narrow, f"{told}, but this way through the program is that of {low}..{high}", span, hint)
+        return DplcError(f"{told}, but the program asks for {size.name} = {fix}", span, hint="declare it so")
+    return DplcError("the program asks more of its dimensions than was declared", span, tuple(text.splitlines()[1:4]))

@@ -1,0 +1,53 @@
+"""`dplc rules test --accept`: what rules give becomes what their examples say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...ir.diagnostic import Source
+from ..language import core as s
+from ..language.layout import formatted
+from ..language.positions import walk
+from ..language.spelling import INDENT
+from ..rewrite.statements.examples import Failure
+from .output_file import write_file
+from .show import print_note
+
+ANYTHING = re.compile(b"")  # the file is given to be written
+
+
+def accept(failures: Iterable[Failure]) -> int:
+    """Write what the rules give into the `gives` of examples that say something else. Returns how many were written.
+
+    Examples that several rules of a family share are written where all of them give the same.
+    """
+    found: dict[tuple[Path, int], tuple[s.Example, set[str]]] = {}
+    for failure in failures:
+        example = failure.example
+        if failure.got and isinstance(example.gives, tuple):
+            place = Path(example.span.source.name), example.span.line
+            found.setdefault(place, (example, set()))[1].add(failure.got)
+    written = 0
+    for path in sorted({path for path, _ in found}):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for (where, _), (example, texts) in sorted(found.items(), key=lambda item: -item[0][1]):
+            if where == path and len(texts) == 1:
+                lines = _replaced(lines, example, texts.pop())
+                written += 1
+            elif where == path:
+                print_note(f'note: example "{example.title}" is of several rules, which give different programs')
+        write_file(path, formatted(Source(str(path), "\n".join(lines) + "\n")), ANYTHING)
+    return written
+
+
+def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:
+    """The lines of a file with another block behind the `gives` of an example."""
+    nodes = list(walk(example.gives))
+    first = min(node.span.line for node in nodes)
+    while lines[first - 2].strip() != "gives":  # documentation of a unit stands above it
+        first -= 1
+    last = max(node.span.end_line if node.span.end_column else node.span.end_line - 1 for node in nodes)
+    block = [f"{INDENT}{line}" for line in text.rstrip().splitlines()]
+    return [*lines[: first - 1], *block, *lines[last:]]

@@ -1,0 +1,55 @@
+"""`dplc view`: the options. The work is in view_command.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...ir.diagnostic import UsageError
+from . import options as given
+from .options import Options
+
+
+def view(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), or a model, as of `compile`.")
+    ] = None,
+    expression: given.Expression = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the page to a file, for any browser.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Of a live page (default: a free one).")] = 0,
+    browse: Annotated[bool, typer.Option("--browse/--no-browse", help="Open a live page in the browser.")] = True,
+    check: Annotated[
+        bool, typer.Option("--check", help="With -c and -o: run in checked mode, and show what each line cost.")
+    ] = False,
+    layers: given.Layers = None,
+    length: given.Length = 32,
+    target: given.TargetName = None,
+    rules: given.RuleFiles = None,
+    settings: given.Settings = None,
+    prefer: given.Preferred = None,
+    seed: given.Seed = 0,
+    dtype: given.FloatDtype = None,
+    db: given.DatabaseFile = None,
+    no_db: given.NoDatabase = False,
+    explore: given.Explored = False,
+) -> None:
+    """See a compile in the browser: where each line came from, what each rule did and gained. Live without -o."""
+    if (expression is None) == (model is None):
+        raise UsageError("a program is needed: either -c EXPR, a suite or a model", hint="dplc view -c EXPR -o FILE")
+    text = sys.stdin.read() if expression == "-" else expression or ""
+    options = Options(text, seed, dtype, rules, settings, prefer, target, 2, False, db, no_db, explore, length, layers)
+    from . import view_command
+
+    if check and (out is None or model is not None):
+        raise UsageError("--check goes with -c and -o", hint="dplc view -c EXPR --check -o FILE")
+    if out is not None:
+        view_command.write_page(options, out, model, check)
+    elif model is not None:
+        raise UsageError("a suite or a model goes to a page of its own", hint="dplc view MODEL --layers 1 -o FILE")
+    else:
+        view_command.serve_page(options, port, browse)

@@ -1,0 +1,46 @@
+"""How rule files and dumps are coloured: a lexer for pygments, by the name `dplc`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pygments.lexer import RegexLexer, words
+from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
+
+CLAUSES = (
+    "match", "rewrite", "where", "prefer", "let", "pick", "because", "example", "examples", "gives", "guards", "form",
+    "split", "join", "rule", "on", "override", "number", "fact", "pipeline", "pass", "without", "each", "inside",
+    "with", "choose", "minimising", "maximising", "one", "of", "after", "before", "first", "last", "as", "graph",
+    "kernel",
+)  # fmt: skip
+FLOW = ("for", "in", "if", "else", "and", "or", "not", "load", "mat", "by", "drop")
+VALUES = ("true", "false", "none", "inf", "BLOCK", "THREAD", "REG", "VEC", "SYNC", "ASYNC", "TMA", "FETCH")
+
+
+class RuleLexer(RegexLexer):  # type: ignore[misc]
+    """Rules (`.rw`) and dumps of every IR but CUDA."""
+
+    name = "dplc rules"
+    aliases: ClassVar[list[str]] = ["dplc", "rw"]
+    filenames: ClassVar[list[str]] = ["*.rw", "*.ir"]
+    url = ""
+    tokens: ClassVar = {
+        "root": [
+            (r"\s+", Whitespace),
+            (r"##.*$", String.Doc),
+            (r"#.*$", Comment.Single),
+            (r'"(?:[^"\\\n]|\\.)*"', String),
+            (r"@\w+", Name.Decorator),
+            (words(CLAUSES, prefix=r"\b", suffix=r"\b"), Keyword),
+            (words(FLOW, prefix=r"\b", suffix=r"\b"), Keyword.Reserved),
+            (words(VALUES, prefix=r"\b", suffix=r"\b"), Keyword.Constant),
+            (r"\b(?:f64|f32|f16|bf16|i64|i32|u8|b8)\b", Keyword.Type),
+            (r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", Number),
+            (r"\b[A-Z]\w*(?=\()", Name.Class),
+            (r"\b[a-z_]\w*(?=\()", Name.Function),
+            (r"\w+", Name),
+            (r"=>|<-|->|\.\.|[-+*/%^<>=!|&~]+", Operator),
+            (r"[()\[\]{},.:;]", Punctuation),
+            (r".", Punctuation),
+        ]
+    }

@@ -1,0 +1,101 @@
+"""`%load_ext dplc`: a notebook cell that is a rule, and its effect on a program as the output.
+
+    %%dplc_rule torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))
+    rule product_of_exponentials on tensor
+    ...
+
+The line is what `-c` takes; without one it is that of the cell before. The program is compiled without the rule and
+with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ...codegen.target import Target
+from ...codegen.target import target as default_target
+from ...ir.diagnostic import Diagnostics, DplcError, Source, UsageError
+from ...ir.text import html
+from ...ir.text.html import Html
+from ..capture.text import capture_text
+from ..compiler import Compilation, compile_captured
+from ..language.check import check, errors
+from ..language.rule import RuleFile, RuleSet, load, read_rules
+from ..rewrite.trace import Firing, Skip, Trace
+from ..ruleset import Toolchain, toolchain
+from ..schedule.tail import predictions
+from .session import cuda_diff
+
+CELL = "the cell"
+SHOWN = 12  # firings and refusals that are shown in full
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Called by `%load_ext dplc`."""
+    last: list[str] = []
+
+    def dplc_rule(line: str, cell: str) -> Html | None:
+        """Compile a program with the rules of the cell, and show what they change."""
+        if line.strip():
+            last[:] = [line.strip()]
+        try:
+            if not last:
+                raise UsageError("a program is needed", hint="%%dplc_rule torch.relu(torch.randn(8))")
+            return effect(cell, last[0])
+        except DplcError as error:
+            print(error.render(), file=sys.stderr)
+            return None
+
+    shell.register_magic_function(dplc_rule, "cell", "dplc_rule")
+
+
+def effect(cell: str, text: str, target: Target | None = None) -> Html:
+    """What the rules of a text do to a `-c` program. Raises DplcError for rules or programs that are wrong."""
+    file = read_rules(Source(CELL, cell))
+    rules = RuleSet((*load().files, file))
+    broken = errors(check(rules, {CELL}))
+    if broken:
+        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+    machine, captured = target or default_target(), capture_text(text)
+    before = _compiled(captured, toolchain(), machine)
+    after = _compiled(captured, toolchain(rules), machine)
+    return _shown(file, before, after)
+
+
+def _compiled(captured: Any, tools: Toolchain, target: Target) -> Compilation:
+    return compile_captured(captured, tools, tools.on(target), Trace())
+
+
+def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
+    names = {rule.name for rule in file.rules}
+    assert after.trace is not None
+    events = [event for event in after.trace.events if event.rule in names]
+    fired = [event for event in events if isinstance(event, Firing)]
+    refused = [event for event in events if isinstance(event, Skip)]
+    pieces = [html.heading(_verdict(names, fired))]
+    pieces += [html.folded(event.line(), html.difference("\n".join(event.diff())), True) for event in fired[:SHOWN]]
+    if not fired:
+        pieces += [html.line(event.line()) for event in refused[:SHOWN]]
+        if not refused:
+            pieces.append(html.line("No pass asked it: look at its level, and at `dplc rules list --rules FILE`."))
+    was, now = (sum(told.seconds for told in _predicted(made)) * 1e6 for made in (before, after))
+    change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
+    pieces.append(html.line(f"{change} for {after.target.name}"))
+    diff = cuda_diff(before.cuda, after.cuda)
+    pieces.append(
+        html.folded("what it changes in the CUDA", html.difference(diff))
+        if diff
+        else html.line("The CUDA is the same.")
+    )
+    return html.together(*pieces)
+
+
+def _verdict(names: set[str], fired: list[Firing]) -> str:
+    told = ", ".join(sorted(names)) or "no rule"
+    return f"{told}: fired {len(fired)} time{'' if len(fired) == 1 else 's'}" if fired else f"{told}: did not fire"
+
+
+def _predicted(made: Compilation) -> list[Any]:
+    every = predictions(made.kernels, made.target)
+    return [every[place] for place in made.launched]

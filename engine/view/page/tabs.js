@@ -1,0 +1,63 @@
+// The views, and how one is opened. A suite has a map of its cases and no columns.
+const VIEWS = [
+  ["program", "Program", columnsView, () => data.columns, () => ""],
+  ["timeline", "Timeline", timelineView, () => data.trace, () => data.trace.length],
+  ["kernels", "Kernels", kernelsView, () => data.kernels, () => data.kernels.length],
+  ["fusion", "Fusion", fusionView, () => data.fusion, () => ""],
+];
+let open = null;
+
+function facts() {
+  if (!data.kernels) return;
+  const total = data.kernels.reduce((sum, kernel) => sum + (kernel.predicted ? kernel.predicted.us * kernel.launches : 0), 0);
+  const fired = data.trace.filter((event) => event.event === "fired").length;
+  const spent = Object.values(data.timings).reduce((sum, ms) => sum + ms, 0);
+  find("facts").replaceChildren(
+    make("span", {}, make("b", {}, String(data.launches)), ` launch${data.launches === 1 ? "" : "es"}`),
+    make("span", {}, make("b", {}, micro(total)), ` predicted, ${data.target.name}`),
+    make("span", {}, make("b", {}, String(fired)), " firings"),
+    make("span", {}, make("b", {}, `${Math.round(spent)} ms`), " to compile"));
+}
+
+function tabs() {
+  const there = VIEWS.filter(([, , , has]) => has());
+  const bar = find("tabs");
+  bar.replaceChildren(...there.map(([id, name, , , count], place) => make("button", {
+    role: "tab", id: `tab-${id}`, "aria-controls": "main", "aria-selected": "false", tabindex: -1,
+    onclick: () => openTab(id),
+    onkeydown: (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = there[(place + step + there.length) % there.length][0];
+      openTab(next);
+      find(`tab-${next}`).focus();
+    } }, name, make("span", { class: "count" }, String(count())))));
+  return there;
+}
+
+function openTab(id) {
+  open = id;
+  for (const tab of find("tabs").children) {
+    const own = tab.id === `tab-${id}`;
+    tab.setAttribute("aria-selected", String(own));
+    tab.tabIndex = own ? 0 : -1;
+  }
+  const main = find("main");
+  main.className = "";
+  main.setAttribute("role", "tabpanel");
+  main.setAttribute("aria-labelledby", `tab-${id}`);
+  main.replaceChildren();
+  main.scrollTop = 0;
+  VIEWS.find((view) => view[0] === id)[2](main);
+}
+
+function refresh(made) {
+  data = made;
+  start();
+}
+
+function start() {
+  const there = tabs().map((view) => view[0]);
+  facts();
+  openTab(there.includes(open) ? open : there[0]);
+}

@@ -1,0 +1,72 @@
+"""A compile as data: what the page shows, and nothing else. The trace in it is the trace of `-vv --json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...version import __version__
+from ..compiler import Compilation
+from ..rewrite.trace import Firing
+from ..ruleset import Toolchain
+from .effects import Effects
+from .fusion_graph import fusion_graph
+from .provenance import Column, columns
+
+SECONDS = 1.5  # for the model's word on every firing of one page
+
+
+def view_record(
+    compilation: Compilation, tools: Toolchain, title: str, seconds: float | None = SECONDS
+) -> dict[str, Any]:
+    """The record of a compile that was traced.
+
+    seconds: how long the model may price firings; what is left says nothing. Times in microseconds, sizes in bytes.
+    """
+    events = compilation.trace.events if compilation.trace is not None else []
+    target, pricing = compilation.target, Effects(tools, compilation.target, seconds)
+    kernels = [_kernel(number, compilation, pricing) for number in range(len(compilation.kernels))]
+    effects = {str(number): found for number, event in enumerate(events) if (found := pricing.of(event)) is not None}
+    return {
+        "dplc": __version__,
+        "title": title,
+        "target": {"name": target.name, "arch": target.arch},
+        "timings": compilation.timings,
+        "launches": len(compilation.launched),
+        "kernels": kernels,
+        "columns": [_column(column) for column in columns(compilation, events)],
+        "trace": [event.record() for event in events],
+        "effects": effects,
+        "fusion": fusion_graph(compilation),
+        "rules": _rules(events, tools),
+        "schedules": [origin.record() for origin in compilation.origins],
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name, "lines": column.lines, "up": [list(found) for found in column.up],
+        "made": [list(found) for found in column.made], "units": [list(unit) for unit in column.units],
+    }  # fmt: skip
+
+
+def _kernel(number: int, compilation: Compilation, pricing: Effects) -> dict[str, Any]:
+    made = compilation.cuda_kernels[number]
+    unlimited = Effects(pricing.tools, pricing.target)
+    return {
+        "name": made.name, "grid": list(made.grid), "block": made.block, "shared": made.smem,
+        "launches": compilation.launched.count(number), "predicted": unlimited.kernel(compilation.kernels[number]),
+    }  # fmt: skip
+
+
+def _rules(events: Any, tools: Toolchain) -> dict[str, Any]:
+    """What the page says of each rule that the trace names: its place, its first words, its parameters."""
+    named = dict.fromkeys(event.rule for event in events if event.rule in tools.rules.rules)
+    found = {}
+    for name in named:
+        rule = tools.rules.rules[name]
+        found[name] = {
+            "location": rule.location, "docs": " ".join(rule.docs).strip(), "level": rule.level, "pass": rule.file,
+            "parameters": [parameter.name for parameter in rule.parameters],
+            "fired": sum(isinstance(event, Firing) and event.rule == name for event in events),
+        }  # fmt: skip
+    return found

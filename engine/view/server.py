@@ -1,0 +1,143 @@
+"""The live page on this machine: one page, its data, and what its reader may change. It answers nobody else.
+
+It listens on 127.0.0.1 alone. Every request must name this server as its host (so that a name that is made to point
+here does not reach it), carry the token of the URL, and come from no other origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import urllib.parse
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+from ...ir.diagnostic import DplcError
+from .page import as_json, page
+from .session import LiveCompile, LiveProgram, switches_of
+
+ADDRESS = "127.0.0.1"
+LONGEST = 1 << 16  # bytes of a request's body
+WAIT = 20.0  # seconds that a request for news may last
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves a program. port: 0 takes a free one. url: what to open."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, program: LiveProgram, port: int = 0):
+        super().__init__((ADDRESS, port), PageHandler)
+        self.program, self.token = program, secrets.token_urlsafe(24)
+
+    @property
+    def hosts(self) -> tuple[str, str]:
+        return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.hosts[0]}/?token={self.token}"
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away in the middle of an answer is no error."""
+
+
+class PageHandler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: PageServer
+    protocol_version = "HTTP/1.1"
+    server_version = "dplc"
+    sys_version = ""
+    timeout = 30
+    known: ClassVar[dict[str, tuple[str, ...]]] = {"GET": ("/", "/news", "/parameters"), "POST": ("/change",)}
+
+    def do_GET(self) -> None:
+        asked = self._allowed("GET")
+        if asked is None:
+            return
+        path, query = asked
+        program = self.server.program
+        if path == "/":
+            self._send(page({**program.shown.record, "live": _news(program.shown, False)}, live=True), "text/html")
+        elif path == "/parameters":
+            self._send(as_json(program.parameters(query.get("rule", ""))))
+        else:
+            since = query.get("since", "0")
+            shown = program.after(int(since) if since.isdigit() else 0, WAIT)
+            self._send(as_json(None if shown is None else _news(shown)))
+
+    def do_POST(self) -> None:
+        if self._allowed("POST") is None:
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > LONGEST:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        if self.headers.get_content_type() != "application/json":
+            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            return
+        try:
+            wanted = switches_of(json.loads(self.rfile.read(int(length))))
+        except (ValueError, RecursionError, DplcError):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        self._send(as_json(_news(self.server.program.compile("changed on the page", wanted))))
+
+    # ---- who may ask
+    def _allowed(self, method: str) -> tuple[str, dict[str, str]] | None:
+        """The path and the query of a request, or None if it was refused."""
+        parts = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(parts.query, max_num_fields=8))
+        mine = [f"http://{host}" for host in self.server.hosts]
+        ours = self.headers.get("Host") in self.server.hosts
+        ours &= self.headers.get("Origin", mine[0]) in mine
+        ours &= self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+        given = query.get("token", "").encode()
+        if not ours or not hmac.compare_digest(given, self.server.token.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN)
+            return None
+        if parts.path not in self.known[method]:
+            self._refuse(HTTPStatus.NOT_FOUND)
+            return None
+        return parts.path, query
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.close_connection = True
+        self._send(f"{status.phrase}\n", "text/plain", status)
+
+    def _send(self, text: str, kind: str = "application/json", status: HTTPStatus = HTTPStatus.OK) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The terminal tells of compiles, not of requests."""
+
+
+def _news(shown: LiveCompile, whole: bool = True) -> dict[str, Any]:
+    """What the page hears of a compile. whole: its record too."""
+    told = {
+        "number": shown.number, "error": shown.error, "diff": shown.diff, "ms": shown.milliseconds, "why": shown.why,
+    }  # fmt: skip
+    return told | ({"data": shown.record} if whole and not shown.error else {})

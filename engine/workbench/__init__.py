@@ -1,0 +1,1 @@
+"""What people write rules with: a reference, formatting, doubts, skeletons, and the server of editors."""

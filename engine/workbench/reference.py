@@ -1,0 +1,219 @@
+"""What a rule may name: facts, functions, statements, values, fields, with their sorts and a sentence each.
+
+Nothing is told twice: signatures are those that matchers read, sentences are the docstrings of the definitions.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...codegen import target as devices
+from ...ir import schemas, tensor
+from ...ir.atoms import ATOMS
+from ...ir.functions import FUNCTIONS
+from ...ir.kernel import VALUES as ADDRESSES
+from ...ir.monoid_texts import TEXTS
+from ...ir.node import Field, NodeType
+from ..language.check import load_facts
+from ..language.core import FORMS
+from ..language.facts import FACTS
+from ..language.rule import LEVELS, RuleSet
+from ..language.sorts import READABLE, TARGET_FIELDS, field_sort, owners
+
+ROOT = Path(__file__).resolve().parents[2]
+VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
+STATEMENTS = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "kernel": ("kernel",)}
+
+
+@dataclass(frozen=True)
+class Word:
+    """One name that a rule may say.
+
+    kind: fact, function, statement, value, op, monoid, atom or target; signature: as it is written, with sorts; says:
+    its documentation, the first line a sentence; place: `file:line` of the definition; fields: (name, sort, default).
+    """
+
+    name: str
+    kind: str
+    signature: str
+    says: str
+    levels: tuple[str, ...]
+    place: str
+    fields: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The first paragraph of what it says, on one line."""
+        return " ".join(self.says.split("\n\n")[0].split())
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        fields = [{"name": name, "sort": sort, "default": default} for name, sort, default in self.fields]
+        head = {"name": self.name, "kind": self.kind, "signature": self.signature, "levels": list(self.levels)}
+        return {**head, "says": self.says, "place": self.place, "fields": fields}
+
+
+# ---- what may be asked
+
+
+def facts(rules: RuleSet | None = None) -> list[Word]:
+    """Facts and scalar functions, by name. rules: those whose facts, of files, are listed too."""
+    load_facts()
+    found = {(fact.name, id(fact)): fact for fact in FACTS.values()}
+    listed = [
+        Word(
+            fact.name, "fact", f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}", inspect.cleandoc(fact.doc),
+            tuple(level for level in LEVELS if level in fact.levels), _place(fact.ask),
+        )
+        for fact in found.values()
+    ]  # fmt: skip
+    listed += _facts_of_files(rules) if rules is not None else []
+    return sorted([*listed, *_functions()], key=lambda entry: (entry.name, entry.levels))
+
+
+def _facts_of_files(rules: RuleSet) -> list[Word]:
+    listed = []
+    for declared in (fact for file in rules.files for fact in file.facts):
+        place = f"{declared.span.source.name}:{declared.span.line}"
+        given = ", ".join(f"{parameter.name}: {parameter.sort}" for parameter in declared.parameters)
+        text = f"{declared.name}({given}) -> {declared.result}"
+        listed.append(Word(declared.name, "fact", text, "\n".join(declared.docs), tuple(LEVELS), place))
+    return listed
+
+
+@functools.cache
+def _functions() -> tuple[Word, ...]:
+    listed = []
+    for function in FUNCTIONS.values():
+        operands = ("x",) if function.arity == 1 else ("condition", "a", "b") if function.arity == 3 else ("a", "b")
+        algebra = " Commutative." if function.commutative else ""
+        algebra += f" A reduction starts from {function.identity}." if function.identity is not None else ""
+        says = f"{function.meaning} ({function.kind}).{algebra}"
+        text = f"{function.name}({', '.join(operands)})"
+        listed.append(Word(function.name, "function", text, says, tuple(LEVELS), "ir/functions.py"))
+    return tuple(listed)
+
+
+# ---- what programs are made of
+
+
+@functools.cache
+def nodes() -> tuple[Word, ...]:
+    """Statements and values of the IRs but Torch IR's ops; monoids, atoms, and what `target` has."""
+    statements = [_statement(cls) for cls in (*owners().values(), *ADDRESSES)]
+    return (*statements, *_values(), *_monoids(), *_atoms(), _target())
+
+
+def _statement(cls: NodeType) -> Word:
+    module = cls.__module__.rpartition(".")[2]
+    fields = tuple(map(_field, cls.fields))
+    written = ", ".join(name if default == "" else f"{name}={default}" for name, _, default in fields if name != "body")
+    return Word(
+        cls.__name__, "statement", f"{cls.__name__}({written})", inspect.cleandoc(cls.__doc__ or ""),
+        STATEMENTS.get(module, (module,)), _place(cls), fields,
+    )  # fmt: skip
+
+
+def _values() -> list[Word]:
+    listed = []
+    for cls in VALUES:
+        name = "mat" if cls is tensor.Mat else cls.__name__
+        text = FORMS.get(name) or f"{name}({', '.join(field.name for field in cls.fields)})"
+        fields = tuple(map(_field, cls.fields))
+        says = inspect.cleandoc(cls.__doc__ or "")
+        listed.append(Word(name, "value", text, says, ("torch", "tensor"), _place(cls), fields))
+    return listed
+
+
+def _monoids() -> list[Word]:
+    listed = []
+    for name, (operands, identity, lifted, _) in TEXTS.items():
+        lines = "; ".join(lifted.splitlines())
+        says = f"A tuple monoid with the parts {', '.join(identity)}. An element of ({', '.join(operands)}) is {lines}."
+        listed.append(Word(name, "monoid", name, says, tuple(LEVELS), "ir/monoid_texts.py"))
+    return listed
+
+
+def _atoms() -> list[Word]:
+    listed = []
+    for atom in ATOMS.values():
+        extents = f"{atom.m}x{atom.k} by {atom.k}x{atom.n}"
+        says = f"A warp multiplies {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; from sm_{atom.sm}."
+        listed.append(Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py"))
+    return listed
+
+
+def _target() -> Word:
+    says = inspect.cleandoc(devices.Target.__doc__ or "")
+    fields = tuple((name, sort.kind, "") for name, sort in TARGET_FIELDS.items())
+    return Word("target", "target", "target.FIELD", says, tuple(LEVELS), _place(devices.Target), fields)
+
+
+@functools.cache
+def op(name: str) -> Word | None:
+    """An op of Torch IR, with the fields of all its overloads; None for an unknown one."""
+    overloads = schemas.overloads(name)
+    if not overloads:
+        return None
+    forms = [f"{form.name}({', '.join(map(_argument, form.arguments))})" for form in overloads]
+    fields: dict[str, tuple[str, str, str]] = {}
+    for argument in (argument for form in overloads for argument in form.arguments):
+        default = "" if argument.required else _default(argument.default)
+        fields.setdefault(argument.name, (argument.name, argument.kind, default))
+    required = [argument.name for argument in overloads[0].arguments if argument.required]
+    says = f"torch.ops.aten.{schemas.aten_name(name)}\n\n" + "\n".join(forms)
+    text = f"{name}({', '.join(required)})"
+    return Word(name, "op", text, says, ("torch",), "ir/aten.json", tuple(fields.values()))
+
+
+def _argument(argument: schemas.Argument) -> str:
+    default = "" if argument.required else f" = {_default(argument.default)}"
+    return f"{argument.name}: {argument.kind}{default}"
+
+
+# ---- by name
+
+
+def known(rules: RuleSet | None = None) -> list[Word]:
+    """All that has a name, but ops of Torch IR."""
+    return [*facts(rules), *nodes()]
+
+
+def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[Word]:
+    """Those of a name, on a level. A torch op is looked up where nothing else has the name."""
+    found = [entry for entry in entries if entry.name == name and (level is None or level in entry.levels)]
+    ops = op(name) if level in (None, "torch") else None
+    return [*found, ops] if ops is not None else found
+
+
+def _field(field: Field) -> tuple[str, str, str]:
+    default = "" if field.required else _default(field.default)
+    sort = field_sort(field.sort, field.many)
+    return field.name, f"[{sort.kind}]" if sort.many else sort.kind, default
+
+
+def _default(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_default, value))})"
+    return str(getattr(value, "name", value))
+
+
+def _place(definition: Callable[..., Any] | type) -> str:
+    """`file:line`, from the root of the tree."""
+    try:
+        path, line = inspect.getsourcefile(definition), inspect.getsourcelines(definition)[1]
+        return f"{Path(path or '').resolve().relative_to(ROOT)}:{line}"
+    except (OSError, TypeError, ValueError):
+        return definition.__module__
+
+
+def sorts() -> dict[str, str]:
+    """What the words of signatures mean."""
+    return dict(READABLE)

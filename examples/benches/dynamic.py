@@ -1,0 +1,176 @@
+"""One kernel for every length beside a kernel for each: predicted times, at seventeen lengths.
+
+    python examples/benches/dynamic.py [--only RMSNorm] [--dtype f32] [--target h200] [--lengths]
+
+Every program is compiled once for 1..4096 (hint 512), then with the usual rows (`rows=True`: ten parts of the range),
+and once for each length. A cell is the predicted time of the first or the second over that of the third, all by the
+model of `dplc bench`: the geometric mean over the lengths, the worst and where it is, and issued instructions. left
+open: rule refusals, of all compiles with sizes, that a number would not have had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dplc
+from dplc.codegen.target import Target, target
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.ir.substitute import with_sizes
+
+LENGTHS = (1, 7, 16, 32, 33, 64, 100, 128, 200, 256, 500, 512, 1000, 1024, 2047, 2048, 4096)
+HINT = 512
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+class SwiGLU(nn.Module):
+    """[s, 1024] by way of 2816."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(1024, 2816, bias=False), nn.Linear(1024, 2816, bias=False)
+        self.down = nn.Linear(2816, 1024, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Attention(nn.Module):
+    """Heads of 64 of a causal prompt, [8, s, 64] each."""
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program over a length: its module, the shape of its inputs (0 is the length), and how many these are."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    inputs: int = 1
+
+    def arguments(self, length: int, dtype: Any) -> tuple[Any, ...]:
+        return tuple(torch.empty([n or length for n in self.shape], dtype=dtype) for _ in range(self.inputs))
+
+
+CASES = (
+    Case("RMSNorm [s, 2048]", lambda: nn.RMSNorm(2048), (0, 2048)),
+    Case("LayerNorm [s, 2048]", lambda: nn.LayerNorm(2048), (0, 2048)),
+    Case("softmax [64, s]", lambda: nn.Softmax(-1), (64, 0)),
+    Case("Linear [s, 2048] x [2048, 2048]", lambda: nn.Linear(2048, 2048), (0, 2048)),
+    Case("SwiGLU [s, 1024] x 2816", SwiGLU, (0, 1024)),
+    Case("causal attention [8, s, 64]", Attention, (1, 8, 0, 64), 3),
+)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Of every length: predicted time and issued instructions over those of the kernels of that length alone."""
+
+    times: dict[int, float]
+    instructions: dict[int, float]
+
+    @property
+    def worst(self) -> tuple[float, int]:
+        """(ratio of times, length)"""
+        return max((ratio, length) for length, ratio in self.times.items())
+
+    def cells(self) -> tuple[str, ...]:
+        worst, where = self.worst
+        issued = geomean(self.instructions.values())
+        return f"{geomean(self.times.values()):.3f}", f"{worst:.2f} at {where}", f"{issued:.2f}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A case: one compile, and rows. left_open: the conditions of rules."""
+
+    name: str
+    dtype: str
+    one: Ratios
+    rows: Ratios
+    left_open: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            "| "
+            + " | ".join((self.name, self.dtype, *self.one.cells(), *self.rows.cells(), str(len(self.left_open))))
+            + " |"
+        )
+
+
+def geomean(ratios: Iterable[float]) -> float:
+    listed = list(ratios)
+    return math.exp(sum(map(math.log, listed)) / len(listed))
+
+
+def priced(kernels: Any, machine: Target) -> tuple[float, float]:
+    """(predicted seconds, issued instructions of all warps) of kernels of Kernel IR."""
+    counted = [instruction_counts(kernel) for kernel in kernels]
+    return sum(predict(count, machine).seconds for count in counted), sum(c.issued * c.blocks for c in counted)
+
+
+def compared(case: Case, dtype: str, machine: Target, lengths: Sequence[int] = LENGTHS) -> Line:
+    """A case at every length."""
+    module = case.make().to(DTYPES[dtype]).eval()
+    options: dict[str, Any] = {"target": machine, "db": False}
+    names = list(inspect.signature(module.forward).parameters)
+    dynamic = {name: {case.shape.index(0): dplc.Dim("s", 1, max(LENGTHS), hint=HINT)} for name in names}
+    made = dplc.compile(module, case.arguments(HINT, DTYPES[dtype]), dynamic=dynamic, rows=True, **options)
+    assert made.rows is not None
+    one, rows, used = dict[int, Any](), dict[int, Any](), [made.compilation]
+    for length in lengths:
+        own = dplc.compile(module, case.arguments(length, DTYPES[dtype]), trace=False, **options).compilation
+        static = priced(own.kernels, machine)
+        used.append(made.rows.at({"s": length}))
+        for found, compilation in ((one, made.compilation), (rows, used[-1])):
+            priced_here = priced(with_sizes(compilation.kernels, {"s": length}), machine)
+            found[length] = tuple(a / b for a, b in zip(priced_here, static, strict=True))
+    open_ = dict.fromkeys(each.text for each in used for each in (each.trace.left_open if each.trace else ()))
+    return Line(case.name, dtype, _ratios(one), _ratios(rows), tuple(open_))
+
+
+def _ratios(found: dict[int, Any]) -> Ratios:
+    return Ratios({n: pair[0] for n, pair in found.items()}, {n: pair[1] for n, pair in found.items()})
+
+
+HEAD = (
+    "| predicted, over a compile for each length | dtype | one compile: geomean | worst | instructions "
+    "| rows: geomean | worst | instructions | left open |\n|---|---|---:|---:|---:|---:|---:|---:|---:|"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--dtype", choices=DTYPES, help="one of them; else both")
+    parser.add_argument("--target", default="h200")
+    parser.add_argument("--lengths", action="store_true", help="every length, and what sizes left open")
+    options = parser.parse_args()
+    machine = target(options.target)
+    print(HEAD)
+    for case in CASES:
+        for dtype in DTYPES:
+            if options.only in case.name and options.dtype in (None, dtype):
+                line = compared(case, dtype, machine)
+                print(line, flush=True)
+                if options.lengths:
+                    told = (
+                        " ".join(f"{n}: {x:.2f}" for n, x in found.times.items()) for found in (line.one, line.rows)
+                    )
+                    print("".join(f"    {text}\n" for text in (*told, *line.left_open)), end="")
+
+
+if __name__ == "__main__":
+    main()

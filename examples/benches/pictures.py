@@ -1,0 +1,64 @@
+"""Pictures of the page of `dplc view`, for README: `make pictures` (Chromium and selenium are needed).
+
+A block of a decoder is compiled as by `dplc view -c .. -o FILE`, opened, and a line is chosen in it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dplc.engine.cli.options import Options
+from dplc.engine.cli.output_file import PAGE, write_file
+from dplc.engine.cli.view_command import record_of
+from dplc.engine.view.page import page
+
+FOLDER = Path(__file__).resolve().parents[1] / "pictures"
+BLOCK = Path(__file__).resolve().parents[1] / "pictures" / "block.txt"
+WIDTH, HEIGHT = 1500, 760
+LINE = "data.columns[6].lines.findIndex((line) => line.includes('exp2_approx'))"
+VIEWS = {
+    "program_dark.png": ("dark", f"choose(6, {LINE}, true)"),
+    "timeline_light.png": (
+        "light",
+        "openEvent(data.trace.findIndex((event) => event.rule === 'stage_inputs' && event.event === 'fired'))",
+    ),
+}
+
+
+def browser(profile: str) -> Any:
+    """A Chromium of its own."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"):
+        options.add_argument(option)
+    options.add_argument(f"--user-data-dir={profile}")
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+
+
+def main() -> None:
+    """Write the pictures."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "page.html"
+        write_file(file, page(record_of(Options(BLOCK.read_text(), no_db=True, target="sm_80"))), PAGE)
+        driver = browser(f"{folder}/profile")
+        size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        for name, (scheme, script) in VIEWS.items():
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+            driver.get(file.as_uri())
+            driver.execute_script(script)
+            driver.execute_async_script("setTimeout(arguments[0], 1500)")
+            driver.save_screenshot(str(FOLDER / name))
+            print(FOLDER / name)
+        driver.quit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

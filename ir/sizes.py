@@ -1,0 +1,248 @@
+"""Questions about sizes: what is proved for all their values, and what is asked at the hint because it only pays.
+
+A number that only says what is better may be a guess: within `at_the_hints` code takes sizes as what they are as a
+rule. Nothing that must be right is asked there, and no fact remembers an answer that was given there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from fractions import Fraction
+from typing import Any
+
+from .expr import (
+    COMPARISONS,
+    Binary,
+    Call,
+    Size,
+    Sum,
+    Undecided,
+    add,
+    compare,
+    floordiv,
+    linear,
+    modulo,
+    multiply,
+    negate,
+    only_sizes,
+    rebuild,
+    subtract,
+)  # fmt: skip
+from .node import Expr, Node, contents, marks_of, nodes
+
+_SIZES = marks_of(Size)
+_PROVED, _OF_CHOICES, _HINTED = range(3)
+_asked: ContextVar[int] = ContextVar("what is asked of sizes", default=_PROVED)
+
+
+@contextmanager
+def _asking(what: int) -> Iterator[None]:
+    token = _asked.set(what)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def at_the_hints() -> AbstractContextManager[None]:
+    """Within: what is undecided is decided at the hints."""
+    return _asking(_HINTED)
+
+
+def among_choices() -> AbstractContextManager[None]:
+    """Within: a choice of which it is undecided whether it is one, is none."""
+    return _asking(_OF_CHOICES)
+
+
+def leaves_out() -> bool:
+    """Whether a list may lack what is undecided: of choices, or where only profit is asked; never where it proves."""
+    return _asked.get() != _PROVED
+
+
+def has_sizes(value: Any) -> bool:
+    """Whether a size occurs in a node, or in a list of nodes."""
+    if value.__class__ is tuple:
+        return any(map(has_sizes, value))
+    return isinstance(value, Node) and bool(contents(value) & _SIZES)
+
+
+def sizes_in(value: Any) -> dict[str, Size]:
+    """The sizes of a program, by name."""
+    found: set[Size] = set()
+    seen: set[Any] = set()  # what programs share, they share often: each node once
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if item.__class__ is tuple:
+            pending.extend(reversed(item))  # in order: operands first keeps what `contents` remembers shallow
+        elif item.__class__ is Size:
+            found.add(item)
+        elif has_sizes(item) and item not in seen:
+            seen.add(item)
+            pending.extend(getattr(item, name) for name in type(item).inner)
+    return {size.name: size for size in sorted(found, key=lambda size: size.name)}
+
+
+def at_hint(e: Expr) -> Any:
+    """What an expression of sizes is as a rule: for costs. Anything else is itself."""
+    return _replaced(e, lambda size: size.hint) if isinstance(e, Node) and only_sizes(e) else e
+
+
+def hinted(e: Expr) -> Any:
+    """The same for a fact that measures what pays. Raises Undecided where something is proved by it."""
+    if not isinstance(e, Node):
+        return e
+    if _asked.get() != _HINTED or divides_sizes(e):
+        raise Undecided(e)
+    return at_hint(e)
+
+
+def highest(e: Expr) -> Any:
+    """The greatest value of an expression of sizes."""
+    return size_ends(e)[1]
+
+
+def lowest(e: Expr) -> Any:
+    """The least value of an expression of sizes."""
+    return size_ends(e)[0]
+
+
+def bound_to(e: Expr, values: Mapping[str, int]) -> Any:
+    """An expression with sizes replaced by numbers."""
+    return _replaced(e, lambda size: values[size.name])
+
+
+def _replaced(e: Expr, number: Callable[[Size], int]) -> Any:
+    if e.__class__ is Size:
+        return number(e)
+    if e.__class__ is Call and e.fn in _EXTREMES:
+        args = [_replaced(x, number) for x in e.args]
+        return _EXTREMES[e.fn](args) if all(x.__class__ is int for x in args) else Call(e.fn, tuple(args))
+    return rebuild(e, lambda part: _replaced(part, number)) if isinstance(e, Node) else e
+
+
+_EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum": max}
+
+
+def divides_sizes(e: Expr) -> bool:
+    """Whether a remainder of sizes occurs: a hint says nothing about what divides a size."""
+    return any(part.op == "%" for part in nodes((e,), Binary))
+
+
+def decided(op: str, a: Expr, b: Expr) -> bool:
+    """A comparison of what may hold sizes, for all their values; at their hints where only profit is asked.
+
+    Raises Undecided.
+    """
+    comparison = Binary(op, a, b)
+    sided = all(x.__class__ is float or only_sizes(x) for x in (a, b))
+    if not sided or not has_sizes((a, b)):
+        raise Undecided(comparison)
+    if a.__class__ is float:
+        a, b, op = b, a, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
+    known = decide_sizes(op, a, b)
+    if known is not None:
+        return known
+    if _asked.get() != _HINTED:
+        raise Undecided(comparison)
+    if divides_sizes((a, b)):
+        return False  # not known to pay
+    return bool(COMPARISONS[op](at_hint(a), at_hint(b)))
+
+
+# ---- ranges
+
+
+def size_ends(e: Expr) -> tuple[int, int]:
+    """The least and the greatest value of an expression of sizes."""
+    kind = e.__class__
+    if kind is Size:
+        return e.low, e.high
+    if kind is Sum:
+        pairs = [(size_ends(atom), n) for atom, n in e.terms]
+        low = e.constant + sum(min(a * n, b * n) for (a, b), n in pairs)
+        high = e.constant + sum(max(a * n, b * n) for (a, b), n in pairs)
+        return max(low, _least(e, 1)), min(high, -_least(e, -1))
+    if kind is not Binary:
+        return e, e
+    (a, b), (c, d) = size_ends(e.a), size_ends(e.b)
+    if e.op == "*":
+        corners = (a * c, a * d, b * c, b * d)
+    elif c < 1:
+        return -(1 << 62), 1 << 62  # divided by what may be zero
+    else:
+        corners = (a // c, a // d, b // c, b // d) if e.op == "//" else (0, 0, 0, d - 1)
+    return min(corners), max(corners)
+
+
+def _least(e: Expr, sign: int) -> int:
+    """A lower bound of a sum times 1 or -1 that knows of `x // n` that it is about x/n: `s - s//4` is above 0."""
+    terms, constant = dict[Any, Fraction](), Fraction(sign * e.constant)
+    for atom, n in e.terms:
+        n, divided = Fraction(sign * n), atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int
+        if not divided or atom.b < 1:
+            terms[atom] = terms.get(atom, Fraction()) + n
+            continue
+        inside, rest = linear(atom.a)
+        constant += n * Fraction(rest, atom.b) - (n * Fraction(atom.b - 1, atom.b) if n > 0 else 0)
+        for x, k in inside.items():
+            terms[x] = terms.get(x, Fraction()) + n * Fraction(k, atom.b)
+    ends = {atom: size_ends(atom) for atom in terms}
+    return math.ceil(constant + sum(n * ends[atom][n < 0] for atom, n in terms.items()))
+
+
+def decide_sizes(op: str, a: Expr, b: Expr) -> bool | None:
+    """A comparison of expressions of sizes where it is the same for all their values, else None."""
+    low, high = size_ends(subtract(a, b)) if b.__class__ is not float else [end - b for end in size_ends(a)]
+    if op in (">", "<="):
+        op, low, high = ("<" if op == ">" else ">="), -high, -low
+    if op == "<":
+        return True if high < 0 else False if low >= 0 else None
+    if op == ">=":
+        return True if low >= 0 else False if high < 0 else None
+    equal = True if low == high == 0 else False if low > 0 or high < 0 else None
+    return equal if op == "==" or equal is None else not equal
+
+
+def settled(op: str, a: Expr, b: Expr) -> bool:
+    """A comparison that holds, or does not, whatever the sizes are. Raises Undecided for any other."""
+    if a.__class__ is float:
+        op, a, b = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op), b, a
+    known = decide_sizes(op, a, b) if only_sizes(a) and (b.__class__ is float or only_sizes(b)) else None
+    if known is None:
+        raise Undecided(compare(op, a, b))
+    return known
+
+
+# ---- Python's operators: code about extents reads the same for sizes. There is no way to an `int`.
+
+
+def _comparing(op: str) -> Callable[[Any, Any], Any]:
+    def compared(a: Any, b: Any) -> Any:
+        return (
+            settled(op, a, b) if b.__class__ is int or b.__class__ is float or isinstance(b, Node) else NotImplemented
+        )
+
+    return compared
+
+
+def _attach(*classes: type) -> None:
+    calculating = {"add": add, "sub": subtract, "mul": multiply, "floordiv": floordiv, "mod": modulo}
+    comparing = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+    for kind in classes:
+        for name, operate in calculating.items():
+            setattr(kind, f"__{name}__", operate)
+            setattr(kind, f"__r{name}__", _reversed(operate))
+        for name, op in comparing.items():
+            setattr(kind, f"__{name}__", _comparing(op))
+        setattr(kind, "__neg__", negate)  # noqa: B010
+
+
+def _reversed(operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: operate(b, a)
+
+
+_attach(Size, Sum, Binary)

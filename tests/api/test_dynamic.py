@@ -1,0 +1,338 @@
+"""`dplc.compile(dynamic=)`: one program for every length of a range, and messages where a call or a program asks more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dplc
+from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.engine.capture.text import capture_text
+from dplc.engine.run.judge import accepted
+from dplc.ir.diagnostic import DplcError, UsageError
+from dplc.ir.expr import Size
+from dplc.ir.verify import kernel as kernel_rules
+from dplc.ir.verify import loop as loop_rules
+from dplc.ir.verify import tensor as tensor_rules
+
+LENGTHS = (1, 2, 31, 64, 129, 500)
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, width: int, inner: int):
+        super().__init__()
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def seeded(make: Callable[[], Any]) -> Any:
+    torch.manual_seed(0)
+    return make()
+
+
+ROWS: dict[str, tuple[Callable[[], Any], int]] = {
+    "elements": (lambda: lambda x: F.gelu(x) * 2 + 1, 300),
+    "RMSNorm": (lambda: nn.RMSNorm(256), 256),
+    "softmax": (lambda: lambda x: torch.softmax(x, -1), 96),
+    "Linear": (lambda: nn.Linear(256, 192), 256),
+    "SwiGLU": (lambda: SwiGLU(64, 160), 64),
+    "LayerNorm": (lambda: nn.LayerNorm(300), 300),
+    "sum of rows and its place": (lambda: lambda x: x + torch.arange(x.shape[0])[:, None], 40),
+    "transposed": (lambda: lambda x: x.t() * 2, 40),
+    "merged": (lambda: lambda x: torch.relu(x.reshape(x.shape[0] * 10, 4)), 40),
+    "two halves": (lambda: lambda x: torch.cat([x, -x], 0), 40),
+}
+
+
+def heads(n: int) -> tuple[Any, ...]:
+    return tuple(torch.randn(1, 2, n, 32) for _ in range(3))
+
+
+ALONG: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], int]] = {
+    "softmax over s": (lambda x: torch.softmax(x, -1), lambda n: (torch.randn(16, n),), 1),
+    "sums of columns": (lambda x: x.sum(0), lambda n: (torch.randn(n, 40),), 0),
+    "running sums": (lambda x: x.cumsum(-1), lambda n: (torch.randn(3, n),), 1),
+    "largest of a row": (lambda x: x.amax(-1), lambda n: (torch.randn(7, n),), 1),
+    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), heads, 2),
+    "causal attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), heads, 2),
+}
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_reductions_over_a_size(name: str) -> None:
+    """Also under the checker: no access leaves its buffer, no thread races, whatever the length."""
+    function, make, place = ALONG[name]
+    size = dplc.Dim("s", 1, 2048, hint=512)
+    names = ("q", "k", "v") if len(make(2)) == 3 else ("x",)
+    program = dplc.compile(function, make(37), dynamic={n: {place: size} for n in names})
+    for length in (1, 2, 33, 130):
+        inputs = make(length)
+        assert accepted([program(*inputs)], expected(function, *inputs)), (name, length)
+    bound = program.compilation.at({"s": 33})
+    arrays = {b.name: torch.randn(b.shape) for b in bound.inputs}
+    EmulatorExecutor(checked=True).run(bound, arrays)
+
+
+def compiled(function: Any, *inputs: Any, low: int = 1, high: int = 4096, **options: Any) -> Any:
+    names = ["x", "y"] if not isinstance(function, nn.Module) else ["input" if _takes_input(function) else "x"]
+    size = dplc.Dim("s", low, high, hint=min(512, high))
+    return dplc.compile(
+        function, inputs, dynamic={n: {0: size} for n, _ in zip(names, inputs, strict=False)}, **options
+    )
+
+
+def _takes_input(module: nn.Module) -> bool:
+    return isinstance(module, (nn.Linear, nn.LayerNorm))
+
+
+def expected(function: Any, *inputs: Any) -> Sequence[Any]:
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    if isinstance(function, nn.Module):
+        weights = {name: value.double() for name, value in function.state_dict().items()}
+        result = torch.func.functional_call(function, weights, tuple(wide))
+    else:
+        result = function(*wide)
+    return list(result) if isinstance(result, tuple) else [result.detach()]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_one_program_is_right_at_every_length(name: str) -> None:
+    make, width = ROWS[name]
+    function = seeded(make)
+    program = compiled(function, torch.randn(37, width))
+    for length in LENGTHS:
+        x = torch.randn(length, width)
+        assert accepted([program(x)], expected(function, x)), (name, length)
+    assert {kernel.text for kernel in program.compilation.at({"s": 7}).kernels} == {
+        kernel.text for kernel in program.program.kernels
+    }
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_checked_runs_find_nothing(name: str) -> None:
+    make, width = ROWS[name]
+    program = compiled(seeded(make), torch.randn(37, width))
+    for length in (1, 33):
+        bound = program.compilation.at({"s": length})
+        weights = program.compilation.captured.tensors
+        arrays = {b.name: weights[b.name].detach().reshape(b.shape) for b in bound.constants}
+        arrays |= {b.name: torch.randn(b.shape) for b in bound.inputs}
+        EmulatorExecutor(checked=True).run(bound, arrays)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_verifiers_find_nothing_for_any_length(name: str) -> None:
+    make, width = ROWS[name]
+    made = compiled(seeded(make), torch.randn(37, width)).compilation
+    assert list(tensor_rules.check(made.tensor)) == []
+    for kernel in made.plan.kernels:
+        assert list(loop_rules.problems(kernel)) == []
+    for kernel in made.kernels:
+        assert list(kernel_rules.problems(kernel)) == []
+
+
+def test_a_schedule_for_rows_is_the_one_of_the_hint() -> None:
+    """Nothing falls back to serial code: a product of symbolic rows has the tiles, rings and vectors of a static one."""
+    layer = nn.Linear(2048, 2048)
+    static = dplc.compile(layer, (torch.randn(512, 2048),))
+    dynamic = compiled(layer, torch.randn(512, 2048))
+    (one,), (other,) = (made.compilation.cuda_kernels for made in (static, dynamic))
+    assert (one.block, one.smem, one.grid) == (other.block, other.smem, other.grid)
+    rules = [set(kernel.comment.partition("rules:")[2].partition("grid")[0].split()) for kernel in (one, other)]
+    assert rules[1] - rules[0] == {"unguard"} and rules[0] <= rules[1]
+
+
+def test_the_trace_says_what_a_size_left_open() -> None:
+    """A rule that numbers alone would have let fire is no silence: a sum over a size has no ring of copies."""
+    size = dplc.Dim("s", 1, 4096, hint=512)
+    program = dplc.compile(
+        lambda x, y: x @ y, (torch.randn(64, 8), torch.randn(8, 64)), dynamic={"x": {1: size}, "y": {0: size}}
+    )
+    assert program.trace is not None and "left open by sizes" in repr(program.trace)
+    told = program.trace.render(1)
+    assert re.search(r"left open by a size at matmul: \w+: .*s.*\(s: 1\.\.4096 hint 512\)", told), told
+    assert program.trace.left_open[0].record()["event"] == "left open"
+    static = dplc.compile(lambda x: torch.softmax(x, -1), (torch.randn(8, 64),))
+    assert static.trace is not None and not static.trace.left_open
+
+
+def test_a_size_has_no_number_until_a_call() -> None:
+    program = compiled(nn.RMSNorm(64), torch.randn(8, 64))
+    assert "s: 1..4096 hint 512" in program.ir("tensor") and "Tile(i_o:-(-s // 2)=BLOCK" in program.ir("tile")
+    assert "const int s" in program.cuda
+
+
+def test_a_hint_is_the_length_of_the_example_unless_it_is_said() -> None:
+    program = dplc.compile(nn.ReLU(), (torch.randn(37, 8),), dynamic={"input": {0: dplc.Dim("s", 1, 99)}})
+    assert "s: 1..99 hint 37" in program.ir("torch")
+
+
+def test_dims_of_torch_export_are_taken() -> None:
+    rows = torch.export.Dim("rows", min=1, max=99)
+    program = dplc.compile(lambda x: torch.relu(x), (torch.randn(1, 8),), dynamic={"x": [rows, None]})
+    assert program(torch.full((99, 8), -1.0)).shape == (99, 8)
+
+
+def test_multiples() -> None:
+    quads = dplc.Dim("s", 4, 512, multiple=4, hint=64)
+    program = dplc.compile(lambda x: x.reshape(-1, 4, 8).sum(1), (torch.randn(8, 8),), dynamic={"x": {0: quads}})
+    for length in (4, 64, 100):
+        x = torch.randn(length, 8)
+        assert accepted([program(x)], [x.double().reshape(-1, 4, 8).sum(1)])
+
+
+def test_two_sizes() -> None:
+    s, t = dplc.Dim("s", 1, 300, hint=64), dplc.Dim("t", 1, 300, hint=64)
+    program = dplc.compile(
+        lambda x, y: torch.relu(x[:, None] * y), (torch.randn(8), torch.randn(9)), dynamic={"x": {0: s}, "y": {0: t}}
+    )
+    for n, m in ((1, 1), (1, 300), (300, 1), (31, 65)):
+        x, y = torch.randn(n), torch.randn(m)
+        assert accepted([program(x, y)], [torch.relu(x.double()[:, None] * y.double())])
+
+
+def test_the_reference_binds_sizes_too() -> None:
+    program = compiled(nn.RMSNorm(64), torch.randn(8, 64), device="reference")
+    assert program(torch.randn(9, 64)).shape == (9, 64)
+
+
+QUADS = {"x": {0: dplc.Dim("s", 4, 512, multiple=4)}}
+CALLS = [
+    (torch.randn(520, 8), "`s` is 520 (dimension 0 of `x`); compiled for 4..512, a multiple of 4", "wider range"),
+    (torch.randn(6, 8), "`s` is 6 (dimension 0 of `x`); compiled for 4..512, a multiple of 4", "wider range"),
+    (torch.randn(8, 9), "argument `x` must be f32[8, 8]; it is f32[8, 9]", "compile again"),
+    (torch.randn(8), "argument `x` must be f32[", "compile again"),
+]
+
+
+@pytest.mark.parametrize(("x", "said", "hint"), CALLS)
+def test_a_call_outside_of_the_range(x: Any, said: str, hint: str) -> None:
+    program = dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=QUADS)
+    with pytest.raises(DplcError, match=re.escape(said)) as found:
+        program(x)
+    assert hint in (found.value.hint or "")
+
+
+def test_two_dimensions_of_one_name_agree_in_a_call() -> None:
+    program = compiled(lambda x, y: x + y, torch.randn(8, 8), torch.randn(8, 8))
+    with pytest.raises(DplcError, match=re.escape("`s` is 8 (dimension 0 of `x`) and 9 (dimension 0 of `y`)")):
+        program(torch.randn(8, 8), torch.randn(9, 8))
+
+
+def fixed(x: Any) -> Any:
+    return x + torch.ones(8, 8)
+
+
+def branching(x: Any) -> Any:
+    return x + 1 if x.shape[0] > 5 else x
+
+
+def quads(x: Any) -> Any:
+    return x.reshape(-1, 4, 8)
+
+
+PROGRAMS = [
+    (fixed, "but the program asks for 8", "take the number from the shape"),
+    (branching, "this way through the program is that of 6..512", 'Dim("s", 6, 512)'),
+    (quads, "the program asks for a multiple of 4", "multiple=4"),
+]
+
+
+@pytest.mark.parametrize(("function", "said", "hint"), PROGRAMS)
+def test_a_program_that_asks_for_more(function: Any, said: str, hint: str) -> None:
+    with pytest.raises(DplcError, match=re.escape(said)) as found:
+        dplc.compile(function, (torch.randn(8, 8),), dynamic={"x": {0: dplc.Dim("s", 1, 512)}})
+    assert hint in (found.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["s", "i", "x", "top", "m", "acc"])
+def test_nothing_in_a_kernel_takes_the_name_of_a_size(name: str) -> None:
+    """Axes, values, slabs and accumulators have names of their own, beside an input that is called like the size."""
+    size = dplc.Dim(name, 1, 300, hint=64)
+    program = dplc.compile(
+        lambda x, y: torch.softmax(x @ y, -1), (torch.randn(8, 32), torch.randn(32, 40)), dynamic={"x": {0: size}}
+    )
+    x, y = torch.randn(33, 32), torch.randn(32, 40)
+    assert accepted([program(x, y)], [torch.softmax(x.double() @ y.double(), -1)])
+
+
+def test_a_size_is_no_word_of_the_irs() -> None:
+    with pytest.raises(UsageError, match="`load` is a word of the IRs"):
+        dplc.compile(lambda x: x * 2, (torch.randn(8),), dynamic={"x": {0: dplc.Dim("load", 1, 9)}})
+
+
+def test_two_sizes_that_must_be_equal() -> None:
+    s, t = dplc.Dim("s", 1, 300), dplc.Dim("t", 1, 300)
+    with pytest.raises(DplcError, match="`t` and `s` must be equal in this program") as found:
+        dplc.compile(lambda x, y: x + y, (torch.randn(8), torch.randn(8)), dynamic={"x": {0: s}, "y": {0: t}})
+    assert found.value.hint == "give both the name `s`"
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "said"),
+    [
+        ({"y": {0: dplc.Dim("s", 1, 9)}}, "names `y`, which is no input"),
+        ({"x": {2: dplc.Dim("s", 1, 9)}}, "names dimension 2 of `x`, which has 2"),
+        ({"x": {0: torch.export.Dim("s")}}, "is no dimension with a range"),
+        ({"x": {0: 5}}, "is no dimension with a range"),
+        ({"x": 5}, "is {dimension: Dim}, not int"),
+        ([1], "not list"),
+        ({"x": {0: dplc.Dim("s", 1, 9), 1: dplc.Dim("s", 1, 99)}}, "`s` is declared twice: 1..9 and 1..99"),
+    ],
+)
+def test_a_declaration_that_means_nothing(dynamic: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=dynamic)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("s", 0, 4), "from 1 or more"), (("s", 5, 4), "from 1 or more"), (("s", 5, 7, 4), "is a multiple of 4"),
+     (("s t", 1, 4), "a name and whole numbers"), (("s", 1, 4.5), "a name and whole numbers")],
+)  # fmt: skip
+def test_a_dim_that_holds_nothing(arguments: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        dplc.Dim(*arguments)
+
+
+TEXT = "torch.softmax(torch.randn(dim(s, 1..300, hint=64), 48), -1)"
+
+
+def test_a_text_declares_a_size() -> None:
+    captured = capture_text(TEXT)
+    (given,) = captured.graph.ins
+    assert given.shape == (Size("s", 1, 300, 1, 64), 48) and captured.tensors[given.name].shape == (64, 48)
+    assert capture_text(TEXT, sizes={"s": 7}).tensors[given.name].shape == (7, 48)
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["torch.randn(dim(s, 1..9), 4)", "torch.randn((dim(s, 1..9), 4))", "torch.zeros(size=(dim(s, 1..9), 4))",
+     "torch.full((dim(s, 1..9), 4), 2.0)", "torch.randint(0, 5, (dim(s, 1..9), 4))", "torch.arange(dim(s, 1..9))"],
+)  # fmt: skip
+def test_factories_take_a_size(made: str) -> None:
+    (given,) = capture_text(f"{made} * 2").graph.ins
+    assert given.shape[0] is Size("s", 1, 9, 1, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "column"),
+    [
+        ("n = dim(s, 1..9); torch.randn(n * 2)", "arithmetic on `s` would fix it to 9", 30),
+        ("torch.randn(dim(s, 9..1))", "not 9..1", 12),
+        ("torch.randn(dim(s, 1..9), dim(s, 1..8)) * 2", "declared twice: 1..9 and 1..8", 26),
+    ],
+)
+def test_a_text_that_misuses_a_size(text: str, said: str, column: int) -> None:
+    with pytest.raises(DplcError, match=re.escape(said)) as found:
+        capture_text(text)
+    assert found.value.span is not None and found.value.span.column == column

@@ -1,0 +1,136 @@
+"""`rows=`: parts of a size's range that are compiled for themselves, and the table that says which serves a call."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dplc
+from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.engine.run.judge import accepted
+from dplc.ir.diagnostic import UsageError
+
+WHOLE = dplc.Dim("s", 1, 4096, hint=512)
+
+
+def linear(rows: Any) -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 48)
+    return layer, dplc.compile(layer, (torch.randn(37, 64),), dynamic={"input": {0: WHOLE}}, rows=rows)
+
+
+def wanted(layer: nn.Module, x: Any) -> list[Any]:
+    return [torch.func.functional_call(layer, {n: p.double() for n, p in layer.state_dict().items()}, (x.double(),))]
+
+
+def test_the_usual_rows_are_right_at_their_ends() -> None:
+    layer, program = linear(True)
+    assert len(program.rows.table) == 11 and program.rows.at({"s": 1}).sizes == {}  # a row of one number is static
+    for length in (1, 2, 8, 9, 65, 1025):
+        x = torch.randn(length, 64)
+        assert accepted([program(x)], wanted(layer, x)), length
+    bounds = [program.rows.at({"s": n}).sizes["s"] for n in (2, 8, 9, 4096)]
+    assert [(size.low, size.high, size.hint) for size in bounds] == [
+        (2, 8, 8),
+        (2, 8, 8),
+        (9, 32, 32),
+        (2049, 4096, 4096),
+    ]
+
+
+def test_a_row_is_compiled_when_a_call_needs_it() -> None:
+    layer, program = linear([dplc.Dim("s", 1, 8), dplc.Dim("s", 64, 512, multiple=4)])
+    made: list[Any] = program.rows.compiled_rows
+    assert made == []
+    assert program.rows.at({"s": 100}) is program.rows.at({"s": 64}) is not program.compilation
+    assert program.rows.at({"s": 101}) is program.compilation and len(program.rows.compiled_rows) == 1
+    for length in (5, 100, 101):
+        x = torch.randn(length, 64)
+        assert accepted([program(x)], wanted(layer, x)), length
+    program.rows.compile_all()
+    assert len(program.rows.compiled_rows) == 2
+
+
+def test_the_table_is_data() -> None:
+    _, program = linear([dplc.Dim("s", 1, 8), dplc.Dim("s", 64, 512, multiple=4)])
+    assert json.loads(json.dumps(program.rows.table)) == [
+        {"when": [{"name": "s", "low": 1, "high": 8, "multiple": 1}], "plan": 0},
+        {"when": [{"name": "s", "low": 64, "high": 512, "multiple": 4}], "plan": 1},
+        {"when": [], "plan": 2},
+    ]
+
+
+def test_rows_of_two_sizes_are_conjunctions() -> None:
+    s, t = dplc.Dim("s", 1, 300, hint=64), dplc.Dim("t", 1, 300, hint=64)
+    program = dplc.compile(
+        lambda x, y: torch.relu(x[:, None] * y), (torch.randn(8), torch.randn(9)), dynamic={"x": {0: s}, "y": {0: t}},
+        rows=[(dplc.Dim("s", 1, 8), dplc.Dim("t", 4, 300, multiple=4))],
+    )  # fmt: skip
+    assert program.rows is not None
+    for n, m, row in ((5, 8, True), (5, 9, False), (9, 8, False)):
+        x, y = torch.randn(n), torch.randn(m)
+        assert accepted([program(x, y)], [torch.relu(x.double()[:, None] * y.double())])
+        assert (program.rows.at({"s": n, "t": m}) is not program.compilation) is row
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([dplc.Dim("t", 1, 8)], "rows= names `t`, no size"),
+        ([dplc.Dim("s", 1, 5000)], "a row of `s` is 1..5000, outside of 1..4096"),
+        ([5], "rows= is a list of Dims"),
+        ("s", "rows= is a list of Dims"),
+    ],
+)
+def test_rows_that_mean_nothing(rows: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        linear(rows)
+
+
+RAGGED: dict[str, tuple[Callable[[], Any], int, str]] = {
+    "rows of a thread": (lambda: nn.RMSNorm(256), 256, "ragged_rows_per_thread"),
+    "rows of a block": (lambda: lambda x: x.amax(-1), 50, "ragged_rows_per_block"),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_rows_that_do_not_divide_share_a_thread_or_a_block(name: str) -> None:
+    make, width, rule = RAGGED[name]
+    function = make()
+    wide = copy.deepcopy(function).double() if isinstance(function, nn.Module) else function
+    program = dplc.compile(
+        function, (torch.randn(8, width),), dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=4096)}}, target="h200"
+    )
+    assert program.trace is not None and rule in {firing.rule for firing in program.trace.firings}
+    for length in (1, 7, 8, 9, 33):
+        x = torch.randn(length, width)
+        assert accepted([program(x)], [wide(x.double())]), length
+        bound = program.compilation.at({"s": length})
+        arrays = {b.name: torch.ones(b.shape) for b in bound.constants} | {
+            b.name: torch.randn(b.shape) for b in bound.inputs
+        }
+        EmulatorExecutor(checked=True).run(bound, arrays)
+
+
+def test_tensor_maps_have_the_lengths_of_a_call() -> None:
+    """TMA copies boxes of scores, whose rows and columns are a size."""
+    size = dplc.Dim("s", 128, 256, multiple=64, hint=256)
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    given = [torch.empty(1, 8, 256, 64)] * 3
+    program = dplc.compile(attention, given, dynamic={name: {2: size} for name in "qkv"}, target="h200")
+    for n in (128, 192):
+        maps = [p for kernel in program.compilation.at({"s": n}).kernels for p in kernel.params if p.box is not None]
+        assert {extent for p in maps for extent in p.shape} == {8, n, 64}
+    q, k, v = (torch.randn(1, 8, 128, 64) for _ in range(3))
+    assert accepted([program(q, k, v)], [attention(q.double(), k.double(), v.double())])

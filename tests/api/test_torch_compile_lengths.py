@@ -1,0 +1,178 @@
+"""`torch.compile(.., backend="dplc", dynamic=True)` and `mark_dynamic`: one compile for every length, or a warning why not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dplc.engine import torch_backend
+from dplc.engine.torch_backend import EagerWarning, LengthWarning
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+LENGTHS = (6, 9, 33, 2, 100)
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What `dynamic=` was at every compile."""
+    asked: list[Any] = []
+    plain = torch_backend.compile_function
+
+    def counting(*args: Any, **options: Any) -> Any:
+        asked.append(options.get("dynamic"))
+        return plain(*args, **options)
+
+    monkeypatch.setattr(torch_backend, "compile_function", counting)
+    yield asked
+
+
+def same(got: Any, want: Any) -> bool:
+    if isinstance(want, tuple):
+        return len(got) == len(want) and all(map(same, got, want))
+    if not isinstance(want, torch.Tensor):
+        return bool(got == want)
+    laid_out = (got.shape, got.stride(), got.dtype) == (want.shape, want.stride(), want.dtype)
+    return laid_out and torch.allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def block() -> nn.Module:
+    return nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12)).eval()
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(8, 24)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.into(x)[None].chunk(3, -1)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+PROGRAMS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
+    "rows of a block": (block, lambda n: torch.randn(n, 12)),
+    "softmax over the length": (lambda: lambda x: torch.softmax(x, -1), lambda n: torch.randn(3, n)),
+    "places of rows": (lambda: lambda x: x + torch.arange(x.shape[0])[:, None], lambda n: torch.randn(n, 8)),
+    "a view, a number, another order": (
+        lambda: lambda x: ((x * 2).view(-1), x.shape[0] * 2, (x + 1).t()), lambda n: torch.randn(n, 8)),
+    "in place": (lambda: lambda x: x.add_(1) * 2, lambda n: torch.randn(n, 8)),
+    "strides of a length": (lambda: lambda x: (x.t() + 1).t() * 1, lambda n: torch.randn(n, 8)),
+    "attention": (lambda: Attention(), lambda n: torch.randn(n, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_compile_serves_every_length(name: str, compiles: list[Any]) -> None:
+    make, given = PROGRAMS[name]
+    function = make()
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in LENGTHS:
+            x = given(n)
+            assert same(compiled(x.clone()), function(x.clone())), n
+    assert len(compiles) == 1
+
+
+def test_a_marked_dimension_keeps_its_range(compiles: list[Any]) -> None:
+    layer = nn.Linear(8, 4)
+    compiled = torch.compile(layer, backend="dplc")
+    with torch.no_grad():
+        for n in LENGTHS:
+            x = torch.randn(n, 8)
+            torch._dynamo.mark_dynamic(x, 0, min=2, max=200)
+            assert same(compiled(x), layer(x))
+    (dim,) = (own[0] for own in compiles[0].values())
+    assert len(compiles) == 1 and (dim.low, dim.high, dim.hint) == (2, 200, LENGTHS[0])
+
+
+def test_a_second_shape_opens_the_length(compiles: list[Any]) -> None:
+    compiled = torch.compile(lambda x: torch.relu(x), backend="dplc")
+    for n in LENGTHS:
+        assert same(compiled(x := torch.randn(n, 8)), torch.relu(x))
+    assert [bool(asked) for asked in compiles] == [False, True]
+
+
+def test_training_compiles_forward_and_backward_once(compiles: list[Any]) -> None:
+    model = block()
+    compiled = torch.compile(model, backend="dplc", dynamic=True)
+    for n in LENGTHS[:3]:
+        x = torch.randn(n, 12)
+        wanted = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+        got = torch.autograd.grad(compiled(x).square().sum(), list(model.parameters()))
+        assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(got, wanted, strict=True))
+    assert len(compiles) == 2 and all(compiles)
+
+
+def test_an_open_range_is_compiled_in_steps(compiles: list[Any]) -> None:
+    """Where torch knows no upper end, lengths above 4096 are another range."""
+    compiled = torch.compile(lambda x: x * 2 + 1, backend="dplc", dynamic=True)
+    for n in (10, 4096, 5000, 60000, 7):
+        x = torch.randn(n)
+        assert same(compiled(x), x * 2 + 1)
+    assert [(own[0].low, own[0].high) for asked in compiles for own in asked.values()] == [(2, 4096), (4097, 65536)]
+
+
+def test_a_range_is_narrowed_to_what_the_program_asks(compiles: list[Any]) -> None:
+    compiled = torch.compile(lambda x: x.reshape(-1, 4, 8).sum(1), backend="dplc")
+    for n in (8, 12, 20):
+        x = torch.randn(n, 8)
+        torch._dynamo.mark_dynamic(x, 0)
+        assert same(compiled(x), x.reshape(-1, 4, 8).sum(1))
+    assert [own[0].multiple for asked in compiles for own in asked.values()] == [1, 4]
+
+
+def test_what_cannot_be_for_all_lengths_is_said_once(compiles: list[Any]) -> None:
+    def function(x: Any) -> Any:
+        return torch.relu(x).view(x.shape[0] * 2, -1).sum(0)
+
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with pytest.warns(
+        LengthWarning, match=r"(?s)anew for every length: .*view.*at .*lengths.py:\d+.*undecided"
+    ) as told:
+        for n in LENGTHS[:3]:
+            assert same(compiled(x := torch.randn(n, 8)), function(x))
+    assert sum(w.category is LengthWarning for w in told) == 1
+
+
+def test_an_op_without_a_rule_is_cut_out_of_an_open_length(compiles: list[Any]) -> None:
+    def function(x: Any) -> Any:
+        return torch.special.bessel_j0(torch.relu(x)) * 2, x.shape[0]
+
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with pytest.warns(EagerWarning, match="special_bessel_j0") as told:
+        for n in LENGTHS:
+            assert same(compiled(x := torch.randn(n, 8)), function(x))
+    assert not any(w.category is LengthWarning for w in told)
+    assert len(compiles) == 4  # the whole for a range, for one length, then two pieces
+
+
+def test_numbers_that_are_no_lengths_are_fixed(compiles: list[Any]) -> None:
+    compiled = torch.compile(lambda x, n: x * n + 1, backend="dplc", dynamic=True)
+    for n in LENGTHS:
+        for factor in (3, 5):
+            assert same(compiled(x := torch.randn(n, 8), factor), x * factor + 1)
+    assert len(compiles) == 2
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_number_that_changes_between_calls(training: bool, compiles: list[Any]) -> None:
+    """dynamo hands it over as a tensor; a derivative is traced with the tensors of a call, and so for their lengths."""
+    weight = torch.ones(8, requires_grad=training)
+    compiled = torch.compile(lambda x, scale: x * weight * scale, backend="dplc", dynamic=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for n, scale in ((6, 0.5), (9, 0.5), (9, 0.25)):
+            x = torch.randn(n, 8)
+            assert same(compiled(x, scale), x * weight * scale)
+            if training:
+                (got,) = torch.autograd.grad(compiled(x, scale).sum(), weight)
+                assert torch.allclose(got, x.sum(0) * scale, atol=1e-5)
+    assert any(w.category is LengthWarning for w in told) is training
+    assert len(compiles) == (6 if training else 2)

@@ -1,0 +1,34 @@
+"""`dplc rules facts` and `dplc rules nodes`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_line import Command
+
+
+def test_the_commands(ok: Command, dplc: Command) -> None:
+    assert "every level" in ok("rules", "facts").out
+    (shown,) = [
+        line for line in ok("rules", "facts", "--level", "tile").out.splitlines() if line.startswith("ceildiv(")
+    ]
+    assert shown.split() == ["ceildiv(int,", "int)", "->", "int", "a", "/", "b,", "rounded", "up."]
+    stage = ok("rules", "nodes", "Stage").out
+    assert "ir/tile.py:" in stage and "depth    an integer, else 1" in stage
+    (record,) = json.loads(ok("rules", "nodes", "Sync", "--json").out)
+    assert record["fields"] == [] and record["kind"] == "statement"
+    assert "rules/policy.rw:" in ok("rules", "facts", "split_tiles").out
+
+
+@pytest.mark.parametrize(
+    "line, help",
+    [
+        (("nodes", "Stag"), "did you mean `Stage`?"),
+        (("facts", "widst"), "did you mean `widest`?"),
+        (("facts", "--level", "tiel"), "did you mean `tile`?"),
+    ],
+)
+def test_a_slip_is_told(dplc: Command, line: tuple[str, ...], help: str) -> None:
+    done = dplc("rules", *line)
+    assert done.code == 2 and help in done.err

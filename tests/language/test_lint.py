@@ -1,0 +1,131 @@
+"""`dplc rules lint`: a file with one of each, what is said of it and where, and our own rules, of which nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.cli.app import main
+from dplc.engine.language.rule import load
+from dplc.engine.rewrite.statements.driver import Engine
+from dplc.engine.verify.unviolated import unviolated
+
+FILE = """\
+rule pieces(V: int in {4} = 4) on tile
+match
+    for k in 0..K serial:
+        body..
+where K > 2 because "short"
+where V > 1 and K > 2 because "short again"
+where 2 > 1 because "always"
+rewrite
+    for k in 0..K serial:
+        each x in [1, 2]:
+            Sync()
+        body..
+example "two"
+    for k in 0..2 serial:
+        a = load x[k]
+        y[k] = a
+gives no "short"
+example "two again"
+    for j in 0..2 serial:
+        b = load x[j]
+        y[j] = b
+gives no "short"
+example "three elements of another dtype"
+    for j in 0..2 serial:
+        b = load z[j + 1]
+        y[j] = b
+gives no "short"
+
+rule first on tile
+match
+    Sync()
+    Tile(i:M=THREAD, j:N=THREAD):
+        body..
+where M > 2 because "few rows"
+rewrite
+    Tile(i:M=THREAD, j:N=THREAD):
+        body..
+
+rule second on tile
+match
+    Sync()
+    Tile(a:A=THREAD, b:B=THREAD):
+        body..
+where B > 5 because "narrow"
+where A > 2 because "few rows"
+rewrite
+    Tile(a:A=THREAD, b:B=THREAD):
+        body..
+
+rule third on tile
+match
+    Sync()
+    Tile(a:A=THREAD, b:B=THREAD):
+        body..
+where B > 2 because "few columns"
+rewrite
+    Tile(a:A=THREAD, b:B=THREAD):
+        body..
+
+@local
+rule alone on tile
+match
+    Sync()
+rewrite
+    Wait(keep=0)
+"""
+SAID = {
+    "parameter `V` can only be 4": "1:13",
+    "`K > 2` holds where this is asked": "6:17",
+    "`2 > 1` always holds: no program violates it": "7:7",
+    "`each x`: its block does not read `x`": "10:",
+    'example "two again" repeats "two"': "18:",
+    "can never fire: `first` matches everything it matches and asks nothing more": "39:",
+    "no rule says `with rule alone(..)`": "61:",
+}
+
+
+@pytest.fixture
+def linted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    path = tmp_path / "mine.rw"
+    path.write_text(FILE)
+    with pytest.raises(SystemExit) as stop:
+        main(["rules", "lint", str(path)])
+    assert stop.value.code == 1
+    printed = capsys.readouterr()
+    assert f"{len(SAID)} findings" in printed.out
+    return printed.err.replace(str(path), "mine.rw")
+
+
+def test_each_is_said_at_its_place(linted: str) -> None:
+    heads = [line for line in linted.splitlines() if ": warning: " in line]
+    for what, place in SAID.items():
+        (head,) = [line for line in heads if what in line]
+        assert head.startswith(f"mine.rw:{place}"), head
+    assert linted.count("^") > len(SAID)
+    assert linted.count("  help: ") == len(SAID)
+
+
+def test_nothing_is_said_of_our_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["rules", "lint"])
+    assert stop.value.code in (0, None), capsys.readouterr().err
+
+
+def test_a_guard_that_refuses_no_known_program_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.rw"
+    path.write_text(
+        "rule waits on tile\nmatch\n    for k in 0..K serial:\n        body..\n"
+        'where K > 2 because "few turns"\nprefer K < 1000000 because "a million turns"\n'
+        "rewrite\n    for k in 0..K serial:\n        Sync()\n        body..\n"
+    )
+    rules = load([path])
+    (found,) = unviolated(Engine(rules), [rules.rule("waits")], target())
+    assert '"a million turns"' in found.what
+    assert found.span is not None
+    assert found.span.line == 6

@@ -1,0 +1,149 @@
+"""`dplc rules fmt`: one layout. It says the same, comments stay, and laid out twice it is laid out once."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from dplc.engine.language.layout import alike, formatted
+from dplc.engine.language.rule import BUILT_IN, parse_rules
+from dplc.ir.diagnostic import DplcError, Source
+from dplc.ir.text.parse import parse
+
+OURS = sorted(BUILT_IN.rglob("*.rw"))
+
+MESSY = """\
+# What the file is about.
+
+
+##   A sum,  twice.
+##     y = x
+@repeat
+rule twice( N:int in {1,2}=1 )   on tensor   # a head
+match
+  # above the pattern
+  z=multiply( exp( x ),exp(y) )  # beside
+let a=1e-5*N
+where size( axes(x) )>0 because "a number"
+
+
+where size(
+    # inside of brackets
+    axes(y)) > 0
+        because "another"
+rewrite
+        z=exp(add(x,y))
+     # the end of the block
+example "one"
+  graph g(x:f32[4],y:f32[4])->z:f32[4]:
+    z[i:4]=multiply(exp(x[i]),exp(y[i]))
+# before what it gives
+gives
+  graph g(x:f32[4],y:f32[4])->z:f32[4]:
+    z[i:4]=exp(add(x[i],y[i]))
+without  other
+without another
+# the end
+"""
+NEAT = """\
+# What the file is about.
+
+##   A sum,  twice.
+##     y = x
+@repeat
+rule twice(N: int in {1, 2} = 1) on tensor  # a head
+match
+    # above the pattern
+    z = multiply(exp(x), exp(y))  # beside
+let a = 1e-5*N
+where size(axes(x)) > 0                          because "a number"
+
+# inside of brackets
+where size(axes(y)) > 0                          because "another"
+rewrite
+    z = exp(add(x, y))
+    # the end of the block
+example "one"
+    graph g(x: f32[4], y: f32[4]) -> z: f32[4]:
+        z[i:4] = multiply(exp(x[i]), exp(y[i]))
+# before what it gives
+gives
+    graph g(x: f32[4], y: f32[4]) -> z: f32[4]:
+        z[i:4] = exp(add(x[i], y[i]))
+
+without other
+without another
+# the end
+"""
+
+
+def comments(text: str) -> list[str]:
+    found = []
+    for line in text.splitlines():
+        bare = line.strip() if line.strip().startswith("#") else re.sub(r'"[^"]*"', "", line)
+        if "#" in bare and not bare.startswith("##"):
+            found.append(bare[bare.index("#") :].rstrip())
+    return found
+
+
+def test_a_messy_file() -> None:
+    assert formatted(Source("mine.rw", MESSY)) == NEAT
+    assert formatted(Source("mine.rw", NEAT)) == NEAT
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+def test_files_of_ours_are_laid_out(path: Path) -> None:
+    text = path.read_text()
+    assert formatted(Source(path.name, text)) == text
+
+
+def crumpled(text: str, seed: int) -> str:
+    """The same file in another layout: spaces, blank lines, comments, widths of blocks."""
+    draw = random.Random(seed)
+    width = draw.choice((1, 2, 3, 8))
+    out, depth = [], 0
+    for line in text.splitlines():
+        if draw.random() < 0.15 and depth == 0:
+            out += draw.choice(([""], ["", ""], [f"{' ' * draw.randrange(6)}# {draw.random()}"]))
+        bare = line.strip()
+        if bare.startswith("#"):
+            out.append(line)
+            continue
+        lead = " " * (width * ((len(line) - len(bare)) // 4)) if depth == 0 else " " * draw.randrange(9)
+        parts = re.split(r'("[^"]*")', bare)
+        parts[::2] = [re.sub(r"(?<=[,(]) ?", " " * draw.randrange(3), part) for part in parts[::2]]
+        changed = "".join(parts) + draw.choice(("", "  ", f"  # {draw.random()}"))
+        code = "".join(parts[::2])
+        depth += sum(map(code.count, "([{")) - sum(map(code.count, ")]}"))
+        out.append(lead + changed)
+    return "\n".join(out) + "\n"
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+def test_any_layout_becomes_the_one(path: Path) -> None:
+    text = path.read_text()
+    for seed in range(3):
+        other = crumpled(text, seed)
+        neat = formatted(Source("other.rw", other))
+        assert formatted(Source("other.rw", neat)) == neat
+        assert sorted(" ".join(comments(neat)).split()) == sorted(" ".join(comments(other)).split())
+        assert [line.strip() for line in neat.splitlines() if not re.match(r"\s*#(?!#)|\s*$", line)] or not text
+    assert alike(parse_rules(Source("a.rw", neat)), parse_rules(Source("b.rw", text)))
+
+
+def test_what_is_broken_over_lines_stays_so() -> None:
+    names = ", ".join(f"name{n}" for n in range(40))
+    text = f"rule r on tile\nmatch\n    pass\nlet a = f(\n  {names})\nrewrite\n    pass\n"
+    neat = formatted(Source("a.rw", text))
+    assert max(map(len, neat.splitlines())) <= 140
+    assert neat.count("\n") > text.count("\n") - 1
+    assert formatted(Source("b.rw", neat)) == neat
+    assert alike(parse(Source("a", neat)), parse(Source("a", text)))
+
+
+def test_a_file_that_does_not_parse_is_refused_with_a_caret() -> None:
+    with pytest.raises(DplcError, match=r"broken\.rw:2:"):
+        formatted(Source("broken.rw", "rule r on tile\nmatsch\n"))

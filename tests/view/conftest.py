@@ -1,0 +1,27 @@
+"""A compile with its trace, and its columns, of every program that a test asks for, each once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.rewrite.trace import Trace
+from dplc.engine.ruleset import toolchain
+
+Compile = Callable[[str], Compilation]
+
+
+@functools.cache
+def _compiled(text: str) -> Compilation:
+    return compile_captured(capture_text(text), toolchain(), target(), Trace())
+
+
+@pytest.fixture
+def compiled() -> Compile:
+    """Compiles a `-c` text by the rules in their order."""
+    return _compiled

@@ -1,0 +1,113 @@
+"""The site of all rules: everything is there, every link leads somewhere, and nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from pygments.token import Error, Keyword, String
+
+from dplc.engine.language.rule import RuleSet, load, read_rules
+from dplc.engine.view.lexer import RuleLexer
+from dplc.engine.view.rules_site import pages
+from dplc.ir.diagnostic import Source
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@functools.cache
+def site() -> dict[str, str]:
+    return pages(load())
+
+
+class Links(HTMLParser):
+    """The links and the ids of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value is not None:
+                self.links.append(value)
+            if name == "id" and value is not None:
+                self.ids.append(value)
+
+
+@functools.cache
+def parsed() -> dict[str, Links]:
+    found = {}
+    for path, text in site().items():
+        if path.endswith(".html"):
+            found[path] = Links()
+            found[path].feed(text)
+    return found
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for path, page in parsed().items():
+        assert len(page.ids) == len(set(page.ids)), f"{path}: an id twice"
+        for link in page.links:
+            target, _, place = link.partition("#")
+            to = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+            there = to in site() and (not place or place in parsed()[to].ids)
+            if not there:
+                broken.append(f"{path}: {link}")
+    assert broken == []
+
+
+def test_every_search_entry_leads_somewhere() -> None:
+    words = re.findall(r'"([\w/.]+\.html#[\w.]+)"', site()["search.js"])
+    assert len(words) > 600
+    assert [w for w in words if w.split("#")[1] not in parsed()[w.split("#")[0]].ids] == []
+
+
+def test_every_rule_has_its_text_and_its_reasons() -> None:
+    for rule in load().rules.values():
+        page = site()[f"rules/{rule.file}.html"]
+        assert f'<section id="{rule.name}"' in page
+    page = site()["rules/stage_inputs.html"]
+    assert "the barriers of the chunk loop would diverge" in page
+    assert '<span class="k">match</span>' in page
+    assert "pass" in page and "of" in page
+
+
+def test_a_suite_says_where_rules_fire() -> None:
+    made = pages(load(), {"stage_inputs": [("small", 2)]}, "a suite")
+    assert "It fires in 1 cases of a suite: small (2)" in re.sub(r"\s+", " ", made["rules/stage_inputs.html"])
+
+
+def test_markup_in_a_rule_stays_text() -> None:
+    text = """## <script>alert(1)</script>
+rule odd on tensor
+match
+    y = multiply(a, 2)
+where "<b>" == "<b>" because "<img src=x>"
+rewrite
+    y = add(a, a)
+"""
+    made = pages(RuleSet((*load().files, read_rules(Source("odd.rw", text)))))
+    written = made["rules/odd.html"] + made["index.html"]
+    assert "<script>alert" not in written and "<img" not in written and "<b>" not in written
+    assert "<script>" not in made["search.js"]
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    for path, text in site().items():
+        assert not re.search(r"https?://|//cdn", text.replace("http://www.w3.org", "")), path
+
+
+@pytest.mark.parametrize("file", ["rules/tile/memory/stage_inputs.rw", "rules/tensor/online.rw", "rules/pipeline.rw"])
+def test_the_lexer_knows_every_word(file: str) -> None:
+    text = (ROOT / file).read_text()
+    tokens = list(RuleLexer().get_tokens(text))
+    assert "".join(value for _, value in tokens) == text
+    assert not [value for kind, value in tokens if kind is Error]
+    assert any(kind in Keyword for kind, _ in tokens) and any(kind in String.Doc for kind, _ in tokens)

@@ -1,0 +1,305 @@
+"""The page in a real browser: Chromium, driven by selenium. Skipped, with the reason, where either is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from view_programs import PROGRAMS
+
+from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import Compilation
+from dplc.engine.ruleset import toolchain
+from dplc.engine.view.page import page
+from dplc.engine.view.record import view_record
+from dplc.engine.view.server import PageServer
+from dplc.engine.view.session import LiveProgram
+from dplc.engine.view.suite_map import suite_record
+
+pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER), reason="no chromium and chromedriver here: apt install chromium-driver"
+    ),
+]
+Compile = Callable[[str], Compilation]
+OPTIONS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run", "--disable-dev-shm-usage",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER or ""
+    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}", "--window-size=1500,900"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+def record_of(compiled: Compile, name: str) -> dict[str, Any]:
+    return view_record(compiled(PROGRAMS[name][0]), toolchain(), PROGRAMS[name][0])
+
+
+def opened(browser: Any, path: Path, record: dict[str, Any]) -> Any:
+    path.write_text(page(record))
+    browser.get(path.as_uri())
+    complaints(browser)
+    return browser
+
+
+def complaints(browser: Any) -> None:
+    """Nothing failed, and no policy was broken."""
+    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def until(browser: Any, expression: str, seconds: float = 30) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = browser.execute_script(f"return {expression}")
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"never true: {expression}")
+
+
+def test_a_line_of_cuda_lights_up_all_the_way(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    opened(browser, tmp_path / "page.html", record_of(compiled, "steps"))
+    lines = browser.execute_script("return data.columns.map((column) => column.lines)")
+    (place,) = [n for n, line in enumerate(lines[-1]) if "sinf(" in line]
+    browser.execute_script(f"document.getElementById('l6-{place}').click()")
+    lit = browser.execute_script("return [...document.querySelectorAll('.ln.on')].map((row) => row.id)")
+    by_column = [{int(row.split("-")[1]) for row in lit if row.startswith(f"l{n}-")} for n in range(7)]
+    assert by_column[0] == {2}
+    assert [lines[1][n].split(":")[0].strip() for n in by_column[1]] == ["sin_1"]
+    assert place in by_column[6] and all(by_column)
+    assert "CUDA" in browser.find_element("id", "said").text or browser.execute_script(
+        "return document.getElementById('said').textContent"
+    )
+    browser.execute_script("document.getElementById('l0-2').click()")  # and down again
+    down = browser.execute_script("return [...document.querySelectorAll('.ln.on')].map((row) => row.id)")
+    assert f"l6-{place}" in down
+
+
+def test_keys_walk_lines_and_links(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    opened(browser, tmp_path / "page.html", record_of(compiled, "rmsnorm"))
+    column = browser.find_elements("css selector", ".lines")[6]
+    column.send_keys(Keys.HOME, *[Keys.ARROW_DOWN] * 8)
+    assert column.get_attribute("aria-activedescendant") == "l6-8"
+    column.send_keys(Keys.ARROW_LEFT)
+    assert browser.execute_script("return document.activeElement.getAttribute('aria-label')") == "Kernel IR, lines"
+    browser.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    assert browser.execute_script("return document.activeElement.getAttribute('aria-label')") == "Tile IR, lines"
+    selected = browser.find_elements("css selector", "[aria-selected=true].ln")
+    assert len(selected) == 1
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.execute_script("return document.activeElement.className") == "chip"
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    until(browser, "document.querySelector('.event[open] pre') !== null")
+    browser.find_element("id", "tab-timeline").send_keys(Keys.ARROW_RIGHT)
+    assert browser.execute_script("return document.activeElement.id") == "tab-kernels"
+
+
+def test_the_timeline_tells_diffs_guards_and_gains(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    record = record_of(compiled, "rmsnorm")
+    opened(browser, tmp_path / "page.html", record)
+    browser.find_element("id", "tab-timeline").click()
+    until(browser, "document.querySelectorAll('.event').length > 5")
+    number = next(n for n, event in enumerate(record["trace"]) if event["rule"] == "cooperative_reduce")
+    row = browser.find_element("id", f"e{number}")
+    row.find_element("css selector", "summary").click()
+    until(browser, f"document.querySelector('#e{number} pre .add') !== null")
+    assert "256" in row.text and "occupancy" in row.text
+    shown = browser.execute_script(
+        f"return [...document.querySelectorAll('#e{number} pre span')].map((s) => s.textContent)"
+    )
+    assert "\n".join(shown) == record["trace"][number]["diff"]
+    refused = next(
+        event for event in record["trace"] if event["event"] == "skipped" and "matched, but" in event["reason"]
+    )
+    assert refused["reason"] in browser.find_element("id", "events").text
+
+
+def test_a_column_can_be_hidden(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    opened(browser, tmp_path / "page.html", record_of(compiled, "rmsnorm"))
+    boxes, switches = (browser.find_elements("css selector", f"{one}") for one in (".column", ".bar .chip"))
+    switches[3].click()
+    assert [box.is_displayed() for box in boxes] == [place != 3 for place in range(7)]
+    assert switches[3].get_attribute("aria-pressed") == "false"
+    switches[3].click()
+    assert boxes[3].is_displayed()
+
+
+@pytest.mark.parametrize("width", [1500, 420])
+@pytest.mark.parametrize("view", ["program", "timeline", "kernels", "fusion"])
+def test_nothing_overflows(browser: Any, compiled: Compile, tmp_path: Path, view: str, width: int) -> None:
+    opened(browser, tmp_path / "page.html", record_of(compiled, "attention"))
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.find_element("id", f"tab-{view}").click()
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert browser.execute_script(f"return {wide}") <= 0
+    outside = (
+        "[...document.querySelectorAll('pre, table, .card, .inspect, header, nav')].filter((x) => "
+        "x.getBoundingClientRect().right > innerWidth + 1 && !x.closest('.wide, .graph, .columns')).length"
+    )
+    assert browser.execute_script(f"return {outside}") == 0
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    complaints(browser)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_both_schemes(browser: Any, compiled: Compile, tmp_path: Path, scheme: str) -> None:
+    """At least 4.5 to 1 of luminance for every colour of text, as WCAG AA asks."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    opened(browser, tmp_path / "page.html", record_of(compiled, "rmsnorm"))
+    ratio = """
+    const light = (name) => {
+      const probe = document.createElement('i'); probe.style.color = `var(--${name})`; document.body.append(probe);
+      const parts = getComputedStyle(probe).color.match(/[\\d.]+/g).map(Number); probe.remove();
+      const [r, g, b] = parts.map((x) => x / 255).map((x) => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+    return arguments[0].flatMap((front) => arguments[1].map((back) => {
+      const [a, b] = [light(front), light(back)]; return [front, back, (Math.max(a, b) + .05) / (Math.min(a, b) + .05)]; }));
+    """
+    fronts = ["ink", "quiet", "word", "number", "name", "remark", "good", "bad", "accent"]
+    weak = [found for found in browser.execute_script(ratio, fronts, ["ground", "sheet"]) if found[2] < 4.5]
+    assert weak == []
+    lit = [
+        found for found in browser.execute_script(ratio, ["ink"], ["hit", "chosen", "add", "drop"]) if found[2] < 4.5
+    ]
+    assert lit == []
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_trace_of_ten_thousand_lines_scrolls(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    record = record_of(compiled, "rmsnorm")
+    record["trace"] = [record["trace"][n % len(record["trace"])] for n in range(10_000)]
+    opened(browser, tmp_path / "page.html", record)
+    browser.execute_script("filter.kinds.add('skipped'); openTab('timeline')")
+    until(browser, "document.querySelectorAll('.event').length === 10000", 60)
+    start = time.perf_counter()
+    browser.execute_script(
+        "const m = document.getElementById('main'); m.scrollTop = m.scrollHeight; return m.scrollTop"
+    )
+    assert time.perf_counter() - start < 2.0  # a machine that is busy; laid out whole it would be many seconds
+    until(browser, "document.getElementById('e9999').getBoundingClientRect().top < innerHeight + 200")
+
+
+def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
+    suite = {
+        "about": "two cases <b>&</b>",
+        "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
+        "cases": [
+            {"name": "small", "operation": "sum", "sizes": {"rows": 32, "in": 64, "out": 48}},
+            {"name": "large", "operation": "sum", "sizes": {"rows": 512, "in": 512, "out": 512}},
+        ],
+    }
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    record = suite_record(tmp_path / "suite.json", toolchain(), target())
+    opened(browser, tmp_path / "page.html", record)
+    rows = browser.execute_script("return [...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText)")
+    fired = {rule["name"]: rule["cells"]["0"][0] for rule in record["heat"]["rules"] if "0" in rule["cells"]}
+    assert fired["tileify"] == 1 and any(row.split()[:2] == ["tileify", "1"] for row in rows)
+    assert browser.execute_script("return document.querySelectorAll('b').length") == 0
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert browser.execute_script(f"return {wide}") <= 0
+
+
+MARKUP = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>"
+
+
+def marked(value: Any) -> Any:
+    """A record in which every text that a program or a rule gave holds markup."""
+    if isinstance(value, str):
+        return value + MARKUP
+    if isinstance(value, list):
+        return [marked(item) for item in value]
+    return {key: marked(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def test_markup_in_names_stays_text(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    record = record_of(compiled, "attention")
+    for event in record["trace"]:
+        kept = {key: event[key] for key in ("event", "level")}
+        event.update(marked(event) | kept)
+    for column in record["columns"]:
+        column["lines"] = marked(column["lines"])
+        column["units"] = [[line, name + MARKUP] for line, name in column["units"]]
+    record["rules"] = {marked(name): marked(rule) for name, rule in record["rules"].items()}
+    record["kernels"] = [{**kernel, "name": marked(kernel["name"])} for kernel in record["kernels"]]
+    record["fusion"] = marked(record["fusion"])
+    record["title"] = marked(record["title"])
+    opened(browser, tmp_path / "page.html", record)
+    for view in ("program", "timeline", "kernels", "fusion"):
+        browser.find_element("id", f"tab-{view}").click()
+        browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        if view == "program":
+            browser.execute_script("choose(6, 30, true)")
+        time.sleep(0.1)
+        assert browser.execute_script("return document.querySelectorAll('img').length") == 0
+        assert browser.execute_script("return document.scripts.length") == 2
+    assert "broken" not in browser.title.replace(MARKUP, "") and browser.title != "broken"
+    complaints(browser)
+
+
+def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_path: Path) -> None:
+    from test_view_server import RULE, TEXT
+
+    file = tmp_path / "my.rw"
+    file.write_text("# no rule yet\n")
+    program = LiveProgram(capture_text(TEXT), TEXT, [file], (), target())
+    program.compile("started")
+    server, stop = PageServer(program), threading.Event()
+    threads = [
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}),
+        threading.Thread(target=program.watch, args=(stop, 0.05)),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        browser.get(server.url)
+        browser.find_element("id", "tab-rules").click()
+        file.write_text(RULE)
+        until(
+            browser, "data.trace.some((event) => event.rule === 'product_of_exponentials' && event.event === 'fired')"
+        )
+        assert "my.rw changed" in until(browser, "document.getElementById('banner').textContent")
+        until(browser, "document.querySelector('#difference pre .drop') !== null")
+        browser.find_element("css selector", "input[data-rule=product_of_exponentials]").click()
+        until(
+            browser, "!data.trace.some((event) => event.rule === 'product_of_exponentials' && event.event === 'fired')"
+        )
+        browser.find_element("id", "reset").click()
+        until(browser, "data.switches.without.length === 0")
+        file.write_text(RULE + "rule\n")
+        until(browser, "document.getElementById('banner').className === 'bad'")
+        assert "my.rw:" in browser.find_element("id", "banner").text
+        complaints(browser)
+    finally:
+        browser.get("about:blank")
+        stop.set()
+        server.shutdown()
+        server.server_close()
+        for thread in threads:
+            thread.join()

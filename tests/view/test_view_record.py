@@ -1,0 +1,127 @@
+"""What a page says is what `--json -vv` says."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from view_programs import PROGRAMS
+
+from dplc.codegen.target import target
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.cli.app import main
+from dplc.engine.cli.commands import _compile_record
+from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.rewrite.trace import Trace
+from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.tail import predictions
+from dplc.engine.view.counted import counted
+from dplc.engine.view.page import embedded, page
+from dplc.engine.view.record import view_record
+
+Compile = Callable[[str], Compilation]
+SUITE = Path(__file__).resolve().parents[2] / "examples" / "suites" / "kernels_84.json"
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert not stop.value.code
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "attention"])
+def test_the_trace_of_a_page_is_that_of_json(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PROGRAMS[name][0]
+    said = json.loads(command(capsys, "compile", "-c", text, "-vv", "--json"))
+    command(capsys, "rewrite", "--trace", "-c", text, "--html", str(tmp_path / "page.html"))
+    written = (tmp_path / "page.html").read_text()
+    data = json.loads(written.split('id="data">')[1].split("</script>")[0])
+    assert data["trace"] == said["trace"]
+    assert [kernel["name"] for kernel in data["kernels"]] == [kernel["name"] for kernel in said["kernels"]]
+    cuda = "\n".join(data["columns"][-1]["lines"])
+    assert cuda.strip() == "\n".join(kernel["text"] for kernel in said["kernels"]).strip()
+
+
+def check_case(name: str) -> None:
+    suite = read_suite(SUITE)
+    (case,) = [case for case in suite.cases if case.name == name]
+    tools, machine = toolchain(), target()
+    compilation = compile_captured(subject_of(suite, case).capture(), tools, machine, Trace())
+    record = json.loads(json.dumps(view_record(compilation, tools, name, seconds=0.0)))
+    assert record["trace"] == json.loads(json.dumps(_compile_record(compilation, None)["trace"]))
+
+
+CASES = [case.name for case in read_suite(SUITE).cases]
+
+
+@pytest.mark.parametrize("name", CASES[::12])
+def test_the_trace_of_cases_of_the_suite_is_that_of_json(name: str) -> None:
+    check_case(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_trace_of_every_case_of_the_suite_is_that_of_json(name: str) -> None:
+    check_case(name)
+
+
+def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:
+    compilation = compiled(PROGRAMS["rmsnorm"][0])
+    record = view_record(compilation, toolchain(), "rmsnorm", seconds=None)
+    (prediction,) = predictions(compilation.kernels, compilation.target)
+    last = max(int(number) for number in record["effects"])
+    assert record["effects"][str(last)][1]["us"] == pytest.approx(prediction.seconds * 1e6)
+    assert record["kernels"][0]["predicted"]["us"] == pytest.approx(prediction.seconds * 1e6)
+    first = min(int(number) for number in record["effects"])
+    assert record["effects"][str(first)][0]["us"] > record["effects"][str(last)][1]["us"]
+
+
+def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> None:
+    compilation = compiled(PROGRAMS["attention"][0])
+    graph = view_record(compilation, toolchain(), "attention", seconds=0.0)["fusion"]
+    between = {edge["buffer"] for edge in graph["edges"] if edge["from"] >= 0 and edge["to"] >= 0}
+    assert between == {param.name for param in compilation.plan.temporaries}
+    assert all(edge["reason"] for edge in graph["edges"] if edge["buffer"] in between)
+
+
+MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
+
+
+def test_nothing_of_a_record_can_end_the_script_that_holds_it() -> None:
+    record: dict[str, Any] = {"title": MARKUP, "trace": [{"rule": MARKUP}], "value": float("inf")}
+    text = embedded(record)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"title": MARKUP, "trace": [{"rule": MARKUP}], "value": None}
+    written = page(record)
+    assert "<img" not in written and written.count("<script") == 2
+
+
+def test_a_page_loads_nothing(compiled: Compile) -> None:
+    written = page(view_record(compiled(PROGRAMS["rmsnorm"][0]), toolchain(), "rmsnorm"))
+    before, after = html.unescape(written).split('<script type="application/json"')
+    assert "http://www.w3.org/2000/svg" in after  # a name, which nothing fetches
+    assert "http" not in (before + after.split("</script>", 1)[1]).replace("http-equiv", "").replace(
+        "http://www.w3.org", ""
+    )
+    assert "default-src 'none'" in before and "connect-src 'none'" in before
+
+
+def test_counts_of_a_checked_run_stand_at_their_lines(compiled: Compile, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "torch.exp(torch.randn(64, 64))"
+    compilation = compiled(text)
+    found = counted(compilation)
+    said = json.loads(command(capsys, "run", "--check", "-c", text, "--json"))
+    cuda = compilation.cuda.splitlines()
+    (kernel,) = said["kernels"]
+    assert found["ended"] and found["findings"] == said["findings"] == []
+    for site in kernel["sites"]:
+        (told,) = [one for one in found["lines"][str(site["line"] - 1)] if one["access"] == site["access"]]
+        assert told == {key: site[key] for key in told}
+        assert cuda[site["line"] - 1].strip() == site["text"]
+    assert sum(map(len, found["lines"].values())) == len(kernel["sites"])

@@ -1,0 +1,160 @@
+"""The live page: who gets an answer, what recompiles, and what an error leaves."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.view.server import PageServer
+from dplc.engine.view.session import LiveProgram, Switches
+from dplc.ir.diagnostic import DplcError, UsageError
+
+TEXT = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
+RULE = """
+## A product of exponentials is the exponential of a sum.
+@approx
+rule product_of_exponentials on tensor
+match
+    y = multiply(exp(a), exp(b))
+rewrite
+    y = exp(add(a, b))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> LiveProgram:
+    file = tmp_path / "my.rw"
+    file.write_text("# no rule yet\n")
+    made = LiveProgram(capture_text(TEXT), TEXT, [file], (), target())
+    made.compile("started")
+    return made
+
+
+@pytest.fixture
+def server(program: LiveProgram) -> Iterator[PageServer]:
+    made = PageServer(program)
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+def ask(server: PageServer, path: str, method: str = "GET", body: str | None = None, **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, named)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_the_page_answers_who_has_the_token(server: PageServer) -> None:
+    status, text = ask(server, f"/?token={server.token}")
+    assert status == 200 and "connect-src &#39;self&#39;" in text
+    assert server.server_address[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/", {}),
+        ("/?token=", {}),
+        ("/?token=wrong", {}),
+        ("/?token={token}", {"Host": "evil.example"}),
+        ("/?token={token}", {"Host": "evil.example:{port}"}),
+        ("/?token={token}", {"Origin": "http://evil.example"}),
+        ("/?token={token}", {"Origin": "null"}),
+        ("/?token={token}", {"Sec_Fetch_Site": "cross-site"}),
+        ("/news?since=0", {}),
+        ("/parameters?rule=tileify", {}),
+    ],
+)
+def test_nobody_else_gets_an_answer(server: PageServer, path: str, headers: dict[str, str]) -> None:
+    values = {"token": server.token, "port": str(server.server_port)}
+    filled = {name: value.format(**values) for name, value in headers.items()}
+    status, text = ask(server, path.format(**values), **filled)
+    assert (status, text) == (403, "Forbidden\n")
+
+
+def test_other_paths_and_other_bodies_are_refused(server: PageServer) -> None:
+    token = f"?token={server.token}"
+    kind = {"Content_Type": "application/json"}
+    assert ask(server, f"/../../etc/passwd{token}")[0] == 404
+    assert ask(server, f"/change{token}")[0] == 404
+    assert ask(server, "/change", "POST", "{}", **kind)[0] == 403
+    assert ask(server, f"/change{token}", "POST", "{}")[0] == 415
+    assert ask(server, f"/change{token}", "POST", "[" * 9000, **kind)[0] == 400
+    assert ask(server, f"/change{token}", "POST", '{"without": "all"}', **kind)[0] == 400
+    assert ask(server, f"/change{token}", "POST", "x" * 70000, **kind)[0] == 413
+    assert (
+        ask(server, f"/change{token}", "POST", '{"without": [], "settings": ["a.b=__import__(1)"]}', **kind)[0] == 200
+    )
+    assert "there is no rule `a`" in server.program.shown.error
+
+
+def test_a_rule_that_is_off_does_not_fire(server: PageServer) -> None:
+    wanted = json.dumps({"without": ["blockify_flat"], "settings": []})
+    assert "blockify_flat" in {event["rule"] for event in fired(server.program)}
+    status, text = ask(server, f"/change?token={server.token}", "POST", wanted, Content_Type="application/json")
+    found = json.loads(text)
+    assert status == 200 and not found["error"] and found["diff"]
+    assert "blockify_flat" not in {event["rule"] for event in fired(server.program)}
+    assert found["data"]["switches"] == {"without": ["blockify_flat"], "settings": []}
+
+
+def fired(program: LiveProgram) -> list[dict[str, Any]]:
+    return [event for event in program.shown.record["trace"] if event["event"] == "fired"]
+
+
+def test_a_rule_file_that_changes_compiles_again(program: LiveProgram) -> None:
+    stop = threading.Event()
+    watcher = threading.Thread(target=program.watch, args=(stop, 0.02))
+    watcher.start()
+    try:
+        (file,) = program.paths
+        number = program.shown.number
+        file.write_text(RULE)
+        shown = program.after(number, 60)
+        assert shown is not None and not shown.error and "my.rw changed" in shown.why
+        assert "product_of_exponentials" in {event["rule"] for event in fired(program)}
+        assert "-" in {line[:1] for line in shown.diff.splitlines()}
+        file.write_text(RULE.replace("multiply(exp(a)", "multiply(exp(a"))
+        broken = program.after(shown.number, 60)
+        assert broken is not None and "my.rw:" in broken.error and broken.record is shown.record
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def test_parameters_have_the_values_of_their_site(tmp_path: Path) -> None:
+    program = LiveProgram(capture_text("nn.RMSNorm(2048)(torch.randn(32, 2048))"), "rmsnorm", [], (), target())
+    program.compile("started")
+    (width,) = program.parameters("cooperative_reduce")
+    assert width["name"] == "T" and width["now"] in width["values"] and len(width["values"]) > 2
+    assert all(value.isdigit() for value in width["values"])
+    other = next(value for value in width["values"] if value != width["now"])
+    shown = program.compile("changed", Switches(settings=(f"cooperative_reduce.T={other}",)))
+    assert not shown.error and shown.diff
+    assert program.parameters("cooperative_reduce")[0]["now"] == other
+    assert program.parameters("no_such_rule") == []
+
+
+def test_what_cannot_be_compiled_leaves_the_switches_as_they_were(program: LiveProgram) -> None:
+    shown = program.compile("changed", Switches(frozenset({"no_such_rule"})))
+    assert "no_such_rule" in shown.error
+    assert program.switches == Switches()
+    with pytest.raises(DplcError):
+        program.tools(Switches(settings=("tileify",)))
+    with pytest.raises(UsageError):
+        program.tools(Switches(settings=("tileify.X=1",)))

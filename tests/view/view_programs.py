@@ -1,0 +1,69 @@
+"""Programs of which it is known where each function of their CUDA comes from: {function: the line of the text}."""
+
+from __future__ import annotations
+
+PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
+    "chain": ("x = torch.randn(64, 512)\ny = torch.tanh(x)\ntorch.exp(y)", {"tanhf": {2, 3}, "exp2_approx": {2, 3}}),
+    "softmax": (
+        "x = torch.randn(64, 512)\ns = torch.softmax(x, -1)\ntorch.sin(s)",
+        {"max_nan": {2}, "exp2_approx": {2}, "rcp_approx": {2}, "sinf": {2, 3}, "shfl_xor": {2}},
+    ),
+    "rmsnorm": (
+        "x = torch.randn(32, 2048)\ny = nn.RMSNorm(2048)(x)\ntorch.cos(y)",
+        {"rsqrt_approx": {2}, "cosf": {2, 3}, "shfl_xor": {2}, "ldg128": {2}},
+    ),
+    "product": (
+        "x = torch.randn(64, 256)\nw = torch.randn(256, 128)\ny = x @ w\ntorch.tanh(y)",
+        {"tanhf": {4}, "cp_async16": {3}},
+    ),
+    "prologue": (
+        "x = torch.randn(512, 512)\nw = torch.randn(512, 512)\ny = torch.exp(x)\ntorch.relu(y @ w)",
+        {"exp2_approx": {3}, "max_nan": {4}},
+    ),
+    "deviations": (
+        "x = torch.randn(64, 512)\nm = x.mean(-1, keepdim=True)\ny = x - m\nv = torch.sqrt(torch.abs(y))\nv.sum(-1)",
+        {"sqrtf": {3, 4}},
+    ),
+    "layernorm": (
+        "x = torch.randn(16, 300)\ny = nn.LayerNorm(300)(x)\ntorch.erf(y)",
+        {"rsqrt_approx": {2}, "erff": {2, 3}},
+    ),
+    "transposed": ("x = torch.randn(8, 16, 64)\ny = x.transpose(1, 2)\ntorch.sin(y)", {"sinf": {3}}),
+    "joined": (
+        "x = torch.randn(128, 64)\ny = torch.cat([torch.sin(x), torch.cos(x)], 1)\ntorch.tanh(y)",
+        {"tanhf": {2, 3}},
+    ),
+    "largest": ("x = torch.randn(1000)\ny = torch.log(torch.abs(x))\ny.max()", {"logf": {2}, "max_nan": {3}}),
+    "attention": (
+        "x = torch.randn(2, 4, 128, 64)\nk = torch.randn(2, 4, 128, 64)\nv = torch.randn(2, 4, 128, 64)\n"
+        "a = F.scaled_dot_product_attention(x, k, v)\ntorch.tanh(a)",
+        {"max_nan": {4}, "exp2_approx": {4}, "rcp_approx": {4}, "tanhf": {4, 5}, "cp_async16": {4}},
+    ),
+    "gate": (
+        "x = torch.randn(64, 64)\ny = torch.sigmoid(x)\nz = torch.atan(y)\nz * x",
+        {"atanf": {2, 3, 4}, "rcp_approx": {2, 3, 4}},
+    ),
+    "convolution": ("x = torch.randn(4, 3, 32, 32)\ny = nn.Conv2d(3, 8, 3)(x)\ntorch.tanh(y)", {"tanhf": {2, 3}}),
+    "scan": ("x = torch.randn(64, 512)\ny = x.cumsum(-1)\ntorch.sin(y)", {"sinf": {2, 3}}),
+    "embedding": (
+        "i = torch.randint(0, 100, (32,))\nw = torch.randn(100, 64)\ne = F.embedding(i, w)\ntorch.cos(e)",
+        {"cosf": {3, 4}, "check_place": {3, 4}},
+    ),
+    "choice": (
+        "x = torch.randn(256, 256)\ny = torch.where(x > 0, torch.sin(x), torch.cos(x))\ny + 1",
+        {"sinf": {2, 3}, "cosf": {2, 3}},
+    ),
+    "variance": ("x = torch.randn(64, 512)\ny = torch.var(x, -1)\ntorch.rsqrt(y + 1)", {"rsqrt_approx": {2, 3}}),
+    "columns": (
+        "x = torch.randn(33, 65)\ny = F.gelu(x)\nz = y.sum(0)\ntorch.exp(z)",
+        {"erff": {2}, "exp2_approx": {4}},
+    ),
+    "steps": (
+        "x = torch.randn(64, 64)\na = torch.tanh(x)\nb = torch.sin(a)\nc = torch.cos(b)\na + b + c",
+        {"tanhf": {2}, "sinf": {3}, "cosf": {4, 5}},
+    ),
+    "logsumexp": (
+        "x = torch.randn(2, 1024)\nl = torch.logsumexp(x, -1)\ntorch.atan(l)",
+        {"exp2_approx": {2}, "atanf": {2, 3}, "max_nan": {2}},
+    ),
+}

@@ -1,0 +1,46 @@
+"""All that a rule may name, with sorts and a sentence, from the definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dplc.engine.language.facts import FACTS
+from dplc.engine.language.rule import LEVELS, load
+from dplc.engine.language.sorts import owners, sort_of
+from dplc.engine.workbench import reference
+from dplc.ir.functions import FUNCTIONS
+
+ROOT = Path(reference.ROOT)
+
+
+def test_nothing_is_missing_and_everything_has_a_sentence() -> None:
+    entries = reference.known(load())
+    names = {entry.name for entry in entries}
+    assert {name for _, name in FACTS} | FUNCTIONS.keys() | owners().keys() <= names
+    silent = [entry.name for entry in entries if len(entry.sentence) < 6 or not entry.signature.startswith(entry.name)]
+    assert not silent
+    assert all(entry.levels and set(entry.levels) <= set(LEVELS) for entry in entries)
+
+
+def test_places_are_definitions() -> None:
+    for entry in reference.facts(load()):
+        file, _, line = entry.place.partition(":")
+        text = (ROOT / file).read_text().splitlines()
+        near = "\n".join(text[max(int(line) - 4, 0) : int(line) + 3]) if line else "\n".join(text)
+        assert entry.name in near, entry.place
+
+
+def test_sorts_of_fields_are_words_of_the_language() -> None:
+    for entry in reference.nodes():
+        for name, sort, _ in entry.fields:
+            assert sort_of(sort) != sort_of("nonsense") or sort.strip("[]") == "any", (entry.name, name, sort)
+
+
+def test_a_name_may_mean_several_things() -> None:
+    assert [entry.levels for entry in reference.find(reference.facts(), "widest")] == [
+        ("module", "loop", "tile"),
+        ("tensor",),
+    ]
+    assert [entry.levels for entry in reference.find(reference.facts(), "widest", "tensor")] == [("tensor",)]
+    (softmax,) = reference.find(reference.nodes(), "Softmax", "torch")
+    assert [name for name, _, _ in softmax.fields] == ["self", "dim", "dtype"]
