@@ -82,7 +82,7 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
     for refused in lowered.refusals:
         rule, unit = refused.rule, f"{lowered.graph.name}.{refused.statement.dst}"
         if rule.name in trace.asked:
-            reason = TextReason(f"{rule.location}: {rule.name}: {refused.reason()}")
+            reason = TextReason(f"{rule.location}: {rule.name}: {refused.reason.told}")
             trace.add(Skip("d", rule.file, rule.name, unit, reason))
     for fired in lowered.firings:
         texts = (Op(fired),), (LoweredLines(fired, lowered.graph),)
@@ -104,7 +104,7 @@ def trace_algebra(
     for refusal in evidence.refusals:
         unit, reason = f"{before.name}.{names.get(refusal.term, 'a value')}", TextReason(refusal.text(names))
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, unit, reason))
-    heard = {event.rule.name for event in (*evidence.firings, *evidence.refusals)}
+    heard = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
     for rule, miss in _nearest(rules, heard, trace.asked, before):
         unit = before.name if miss is None else f"{before.name}.{names.get(miss.root, 'a value')}"
         trace.add(

@@ -251,10 +251,9 @@ class TorchLowering:
         self, statement: TorchOp, refusals: Iterable[tuple[Rule, NotApplicable]], rest: tuple[TorchRule, ...]
     ) -> None:
         """The rules that did not take an op. rest: the rule that did, and those that were not asked."""
-        for rule, refusal in refusals:
-            self.refused.append(Refused(rule, statement, lambda refusal=refusal: refusal.told))
-        for later in rest[1:]:
-            self.refused.append(Refused(later.rule, statement, lambda: f"`{rest[0].rule.name}` took it before"))
+        self.refused += [Refused(rule, statement, refusal) for rule, refusal in refusals]
+        before = NotApplicable(f"`{rest[0].rule.name}` took it before")
+        self.refused += [Refused(later.rule, statement, before) for later in rest[1:]]
 
     def _starting_op(self, call: OpCall) -> str:
         """The op that a pattern for this call starts from: what made the list, for an element of a list."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ....ir.tensor import TensorGraph, Term
 from ....ir.torch import TorchOp
 from ...language.rule import Rule
 from .bounds import Bound
-from .values import View
+from .values import NotApplicable, View
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Refused:
 
     rule: Rule
     statement: TorchOp
-    reason: Callable[[], str]
+    reason: NotApplicable
 
 
 @dataclass(frozen=True)
