@@ -41,7 +41,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Together:
+class JoinedLines:
     """Stored values as one kernel stores them: `(a, b) = mat(v, w)`."""
 
     lines: Lines
@@ -188,7 +188,7 @@ def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused) -> Firing:
     where = (" and " if kind == "siblings" else " into ").join(names.get(term, "a value") for term in values)
     if kind == "siblings":
         both = Lines(graph, values, frozenset(values))
-        return _firing("f", fused.rule, graph, where, (both,), (Together(both),))
+        return _firing("f", fused.rule, graph, where, (both,), (JoinedLines(both),))
     climbed = frozenset(values[1:]) if kind == "climb" else frozenset()
     before, after = Lines(graph, values, frozenset((value,))), Lines(graph, values, climbed)
     return _firing("f", fused.rule, graph, where, (before,), (after,))
