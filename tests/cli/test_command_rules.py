@@ -40,8 +40,8 @@ def test_list_shows_what_a_file_replaces_and_takes_out(ok: Command, tmp_path: Pa
     )
     out = ok("rules", "list", "--rules", str(path)).out
     assert re.search(rf"^ +override rule double_negation +{path}:1  in the place", out, re.MULTILINE)
-    assert re.search(rf"^ +- without residency +{path}:9 +one block is enough$", out, re.MULTILINE)
-    assert re.search(rf"^ +- without drop_guard +{path}:6$", out, re.MULTILINE)
+    assert re.search(rf"^ +- without residency +{path}:10 +one block is enough$", out, re.MULTILINE)
+    assert re.search(rf"^ +- without drop_guard +{path}:7$", out, re.MULTILINE)
     record = json.loads(ok("rules", "list", "--rules", str(path), "--json").out)
     (exact,) = [step for step in record["tensor"] if step["pass"] == "exact"]
     assert exact["overrides"] == {"double_negation": f"{path}:1"}
