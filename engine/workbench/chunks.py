@@ -5,18 +5,21 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Source, Span
 from ...ir.text.parse import parse
 from ..language import core as s
 from ..language.positions import parts
 
-_HEAD = re.compile(
+HEAD = re.compile(
     r"(?:override +)?(?:rule|number) |fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "
     r"|(?:kernel|graph) +\w+ *\(|guards +\w+ *\([^\n]*\) *:"
 )
 _ABOVE = re.compile(r"##|@\w+")
+
+
+E = TypeVar("E", bound=DplcError)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def chunks(text: str) -> list[Chunk]:
     starts: list[int] = []
     above: int | None = None
     for number, line in enumerate(lines):
-        if _HEAD.match(line):
+        if HEAD.match(line):
             starts.append(number if above is None else above)
             above = None
         elif _ABOVE.match(line):
@@ -62,7 +65,7 @@ def _parsed(name: str, text: str) -> tuple[s.Syntax, ...] | DplcError:
         return error
 
 
-def error_moved(error: DplcError, source: Source, lines: int) -> DplcError:
+def error_moved(error: E, source: Source, lines: int) -> E:
     """The same error so many lines further down."""
     if error.span is None:
         return error

@@ -57,13 +57,20 @@ class Document:
         self.declarations: tuple[s.Syntax, ...] = ()
         self.file: RuleFile | None = None
         self.rules = RuleSet(built_in_files())
-        self.further = further_of(path, self.name)  # examples beside it
+        self.beside(None)
         self._checked: dict[tuple[str, str, str], tuple[int, list[Finding]]] = {}  # with the line where its text began
         self._ordered: object = None
 
     def _name(self) -> str:
         beside = BUILT_IN.parent
         return str(self.path.relative_to(beside)) if self.path.is_relative_to(beside) else str(self.path)
+
+    def beside(self, text: str | None) -> None:
+        """The examples beside the file, as they stand in an editor; None for what is saved."""
+        if text is None:
+            self.further = further_of(self.path, self.name)
+        else:
+            self.further = Source(self.name.removesuffix(".rw") + FURTHER, text)
 
     def problems(self, text: str | None = None) -> list[DplcError]:
         """Everything that is wrong with the text: of every declaration that does not parse its error, of every other
@@ -127,7 +134,11 @@ class Document:
     def _order(self) -> None:
         """Whether passes can be put in order; asked again where something changed that says so. Raises DplcError."""
         assert self.file is not None
-        says = self.file.pipelines, self.file.without, [(rule.name, rule.level, rule.attributes) for rule in self.file.rules]
+        says = (
+            self.file.pipelines,
+            self.file.without,
+            [(rule.name, rule.level, rule.attributes) for rule in self.file.rules],
+        )
         if says != self._ordered:
             self._ordered = None
             pipelines(self.rules)
