@@ -88,7 +88,7 @@ class TorchRule:
         try:
             return self._fired(lowering, call)
         except Undecided as undecided:
-            raise NotApplicable(f"undecided: {told_open(undecided.condition)}") from None
+            raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided.condition) from None
 
     def _fired(self, lowering: Lowers, call: OpCall) -> View:
         statement = call.statement

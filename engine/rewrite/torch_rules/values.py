@@ -16,7 +16,11 @@ Entry = Any  # what stands at one position of a bracket: an index expression ove
 
 
 class NotApplicable(Exception):
-    """The rule does not apply; the text says why."""
+    """The rule does not apply; the text says why. undecided: the condition that sizes leave open, if that is why."""
+
+    def __init__(self, why: str, undecided: Any = None):
+        super().__init__(why)
+        self.undecided = undecided
 
 
 class View:
