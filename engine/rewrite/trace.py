@@ -60,7 +60,7 @@ class Firing:
 
     def line(self) -> str:
         """`t:stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
-        from .why_not import show
+        from .seen import show
 
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
         shown = f" ({values})" if values else ""
@@ -75,7 +75,7 @@ class Firing:
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
-        from .why_not import show
+        from .seen import show
 
         return {
             "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,

@@ -20,8 +20,8 @@ from ...ir.diagnostic import DplcError, Source, UsageError
 from ..capture.capture import Capture
 from ..compiler import Compilation, compile_captured
 from ..language.rule import RuleSet, read_rules
+from ..rewrite.seen import show
 from ..rewrite.trace import Firing, Trace
-from ..rewrite.why_not import show
 from ..ruleset import Toolchain, read_settings, toolchain
 from .last_viewed import remember
 from .record import view_record

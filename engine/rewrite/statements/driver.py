@@ -290,6 +290,8 @@ class _Run:
                     if self.trace is not None:
                         self.fired(rule, match, program[number : number + used], new[number : number + made], cleaned)
                     return new, used, rule.rule
+                if seen is not None:
+                    seen.unchanged(rule.rule)
         return None
 
     # ---- what the trace hears

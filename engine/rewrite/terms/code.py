@@ -58,7 +58,8 @@ class TermRuleWriter(Patterns):
         self.clauses()
         if not self.bind:
             result = self.template()
-            self.test(f"{result} is t")
+            same = f"site.unchanged({self.keep(self.rule)}, t); " if self.evidence else ""
+            self.line(f"if {result} is t: {same}{self.fail}")
             self.line(f"return {result}")
         else:
             self.line("return env")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,19 @@ Entry = Any  # what stands at one position of a bracket: an index expression ove
 
 
 class NotApplicable(Exception):
-    """The rule does not apply; the text says why."""
+    """The rule does not apply; the text says why.
+
+    saw: what its guard saw, made when somebody reads it; undecided: the condition that sizes leave open, if that is why.
+    """
+
+    def __init__(self, reason: str, saw: Callable[[], str] | None = None, undecided: Any = None):
+        super().__init__(reason)
+        self.saw, self.undecided = saw, undecided
+
+    @property
+    def told(self) -> str:
+        """The reason, with what the guard saw."""
+        return str(self) if self.saw is None else f"{self} {self.saw()}"
 
 
 class View:
