@@ -10,7 +10,7 @@ from pathlib import Path
 from ...codegen.cache import cache_directory, is_ours, own
 from ...codegen.compiler import BuildError
 from ..rewrite.trace import Event, Firing
-from ..rewrite.why_not import show
+from ..rewrite.seen import show
 
 MOST = 6  # values of a parameter that are told
 
