@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ...codegen.cache import cache_directory, is_ours, own
 from ...codegen.compiler import BuildError
-from ..rewrite.trace import Event, Firing
 from ..rewrite.seen import show
+from ..rewrite.trace import Event, Firing
 
 MOST = 6  # values of a parameter that are told
 

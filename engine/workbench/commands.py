@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import PyglsError
 
+from .editor import Server
 from .running import COMMANDS, Key, request_for, token
-
-if TYPE_CHECKING:
-    from .server import Server
 
 
 def answer_lenses(made: Server) -> None:
