@@ -135,7 +135,7 @@ class Compiled:
         if isinstance(runner, CudaExecutor):
             arrays, notes = self._placing.place(arrays, runner.memory)
         else:
-            check_places(made.bounds, tensors)
+            check_places(made.bounds, tensors, sizes)
         results = runner.run(program, arrays)
         self.notes = (*notes, *runner.notes)
         pairs = zip(made.plan.outputs, made.plan.results, strict=True)

@@ -9,7 +9,7 @@ What no rule accounts for is an error at the user's place in the text, with ever
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ....ir.compose import const
@@ -17,6 +17,7 @@ from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ....ir.expr import Axis, Var
 from ....ir.functions import DTYPES
 from ....ir.names import unused
+from ....ir.narrower import where_decided
 from ....ir.program import TensorType
 from ....ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
 from ....ir.sizes import sizes_in
@@ -34,6 +35,8 @@ from .naming import complete_names
 from .resymbolise import resymbolise
 from .rule import TorchRule
 from .values import NotApplicable, OpCall, Producer, View, views
+
+Refusals = Sequence[tuple[Rule, NotApplicable]]
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
 TOLD_TEXT = 200  # characters of a program that a message repeats
@@ -122,6 +125,7 @@ class TorchLowering:
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
         self.fired: list[Fired] = []
+        self.matched: Mapping[str, Any] = {}
         self.refused: list[Refused] = []
         self.origins: dict[Term, TorchOp] = {}
         self.bounds: list[Bound] = []
@@ -242,7 +246,8 @@ class TorchLowering:
                 refusals.append((rule.rule, refusal))
                 continue
             if self.trace:
-                self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in views(call.given) if v.term)))
+                given = tuple(v.term for v in views(call.given) if v.term)
+                self.fired.append(Fired(rule.rule, statement, view, given, self.matched))
                 self._note_refusals(statement, refusals, rules[place:])
             return view
         raise self.unsupported(call.origin, statement, refusals)
@@ -295,9 +300,7 @@ class TorchLowering:
             self.env[known.name] = value
         return known
 
-    def unsupported(
-        self, origin: TorchOp, statement: TorchOp, refusals: Iterable[tuple[Rule, NotApplicable]]
-    ) -> DplcError:
+    def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
         """Law 5: by the op's name, at the user's place, with every candidate's reason."""
         source = statement
         if statement.op == "Getitem" and isinstance(dict(statement.args)["self"], Var):
@@ -308,12 +311,13 @@ class TorchLowering:
             notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
         if isinstance(self.spans.get(origin.dst), str):
             notes.append(f"in {self.spans[origin.dst]}")
-        hint = _how_to_write(source.op, self._place(origin))
-        return DplcError(f"torch op '{name}' is not supported", self._place(origin), notes, hint)
+        place, open_ = self._place(origin), [refusal.undecided for _, refusal in refusals]
+        if narrower := where_decided(f"torch op '{name}' is not supported", open_, place, notes):
+            return narrower
+        return DplcError(f"torch op '{name}' is not supported", place, notes, _how_to_write(source.op, place))
 
     def _place(self, origin: TorchOp) -> Span | None:
-        place = self.spans.get(origin.dst)
-        return place if isinstance(place, Span) else None
+        return place if isinstance(place := self.spans.get(origin.dst), Span) else None
 
     # ---- the result
     def finish(self) -> TensorGraph:

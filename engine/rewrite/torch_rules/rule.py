@@ -90,7 +90,7 @@ class TorchRule:
         try:
             return self._fired(lowering, call)
         except Undecided as undecided:
-            raise NotApplicable(f"undecided: {told_open(undecided.condition)}") from None
+            raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
 
     def _fired(self, lowering: Lowers, call: OpCall) -> View:
         statement = call.statement
@@ -105,7 +105,9 @@ class TorchRule:
                 undecided = env.pop(UNDECIDED, None)
                 saw = functools.partial(what_it_saw, clause, dict(env), Numbers(), undecided)
                 raise NotApplicable(clause.reason, saw)
-        return self._build(lowering, call, firing)
+        view = self._build(lowering, call, firing)
+        lowering.matched = env
+        return view
 
     def _match(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> None:
         """The root first, then the producers that its fields name."""
