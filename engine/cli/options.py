@@ -74,6 +74,9 @@ Preferred = Annotated[
     typer.Option("--prefer", metavar="RULE", help="Fire this rule wherever it is legal, whether or not it would pay."),
 ]
 
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Leave out every rule that reorders floating point (@approx), on every level.")
+]
 
 Checked = Annotated[
     bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
@@ -133,7 +136,7 @@ class Options:
     """What the options that commands share say, as it was typed.
 
     text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length, layers: of
-    a model; sizes: of a dump.
+    a model; sizes: of a dump; exact: without the rules that are @approx.
     """
 
     text: str = ""
@@ -151,6 +154,7 @@ class Options:
     length: int = 1
     layers: int | None = None
     sizes: Sequence[str] | None = None
+    exact: bool = False
 
     @property
     def pinned(self) -> list[str]:
