@@ -18,7 +18,7 @@ Entry = Any  # what stands at one position of a bracket: an index expression ove
 class NotApplicable(Exception):
     """The rule does not apply; the text says why.
 
-    saw: what its guard saw, made when somebody reads it; undecided: the condition that sizes leave open, if that is why.
+    saw: what its guard saw, made when somebody reads it; undecided: the condition that sizes leave open, if it is why.
     """
 
     def __init__(self, reason: str, saw: Callable[[], str] | None = None, undecided: Any = None):
