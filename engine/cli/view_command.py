@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError, UsageError
+from ..view.last_viewed import remember
 from ..view.page import page
 from ..view.record import view_record
 from ..view.suite_map import suite_record
@@ -32,6 +33,7 @@ def record_of(options: Options, model: str | None = None, check: bool = False) -
             compilation = compiled_model(model, traced, tell).compilation
     with progress("linking lines"):
         record = view_record(compilation, tools_for(options), model or options.text)
+    remember(model or options.text, compilation.trace.events if compilation.trace is not None else ())
     if check:
         from ..view.counted import counted
 

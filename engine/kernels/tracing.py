@@ -5,13 +5,15 @@ Texts are made when the trace is printed: a compile whose trace is not printed p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from ...ir.tensor import Remap, TensorGraph, Term, operands
 from ...ir.text.tensor import print_lines
 from ..language.rule import Rule
-from ..rewrite.seen import written
+from ..rewrite.seen import show, written
 from ..rewrite.terms.nearest import NearMiss, nearest_miss
 from ..rewrite.terms.terms import TermEvidence
 from ..rewrite.torch_rules.lowered import Fired, Lowered
@@ -19,6 +21,8 @@ from ..rewrite.trace import Firing, Skip, TextReason, Trace
 from .decisions import Fused, Stored, called_in
 from .kernels import Plan
 from .rules import kind_of
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,23 @@ class LoweredLines:
 
 
 @dataclass(frozen=True)
+class Called:
+    """What a pattern on tensor bound: a value of the program by its name there, one without a name as it is made."""
+
+    value: Any
+    graph: TensorGraph
+    names: Mapping[Term, str]
+
+    @property
+    def name(self) -> str:
+        """As text."""
+        if not isinstance(self.value, Term):
+            return show(self.value)
+        known = self.names.get(self.value)
+        return known or print_lines(self.graph, self.value, operands(self.value)).split("\n")[-1].rpartition(" = ")[2]
+
+
+@dataclass(frozen=True)
 class Op:
     """A torch op as text."""
 
@@ -86,7 +107,7 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
             trace.add(Skip("d", rule.file, rule.name, unit, reason))
     for fired in lowered.firings:
         texts = (Op(fired),), (LoweredLines(fired, lowered.graph),)
-        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts))
+        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts, fired.bound))
 
 
 def trace_algebra(
@@ -100,7 +121,8 @@ def trace_algebra(
         name = names.get(fired.before) or names.get(fired.after) or "a value"
         made = Lines(after, (fired.after,), below=operands(fired.before))
         texts = (Lines(before, (fired.before,)),), (made,)
-        trace.add(_firing("a", fired.rule, before, name, *texts))
+        bound = {key: Called(value, before, names) for key, value in fired.bound.items()}
+        trace.add(_firing("a", fired.rule, before, name, *texts, bound))
     for refusal in evidence.refusals:
         unit, reason = f"{before.name}.{names.get(refusal.term, 'a value')}", TextReason(refusal.text(names))
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, unit, reason))
@@ -221,6 +243,8 @@ def _reads(reader: Term, value: Term) -> bool:
 
 
 def _firing(
-    prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...]
-) -> Firing:
-    return Firing(prefix, rule.file, rule.name, rule.location, graph.name, where, {}, before, after)
+    prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...],
+    bound: Mapping[str, Any] = NOTHING,
+) -> Firing:  # fmt: skip
+    where_ = (rule.file, rule.name, rule.location, graph.name, where)
+    return Firing(prefix, *where_, {}, before, after, bound=bound)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..language.positions import names_in, walk
 
 CHANGES_NOTHING = "it changes nothing: what it gives is what stands there"
 DIGITS = 4  # of a number that was computed
+BOUND = 240  # characters of what a pattern bound
 LENGTH = 60  # characters of a value; what is longer is left out
 Called = Mapping[Any, str]  # what values are called in the program
 NAMELESS: Called = MappingProxyType({})
@@ -102,6 +103,14 @@ def first_line(node: Any) -> str:
 
 def _short(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str | e.Var)
+
+
+def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str, str]:
+    """What a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`. Parameters stand apart."""
+    hidden = {*parameters, "target", "true", "false"}
+    found = {name: show(value) for name, value in env.items() if name.isidentifier() and name not in hidden}
+    named = {name: text for name, text in found.items() if "?" not in text}  # places of a torch rule have no names
+    return {name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.." for name, text in named.items()}
 
 
 def show(value: Any) -> str:

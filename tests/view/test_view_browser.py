@@ -129,6 +129,8 @@ def test_the_timeline_tells_diffs_guards_and_gains(browser: Any, compiled: Compi
     row.find_element("css selector", "summary").click()
     until(browser, f"document.querySelector('#e{number} pre .add') !== null")
     assert "256" in row.text and "occupancy" in row.text
+    row.find_element("css selector", ".bound summary").click()
+    assert "(i:32=THREAD)" in row.find_element("css selector", ".bound dl").text
     shown = browser.execute_script(
         f"return [...document.querySelectorAll('#e{number} pre span')].map((s) => s.textContent)"
     )

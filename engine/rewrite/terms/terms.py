@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,7 @@ class TermSite:
     weights: frozenset[str] = frozenset()
     roots: tuple[Term, ...] = ()
     flow: Any = None
+    bound: Mapping[str, Any] = field(default_factory=dict)  # by the last pattern that matched, with evidence
 
     @functools.cached_property
     def packs(self) -> Packs:
@@ -274,7 +275,8 @@ class Rewriter:
         if self.firings > self.limit:
             raise self._endless()
         if self.evidence is not None:
-            self.evidence.firings.append(RewriteStep(rule, before, after))
+            self.evidence.firings.append(RewriteStep(rule, before, after, self.site.bound))
+            self.site.bound = {}
 
     def _endless(self) -> DplcError:
         return endless(

@@ -125,6 +125,7 @@ class TorchLowering:
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
         self.fired: list[Fired] = []
+        self.matched: Mapping[str, Any] = {}
         self.refused: list[Refused] = []
         self.origins: dict[Term, TorchOp] = {}
         self.bounds: list[Bound] = []
@@ -245,7 +246,8 @@ class TorchLowering:
                 refusals.append((rule.rule, refusal))
                 continue
             if self.trace:
-                self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in views(call.given) if v.term)))
+                given = tuple(v.term for v in views(call.given) if v.term)
+                self.fired.append(Fired(rule.rule, statement, view, given, self.matched))
                 self._note_refusals(statement, refusals, rules[place:])
             return view
         raise self.unsupported(call.origin, statement, refusals)

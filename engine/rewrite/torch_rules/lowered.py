@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ....ir.tensor import TensorGraph, Term
 from ....ir.torch import TorchOp
@@ -19,6 +21,7 @@ class Fired:
     statement: TorchOp
     value: View
     operands: tuple[Term, ...]
+    bound: Mapping[str, Any] = field(default_factory=dict)
 
     def before(self) -> str:
         """The op as text."""

@@ -105,7 +105,9 @@ class TorchRule:
                 undecided = env.pop(UNDECIDED, None)
                 saw = functools.partial(what_it_saw, clause, dict(env), Numbers(), undecided)
                 raise NotApplicable(clause.reason, saw)
-        return self._build(lowering, call, firing)
+        view = self._build(lowering, call, firing)
+        lowering.matched = env
+        return view
 
     def _match(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> None:
         """The root first, then the producers that its fields name."""
