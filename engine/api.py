@@ -58,7 +58,7 @@ class Rules:
         return name in self.rules.rules
 
     def __str__(self) -> str:
-        return describe(toolchain(self.rules).pipelines)
+        return describe(self.rules)
 
 
 RuleSource = str | Path | Iterable[str | Path] | Rules | RuleSet | None
