@@ -306,7 +306,8 @@ class Printer:
         return [f"if ({self.text(stmt.when)}) {{", INDENT + read, "} else {", f"{INDENT}{places} = {other};", "}"]
 
     def check_place(self, stmt: CheckPlace) -> str:
-        check = f"check_place({self.text(stmt.place)}, {scalar.integer(stmt.extent)[0]});"
+        end = scalar.integer(stmt.extent)[0] if is_int(stmt.extent) else self.text(stmt.extent)
+        check = f"check_place({self.text(stmt.place)}, {end});"
         return check if stmt.when is True else f"if ({self.text(stmt.when)}) {check}"
 
     def store(self, stmt: StoreTo) -> str | list[str]:

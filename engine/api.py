@@ -58,7 +58,7 @@ class Rules:
         return name in self.rules.rules
 
     def __str__(self) -> str:
-        return describe(toolchain(self.rules).pipelines)
+        return describe(self.rules)
 
 
 RuleSource = str | Path | Iterable[str | Path] | Rules | RuleSet | None
@@ -135,7 +135,7 @@ class Compiled:
         if isinstance(runner, CudaExecutor):
             arrays, notes = self._placing.place(arrays, runner.memory)
         else:
-            check_places(made.bounds, tensors)
+            check_places(made.bounds, tensors, sizes)
         results = runner.run(program, arrays)
         self.notes = (*notes, *runner.notes)
         pairs = zip(made.plan.outputs, made.plan.results, strict=True)

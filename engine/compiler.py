@@ -247,7 +247,7 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
         evidence = TermEvidence() if trace is not None else None
         settled = push_renamings(lowered.graph, lowered.origins)
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
-        trace_algebra(trace, evidence, settled, graph)
+        trace_algebra(trace, evidence, settled, graph, tools.algebra.rules)
     results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
     return Values(folded, settled, graph, lowered.origins, results, lowered.bounds)
 
@@ -265,8 +265,8 @@ def fused(values: Values, tools: Toolchain, target: Target, trace: Trace | None)
     """A program cut into kernels as the rules decide in their order."""
     evidence = TermEvidence() if trace is not None else None
     graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
-    trace_algebra(trace, evidence, values.graph, graph)
-    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results)
+    trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
+    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, trace is not None)
     trace_fusion(trace, plan, graph, tools.fusion.rules)
     return graph, plan
 

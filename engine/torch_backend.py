@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
+from ..ir.narrower import Narrower
 from .api import Compiled, choices
 from .api import compile as compile_function
 from .capture.convert import RandomNumbers
@@ -25,7 +26,6 @@ from .capture.joint import changes, joint, wants_gradients
 from .capture.lengths import Lengths, is_number
 from .capture.numbers import ByNumbers, fixed, guarded, numbers, without
 from .capture.partition import alike, cut, node_at, ops, user_place
-from .capture.sizes import Narrower
 from .capture.views import apart, value
 
 Function = Callable[..., Any]

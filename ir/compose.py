@@ -1,7 +1,8 @@
 """Building Tensor IR: typed and canonical constructors of terms.
 
 Operands meet as torch's do: `elementwise` inserts the casts that make them agree, and a Python number is *weak*: it
-takes the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). Canonical: constants
+takes the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). So is a number that sizes
+make at a launch (`s - 1`, `reciprocal(s)`). Canonical: constants
 fold, arithmetic on `Index` stays an index expression, index maps compose, conditions that the extents decide are
 gone. The reader of texts builds terms as they are written; this is for those who compute them.
 """
@@ -15,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from .dtypes import FLOATS, HALVES
-from .expr import Axis
+from .expr import Axis, Call
 from .facts.index import interval, operate, substitute
 from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, identity, promote, whole, wrapped
-from .node import Expr, nodes
+from .node import Expr, Node, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
 
-Operand = Any  # a Term, or a Python number (weak)
+Operand = Any  # a Term; weak: a Python number, or a number of sizes (`known_at_launch`)
 
 _CATEGORY: dict[type, int] = {bool: 0, int: 1, float: 2}
 _FOLDABLE = frozenset(
@@ -75,6 +76,21 @@ def const(value: Any, as_dtype: str | None = None) -> Const:
     return Const(bool(value) if name == "b8" else wrapped(int(value), name), name)
 
 
+def weak_category(x: Operand) -> int:
+    """The category of a number that takes the dtype of what it meets."""
+    if x.__class__ is Call:
+        return 2 if FUNCTIONS[x.fn].kind == FLOAT else max(map(weak_category, x.args))
+    return _CATEGORY.get(x.__class__, 1)
+
+
+def of_sizes(x: Expr, to: str) -> Term:
+    """A number of sizes as a value of a dtype."""
+    if x.__class__ is not Call:
+        return cast(Index(x), to)
+    wide = "f32" if weak_category(x) == 2 and (to in HALVES or to not in FLOATS) else to
+    return cast(elementwise(x.fn, *(cast(arg, wide) for arg in x.args)), to)
+
+
 def index(e: Expr) -> Term:
     """Index arithmetic as a value."""
     if isinstance(e, Term):
@@ -85,7 +101,7 @@ def index(e: Expr) -> Term:
 def cast(x: Operand, to: str) -> Term:
     """x as another dtype; x itself if it has it."""
     if not isinstance(x, Term):
-        return const(x, to)
+        return of_sizes(x, to) if isinstance(x, Node) else const(x, to)
     if dtype(x) == to:
         return x
     if x.__class__ is Const:
@@ -107,7 +123,7 @@ def common_dtype(operands: Iterable[Operand]) -> str | None:
         if isinstance(x, Term):
             strong.append(dtype(x))
         else:
-            weak = max(weak, _CATEGORY[x.__class__])
+            weak = max(weak, weak_category(x))
     if not strong:
         return None
     name = promote(*strong)
@@ -123,6 +139,8 @@ def elementwise(fn: str, *args: Operand) -> Operand:
 
 
 def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
+    if any(isinstance(x, Node) for x in args):
+        return elementwise(fn, *map(as_term, args))
     folded = _compute(fn, args) if fn in _FOLDABLE else None
     if folded is not None:
         return folded
@@ -157,7 +175,7 @@ def agreed(fn: str, args: Sequence[Operand]) -> tuple[Term, ...]:
     if kind == LOGICAL:
         return tuple(cast(x, "b8") for x in args)
     chosen = args[1:] if kind == SELECT else args
-    name = common_dtype(chosen) or common_dtype(map(const, chosen)) or "f32"
+    name = common_dtype(chosen) or common_dtype(map(as_term, chosen)) or "f32"
     if kind == FLOAT and name not in FLOATS:
         name = "f32"
     rest = tuple(cast(x, name) for x in chosen)
@@ -166,6 +184,8 @@ def agreed(fn: str, args: Sequence[Operand]) -> tuple[Term, ...]:
 
 def as_term(x: Operand) -> Term:
     """A term, whatever it was."""
+    if isinstance(x, Node) and not isinstance(x, Term):
+        return of_sizes(x, ("b8", "i64", "f32")[weak_category(x)])
     return x if isinstance(x, Term) else const(x)
 
 

@@ -354,6 +354,13 @@ def only_sizes(e: Expr) -> bool:
     return kind is Binary and e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
 
 
+def known_at_launch(e: Any) -> bool:
+    """Whether a node is a number at every launch: `only_sizes`, or functions of those (`reciprocal(s)`)."""
+    if e.__class__ is Call:
+        return all(x.__class__ is float or known_at_launch(x) for x in e.args)
+    return isinstance(e, Node) and only_sizes(e)
+
+
 def multiple_of(e: Expr) -> int:
     """A number that an expression is known to be a multiple of; 0 for zero."""
     kind = e.__class__

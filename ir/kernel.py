@@ -137,7 +137,7 @@ class CheckPlace(Stmt):
 
     positional: ClassVar[tuple[str, ...]] = ("place", "extent")
     place: Expr
-    extent: Int
+    extent: Expr
     when: Expr = True
 
 

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .expr import Axis, Binary, Call, Size, Sum, Var, add, binary, from_linear, is_int, linear, multiply, total
+from .expr import (
+    Axis,
+    Binary,
+    Call,
+    Size,
+    Sum,
+    Var,
+    add,
+    binary,
+    from_linear,
+    is_int,
+    linear,
+    multiply,
+    only_sizes,
+    total,
+)
 from .node import Expr, Node, contents, marks_of
 
 Interval = tuple[int, int]  # inclusive
@@ -42,8 +57,8 @@ def _binary_interval(e: Any, ranges: Ranges) -> Interval:
         return min(products), max(products)
     if e.op == "//" and c > 0:
         return min(a // c, a // d), max(b // c, b // d)
-    if e.op == "%" and c == d and c > 0:
-        return (a % c, b % c) if a // c == b // c else (0, c - 1)
+    if e.op == "%" and c > 0:
+        return (a % c, b % c) if c == d and a // c == b // c else (0, d - 1)
     if e.op == "^" and min(a, c) >= 0:
         return 0, (1 << max(b, d).bit_length()) - 1
     return UNKNOWN
@@ -61,6 +76,12 @@ def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
         last = end(atom) if n > 0 else None
         out = add(out, multiply(atom if last is None else last, n))
     return out
+
+
+def below_divisor(atom: Any) -> Expr | None:
+    """The greatest value of `x % s` for a divisor of sizes, None of anything else."""
+    divides = atom.__class__ is Binary and atom.op == "%" and not is_int(atom.b) and only_sizes(atom.b)
+    return add(atom.b, -1) if divides and interval(atom.b, {})[0] > 0 else None
 
 
 def decide(condition: Expr, ranges: Ranges) -> bool | None:

@@ -180,18 +180,24 @@ def size_ends(e: Expr) -> tuple[int, int]:
 
 def _least(e: Expr, sign: int) -> int:
     """A lower bound of a sum times 1 or -1 that knows of `x // n` that it is about x/n: `s - s//4` is above 0."""
-    terms, constant = dict[Any, Fraction](), Fraction(sign * e.constant)
-    for atom, n in e.terms:
-        n, divided = Fraction(sign * n), atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int
-        if not divided or atom.b < 1:
-            terms[atom] = terms.get(atom, Fraction()) + n
-            continue
-        inside, rest = linear(atom.a)
-        constant += n * Fraction(rest, atom.b) - (n * Fraction(atom.b - 1, atom.b) if n > 0 else 0)
-        for x, k in inside.items():
-            terms[x] = terms.get(x, Fraction()) + n * Fraction(k, atom.b)
+    terms = dict[Any, Fraction]()
+    constant = _undivided(e, Fraction(sign), terms)
     ends = {atom: size_ends(atom) for atom in terms}
     return math.ceil(constant + sum(n * ends[atom][n < 0] for atom, n in terms.items()))
+
+
+def _undivided(e: Expr, factor: Fraction, terms: dict[Any, Fraction]) -> Fraction:
+    """Adds the atoms of a lower bound of `factor * e` without quotients to terms. Its constant."""
+    atoms, rest = linear(e)
+    constant = factor * rest
+    for atom, n in atoms.items():
+        each = factor * n
+        if atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int and atom.b > 0:
+            constant += _undivided(atom.a, each / atom.b, terms)
+            constant -= each * Fraction(atom.b - 1, atom.b) if each > 0 else 0
+        else:
+            terms[atom] = terms.get(atom, Fraction()) + each
+    return constant
 
 
 def decide_sizes(op: str, a: Expr, b: Expr) -> bool | None:

@@ -14,6 +14,7 @@ from ...ir.loop import Load, Store
 from ...ir.node import Expr, Node
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
+from ...ir.sizes import lowest
 from ...ir.substitute import substitute
 from ...ir.tile import Stage
 from .addresses import flat, global_address
@@ -58,8 +59,8 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
     """What stops the kernel before a load whose place the data says, where the ranges do not prove that it exists."""
     checks: list[Stmt] = []
     for position, extent in zip(stmt.idx, low.params[stmt.buf].shape, strict=True):
-        lowest, highest = interval(tidied(low, position), low.ranges)
-        if not free_names(position) & low.env.keys() or (lowest >= 0 and highest < extent):
+        first, last = interval(tidied(low, position), low.ranges)
+        if not free_names(position) & low.env.keys() or (first >= 0 and last < lowest(extent)):
             continue
         lanes = (0, low.replicated[vector] - 1) if vector is not None and vector in free_names(position) else (0,)
         for lane in lanes:

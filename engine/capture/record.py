@@ -33,6 +33,8 @@ FILLERS = frozenset((
     torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
     torch.Tensor.log_normal_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
 ))  # fmt: skip
+# What a length decides, and no draw: of a length that is known at a call they are computed, like any other op.
+COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
 
 
 class Made(NamedTuple):
@@ -114,6 +116,8 @@ class Replay(TorchFunctionMode):  # type: ignore[misc]
         made, tensor = self._left.pop() if self._left else (None, None)
         if made is None or made.function is not function:
             raise DplcError(f"`{function.__name__}` is not called as often when the text is traced as when it runs")
+        if function in COUNTED and _lengths((args, kwargs)):
+            return function(*args, **(kwargs or {}))
         return args[0].copy_(tensor) if function in FILLERS else tensor
 
 
@@ -132,6 +136,10 @@ def _makes(function: Any) -> bool:
 
 def _tensors(value: Any) -> list[Any]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _lengths(value: Any) -> bool:
+    return any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(value))
 
 
 def _with_values(index: Any) -> Any:

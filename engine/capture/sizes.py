@@ -17,8 +17,10 @@ import torch
 from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ...ir.expr import Size, add, floordiv, modulo, multiply
+from ...ir.narrower import Narrower
 from ...ir.node import Expr
 from ...ir.text.arithmetic import LARGEST_EXTENT
+from .guards import guards_of, narrowed_by
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int
 
@@ -241,14 +243,6 @@ def _folded(operate: Any, parts: Sequence[Expr]) -> Expr:
     return out
 
 
-class Narrower(DplcError):
-    """A program is another one outside of a part of the range: size is what remains of it."""
-
-    def __init__(self, size: Size, what: str, span: Span | None, hint: str):
-        super().__init__(what, span, hint=hint)
-        self.size = size
-
-
 def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
     """One message for what torch.export says a program asks of its dimensions; None if that is not what it says."""
     if "Constraints violated" not in text:
@@ -277,8 +271,17 @@ def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
             return DplcError(f"`{size.name}` and `{other.name}` must be equal in this program", span, hint=hint)
         if found := re.fullmatch(r"Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fix):
             low, high = int(found[1] or size.low), int(found[2] or size.high)
-            hint = f'narrow it: Dim("{size.name}", {low}, {high}); other lengths take another way through the program'
-            narrow = node.replace(size, low=low, high=high, hint=low)
-            return Narrower(narrow, f"{told}, but this way through the program is that of {low}..{high}", span, hint)
+            narrow = narrowed_by(text, sizes) or node.replace(size, low=low, high=high, hint=low)
+            return _of_a_part(narrow, told, span)
         return DplcError(f"{told}, but the program asks for {size.name} = {fix}", span, hint="declare it so")
-    return DplcError("the program asks more of its dimensions than was declared", span, tuple(text.splitlines()[1:4]))
+    if part := narrowed_by(text, sizes):
+        return _of_a_part(part, f"`{part.name}` is declared {range_of(sizes[part.name])} ({where[part.name]})", span)
+    asked = tuple(f"asked of `{name}`: {guard}" for name, guard in guards_of(text)) or tuple(text.splitlines()[1:4])
+    hint = "leave it out of dynamic=, or compile the ranges for themselves"
+    return DplcError("the program asks more of its dimensions than was declared", span, asked, hint)
+
+
+def _of_a_part(part: Size, told: str, span: Span | None) -> Narrower:
+    what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
+    declared_so = f'Dim("{part.name}", {part.low}, {part.high})'
+    return Narrower(part, what, span, f"narrow it: {declared_so}; other lengths take another way through the program")

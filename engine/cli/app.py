@@ -221,7 +221,14 @@ def rewrite_command(
         Path | None,
         typer.Option("--html", metavar="FILE", help="With --trace and -c: write it as a page, links between all IRs."),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Fire these rules only.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="RULE", help="Fire these rules only; with -c, after what comes before them."),
+    ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option("--about", metavar="RULE", help="With --trace: everything fires, these rules are shown."),
+    ] = None,
     settings: given.Settings = None,
     prefer: given.Preferred = None,
     rules: given.RuleFiles = None,
@@ -238,15 +245,17 @@ def rewrite_command(
     text = _text(expression) if file is None else ""
     options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace)
     if html is not None:
-        if not trace or file is not None or only:
+        if not trace or file is not None or only or about:
             raise UsageError("--html goes with --trace and -c, and shows all passes", hint="dplc view -c EXPR -o FILE")
         from . import view_command
 
         view_command.write_page(options, html)
         return
+    if about and not trace:
+        raise UsageError("--about chooses what a trace shows: it goes with --trace")
     from . import rewriting
 
-    rewriting.rewrite_program(file, options, only or [])
+    rewriting.rewrite_program(file, options, only or [], about or [])
 
 
 app.command("tune")(tune)

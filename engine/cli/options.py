@@ -99,7 +99,7 @@ Sizes = Annotated[
     typer.Option(
         "--size",
         metavar="NAME=N[,N..]",
-        help="Of FILE.ir or a text with `dim(..)`: what a size is; `run` takes several numbers.",
+        help="Of FILE.ir or a text with `dim(..)`: what a size is; `run` and `bench` take several.",
     ),
 ]
 

@@ -6,7 +6,6 @@ only it is traced, and the program is printed as it is then. Of a file, nothing 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.kernel import Launch
 from ...ir.program import Kernel
-from ...ir.tensor import TensorGraph
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ...ir.tile import Tile
@@ -25,17 +23,16 @@ from ..capture.typed import check_types
 from ..compiler import Stopwatch, cut_into_kernels
 from ..kernels.renaming import push_renamings
 from ..kernels.tracing import trace_algebra, trace_lowering
-from ..language.core import FunctionTerm
 from ..language.pipeline import PassStep
 from ..language.rule import Rule, pass_name
-from ..language.spelling import expression
 from ..rewrite.statements.passes import names_of, run_pipeline
 from ..rewrite.statements.passes import only as only_steps
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..rewrite.torch_rules.lower import lower_graph
-from ..rewrite.trace import Event, Trace, lines_of
+from ..rewrite.torch_rules.rule import TorchRule
+from ..rewrite.trace import PREFIXES, Event, Trace, lines_of
 from ..ruleset import Toolchain
-from .compiling import captured_text, machine_for, tools_for, trace_for
+from .compiling import captured_text, machine_for, tools_for
 from .options import Options
 from .show import print_json, print_note, print_text, progress
 
@@ -43,9 +40,17 @@ PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
-def rewrite_program(file: Path | None, options: Options, only: list[str]) -> None:
-    """`dplc rewrite`, of a file or of the text of the options."""
-    tools, machine, trace = tools_for(options), machine_for(options), trace_for(options)
+def rewrite_program(file: Path | None, options: Options, only: list[str], about: list[str]) -> None:
+    """`dplc rewrite`, of a file or of the text of the options. only: what fires; about: what the trace shows of it.
+
+    Raises UsageError for a name that stands for nothing.
+    """
+    tools, machine = tools_for(options), machine_for(options)
+    shown = about or only
+    for name in about:
+        if not rules_named(tools, name):
+            pipeline_of(tools, name, "--about")
+    trace = Trace(asked=frozenset(shown)) if options.verbose else None
     if file is None:
         level, units = rewrite_expression(options, tools, machine, only, trace)
     else:
@@ -53,41 +58,42 @@ def rewrite_program(file: Path | None, options: Options, only: list[str]) -> Non
     if trace is None:
         print_text(print_program(units, level), "ir")
         return
-    events = [event for event in trace.events if not only or concerns(event, only)]
+    events = [event for event in trace.events if not shown or concerns(event, shown)]
     print_text("\n".join(lines_of(events, 2)), "diff")
     if not events:
-        print_note("note: no rule fired, and none was refused")
+        told = [_unmatched(tools.rules.rules.get(name), name, trace) for name in shown]
+        print_note("note: " + ("\n".join(told) or "no rule fired, and none was refused"))
 
 
 def why_rule(name: str, file: Path | None, options: Options) -> None:
     """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
     tools, machine, trace = tools_for(options), machine_for(options), Trace(asked=frozenset((name,)))
+    if not rules_named(tools, name):
+        pipeline_of(tools, name, "rules why")
     if file is None:
-        _, units = rewrite_expression(options, tools, machine, [name], trace)
+        rewrite_expression(options, tools, machine, [name], trace)
     else:
-        _, units = rewrite_file(file, tools, machine, [name], trace)
+        rewrite_file(file, tools, machine, [name], trace)
     events = [event for event in trace.events if concerns(event, [name])]
     if options.as_json:
         print_json([event.record() for event in events])
     elif not events:
-        print_note(f"note: {_unmatched(tools.rules.rules.get(name), name, units)}")
+        print_note(f"note: {_unmatched(tools.rules.rules.get(name), name, trace)}")
     else:
         print_text("\n".join(line for event in events for line in lines_of((event,), 2, diffs=False)), "diff")
 
 
-def _unmatched(rule: Rule | None, name: str, units: tuple[Any, ...]) -> str:
-    """Why a rule says nothing of a program: of one on tensor, what its pattern ends with, and what the program has."""
-    root = list(rule.left.values())[-1] if rule is not None and rule.level == "tensor" and rule.left else None
-    if not isinstance(root, FunctionTerm) or not all(isinstance(unit, TensorGraph) for unit in units):
-        return f"`{name}` neither fired nor was refused: another rule of its pass fired"
-    text = print_program(units, "tensor")
-    like = [line.strip() for line in text.splitlines() if re.search(rf"= {root.fn}\(", line)]
-    pattern = expression(root.node)
-    if not like:
-        return f"`{name}` matches nowhere: its pattern ends with `{pattern}`, and no value here is made by `{root.fn}`"
-    return "\n".join(
-        (f"`{name}` matches nowhere: its pattern ends with `{pattern}`, and here stand", *(f"  {x}" for x in like))
-    )
+def _unmatched(rule: Rule | None, name: str, trace: Trace) -> str:
+    """Why a rule says nothing of a program: of one on torch, which op it starts from, and the ops of the program."""
+    if rule is not None and rule.level == "torch":
+        ops = [f"  {op}" for event in trace.firings if event.prefix == PREFIXES["torch"] for op in event.before]
+        starts = f"`{name}` matches nowhere: it starts from `{TorchRule(rule).key}`"
+        return "\n".join((f"{starts}, and here stand", *ops)) if ops else starts
+    if rule is not None and "unstable" in rule.attributes:
+        return f"`{name}` is @unstable: no compile asks it but one with --explore"
+    if rule is not None and mentions_mat(rule):
+        return f"`{name}` matches nowhere: no value comes into question for it"
+    return f"`{name}` neither fired nor was refused: another rule of its pass fired"
 
 
 def concerns(event: Event, names: Iterable[str]) -> bool:
@@ -125,16 +131,16 @@ def last_pipeline(tools: Toolchain, only: Iterable[str]) -> str:
     return max(found, key=PIPELINES.index)
 
 
-def pipeline_of(tools: Toolchain, name: str) -> str:
-    """The pipeline of a rule, pass, file or alias. Raises UsageError."""
+def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
+    """The pipeline of a rule, pass, file or alias. asked: where the name was given. Raises UsageError."""
     for pipeline in PIPELINES:
         if any(name in names_of(step) for step in tools.pipelines[pipeline]):
             return pipeline
     if name in tools.rules.rules or name in tools.rules.passes:
-        what = f"--only {name}: it stands in no pipeline, so a compile never runs it"
+        what = f"{asked} {name}: it stands in no pipeline, so a compile never runs it"
         raise UsageError(what, hint="give a dump of its level: `dplc rewrite FILE.ir --only` fires any rule")
     known = {known for steps in tools.pipelines.values() for step in steps for known in names_of(step)}
-    raise UsageError(f"--only {name}: there is no such rule or pass", hint=did_you_mean(name, known))
+    raise UsageError(f"{asked} {name}: there is no such rule or pass", hint=did_you_mean(name, known))
 
 
 def until(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
@@ -212,7 +218,7 @@ def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str
         algebra = TermRules((rule for rule in algebra.rules if rule.name in wanted), parameters=algebra.parameters)
     evidence = TermEvidence() if trace is not None else None
     result = rewrite_graph(graph, algebra, machine, evidence)
-    trace_algebra(trace, evidence, graph, result)
+    trace_algebra(trace, evidence, graph, result, algebra.rules)
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.text.words import words_in
@@ -10,7 +11,7 @@ from ..kernels import graph_examples as term_examples
 from ..language.check import check, errors, warnings
 from ..language.format import format_fact, format_number, format_rule
 from ..language.numbers import PolicyNumber, format_value
-from ..language.pipeline import describe, pipelines
+from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import RuleSet, built_in_files, load
 from ..rewrite.statements.driver import Engine
 from ..rewrite.statements.examples import run_examples
@@ -23,25 +24,34 @@ RUNNERS = (torch_examples, term_examples)
 
 def list_rules(paths: list[Path], as_json: bool) -> None:
     """The passes of every pipeline in order."""
-    steps = pipelines(load(paths))
+    rules = load(paths)
     if not as_json:
-        print_text(describe(steps), "rw")
+        print_text(describe(rules), "rw")
         return
-    record = {
-        name: [
-            {
-                "pass": s.name,
-                "as": s.label,
-                "rules": [r.name for r in s.rules],
-                "location": s.location,
-                "group": s.group,
-                "because": s.reason,
-            }
-            for s in listed
-        ]
-        for name, listed in steps.items()
-    }
+    record: dict[str, Any] = {name: [_record(step) for step in listed] for name, listed in pipelines(rules).items()}
+    record["without"] = [
+        {
+            "name": written.name,
+            "pipeline": name,
+            "location": f"{written.span.source.name}:{written.span.line}",
+            "because": written.reason,
+        }
+        for name, out in taken_out(rules).items()
+        for written in out
+    ]
     print_json(record)
+
+
+def _record(step: PassStep) -> dict[str, Any]:
+    return {
+        "pass": step.name,
+        "as": step.label,
+        "rules": [rule.name for rule in step.rules],
+        "overrides": {rule.name: rule.location for rule in step.rules if rule.override},
+        "location": step.location,
+        "group": step.group,
+        "because": step.reason,
+    }
 
 
 def show_rule(name: str, paths: list[Path]) -> None:

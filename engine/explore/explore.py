@@ -19,7 +19,8 @@ from ...ir.names import unused
 from ...ir.tensor import Input, Named, Output, TensorGraph, Term, postorder
 from ...ir.torch import TorchOp
 from ..kernels.candidate import Candidate, Prepared
-from ..kernels.decide import Fusion, FusionDecisions
+from ..kernels.decide import Fusion
+from ..kernels.decisions import FusionDecisions
 from ..kernels.kernels import Kernels, Plan, plan
 from ..kernels.rules import FusionRules
 from ..language.collector import collections_paused

@@ -14,7 +14,7 @@ from typing import Any
 from ...ir.facts.dataflow import Dataflow
 from ...ir.tensor import Input, Output, TensorGraph, Term, axes, dtype
 from ..cost.price import Price, impossible
-from ..kernels.decide import FusionDecisions
+from ..kernels.decisions import FusionDecisions
 from ..kernels.kernels import Plan
 from .lowered import KernelPricer
 from .problem import Problem

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir.expr import Axis, add, both, compare, floordiv, modulo, multiply, subtract
 from ...ir.node import Expr
+from ...ir.sizes import decide_sizes
 from ..rewrite.torch_rules.firing import TorchSite
 from ..rewrite.torch_rules.values import Exactly, NotApplicable, View
 from .torch_shapes import Axes, shape, torch_fact
@@ -273,14 +274,18 @@ def regroup(site: TorchSite, x: View, os: Axes) -> Axes:
 
 
 def _group(source: tuple[int, ...], target: tuple[int, ...], i: int, j: int) -> tuple[int, int]:
-    """The ends of the shortest runs of dimensions, from i and j, that hold equally many elements."""
+    """The ends of the shortest runs of dimensions, from i and j, that hold equally many elements; of what sizes leave
+    open, all that is left.
+    """
     p, i = (source[i], i + 1) if i < len(source) else (1, i)
     q, j = (target[j], j + 1) if j < len(target) else (1, j)
     while p != q:
-        if p < q:
+        if i < len(source) and decide_sizes("<=", p, q):
             p, i = p * source[i], i + 1
-        else:
+        elif j < len(target) and decide_sizes("<=", q, p):
             q, j = q * target[j], j + 1
+        else:
+            return len(source), len(target)
     return i, j
 
 

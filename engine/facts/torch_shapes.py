@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from ...ir.dtypes import INTEGERS
-from ...ir.expr import Var
+from ...ir.expr import Call, Var, known_at_launch
 from ...ir.functions import identity
 from ..language.facts import fact
 from ..rewrite.torch_rules.firing import TorchSite
@@ -141,15 +141,17 @@ def longer(site: TorchSite, one: tuple[int, ...], other: tuple[int, ...]) -> tup
 
 
 @torch_fact("recip(num) -> num")
-def recip(site: TorchSite, x: float) -> float:
+def recip(site: TorchSite, x: float) -> float | Call:
     """1 / x; infinite for 0, as torch divides."""
+    if known_at_launch(x):
+        return Call("reciprocal", (x,))
     return 1.0 / x if x else math.inf
 
 
 @torch_fact("root(num) -> num")
-def root(site: TorchSite, x: float) -> float:
+def root(site: TorchSite, x: float) -> float | Call:
     """The square root."""
-    return math.sqrt(x)
+    return Call("sqrt", (x,)) if known_at_launch(x) else math.sqrt(x)
 
 
 @torch_fact("power(num, num) -> num")
@@ -159,8 +161,10 @@ def power(site: TorchSite, x: float, n: float) -> float:
 
 
 @torch_fact("ratio(num, num) -> num")
-def ratio(site: TorchSite, a: float, b: float) -> float:
+def ratio(site: TorchSite, a: float, b: float) -> float | Call:
     """The quotient a / b."""
+    if known_at_launch(a) or known_at_launch(b):
+        return Call("divide", (a, b))
     return a / b
 
 
@@ -261,4 +265,6 @@ def wrapped(site: TorchSite, index: int, n: int) -> int:
 @torch_fact("clipped(any, int, int) -> int")
 def clipped(site: TorchSite, index: int | None, n: int, default: int) -> int:
     """A bound of a slice: from the back if negative, cut to 0..n."""
-    return max(0, min(default if index is None else wrapped(site, index, n), n))
+    place = default if index is None else wrapped(site, index, n)
+    place = place if place <= n else n
+    return place if place >= 0 else 0

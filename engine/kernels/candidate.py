@@ -11,7 +11,7 @@ from ...ir.tensor import Input, TensorGraph, Term
 from ...ir.text import html
 from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
-from .decide import FusionDecisions
+from .decisions import FusionDecisions
 from .kernels import Plan
 
 MakePlan = Callable[[TensorGraph, FusionDecisions, Mapping[Any, TorchOp], Sequence[TensorType] | None], Plan]

@@ -14,55 +14,21 @@ reads: linear in practice, and no term is rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow
-from ...ir.tensor import Const, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
+from ...ir.tensor import Const, Fold, Index, Input, Reduce, Remap, TensorGraph, index_axes, operands
 from ..language import core as s
 from ..language.policy import policy
 from ..language.rule import Rule
-from ..rewrite.terms.terms import GuardRefusal, left_open
+from ..rewrite.terms.terms import GuardRefusal
+from .decisions import Fused, FusionDecisions, Stored, called_in, refusal
 from .rules import FusionRules
 
 NEVER_STORED = (Input, Const, Index)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so."""
-
-    value: Term
-    reader: Term | None
-    reason: str
-    location: str = ""
-
-
-@dataclass(frozen=True)
-class Fused:
-    """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in."""
-
-    rule: Rule
-    value: Term
-    reader: Term
-
-
-@dataclass
-class FusionDecisions:
-    """The program as a flow, its stored values, and the record of why.
-
-    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings.
-    """
-
-    flow: Dataflow
-    stored: set[Any]
-    groups: Sequence[Sequence[Any]] | None = None
-    why: dict[Any, Stored] = field(default_factory=dict)
-    refusals: list[GuardRefusal] = field(default_factory=list)
-    firings: list[Fused] = field(default_factory=list)
 
 
 class FusionSite:
@@ -83,24 +49,36 @@ class FusionSite:
         return self.value if operand is self.value or self.value in self.fusion.open.get(operand, ()) else None
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
-        if self.refused is not None:  # the first rule that fits is the one that the reader expects
+        if self.refused is not None and not self.fusion.told:
             return
-        where = f"{guard.span.source.name}:{guard.span.line}"
-        self.refused = GuardRefusal(rule, guard.reason, guard.kind, where, term, (), left_open(env))
+        refused = refusal(rule, guard, term, env, self.fusion.called)
+        if self.fusion.told:
+            self.fusion.refusals.setdefault((rule.name, guard.reason, self.value), refused)
+        self.refused = self.refused or refused  # the first rule that fits is the one that the reader expects
 
 
 class Fusion:
-    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question."""
+    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. told: somebody
+    reads why, so every refusal is kept with what its guard saw.
+    """
 
-    def __init__(self, graph: TensorGraph, rules: FusionRules, target: Target, marked: frozenset[Any] | None = None):
-        self.rules, self.target, self.marked = rules, target, marked
+    def __init__(
+        self,
+        graph: TensorGraph,
+        rules: FusionRules,
+        target: Target,
+        marked: frozenset[Any] | None = None,
+        told: bool = False,
+    ):
+        self.rules, self.target, self.marked, self.told = rules, target, marked, told
         self.flow = Dataflow(out.value for out in graph.outs)
         self.kept = {out.value for out in graph.outs}
         self.open: dict[Any, dict[Any, int]] = {}
         self.why: dict[Any, Stored] = {}
         self.refusals: dict[tuple[str, str, Any], GuardRefusal] = {}
-        self.fused: dict[tuple[Any, Any], Rule] = {}
+        self.fused: dict[tuple[Any, Any], Rule] = {}  # by value and reader; None where no reader was asked
         self.climbed: dict[tuple[Any, Any], Rule] = {}
+        self.called = called_in(graph) if told else None
         self.site = FusionSite(self)
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}
@@ -114,11 +92,11 @@ class Fusion:
             Fused(rule, value, reader) for (value, reader), rule in self.fused.items() if self._is_open(value, reader)
         ]
         fused += [Fused(rule, value, reader) for (value, reader), rule in self.climbed.items() if reader in self.why]
-        return FusionDecisions(self.flow, self.kept, None, self.why, list(self.refusals.values()), fused)
+        return FusionDecisions(self.flow, self.kept, None, self.why, list(self.refusals.values()), fused, self.told)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
         """Whether the kernel of a reader computes a value, now that all is decided."""
-        return value not in self.kept and (value in self.open[reader] or reader in self.kept)
+        return value not in self.kept and (reader is None or value in self.open[reader] or reader in self.kept)
 
     # ---- the walk
     def _forward(self, start: int) -> None:
@@ -240,8 +218,10 @@ class Fusion:
         site = self.site
         site.reader = site.value = term
         site.refused = None
-        if any(run(term, site) is not None for _, run in self.rules.inline.at(term)):
-            return True
+        for attempt, run in self.rules.inline.at(term):
+            if run(term, site) is not None:
+                self.fused[term, None] = attempt.rule
+                return True
         self._note(term)
         return False
 

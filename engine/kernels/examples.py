@@ -21,7 +21,7 @@ def sibling_kernels(
     rules = FusionRules([rule], parameters)
     builder = Kernels(graph, Fusion(graph, rules, target, frozenset()).decide(), rules, target, {})
     kernels = builder.build()
-    return kernels, [guard.reason for _, guard, _, _ in builder.refusals]
+    return kernels, [refusal.because for refusal in builder.refusals]
 
 
 def fuse_marked(

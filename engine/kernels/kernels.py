@@ -18,11 +18,11 @@ from ...ir.facts.index import operate
 from ...ir.program import Kernel, Param, TensorType
 from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, axes, operands
 from ...ir.torch import TorchOp
-from ..language import core as s
 from ..language.policy import policy
-from ..language.rule import Rule
+from ..rewrite.terms.terms import GuardRefusal
 from .buffers import BufferLayout, Write, input_buffer, result_buffer
-from .decide import Fusion, FusionDecisions, Stored
+from .decide import Fusion
+from .decisions import Fused, FusionDecisions, Stored, called_in, refusal
 from .fusion_summary import FusionSummary, fusion_summary
 from .lift import Lift
 from .names import Names
@@ -75,6 +75,7 @@ class Kernels:
     ):
         self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
         self.flow = decisions.flow
+        self.called = called_in(graph) if decisions.told else None
         self.names = Names(graph, self.flow, decisions.stored, origins)
         self.sources: dict[Any, Any] = {}  # values as the program has them, of values over stored ones
         self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
@@ -83,7 +84,8 @@ class Kernels:
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.entries: list[StoredValue] = []
         self.stores: tuple[tuple[Any, ...], ...] = ()
-        self.refusals: list[tuple[Rule, s.Guard, Any, Any]] = []
+        self.refusals: list[GuardRefusal] = []  # of rules that would have put two values together
+        self.joined: list[Fused] = []
         self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
@@ -227,10 +229,12 @@ class Kernels:
             if other in taken or second.copy or self.reduction(second.value) is None:
                 continue
             for rule in self.rules.siblings:
-                guard = rule.refused(first.value, second.value, self)
-                if guard is None:
+                refused = rule.refused(first.value, second.value, self)
+                if refused is None:
+                    self.joined.append(Fused(rule.rule, first.value, second.value))
                     return other
-                self.refusals.append((rule.rule, guard, first.value, second.value))
+                guard, env = refused
+                self.refusals.append(refusal(rule.rule, guard, second.value, env, self.called))
         return None
 
     def _below(self, root: Any) -> Any:
@@ -357,10 +361,13 @@ def compile_graph(
     target: Target | None = None,
     origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
+    told: bool = False,
 ) -> Plan:
-    """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types."""
+    """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types.
+    told: somebody reads why, so the plan keeps every refusal with what it saw.
+    """
     machine = target or default_target()
-    return plan(graph, Fusion(graph, rules, machine).decide(), rules, machine, origins, results)
+    return plan(graph, Fusion(graph, rules, machine, told=told).decide(), rules, machine, origins, results)
 
 
 def plan(
@@ -384,4 +391,7 @@ def plan(
     )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
     why, held = tuple(decisions.why.values()), tuple(builder.lifted)
+    if decisions.told:
+        decisions.firings += builder.joined
+        decisions.refusals += builder.refusals
     return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions, held)

@@ -283,7 +283,7 @@ class Lift:
         """The condition under which an element is there at all. An index from memory is taken at its word."""
         condition: Any = True
         for axis, e in zip(buffer.dims, places, strict=True):
-            if e is axis or e.__class__ is int or holds_terms(e):
+            if e is axis or (e.__class__ is int and axis.extent.__class__ is int) or holds_terms(e):
                 continue
             condition = both(both(condition, operate(">=", e, 0)), operate("<", e, axis.extent))
         return condition

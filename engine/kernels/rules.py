@@ -39,17 +39,17 @@ class Siblings:
             self.guards.append((clause, expressions.compile(clause.condition)))
         self.defaults = {p.name: expressions.compile(p.default) for p in rule.parameters if p.default is not None}
 
-    def refused(self, first: Any, second: Any, site: Any) -> s.Guard | None:
-        """The guard that keeps two stored values apart, or None if they may share a kernel."""
+    def refused(self, first: Any, second: Any, site: Any) -> tuple[s.Guard, dict[str, Any]] | None:
+        """The guard that keeps two stored values apart and what it was asked of; None if they may share a kernel."""
         a, v, b, w = self.names
         env = {a: first, v: first, b: second, w: second, "@site": site, "target": site.target}
         for name, default in self.defaults.items():
             given = self.parameters.get(f"{self.rule.name}.{name}")
             env[name] = given
             if given is None and not gives(env, name, default, only_pays=True):
-                return self.guards[0][0]
+                return self.guards[0][0], env
         ask = {"where": holds, "prefer": pays}
-        return next((guard for guard, closure in self.guards if not ask[guard.kind](closure, env)), None)
+        return next(((guard, env) for guard, closure in self.guards if not ask[guard.kind](closure, env)), None)
 
 
 class FusionRules:

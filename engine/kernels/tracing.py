@@ -5,18 +5,24 @@ Texts are made when the trace is printed: a compile whose trace is not printed p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
-from ...ir.tensor import Input, Remap, TensorGraph, Term, operands
+from ...ir.tensor import Remap, TensorGraph, Term, operands
 from ...ir.text.tensor import print_lines
 from ..language.rule import Rule
+from ..rewrite.seen import show, written
+from ..rewrite.terms.nearest import NearMiss, nearest_miss
 from ..rewrite.terms.terms import TermEvidence
-from ..rewrite.torch_rules.lower import Fired, Lowered
+from ..rewrite.torch_rules.lowered import Fired, Lowered
 from ..rewrite.trace import Firing, Skip, TextReason, Trace
-from .decide import Fused, Stored
+from .decisions import Fused, Stored, called_in
 from .kernels import Plan
 from .rules import kind_of
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,18 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class JoinedLines:
+    """Stored values as one kernel stores them: `(a, b) = mat(v, w)`."""
+
+    lines: Lines
+
+    def __str__(self) -> str:
+        *made, first, second = str(self.lines).split("\n")
+        (a, _, v), (b, _, w) = first.partition(" = "), second.partition(" = ")
+        return "\n".join((*made, f"({a}, {b}) = mat({v[4:-1]}, {w[4:-1]})"))
+
+
+@dataclass(frozen=True)
 class LoweredLines:
     """What a torch op became, as lines of the graph."""
 
@@ -47,6 +65,23 @@ class LoweredLines:
 
     def __str__(self) -> str:
         return self.fired.after(self.graph)
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a pattern on tensor bound: a value of the program by its name there, one without a name as it is made."""
+
+    value: Any
+    graph: TensorGraph
+    names: Mapping[Term, str]
+
+    @property
+    def name(self) -> str:
+        """As text."""
+        if not isinstance(self.value, Term):
+            return show(self.value)
+        known = self.names.get(self.value)
+        return known or print_lines(self.graph, self.value, operands(self.value)).split("\n")[-1].rpartition(" = ")[2]
 
 
 @dataclass(frozen=True)
@@ -60,41 +95,93 @@ class Op:
 
 
 def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
-    """A firing for every torch op: the op, and the lines of Tensor IR that it became."""
+    """A firing for every torch op: the op, and the lines of Tensor IR that it became. Who was asked and did not take
+    one is told where somebody asks for the rule: an op has many.
+    """
     if trace is None:
         return
+    for refused in lowered.refusals:
+        rule, unit = refused.rule, f"{lowered.graph.name}.{refused.statement.dst}"
+        if rule.name in trace.asked:
+            reason = TextReason(f"{rule.location}: {rule.name}: {refused.reason.told}")
+            trace.add(Skip("d", rule.file, rule.name, unit, reason))
     for fired in lowered.firings:
         texts = (Op(fired),), (LoweredLines(fired, lowered.graph),)
-        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts))
+        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts, fired.bound))
 
 
-def trace_algebra(trace: Trace | None, evidence: TermEvidence | None, before: TensorGraph, after: TensorGraph) -> None:
-    """Replaced values, and the guards that kept rules away."""
+def trace_algebra(
+    trace: Trace | None, evidence: TermEvidence | None, before: TensorGraph, after: TensorGraph, rules: Iterable[Rule]
+) -> None:
+    """Replaced values, the guards that kept rules away, and for each file that is silent its nearest miss."""
     if trace is None or evidence is None:
         return
-    names = _names(before) | _names(after)
+    names = called_in(before) | called_in(after)
     for fired in evidence.firings:
         name = names.get(fired.before) or names.get(fired.after) or "a value"
         made = Lines(after, (fired.after,), below=operands(fired.before))
         texts = (Lines(before, (fired.before,)),), (made,)
-        trace.add(_firing("a", fired.rule, before, name, *texts))
+        bound = {key: Called(value, before, names) for key, value in fired.bound.items()}
+        trace.add(_firing("a", fired.rule, before, name, *texts, bound))
     for refusal in evidence.refusals:
-        name = names.get(refusal.term, "a value")
-        trace.add(Skip("a", refusal.rule.file, refusal.rule.name, f"{before.name}.{name}", TextReason(str(refusal))))
+        unit, reason = f"{before.name}.{names.get(refusal.term, 'a value')}", TextReason(refusal.text(names))
+        trace.add(Skip("a", refusal.rule.file, refusal.rule.name, unit, reason))
+    heard = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
+    for rule, miss in _nearest(rules, heard, trace.asked, before):
+        unit = before.name if miss is None else f"{before.name}.{names.get(miss.root, 'a value')}"
+        trace.add(
+            Skip(
+                "a",
+                rule.file,
+                rule.name,
+                unit,
+                TextReason(f"{rule.location}: {rule.name}: {_miss(rule, miss, before)}"),
+            )
+        )
+
+
+def _nearest(
+    rules: Iterable[Rule], heard: set[str], asked: frozenset[str], graph: TensorGraph
+) -> Iterator[tuple[Rule, NearMiss | None]]:
+    """Of each file in which no rule did or refused anything, the rule that came furthest, if it came anywhere; and
+    whom somebody asks for."""
+    roots = tuple(out.value for out in graph.outs)
+    files: dict[str, list[Rule]] = {}
+    for rule in rules:
+        files.setdefault(rule.file, []).append(rule)
+    for members in files.values():
+        misses = [(rule, nearest_miss(rule, roots)) for rule in members if rule.name not in heard]
+        best = max((miss.followed for _, miss in misses if miss is not None), default=0)
+        silent = best and heard.isdisjoint(rule.name for rule in members)
+        for rule, miss in misses:
+            first = silent and miss is not None and miss.followed == best
+            if first or rule.name in asked:
+                yield rule, miss
+            silent = silent and not first
+
+
+def _miss(rule: Rule, miss: NearMiss | None, graph: TensorGraph) -> str:
+    pattern = list(rule.left.values())[-1]
+    if miss is None:
+        return f"the pattern matches nowhere: no value here is made as its last, `{written(pattern.node)}`"
+    line = print_lines(graph, miss.found, operands(miss.found)).split("\n")[-1]
+    if miss.expected is None:
+        return f"the pattern matches nowhere: `{line}` has its operations, but other axes, places or dtypes"
+    count = f"{miss.followed} operation{'' if miss.followed == 1 else 's'}"
+    parts = f"expected `{written(miss.expected.node)}`, found `{line}`"
+    return f"the pattern matches nowhere; nearest miss after {count}: {parts}"
 
 
 def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Iterable[Rule]) -> None:
     """Which values lost their `mat`, to whom, and why the others are stored."""
     if trace is None or plan.decisions is None:
         return
-    names = _names(graph)
-    for fused in plan.decisions.firings:
-        climbs = kind_of(fused.rule) == "climb"
-        if climbs or _reads(fused.reader, fused.value):
-            trace.add(_fused(graph, names, fused, climbs))
+    names = called_in(graph)
+    for fused in _told(plan.decisions.firings):
+        trace.add(_fused(graph, names, fused))
     for refusal in plan.decisions.refusals:
         unit = f"{graph.name}.{names.get(refusal.term, 'a value')}"
-        trace.add(Skip("f", refusal.rule.file, refusal.rule.name, unit, TextReason(str(refusal))))
+        trace.add(Skip("f", refusal.rule.file, refusal.rule.name, unit, TextReason(refusal.text(names))))
     by_location = {rule.location: rule for rule in rules}
     for stored in plan.why:
         event = _stored(graph, names, stored, by_location)
@@ -102,12 +189,30 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
             trace.add(event)
 
 
-def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused, climbs: bool) -> Firing:
+def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
+    """The firings that are worth a line: every rule that took a value in, once, and all that read it as it is.
+
+    Between a value and a reader further up stand operations that took it in before, by a rule that is told there.
+    """
+    rules: dict[Term, set[str]] = {}
+    for fused in firings:
+        known = rules.setdefault(fused.value, set())
+        if fused.reader is None or fused.rule.name not in known or _reads(fused.reader, fused.value):
+            yield fused
+        known.add(fused.rule.name)
+
+
+def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused) -> Firing:
     """`mat(v)` gone, or climbed over what reads v."""
     value, reader = fused.value, fused.reader
-    where = f"{names.get(value, 'a value')} into {names.get(reader, 'a value')}"
-    before = Lines(graph, (value, reader), frozenset((value,)))
-    after = Lines(graph, (value, reader), frozenset((reader,)) if climbs else frozenset())
+    values = (value,) if reader is None else (value, reader)
+    kind = "" if reader is None else kind_of(fused.rule)
+    where = (" and " if kind == "siblings" else " into ").join(names.get(term, "a value") for term in values)
+    if kind == "siblings":
+        both = Lines(graph, values, frozenset(values))
+        return _firing("f", fused.rule, graph, where, (both,), (JoinedLines(both),))
+    climbed = frozenset(values[1:]) if kind == "climb" else frozenset()
+    before, after = Lines(graph, values, frozenset((value,))), Lines(graph, values, climbed)
     return _firing("f", fused.rule, graph, where, (before,), (after,))
 
 
@@ -138,11 +243,8 @@ def _reads(reader: Term, value: Term) -> bool:
 
 
 def _firing(
-    prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...]
-) -> Firing:
-    return Firing(prefix, rule.file, rule.name, rule.location, graph.name, where, {}, before, after)
-
-
-def _names(graph: TensorGraph) -> dict[Term, str]:
-    named = {x: x.name for x in graph.ins if isinstance(x, Input)}
-    return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}
+    prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...],
+    bound: Mapping[str, Any] = NOTHING,
+) -> Firing:  # fmt: skip
+    where_ = (rule.file, rule.name, rule.location, graph.name, where)
+    return Firing(prefix, *where_, {}, before, after, bound=bound)

@@ -24,6 +24,7 @@ FORMS = {
     "Index": "Index(e)", "Case": "Case(condition, a, b)", "cast": "cast(x, dtype)", "place": "place(x, low, end)",
     "mat": "mat(x)",
 }  # fmt: skip
+WRITTEN_OUT = {"+": "add", "-": "subtract", "*": "multiply", "//": "floor_divide", "%": "remainder"}
 OPERATIONS = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat")
 
 
@@ -228,7 +229,13 @@ def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
         return EitherTerm(node, node.condition, term_of(node.a, torch), term_of(node.b, torch))
     if torch:
         return ComputedTerm(node)
-    raise DplcError("this is no value", node.span)
+    raise DplcError("this is no value", node.span, (), _as_function(node))
+
+
+def _as_function(node: s.Syntax) -> str | None:
+    """How arithmetic of values is written."""
+    name = WRITTEN_OUT.get(node.op) if isinstance(node, s.Operation) else None
+    return None if name is None else f"values are computed by functions: `{name}(a, b)`"
 
 
 def constant_of(node: s.Syntax) -> Any:

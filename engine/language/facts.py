@@ -11,6 +11,7 @@ an optional one.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,4 +65,9 @@ def fact(
 
 def facts_of(level: str) -> dict[str, Fact]:
     """The facts that a rule of this level may ask, by name."""
+    return _facts_of(level, len(FACTS))
+
+
+@functools.cache  # every clause of every rule asks
+def _facts_of(level: str, known: int) -> dict[str, Fact]:
     return {name: entry for (at, name), entry in FACTS.items() if at == level}

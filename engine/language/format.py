@@ -50,7 +50,7 @@ def lines_of(node: s.Syntax) -> list[str]:
     if isinstance(node, s.FactOf):
         return format_fact(node).splitlines()
     if isinstance(node, s.Without):
-        return [f"without {node.name}"]
+        return [_because(f"without {node.name}", node.reason)]
     if isinstance(node, s.Pipeline):
         return [*_docs(node.docs), f"pipeline {node.name}", *(_entry(entry) for entry in node.entries)]
     return statement(node, 0)
@@ -101,6 +101,8 @@ def format_number(node: s.NumberOf) -> str:
 
 
 def _entry(entry: s.Syntax) -> str:
+    if isinstance(entry, s.Without):
+        return _because(f"{INDENT}without {entry.name}", entry.reason)
     if isinstance(entry, s.OneOf):
         return _because(f"{INDENT}one of {', '.join(entry.names)}", entry.reason)
     assert isinstance(entry, s.PassEntry)

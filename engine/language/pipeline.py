@@ -13,7 +13,7 @@ already takes its place. A pass that no pipeline names runs where rules of its l
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,13 +60,33 @@ Pipelines = dict[str, tuple[PassStep, ...]]
 
 def pipelines(rules: RuleSet) -> Pipelines:
     """Every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError that points at both lines."""
-    dropped = _dropped(rules)
-    entries: dict[str, dict[str, _PipelineEntry]] = {name: {} for name in PIPELINES}
+    entries = _entries(rules)
+    dropped = _dropped(rules, entries)
+    return {name: tuple(_asked_first(list(_steps(name, found, dropped, rules)))) for name, found in entries.items()}
+
+
+def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
+    """What files take out of each pipeline that would stand there, and that no later file puts back."""
+    entries, steps = _entries(rules), pipelines(rules)
+    left = {
+        name: {n for step in listed for n in (step.label, step.name, *(r.name for r in step.rules))}
+        for name, listed in steps.items()
+    }
+    written = [written for file in rules.files for written in file.without]
+    return {
+        name: tuple(w for w in written if _takes_out(w, name, found) and w.name not in left[name])
+        for name, found in entries.items()
+    }
+
+
+def _entries(rules: RuleSet) -> _Entries:
+    """The lines of every pipeline, those of later files laid over those of earlier ones."""
+    entries: _Entries = {name: {} for name in PIPELINES}
     for layer, file in enumerate(rules.files):
         for declared in file.pipelines:
             _lay_over(entries, declared, rules, layer)
     _place_the_rest(entries, rules)
-    return {name: tuple(_asked_first(list(_steps(name, found, dropped, rules)))) for name, found in entries.items()}
+    return entries
 
 
 # ---- entries: what the files say
@@ -81,7 +101,10 @@ class _PipelineEntry:
     said: bool = True  # there is a line for it
 
 
-def _lay_over(entries: dict[str, dict[str, _PipelineEntry]], declared: s.Pipeline, rules: RuleSet, layer: int) -> None:
+_Entries = dict[str, dict[str, _PipelineEntry]]  # by pipeline and label
+
+
+def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: int) -> None:
     if declared.name not in PIPELINES:
         notes = (f"pipelines are {', '.join(PIPELINES)}",)
         raise DplcError(
@@ -172,7 +195,7 @@ def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
     return value
 
 
-def _place_the_rest(entries: dict[str, dict[str, _PipelineEntry]], rules: RuleSet) -> None:
+def _place_the_rest(entries: _Entries, rules: RuleSet) -> None:
     """Passes that no pipeline names: a rule in ten lines fires without a line here."""
     named = {e.step.name for found in entries.values() for e in found.values()}
     for layer, file in enumerate(rules.files):
@@ -213,29 +236,43 @@ def _calls(name: str, statements: tuple[s.Syntax, ...]) -> bool:
 # ---- what users take out
 
 
-def _dropped(rules: RuleSet) -> dict[str, int]:
-    """The labels, passes and rules that `without` takes out, and which file says so: a later one may undo it."""
-    dropped: dict[str, int] = {}
-    labels = {
-        e.alias or e.rule for f in rules.files for p in f.pipelines for e in p.entries if isinstance(e, s.PassEntry)
-    }
+def _dropped(rules: RuleSet, entries: _Entries) -> dict[tuple[str, str | None], int]:
+    """What `without` takes out (a label, a pass or a rule; of which pipeline, None for all), and which file says so: a
+    later one may undo it.
+    """
+    dropped: dict[tuple[str, str | None], int] = {}
+    labels = {label for found in entries.values() for label in found}
     known = labels | rules.passes.keys() | rules.rules.keys()
     for layer, file in enumerate(rules.files):
         for written in file.without:
             if written.name not in known:
                 what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
                 raise DplcError(what, written.span, (), did_you_mean(written.name, known))
-            dropped[written.name] = layer
+            if written.pipeline is not None and not _takes_out(written, written.pipeline, entries[written.pipeline]):
+                others = [name for name, found in entries.items() if _stands_in(written.name, found)]
+                note = f"it stands in {', '.join(others)}" if others else "it stands in no pipeline"
+                raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (note,))
+            dropped[written.name, written.pipeline] = layer
     return dropped
 
 
+def _takes_out(written: s.Without, pipeline: str, found: dict[str, _PipelineEntry]) -> bool:
+    return written.pipeline in (None, pipeline) and _stands_in(written.name, found)
+
+
+def _stands_in(name: str, found: dict[str, _PipelineEntry]) -> bool:
+    """Whether a pipeline has a label, a pass or a rule of this name."""
+    return any(name in (label, e.step.name, *(r.name for r in e.step.rules)) for label, e in found.items())
+
+
 def _steps(
-    pipeline: str, found: dict[str, _PipelineEntry], dropped: dict[str, int], rules: RuleSet
+    pipeline: str, found: dict[str, _PipelineEntry], dropped: dict[tuple[str, str | None], int], rules: RuleSet
 ) -> Iterator[PassStep]:
     places = [LinePlace(label, e.step.name, e.step.span, e.places, e.laid_over) for label, e in found.items()]
-    for label in arrange(pipeline, places, known=set(dropped)):
+    here = [(name, layer) for (name, of), layer in dropped.items() if of in (None, pipeline)]
+    for label in arrange(pipeline, places, known={name for name, _ in here}):
         entry = found[label]
-        gone = {name for name, layer in dropped.items() if entry.layer <= layer or not entry.said}
+        gone = {name for name, layer in here if entry.layer <= layer or not entry.said}
         if label in gone or entry.step.name in gone:
             continue
         kept = tuple(rule for rule in entry.step.rules if rule.name not in gone)
@@ -258,17 +295,43 @@ def _asked_first(steps: list[PassStep]) -> list[PassStep]:
 # ---- for people
 
 
-def describe(steps: Pipelines, only: Iterable[str] = ()) -> str:
-    """The pipelines as text: the order, what is pinned, the reason, and where each line comes from."""
-    wanted = tuple(only) or tuple(name for name in steps if steps[name])
+def describe(rules: RuleSet) -> str:
+    """The pipelines as text: the order, what is pinned, the reason, where each line comes from; which rules a file
+    replaces, and what it takes out.
+    """
+    steps, out = pipelines(rules), taken_out(rules)
     blocks = []
-    for name in wanted:
-        rows = [(_line(step), step.location, step.reason or "") for step in steps[name]]
-        width = max((len(text) for text, _, _ in rows), default=0)
-        place = max((len(location) for _, location, _ in rows), default=0)
-        lines = [f"    {text:{width}}  {location:{place}}  {reason}".rstrip() for text, location, reason in rows]
-        blocks.append("\n".join([f"pipeline {name}", *lines]))
+    for name in (name for name in steps if steps[name] or out[name]):
+        rows = [row for step in steps[name] for row in _rows(step)]
+        rows += [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in out[name]]
+        blocks.append(_block(f"pipeline {name}", rows))
+    canonical = _canonical(rules)
+    if canonical:
+        blocks.append(_block("canonical rules, after every firing", canonical))
     return "\n\n".join(blocks) + "\n"
+
+
+def _block(head: str, rows: list[tuple[str, str, str]]) -> str:
+    width = max((len(text) for text, _, _ in rows), default=0)
+    place = max((len(location) for _, location, _ in rows), default=0)
+    lines = [f"    {text:{width}}  {location:{place}}  {reason}".rstrip() for text, location, reason in rows]
+    return "\n".join([head, *lines])
+
+
+def _canonical(rules: RuleSet) -> list[tuple[str, str, str]]:
+    rows = [(rule.name, rule.location, "") for rule in rules.canonical]
+    gone = {rule.name for rule in rules.rules.values() if "canonical" in rule.attributes} - {
+        name for name, _, _ in rows
+    }
+    written = (w for file in rules.files for w in file.without if w.name in gone)
+    return rows + [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in written]
+
+
+def _rows(step: PassStep) -> Iterator[tuple[str, str, str]]:
+    yield _line(step), step.location, step.reason or ""
+    for rule in step.rules:
+        if rule.override:
+            yield f"  override rule {rule.name}", rule.location, "in the place of the library's own"
 
 
 def _line(step: PassStep) -> str:

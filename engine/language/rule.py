@@ -46,6 +46,7 @@ ATTRIBUTES = {
     "unstable": "off unless it is named",
 }
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
+PARTS = {"match": "what the program has", "rewrite": "what it becomes"}
 Clause = s.LetClause | s.PickClause | s.Guard
 BINDERS = (s.Parameter, s.LetClause, s.PickClause)
 T = TypeVar("T")
@@ -151,7 +152,8 @@ class RuleSet:
             if not rule.attributes & {"local", "canonical"}:
                 name = pass_name(rule.file)
                 self.passes[name] = (*self.passes.get(name, ()), rule)
-        self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes)
+        out = {written.name for file in self.files for written in file.without}
+        self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes and r.name not in out)
 
     def extended(self, file: RuleFile) -> RuleSet:
         """The set with one file more, for who looks at rules: its digest stays."""
@@ -242,7 +244,9 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     for kind, found in (("match", matches), ("rewrite", rewrites)):
         if len(found) != 1:
             problem = f"has no `{kind}`" if not found else f"has {len(found)} `{kind}` clauses"
-            raise DplcError(f"rule `{declared.name}` {problem}", declared.span)
+            hint = None if found else f"write `{kind}` and, indented below it, {PARTS[kind]}"
+            raise DplcError(f"rule `{declared.name}` {problem}", declared.span, (), hint)
+    _in_order(declared)
     if declared.level not in LEVELS:
         raise DplcError(
             f"rule `{declared.name}`: unknown level `{declared.level}`",
@@ -267,6 +271,21 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     )  # fmt: skip
 
 
+def _in_order(declared: s.Rule) -> None:
+    """Raises DplcError for a clause that does not stand between the pattern and the template."""
+    clauses = declared.written or declared.clauses
+    places = {type(clause): place for place, clause in enumerate(clauses)}
+    for place, clause in enumerate(clauses):
+        early, late = place < places[s.Match], place > places[s.Rewrite]
+        if early or late:
+            where = "below `rewrite`" if late else "above `match`"
+            what = f"rule `{declared.name}`: {CLAUSES.get(type(clause), 'a clause')} {where}"
+            raise DplcError(
+                what, clause.span, (), "clauses stand between `match` and `rewrite`, in the order they are asked"
+            )
+
+
+CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`", s.Match: "`match`"}  # in messages
 Parse = Callable[[Source], tuple[s.Syntax, ...]]
 
 
@@ -291,6 +310,7 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
             rules += [_rule(member, stem, family) for member, family in members(declaration)]
         elif isinstance(declaration, s.Pipeline):
             pipelines.append(declaration)
+            without += [entry for entry in declaration.entries if isinstance(entry, s.Without)]
         elif isinstance(declaration, s.Without):
             without.append(declaration)
         elif isinstance(declaration, s.NumberOf):

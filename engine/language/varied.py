@@ -7,6 +7,7 @@ spelled: a whole line becomes the lines on the right, where it stands; a part of
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -57,11 +58,16 @@ def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
 def _read(lines: Sequence[str], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
     text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
     try:
-        (found,) = parse(Source("edited", text))
+        return _program(text)
     except DplcError as error:
         line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
         note = f"the line is `{line.removeprefix(INDENT)}`"
         raise DplcError(f"edited, the example is no program: {error.what}", node.span, (note,)) from None
+
+
+@functools.lru_cache(maxsize=512)  # an editor asks again at every key
+def _program(text: str) -> tuple[s.Syntax, ...]:
+    (found,) = parse(Source("edited", text))
     assert isinstance(found, s.ExamplesOf)
     program: tuple[s.Syntax, ...] = found.examples[0].before
     return program

@@ -33,14 +33,17 @@ def capture_logits(model: Any, length: int, batch: int = 1) -> CapturedModel:
     return capture_call(model, {"input_ids": ids, "use_cache": False, "return_dict": False})
 
 
-def capture_call(model: Any, arguments: Mapping[str, Any], function: Any = None) -> CapturedModel:
+def capture_call(
+    model: Any, arguments: Mapping[str, Any], function: Any = None, dynamic: Any = None
+) -> CapturedModel:  # fmt: skip
     """The call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
 
     Tensors among the arguments are inputs. What the model's weight files hold are parameters; its other buffers follow
-    from the configuration: they are constants, and fold. Weights stay as their files have them.
+    from the configuration: they are constants, and fold. Weights stay as their files have them. dynamic: dimensions
+    that are known at a call, as `dplc.compile` takes them.
     """
     try:
-        captured = capture(function or model, (), arguments)
+        captured = capture(function or model, (), arguments, dynamic)
     except DplcError as error:
         if "cpu and meta" not in error.what:
             raise

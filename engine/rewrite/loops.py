@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.diagnostic import DplcError
@@ -26,6 +26,7 @@ class RewriteStep:
     rule: Rule
     before: Any
     after: Any
+    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by the pattern, where somebody traces
 
 
 def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:

@@ -10,9 +10,10 @@ from typing import Any
 from ...ir.diagnostic import UsageError
 from ..language.domains import admits, shown
 from ..language.rule import PREFER, RuleSet
+from .seen import show
 from .statements.driver import LEVELS
 from .trace import Skip, Trace
-from .why_not import Refusal, show
+from .why_not import Refusal
 
 Settings = Mapping[str, Mapping[str, Any]]  # rule -> parameter -> value
 Tell = Callable[[str], None]

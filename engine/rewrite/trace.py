@@ -8,7 +8,7 @@ f fusion, l loop, t tile, k kernel.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -40,7 +40,7 @@ class TextReason:
 @dataclass(frozen=True)
 class Firing:
     """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it;
-    weighed: what each `choose` of the rule weighed."""
+    weighed: what each `choose` of the rule weighed; bound: the values of its pattern's names and `let`s."""
 
     prefix: str
     label: str
@@ -53,6 +53,7 @@ class Firing:
     after: tuple[Any, ...]
     cleaned: tuple[str, ...] = ()
     weighed: tuple[Weighed, ...] = ()
+    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def marker(self) -> str:
@@ -60,7 +61,7 @@ class Firing:
 
     def line(self) -> str:
         """`t:stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
-        from .why_not import show
+        from .seen import show
 
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
         shown = f" ({values})" if values else ""
@@ -75,12 +76,13 @@ class Firing:
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
-        from .why_not import show
+        from .seen import bound, show
 
         return {
             "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
             "unit": self.unit, "site": self.where, "canonical": list(self.cleaned),
             "parameters": {name: show(value) for name, value in self.parameters.items()},
+            "bound": bound(self.bound, self.parameters),
             "weighed": [choice.record() for choice in self.weighed],
             "diff": "\n".join(self.diff()),
         }  # fmt: skip

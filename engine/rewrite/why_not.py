@@ -10,19 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir import expr as e
 from ...ir.diagnostic import Span
-from ...ir.node import Node
-from ...ir.program import Kernel
 from ...ir.sizes import has_sizes
-from ...ir.text.print import print_unit
-from ...ir.text.print_statements import print_statement, print_value
 from ...ir.text.sizes import told_open
 from ..language import core as s
 from ..language.asking import UNDECIDED
-from ..language.positions import walk
 from ..language.rule import Rule
-from .statements.affine import names_in
+from .seen import CHANGES_NOTHING, first_line, show, what_it_saw
+from .statements.expressions import RuleExpressions
 
 
 @dataclass(frozen=True)
@@ -63,16 +58,14 @@ class Evidence:
             self.nearest = (matched, expected, found)
 
     def guard(self, rule: Rule, guard: s.Guard, depth: int, env: dict[str, Any]) -> None:
-        shown = {name: env[name] for name in sorted(names_in(guard.condition)) if _short(env.get(name))}
+        undecided = env.pop(UNDECIDED, None)
+        seen = dict(env)  # what stands there now: later clauses bind more
 
         def text() -> str:
             preferred = "not preferred: " if guard.kind == "prefer" else ""
-            told = {**shown, **policy_in(guard.condition)}
-            values = "; " + ", ".join(f"{name}={show(value)}" for name, value in told.items()) if told else ""
-            open_ = f"; undecided: {told_open(undecided)}" if undecided is not None else ""
-            return f'{preferred}matched, but "{guard.reason}" [{written(guard.condition)}{values}{open_}]'
+            saw = what_it_saw(guard, seen, RuleExpressions(rule.level), undecided)
+            return f'{preferred}matched, but "{guard.reason}" {saw}'
 
-        undecided = env.pop(UNDECIDED, None)
         self.note_open(rule, undecided)
         self.refusals.append(Refusal(rule, depth, guard.span, text))
 
@@ -98,6 +91,10 @@ class Evidence:
         if condition.__class__ is str or has_sizes(condition):
             self.left_open.setdefault(f"{rule.name}: {told_open(condition)}")
 
+    def unchanged(self, rule: Rule) -> None:
+        """A match whose template gives what is there already."""
+        self.refusals.append(Refusal(rule, len(rule.clauses) + 1, rule.span, lambda: f"matched, but {CHANGES_NOTHING}"))
+
     # ---- what people read
     def all(self, rule: Rule) -> tuple[Refusal, ...]:
         """Every refusal; the nearest miss if the pattern never matched."""
@@ -115,7 +112,7 @@ class Evidence:
         matched, expected, found = nearest
 
         def text() -> str:
-            place = "the end of the block" if found is None else f"`{_first_line(found)}`"
+            place = "the end of the block" if found is None else f"`{first_line(found)}`"
             count = f"{matched} statement{'' if matched == 1 else 's'}"
             near = f"nearest miss after {count}: expected {_expected(expected)}, found {place}"
             return f"the pattern matches nowhere; {near}"
@@ -132,26 +129,6 @@ def _alike(expected: s.Syntax, found: Any) -> bool:
     return shape is not None and type(found) is shape.cls
 
 
-def written(node: s.Syntax) -> str:
-    """The text of a piece of a rule, on one line."""
-    span = node.span
-    lines = [span.source.line(number) for number in range(span.line, span.end_line + 1)]
-    if len(lines) == 1:
-        return lines[0][span.column : span.end_column]
-    lines = [lines[0][span.column :], *lines[1:-1], lines[-1][: span.end_column]]
-    return " ".join(line.strip() for line in lines)
-
-
-def policy_in(node: s.Syntax) -> dict[str, Any]:
-    """The numbers of the policy that a condition was written with: a value stands where the text has a name."""
-    found: dict[str, Any] = {}
-    for part in walk(node):
-        if isinstance(part, s.Number | s.Group) and (name := written(part)).isidentifier():
-            items = part.items if isinstance(part, s.Group) else ()
-            found[name] = part.value if isinstance(part, s.Number) else tuple(getattr(i, "value", i) for i in items)
-    return found
-
-
 def _head(node: s.Syntax) -> str:
     """The first line of a statement of a rule, as it stands there."""
     return node.span.source.line(node.span.line).split("#")[0].strip()
@@ -159,26 +136,6 @@ def _head(node: s.Syntax) -> str:
 
 def _expected(node: s.Syntax) -> str:
     return "the end of the block" if isinstance(node, s.PassStatement) else f"`{_head(node)}`"
-
-
-def _first_line(node: Any) -> str:
-    text = print_unit(node) if isinstance(node, Kernel) else print_statement(node)
-    return text.split("\n")[0].strip()
-
-
-def _short(value: Any) -> bool:
-    return isinstance(value, int | float | str | e.Var)
-
-
-def show(value: Any) -> str:
-    """A value of a rule as text: numbers, names, lists, statements."""
-    if isinstance(value, tuple | set | frozenset):
-        return "(" + ", ".join(map(show, value)) + ")"
-    if isinstance(value, Node):
-        return _first_line(value) if "body" in type(value).by_name or hasattr(value, "dst") else print_value(value)
-    if isinstance(value, bool | int | float | str) or value is None:
-        return print_value(value)
-    return str(getattr(value, "name", None) or getattr(value, "buf", None) or type(value).__name__)
 
 
 def _show_domain(domain: Any) -> str:

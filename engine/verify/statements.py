@@ -14,11 +14,12 @@ from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ..language import core as s
 from ..language.rule import Rule, RuleSet, pass_name
+from ..rewrite.seen import show
 from ..rewrite.statements.compiled import CompiledRule, Match
 from ..rewrite.statements.driver import Engine
 from ..rewrite.statements.examples import arguments, read_subject
 from ..rewrite.statements.well_formed import wellformed
-from ..rewrite.why_not import Evidence, show
+from ..rewrite.why_not import Evidence
 from .extents import TooLarge
 from .meaning import Meaning, baseline, compare
 from .outcome import Dice, Outcome, Subject, Wrong, said

@@ -20,9 +20,10 @@ from ...ir.diagnostic import DplcError, Source, UsageError
 from ..capture.capture import Capture
 from ..compiler import Compilation, compile_captured
 from ..language.rule import RuleSet, read_rules
+from ..rewrite.seen import show
 from ..rewrite.trace import Firing, Trace
-from ..rewrite.why_not import show
 from ..ruleset import Toolchain, read_settings, toolchain
+from .last_viewed import remember
 from .record import view_record
 
 SECONDS = 0.3  # for the model's word on firings, where somebody waits for the page
@@ -94,6 +95,7 @@ class LiveProgram:
                 record["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
                 diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
                 self._last, self._tools = made, tools
+                remember(self.title, made.trace.events if made.trace is not None else ())
                 shown = LiveCompile(self.shown.number + 1, record, "", diff, (time.perf_counter() - start) * 1e3, why)
             with self.changed:
                 self.shown = shown

@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...ir import schemas
 from ...ir.diagnostic import Span
@@ -17,6 +16,7 @@ from ..language.positions import walk
 from ..language.rule import ATTRIBUTES, BUILT_IN, LEVELS, Rule
 from ..language.sorts import TARGET_FIELDS
 from ..language.subject import CheckedRule
+from ..view.last_viewed import last_viewed
 from . import reference
 from .document import Document
 
@@ -33,16 +33,6 @@ class Suggestion:
     kind: str
     detail: str = ""
     says: str = ""
-
-
-@dataclass(frozen=True)
-class FilePlace:
-    """Where something stands: a file, lines and columns from 0."""
-
-    path: Path
-    line: int
-    column: int
-    end: int
 
 
 def word_at(text: str, line: int, column: int) -> tuple[str, int]:
@@ -62,7 +52,7 @@ def rule_at(document: Document, line: int) -> Rule | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _subject(rule: Rule, document: Document) -> CheckedRule:
+def subject_of(rule: Rule, document: Document) -> CheckedRule:
     return CheckedRule(document.rules.rules.get(rule.name, rule), document.rules)
 
 
@@ -155,7 +145,7 @@ def _bound(document: Document, line: int) -> Iterator[Suggestion]:
     rule = rule_at(document, line)
     if rule is None:
         return
-    for name, sort in _subject(rule, document).scope.items():
+    for name, sort in subject_of(rule, document).scope.items():
         yield Suggestion(name, "variable", str(sort))
     for parameter in rule.parameters:
         yield Suggestion(parameter.name, "parameter", parameter.sort or "")
@@ -203,16 +193,22 @@ def meaning(document: Document, line: int, column: int) -> str:
 
 
 def _about_variable(rule: Rule, document: Document, word: str) -> list[str]:
-    subject = _subject(rule, document)
+    subject = subject_of(rule, document)
     for parameter in rule.parameters:
         if parameter.name == word:
             span = parameter.span
             text = rule.span.source.line(span.line)
-            return [f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```"]
+            return [f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```", *_viewed(rule, word)]
     if word in subject.lets:
         return [f"`{word}` is {subject.scope.get(word)}, by `let`, line {subject.lets[word].span.line}"]
     sort = subject.scope.get(word) or subject.made.get(word)
     return [f"`{word}` is {sort}" + ("" if word in subject.scope else ", made by the template")] if sort else []
+
+
+def _viewed(rule: Rule, parameter: str) -> list[str]:
+    """What a parameter was in the program that `dplc view` showed last."""
+    found = last_viewed(rule.name, parameter)
+    return [] if found is None else [f"{', '.join(found[1])} in the program last viewed: `{found[0]}`"]
 
 
 def _as_markdown(entry: reference.Word) -> str:
@@ -222,82 +218,7 @@ def _as_markdown(entry: reference.Word) -> str:
     return f"```\n{entry.signature}\n```\n{entry.kind} on {', '.join(entry.levels)}\n\n{entry.says}\n\n{fields}".strip()
 
 
-# ---- where things are
-
-
-def definition(document: Document, line: int, column: int) -> list[FilePlace]:
-    """Where the word at a place is declared: in this file, in another, or in Python."""
-    word, _ = word_at(document.text, line, column)
-    rule = rule_at(document, line)
-    if rule is not None and word in (subject := _subject(rule, document)).scope and word not in document.rules.rules:
-        places = [p.span for p in rule.parameters if p.name == word]
-        places += [c.span for c in rule.clauses if getattr(c, "name", None) == word]
-        places += [name.span for name, _ in subject.occurrences if name.text == word]
-        if places:
-            return [_of_span(min(places, key=lambda span: (span.line, span.column)))]
-    spans = [found.span for found in (document.rules.rules.get(word), document.rules.facts.get(word)) if found]
-    if word in document.rules.numbers:
-        spans.append(document.rules.numbers[word].declared.span)
-    if word in document.rules.passes and not spans:
-        spans.append(document.rules.passes[word][0].span)
-    if spans:
-        return [_of_span(span) for span in spans]
-    entries = reference.find(_entries(level_at(document, line)), word, level_at(document, line))
-    return [place for entry in entries if (place := _of_text(entry.place)) is not None]
-
-
-def references(document: Document, line: int, column: int) -> list[FilePlace]:
-    """Where the word at a place is read: a variable in its rule, anything else in all rule files."""
-    word, _ = word_at(document.text, line, column)
-    rule = rule_at(document, line)
-    if not word:
-        return []
-    shared = word in document.rules.rules or word in document.rules.numbers or word in document.rules.passes
-    if rule is not None and not shared and word in _subject(rule, document).scope | _subject(rule, document).made:
-        return list(_words_of(document, rule, word))
-    found = []
-    for file in document.rules.files:
-        text = document.text if file.source.name == document.name else file.source.text
-        path = path_of(file.source.name)
-        found += [FilePlace(path, n, m.start(), m.end()) for n, m in _occurrences(text, word)]
-    return found
-
-
-def _words_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
-    """The places of a word in the text of a rule, from its head to its examples, or to the next declaration."""
-    lines = document.text.splitlines()
-    first = rule.span.line - 1
-    last = first + 1
-    while last < len(lines) and not re.match(
-        r"example |(?:override +)?rule |##|@|pipeline |form |number |fact ", lines[last]
-    ):
-        last += 1
-    for number, match in _occurrences("\n".join(lines[first:last]), word):
-        yield FilePlace(path_of(document.name), first + number, match.start(), match.end())
-
-
-def _occurrences(text: str, word: str) -> Iterator[tuple[int, re.Match[str]]]:
-    """Whole words outside of texts, comments and documentation."""
-    pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w.])({re.escape(word)})(?!\w)')
-    for number, line in enumerate(text.splitlines()):
-        for match in pattern.finditer(line):
-            if match[1]:
-                yield number, match
-
-
-def path_of(name: str) -> Path:
-    """The file of a source: built-in ones are named from the root."""
-    path = Path(name)
-    return path if path.is_absolute() else (BUILT_IN.parent / path)
-
-
-def _of_span(span: Span) -> FilePlace:
-    return FilePlace(path_of(span.source.name), span.line - 1, span.column, span.end_column)
-
-
-def _of_text(place: str) -> FilePlace | None:
-    file, _, line = place.partition(":")
-    return FilePlace(path_of(file), int(line or 1) - 1, 0, 0) if file.endswith((".py", ".json")) else None
+# ---- what a file holds
 
 
 def outline(document: Document) -> list[tuple[str, str, Span]]:

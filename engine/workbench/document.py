@@ -1,6 +1,7 @@
 """An open rule file, as it is typed: cut at its declarations, so that one that is half written hides no other.
 
-What has not changed is not read again: a declaration is parsed once for its text and its place, a rule checked once.
+What has not changed is not read again: a declaration is parsed once for its text, a rule checked once, and both are
+moved where lines above them come or go.
 """
 
 from __future__ import annotations
@@ -8,15 +9,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.diagnostic import Diagnostics, DplcError, Source
-from ...ir.text.parse import parse
 from ..language import core as s
 from ..language.check import check_rule, load_facts, unread_numbers
 from ..language.elaboration import elaborated
 from ..language.findings import NOTE, Finding
+from ..language.further import FURTHER
 from ..language.lint import lint_rule
 from ..language.pipeline import pipelines
 from ..language.rule import (
@@ -30,48 +30,14 @@ from ..language.rule import (
     place_of,
     read_rules,
 )
+from .chunks import Chunk, chunks, error_moved, parsed
 
-_HEAD = re.compile(
-    r"(?:override +)?(?:rule|number) |fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "
-    r"|(?:kernel|graph) +\w+ *\(|guards +\w+ *\([^\n]*\) *:"
-)
-_ABOVE = re.compile(r"##|@\w+")
+_RULE = re.compile(r"^(?:override +)?rule ", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """A declaration with its documentation. start: its first line, from 0; text: its lines."""
-
-    start: int
-    text: str
-
-
-def chunks(text: str) -> list[Chunk]:
-    """The declarations of a text, each from its documentation to the next one's."""
-    lines = text.splitlines()
-    starts: list[int] = []
-    above: int | None = None
-    for number, line in enumerate(lines):
-        if _HEAD.match(line):
-            starts.append(number if above is None else above)
-            above = None
-        elif _ABOVE.match(line):
-            above = number if above is None else above
-        elif line.strip() and not line.startswith("#"):
-            above = None
-    starts = sorted({0, *starts}) if lines else []
-    ends = [*starts[1:], len(lines)]
-    return [Chunk(start, "\n".join(lines[start:end])) for start, end in zip(starts, ends, strict=True)]
-
-
-@functools.lru_cache(maxsize=4096)
-def _parsed(name: str, chunk: Chunk) -> tuple[s.Syntax, ...] | DplcError:
-    """The declarations of a chunk, at its place in the file; else what is wrong with it."""
-    source = Source(name, "\n" * chunk.start + chunk.text + "\n")
-    try:
-        return parse(source)
-    except DplcError as error:
-        return error
+@functools.lru_cache(maxsize=8)
+def _read_beside(source: Source) -> tuple[s.Syntax, ...]:
+    return parse_rules(source)
 
 
 @functools.lru_cache(maxsize=8)
@@ -91,12 +57,20 @@ class Document:
         self.declarations: tuple[s.Syntax, ...] = ()
         self.file: RuleFile | None = None
         self.rules = RuleSet(built_in_files())
-        self._further = further_of(path, self.name)  # examples beside it
-        self._checked: dict[tuple[str, int, str], list[Finding]] = {}
+        self.beside(None)
+        self._checked: dict[tuple[str, str, str], tuple[int, list[Finding]]] = {}  # with the line where its text began
+        self._ordered: object = None
 
     def _name(self) -> str:
         beside = BUILT_IN.parent
         return str(self.path.relative_to(beside)) if self.path.is_relative_to(beside) else str(self.path)
+
+    def beside(self, text: str | None) -> None:
+        """The examples beside the file, as they stand in an editor; None for what is saved."""
+        if text is None:
+            self.further = further_of(self.path, self.name)
+        else:
+            self.further = Source(self.name.removesuffix(".rw") + FURTHER, text)
 
     def problems(self, text: str | None = None) -> list[DplcError]:
         """Everything that is wrong with the text: of every declaration that does not parse its error, of every other
@@ -104,46 +78,73 @@ class Document:
         self.text = self.text if text is None else text
         found: list[DplcError] = []
         kept: list[s.Syntax] = []
+        source = Source(self.name, self.text)
         for chunk in chunks(self.text.replace("\t", "    ")):
-            parsed = _parsed(self.name, chunk)
-            if isinstance(parsed, DplcError):
-                found.append(parsed)
+            read = parsed(source, chunk)
+            if isinstance(read, DplcError):
+                found.append(read)
             else:
-                kept += parsed
+                kept += read
         self.declarations = tuple(kept)
         try:
-            found += self._checks(tuple(kept))
+            found += self._checks(source)
         except Diagnostics as errors:
             found += errors.errors
         except DplcError as error:
             found.append(error)
         return found
 
-    def _checks(self, kept: tuple[s.Syntax, ...]) -> Iterable[DplcError]:
-        if self.name.endswith(".examples.rw"):
+    def _checks(self, source: Source) -> Iterable[DplcError]:
+        if self.name.endswith(FURTHER):
             return []
-        source = Source(self.name, self.text)
-        file = read_rules(source, lambda read: elaborated(kept) if read is source else parse_rules(read), self._further)
+        read = functools.partial(self._read, source)
+        file = self.file = read_rules(source, read, self.further)
         ours = built_in_files()
         named = [place for place, known in enumerate(ours) if known.source.name == self.name]
         place = named[0] if named else place_of(file, ours, copies=True)
         self.rules = _others(place).extended(file)
-        self.file = file
         found: list[DplcError] = [*unread_numbers(self.rules, {self.name})]
+        texts = chunks(self.text)
+        context = "\n".join(chunk.text for chunk in texts if not _RULE.search(chunk.text))
         for rule in file.rules:
-            found += self._check(self.rules.rules[rule.name])
-        pipelines(self.rules)
+            chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
+            found += self._check(self.rules.rules[rule.name], chunk, context)
+        self._order()
         told = {
             (error.span, error.what): error for error in found if getattr(error, "severity", None) != NOTE
         }  # members of a family share their text; notes are for who asks
         return told.values()
 
-    def _check(self, rule: Rule) -> list[Finding]:
-        """What is wrong with a rule; remembered for its text and its place."""
-        chunk = next((c for c in reversed(chunks(self.text)) if c.start < rule.span.line), None)
-        key = (rule.name, chunk.start if chunk else 0, chunk.text if chunk else "")
-        if key not in self._checked:
+    def _read(self, source: Source, asked: Source) -> tuple[s.Syntax, ...]:
+        """The declarations of the file, or of the examples beside it."""
+        return elaborated(self.declarations) if asked is source else _read_beside(asked)
+
+    def _check(self, rule: Rule, chunk: Chunk, context: str) -> list[Finding]:
+        """What is wrong with a rule; remembered for its text and what is no rule in its file."""
+        key = (rule.name, chunk.text.strip("\n"), context)
+        known = self._checked.get(key)
+        if known is None:
             if len(self._checked) > 2000:
                 self._checked.clear()
-            self._checked[key] = [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)]
-        return self._checked[key]
+            known = self._checked[key] = chunk.start, [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)]
+        start, found = known
+        source = rule.span.source
+        return [error_moved(one, source, chunk.start - start) if _own(one, source) else one for one in found]
+
+    def _order(self) -> None:
+        """Whether passes can be put in order; asked again where something changed that says so. Raises DplcError."""
+        assert self.file is not None
+        says = (
+            self.file.pipelines,
+            self.file.without,
+            [(rule.name, rule.level, rule.attributes) for rule in self.file.rules],
+        )
+        if says != self._ordered:
+            self._ordered = None
+            pipelines(self.rules)
+            self._ordered = says
+
+
+def _own(error: Finding, source: Source) -> bool:
+    """Whether it stands in the file itself, not in examples beside it."""
+    return error.span is not None and error.span.source.name == source.name

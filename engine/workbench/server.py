@@ -1,20 +1,19 @@
-"""`dplc lsp`: the language server of rule files, over standard input and output. It runs nothing."""
+"""`dplc lsp`: the language server of rule files, over standard input and output. What is run, other processes run."""
 
 from __future__ import annotations
 
-import re
+import gc
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from lsprotocol import types as lsp
-from pygls.lsp.server import LanguageServer
+from pygls.exceptions import JsonRpcInvalidParams
 
 from ...ir.diagnostic import DplcError, Source
-from ...version import __version__
-from ..language.findings import WARNING, Finding
 from ..language.layout import formatted
-from . import answers
+from . import actions, answers, places
+from .commands import answer_lenses
 from .document import Document
+from .editor import Server, text_range
 
 KINDS = {
     "statement": lsp.CompletionItemKind.Class, "value": lsp.CompletionItemKind.Class,
@@ -24,79 +23,45 @@ KINDS = {
     "parameter": lsp.CompletionItemKind.TypeParameter, "keyword": lsp.CompletionItemKind.Keyword,
     "constant": lsp.CompletionItemKind.EnumMember, "number": lsp.CompletionItemKind.Constant,
 }  # fmt: skip
-SEVERITIES = {WARNING: lsp.DiagnosticSeverity.Warning}
 TOKENS = ("function", "type", "variable", "enumMember", "macro")
-MEANT = re.compile(r"did you mean `([^`]+)`\?")
 
 
-class Server(LanguageServer):
-    """Holds the open documents."""
-
-    def __init__(self) -> None:
-        super().__init__("dplc", __version__)
-        self.open: dict[str, Document] = {}
-
-    def document(self, uri: str) -> Document:
-        """The document of a URI, read again if its text has changed."""
-        text = self.workspace.get_text_document(uri).source
-        found = self.open.get(uri)
-        if found is None:
-            found = self.open[uri] = Document(path_of(uri))
-        if found.text != text:
-            found.problems(text)
-        return found
-
-
-def path_of(uri: str) -> Path:
-    """The file of a URI."""
-    return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
-
-
-def diagnostic(error: DplcError) -> lsp.Diagnostic:
-    """An error as editors show it: notes and help below what is wrong."""
-    span = error.span
-    lines = [error.what, *(f"note: {note}" for note in error.notes), *([f"help: {error.hint}"] if error.hint else [])]
-    severity = SEVERITIES.get(getattr(error, "severity", ""), lsp.DiagnosticSeverity.Error)
-    place = (span.line - 1, span.column, span.end_line - 1, span.end_column) if span is not None else (0, 0, 0, 1)
-    code = error.check if isinstance(error, Finding) and error.check else None
-    return lsp.Diagnostic(_range(*place), "\n".join(lines), severity, code, source="dplc")
-
-
-def _range(line: int, column: int, end_line: int, end_column: int) -> lsp.Range:
-    return lsp.Range(lsp.Position(line, column), lsp.Position(end_line, end_column))
-
-
-def _location(place: answers.FilePlace) -> lsp.Location:
-    return lsp.Location(place.path.as_uri(), _range(place.line, place.column, place.line, place.end))
+def _location(place: places.FilePlace) -> lsp.Location:
+    return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.line, place.end))
 
 
 def server() -> Server:
     """A server with everything that it answers."""
     answers.warm()
+    gc.collect()
+    gc.freeze()  # what is known by now stays: looking at it again would take longer than an answer may
     made = Server()
     _follow_texts(made)
     _answer_places(made)
     _change_texts(made)
+    answer_lenses(made)
     return made
 
 
 def _follow_texts(made: Server) -> None:
-    def publish(uri: str) -> None:
-        document = made.open.setdefault(uri, Document(path_of(uri)))
-        problems = document.problems(made.workspace.get_text_document(uri).source)
-        made.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, [diagnostic(p) for p in problems]))
+    @made.feature(lsp.INITIALIZE)
+    def initialize(given: lsp.InitializeParams) -> None:
+        options = given.initialization_options
+        suite = options.get("suite") if isinstance(options, dict) else None
+        if isinstance(suite, str) and suite:
+            made.runs.suite = Path(suite) if Path(suite).is_file() else None
 
     @made.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(given: lsp.DidOpenTextDocumentParams) -> None:
-        publish(given.text_document.uri)
+        made.publish(given.text_document.uri)
 
     @made.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
     def changed(given: lsp.DidChangeTextDocumentParams) -> None:
-        publish(given.text_document.uri)
+        made.publish(given.text_document.uri)
 
     @made.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     def closed(given: lsp.DidCloseTextDocumentParams) -> None:
-        made.open.pop(given.text_document.uri, None)
+        made.closed(given.text_document.uri)
 
 
 def _answer_places(made: Server) -> None:
@@ -126,18 +91,22 @@ def _answer_places(made: Server) -> None:
     @made.feature(lsp.TEXT_DOCUMENT_DEFINITION)
     def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
         at = given.position
-        return list(map(_location, answers.definition(made.document(given.text_document.uri), at.line, at.character)))
+        return list(map(_location, places.definition(made.document(given.text_document.uri), at.line, at.character)))
 
     @made.feature(lsp.TEXT_DOCUMENT_REFERENCES)
     def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
-        at = given.position
-        return list(map(_location, answers.references(made.document(given.text_document.uri), at.line, at.character)))
+        document, at = made.document(given.text_document.uri), given.position
+        found = places.references(document, at.line, at.character, made.text_of)
+        if not given.context.include_declaration:
+            declared = {(place.path, place.line) for place in places.definition(document, at.line, at.character)}
+            found = [place for place in found if (place.path, place.line) not in declared]
+        return list(map(_location, found))
 
     @made.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         listed = []
         for name, kind, span in answers.outline(made.document(given.text_document.uri)):
-            where = _range(span.line - 1, span.column, span.end_line - 1, span.end_column)
+            where = text_range(span.line - 1, span.column, span.end_line - 1, span.end_column)
             listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, kind))
         return listed
 
@@ -170,32 +139,28 @@ def _change_texts(made: Server) -> None:
             text = formatted(Source(document.name, document.text))
         except DplcError:
             return None  # its errors are shown already
-        return [lsp.TextEdit(_range(0, 0, len(document.text.splitlines()) + 1, 0), text)]
+        return [lsp.TextEdit(text_range(0, 0, len(document.text.splitlines()) + 1, 0), text)]
 
     @made.feature(lsp.TEXT_DOCUMENT_RENAME)
     def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+        document, at = made.document(given.text_document.uri), given.position
         if not answers.WORD.fullmatch(given.new_name):
-            return None
-        at = given.position
+            raise JsonRpcInvalidParams(f"`{given.new_name}` is no name")
+        if not places.ours(document, at.line, at.character):
+            raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
         edits: dict[str, list[lsp.TextEdit]] = {}
-        for place in answers.references(made.document(given.text_document.uri), at.line, at.character):
+        for place in places.references(document, at.line, at.character, made.text_of):
             edit = lsp.TextEdit(_location(place).range, given.new_name)
             edits.setdefault(place.path.as_uri(), []).append(edit)
         return lsp.WorkspaceEdit(changes=edits)
 
     @made.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
-    def actions(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         uri, listed = given.text_document.uri, []
         for found in given.context.diagnostics:
-            meant = MEANT.search(found.message)
-            wrong = re.search(r"`([^`]+)`[^`]*$", found.message.split("\n")[0])
-            if meant and wrong:
-                lines = made.document(uri).text.splitlines()
-                place = found.range.start
-                column = lines[place.line].find(wrong[1], place.character)
-                if column >= 0:
-                    where = _range(place.line, column, place.line, column + len(wrong[1]))
-                    edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(where, meant[1])]})
-                    title = f"Change it to `{meant[1]}`"
-                    listed.append(lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
+            start = found.range.start
+            for fix in actions.fixes(made.document(uri), found.message, start.line, start.character):
+                where = text_range(fix.line, fix.column, fix.line, fix.end)
+                edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(where, fix.text)]})
+                listed.append(lsp.CodeAction(fix.title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
         return listed

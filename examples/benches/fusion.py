@@ -34,7 +34,7 @@ from dplc.engine.explore.exploring import exploration, lowering
 from dplc.engine.explore.regions import is_leaf
 from dplc.engine.explore.search import Effort
 from dplc.engine.kernels.candidate import Candidate
-from dplc.engine.kernels.decide import FusionDecisions
+from dplc.engine.kernels.decisions import FusionDecisions
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.ir.facts.dataflow import Dataflow
 from dplc.ir.tensor import Reduce, Remap, operands, postorder

@@ -9,10 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, binary, from_linear, invert, linear, total
+from ..expr import (
+    COMPARISONS,
+    Axis,
+    Binary,
+    Call,
+    Not,
+    Size,
+    Sum,
+    binary,
+    from_linear,
+    invert,
+    linear,
+    only_sizes,
+    total,
+)
 from ..node import Expr, Node, memoised
-from ..ranges import at_ends
-from ..sizes import has_sizes
+from ..ranges import at_ends, below_divisor
+from ..sizes import has_sizes, highest
 
 LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
 
@@ -42,6 +56,8 @@ def _interval(e: Any) -> tuple[int, int]:
         return a // e.b, b // e.b
     if kind is Binary and e.op == "%" and e.b.__class__ is int and e.b > 0:
         return 0, min(e.b - 1, interval(e.a)[1]) if interval(e.a)[0] >= 0 else e.b - 1
+    if kind is Binary and e.op == "%" and has_sizes(e.b) and interval(e.b)[0] > 0:
+        return 0, interval(e.b)[1] - 1
     if kind is Binary and e.op == "*":
         corners = [x * y for x in interval(e.a) for y in interval(e.b)]
         return min(corners), max(corners)
@@ -109,12 +125,16 @@ def _apart(e: Expr) -> tuple[int, int]:
     low, high = interval(e)
     if not has_sizes(e):
         return low, high
-    return max(low, -interval(at_ends(binary("*", e, -1), _last))[1]), min(high, interval(at_ends(e, _last))[1])
+    return max(low, -_greatest(at_ends(binary("*", e, -1), _last))), min(high, _greatest(at_ends(e, _last)))
+
+
+def _greatest(e: Expr) -> int:
+    return int(highest(e)) if only_sizes(e) else interval(e)[1]
 
 
 def _last(atom: Any) -> Expr | None:
     """The greatest value of an atom as an expression of sizes."""
-    return binary("-", atom.extent, 1) if atom.__class__ is Axis else None
+    return binary("-", atom.extent, 1) if atom.__class__ is Axis else below_divisor(atom)
 
 
 def _joined(e: Expr) -> Expr:

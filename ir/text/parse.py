@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -154,7 +155,9 @@ class _Build(EquationBuilder):
     def pipeline(self, meta: Any, c: list[Any]) -> s.Pipeline:
         docs = _docs(c)
         name = _name(c)
-        return s.Pipeline(self.place(name), docs, str(name), tuple(x for x in c if isinstance(x, s.Syntax)))
+        entries = (x for x in c if isinstance(x, s.Syntax))
+        of = (replace(x, pipeline=str(name)) if isinstance(x, s.Without) else x for x in entries)
+        return s.Pipeline(self.place(name), docs, str(name), tuple(of))
 
     def pass_entry(self, meta: Any, c: list[Any]) -> s.PassEntry:
         names = [x for x in c if isinstance(x, Token) and x.type == "NAME"]
@@ -181,7 +184,7 @@ class _Build(EquationBuilder):
         return s.OneOf(self.span(meta), tuple(_tokens(c, "NAME")), reason)
 
     def without(self, meta: Any, c: list[Any]) -> s.Without:
-        return s.Without(self.place(c[0]), str(c[0]))
+        return s.Without(self.place(c[0]), str(c[0]), c[1])
 
     # ---- statements
     def unit(self, meta: Any, c: list[Any]) -> s.Unit:

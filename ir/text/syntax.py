@@ -293,6 +293,8 @@ class Pipeline(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class Without(Syntax):
-    """`without NAME`: a user's file drops a pass."""
+    """`without NAME`: a user's file drops a pass; from one pipeline alone where it stands in that."""
 
     name: str
+    reason: str | None = None
+    pipeline: str | None = None

@@ -17,6 +17,10 @@ _READABLE = {
     "RBRACE": "`}`", "PLUS": "`+`", "MINUS": "`-`", "STAR": "`*`", "DIVIDE": "`//`", "XOR": "`^`",
     "COMPARE": "a comparison", "DOT": "`.`", "__ANON_0": "`..`",
 }  # fmt: skip
+_FILE = (
+    "a rule file holds rules, numbers, facts, forms, guards, pipelines and `without`; a dump holds kernels or graphs"
+)
+_QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
 _STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
 
@@ -27,35 +31,43 @@ def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
     slip = _slip(source, error, line if line is not None and line > 0 else len(source.text.splitlines()))
     if slip is not None:
         return slip
-    if isinstance(error, UnexpectedEOF) or line is None or line < 1:
-        line, column = max(len(source.text.splitlines()), 1), 1
+    ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+    if ended or isinstance(error, UnexpectedEOF) or line is None or line < 1:
+        line, column = _last_line(source)
     width = len(error.token) if isinstance(error, UnexpectedToken) and error.token.type not in _READABLE else 1
     span = Span(source, line, max(column - 1, 0), line, max(column - 1, 0) + max(width, 1))
     expected = set(
         getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
     )
     if isinstance(error, UnexpectedCharacters):
-        what = f"unexpected character `{error.char}`"
+        what = f"unexpected character {f'`{error.char}`' if error.char.isprintable() else f'U+{ord(error.char):04X}'}"
     elif isinstance(error, UnexpectedToken):
-        found = (
-            _READABLE.get(error.token.type, f"`{error.token}`")
-            if error.token.type.startswith(("_", "$"))
-            else f"`{error.token}`"
-        )
-        what = f"unexpected {found}"
+        written = not error.token.type.startswith(("_", "$"))
+        found = f"`{error.token}`" if written else _READABLE.get(error.token.type, f"`{error.token}`")
+        what = f"unexpected {found.removeprefix('the ')}"
     else:
         what = "unexpected end of the text"
     if expected >= _STARTS:
         expected = expected - _STARTS | {"expression"}
+    top = "RULE" in expected and "PIPELINE" in expected
     keywords = sorted(k.lower() for k in expected if k.isalpha() and k not in _READABLE)
     hint = did_you_mean(str(error.token), keywords) if isinstance(error, UnexpectedToken) else None
+    if hint is None and expected == {"_INDENT"}:
+        hint = "indent it by 4 spaces"
     few = list(dict.fromkeys(_READABLE[k] for k in sorted(expected) if k in _READABLE)) + [f"`{k}`" for k in keywords]
     notes = (
         [f"expected {', '.join(few[:-1])} or {few[-1]}" if len(few) > 1 else f"expected {few[0]}"]
         if 0 < len(few) <= 9
         else []
     )
-    return DplcError(what, span, notes, hint)
+    return DplcError(what, span, [_FILE] if top and hint is None else notes, hint)
+
+
+def _last_line(source: Source) -> tuple[int, int]:
+    """The last line that holds something, and the column behind it."""
+    lines = source.text.splitlines()
+    number = next((n for n in range(len(lines), 0, -1) if lines[n - 1].strip()), 1)
+    return number, len(lines[number - 1].rstrip()) + 1 if lines else 1
 
 
 def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None:
@@ -63,12 +75,11 @@ def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None
     if isinstance(error, UnexpectedCharacters) and error.char == '"':
         where = Span(source, line, error.column - 1, line, len(source.line(line)))
         return DplcError("a text without its end", where, (), 'write `"` behind it, on the same line')
-    opened = _open_bracket(source, line)
-    if opened is not None and opened.line < line and isinstance(error, UnexpectedToken):
-        bracket = source.line(opened.line)[opened.column]
-        close = {"(": ")", "[": "]", "{": "}"}[bracket]
-        note = f"line {line} goes on inside of it: {source.line(line).strip()}"
-        return DplcError(f"`{bracket}` is never closed", opened, (note,), f"write `{close}`")
+    if isinstance(error, UnexpectedCharacters) and error.char in _QUOTES:
+        where = Span(source, line, error.column - 1, line, error.column)
+        return DplcError(f"`{error.char}` begins no text", where, (), 'a text stands between two `"`')
+    if isinstance(error, UnexpectedToken) and (slip := _slip_of_token(source, error, line)) is not None:
+        return slip
     last = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     above = next((n for n in range(line if last else line - 1, 0, -1) if source.line(n).strip()), 0)
     guard = re.match(r"\s*(where|prefer)\b(.*?)\s*(#.*)?$", source.line(above))
@@ -78,6 +89,31 @@ def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None
         hint = 'write `because "what is wrong where it does not hold"` behind it'
         return DplcError(f"a `{guard[1]}` without its reason", where, (), hint)
     return _slip_of_line(source, line)
+
+
+def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcError | None:
+    """A bracket that is open or closes none, a text without its `because`, a line that is too far in."""
+    kind, column = error.token.type, max(error.column - 1, 0)
+    opened = _open_bracket(source, line, column if kind == "BECAUSE" else 0)
+    if opened is not None and (opened.line < line or kind == "BECAUSE"):
+        bracket = source.line(opened.line)[opened.column]
+        close = {"(": ")", "[": "]", "{": "}"}[bracket]
+        note = f"line {line} goes on inside of it: {source.line(line).strip()}"
+        notes = (note,) if opened.line < line else ("`because` stands inside of it",)
+        return DplcError(f"`{bracket}` is never closed", opened, notes, f"write `{close}`")
+    here = Span(source, line, column, line, column + len(error.token))
+    if kind in ("RPAR", "RSQB", "RBRACE") and _open_bracket(source, line, column) is None:
+        return DplcError(f"`{error.token}` closes no bracket", here, (), "take it away, or open one before it")
+    if kind == "STRING" and re.match(r"\s*(where|prefer|pass|one|without|number)\b", source.line(line)):
+        return DplcError("a reason without its word", here, (), "write `because` before it")
+    if kind == "_INDENT":  # the token stands at the end of the line before
+        below = next((n for n in range(line + 1, len(source.text.splitlines()) + 1) if source.line(n).strip()), line)
+        text = source.line(below)
+        if re.match(r" *\S", text):
+            where = Span(source, below, 0, below, max(len(text) - len(text.lstrip()), 1))
+            note = f"line {line} begins no block: it ends without `:`"
+            return DplcError("this line stands too far in", where, (note,), "begin it where the line above begins")
+    return None
 
 
 def _slip_of_line(source: Source, line: int) -> DplcError | None:
@@ -97,11 +133,12 @@ def _slip_of_line(source: Source, line: int) -> DplcError | None:
     return None
 
 
-def _open_bracket(source: Source, line: int) -> Span | None:
-    """The innermost bracket that is open where a line begins."""
+def _open_bracket(source: Source, line: int, end: int = 0) -> Span | None:
+    """The innermost bracket that is open in a line before column `end`."""
     opened: list[Span] = []
-    for number in range(1, line):
+    for number in range(1, line + 1):
         text = _STRING.sub(lambda found: " " * len(found[0]), source.line(number))
+        text = text[:end] if number == line else text
         for column, character in enumerate(text):
             if character in "([{":
                 opened.append(Span(source, number, column, number, column + 1))

@@ -51,6 +51,7 @@ from ..kernel import (  # fmt: skip
 from ..node import Expr
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
+from ..sizes import lowest
 from ..text.print_statements import print_statement
 
 INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
@@ -305,7 +306,7 @@ class _Check:
         self.elements(stmt, stmt.when)
 
     def check_place(self, stmt: CheckPlace) -> None:
-        if stmt.extent < 1:
+        if lowest(stmt.extent) < 1:
             self.say(stmt, "an axis has at least one place")
         self.elements(stmt, (stmt.place, stmt.when))
 

@@ -19,7 +19,8 @@ from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Sca
 from ..monoids import monoid
 from ..node import Expr, nodes
 from ..program import Block, Kernel, Stmt
-from ..ranges import Interval, at_ends, interval
+from ..ranges import Interval, at_ends, below_divisor, interval
+from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
 from ..tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
 
@@ -62,10 +63,10 @@ class Scope:
     def most(self, e: Expr) -> int:
         """An upper bound of an index expression by the ranges of its names."""
         plain = interval(e, self.ranges)[1]
-        if not self.ends or plain <= 0:
+        if plain <= 0 or not (self.ends or has_sizes(e)):
             return plain
-        last = at_ends(e, lambda atom: self.ends.get(atom.name) if atom.__class__ is Var else None)
-        return min(plain, interval(last, self.ranges)[1])
+        last = at_ends(e, lambda atom: self.ends.get(atom.name) if atom.__class__ is Var else below_divisor(atom))
+        return min(plain, highest(last) if only_sizes(last) else interval(last, self.ranges)[1])
 
 
 class Check:
@@ -202,8 +203,9 @@ def greatest(e: Expr, scope: Scope) -> int:
     best = scope.most(e)
     terms, constant = linear(e)
     for guard in scope.guards:
-        times = max([terms.get(atom, 0) // factor for atom, factor in linear(guard)[0].items()], default=1)
-        best = min(best, scope.most(subtract(e, multiply(guard, max(times, 1)))))
+        shared = {terms.get(atom, 0) // factor for atom, factor in linear(guard)[0].items()}
+        for times in {max(n, 1) for n in shared or (1,)}:
+            best = min(best, scope.most(subtract(e, multiply(guard, times))))
     if scope.guards and any(_is_quotient(atom) for atom in terms):
         best = min(best, constant + sum(_greatest_term(atom, factor, scope) for atom, factor in terms.items()))
     return best

@@ -13,7 +13,8 @@ from ..functions import ARITHMETIC, BITS, CAST, COMPARE, FLOAT, FUNCTIONS, LOGIC
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
-from ..ranges import at_ends
+from ..ranges import at_ends, below_divisor
+from ..sizes import highest
 from ..tensor import (
     Case,
     Elementwise,
@@ -152,7 +153,8 @@ def _below(e: Any, extent: Any) -> bool:
 
 def _negative(e: Any) -> bool:
     """Whether an expression is below zero, axes being as long as they are."""
-    return interval(at_ends(e, lambda a: subtract(a.extent, 1) if a.__class__ is Axis else None))[1] < 0
+    last = at_ends(e, lambda a: subtract(a.extent, 1) if a.__class__ is Axis else below_divisor(a))
+    return bool((highest(last) if only_sizes(last) else interval(last)[1]) < 0)
 
 
 def _under_a_case(terms: list[Term]) -> set[Term]:

@@ -13,7 +13,8 @@ from random_programs import GATHERING, Maker, data_for, program
 
 from dplc.codegen.target import target
 from dplc.engine.kernels.commute import commute
-from dplc.engine.kernels.decide import Fusion, FusionDecisions
+from dplc.engine.kernels.decide import Fusion
+from dplc.engine.kernels.decisions import FusionDecisions
 from dplc.engine.kernels.kernels import Plan, compile_graph, plan
 from dplc.engine.kernels.renaming import push_renamings
 from dplc.engine.kernels.sharing import share

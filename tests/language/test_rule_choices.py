@@ -130,7 +130,7 @@ MISTAKES = [
     pytest.param(
         change(UNROLLED, " minimising (K // u - 2)*(K // u - 2)", ""),
         """\
-rule.rw:6:50: error: unexpected the end of the line
+rule.rw:6:50: error: unexpected end of the line
  6 | let usual = choose u in divisors(K) if u <= K - 1
    |                                                  ^
   note: expected `maximising`, `minimising` or `or`""",
@@ -171,7 +171,7 @@ rule.rw:6:51: error: unexpected `minimizing`
             "minimising (K // u - 2)*(K // u - 2) if u <= K - 1",
         ),
         """\
-rule.rw:6:87: error: unexpected the end of the line
+rule.rw:6:87: error: unexpected end of the line
  6 | let usual = choose u in divisors(K) minimising (K // u - 2)*(K // u - 2) if u <= K - 1
    |                                                                                       ^
   note: expected `else` or `or`""",

@@ -131,7 +131,7 @@ rule.rw:5:55: error: rule `chunk`: unbound variable `o`
     pytest.param(
         change(FOLD, "scaling o", "scaling"),
         """\
-rule.rw:5:54: error: unexpected the end of the line
+rule.rw:5:54: error: unexpected end of the line
  5 |     p = fold online over [t] of x into (m, l) scaling
    |                                                      ^
   note: expected an expression""",

@@ -124,7 +124,7 @@ def test_one_of_ties_passes_together() -> None:
 
 
 def test_describe_shows_order_origin_and_reasons() -> None:
-    text = describe(pipelines(rules(OURS, 'pipeline tile\n    pass tuned(V=2) as more after a because "twice"\n')))
+    text = describe(rules(OURS, 'pipeline tile\n    pass tuned(V=2) as more after a because "twice"\n'))
     assert text == (
         "pipeline tile\n"
         "    a                   rules/pipeline.rw:2\n"
@@ -137,9 +137,45 @@ def test_describe_shows_order_origin_and_reasons() -> None:
     )
 
 
+def test_describe_shows_what_a_file_replaces_and_takes_out() -> None:
+    user = "override rule c on tile\nmatch\n    Sync()\nrewrite\n    Sync()\n\nwithout e\n\n"
+    text = describe(rules(OURS, user + 'pipeline tile\n    without b because "slow"\n'))
+    assert text == (
+        "pipeline tile\n"
+        "    a                  rules/pipeline.rw:2\n"
+        "    c                  rules/pipeline.rw:4\n"
+        "      override rule c  my.rw:1              in the place of the library's own\n"
+        "    d                  rules/pipeline.rw:5\n"
+        "    tuned              rules/pipeline.rw:7\n"
+        "    - without e        my.rw:7\n"
+        "    - without b        my.rw:10             slow\n"
+    )
+    back = OURS.replace("    pass b\n", "") + "\nwithout b\n"
+    assert "without" not in describe(rules(back, "pipeline tile\n    pass b after c\n"))
+
+
+def test_without_in_a_pipeline_takes_out_of_that_pipeline_alone() -> None:
+    both = one_rule("m", "module", "    kernel f(ins..) -> outs..:\n        body..\n")
+    ours = OURS + "pipeline loop\n    pass m\npipeline tile\n    pass m\n"
+    for name, left in (("loop", "a b c d e m tuned"), ("tile", "a b c d e tuned")):
+        assert order(ours, f"pipeline {name}\n    without m\n", both) == left
+
+
+def test_without_takes_out_a_canonical_rule() -> None:
+    clean = read_rules(Source("clean.rw", "@canonical\n" + PASSES[0].source.text.replace("rule a", "rule clean")))
+    assert [rule.name for rule in rules(OURS, None, clean).canonical] == ["clean"]
+    assert rules(OURS, "without clean\n", clean).canonical == ()
+    assert "- without clean  my.rw:1" in describe(rules(OURS, "without clean\n", clean))
+
+
 @pytest.mark.parametrize(
     ("user", "message"),
     [
+        (
+            "pipeline tensor\n    without a\n",
+            "my.rw:2:13: error: pipeline `tensor` has no `a`\n 2 |     without a\n   |             ^\n"
+            "  note: it stands in tile",
+        ),
         (
             "pipeline tyle\n    pass a as x\n",
             "my.rw:1:10: error: unknown pipeline `tyle`\n 1 | pipeline tyle\n   |          ^^^^\n"

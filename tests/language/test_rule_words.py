@@ -249,7 +249,8 @@ rule.rw:3:6: error: rule `ring`: unknown level `tiel`
         """\
 rule.rw:3:6: error: rule `ring` has no `rewrite`
  3 | rule ring(N: int in {2, 3, 4} = 2) on tile
-   |      ^^^^""",
+   |      ^^^^
+  help: write `rewrite` and, indented below it, what it becomes""",
         id="a rule without a template",
     ),
     pytest.param(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from dplc.engine.language.check import check, errors
+from dplc.engine.language.rule import load
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
 
@@ -36,3 +41,58 @@ def test_long_files_with_a_slip_are_quick() -> None:
     text = HEAD + "let a = f(1)\n" * 5000 + "rewrite\n    if a:\n        b..\n      c..\n"
     with pytest.raises(DplcError, match="fits no block"):
         parse(Source("mine.rw", text))
+
+
+TENSOR = "rule mine on tensor\nmatch\n    y = {}\n{}rewrite\n    y = tanh(x)\n"
+# The file, and its first error: where, what is wrong, and what the rest of the message says.
+FILES = {
+    "no where": (TENSOR.format("exp(x)", 'known(x) because "no"\n'), "4:1", "a guard without its word", "write `where`"),
+    "no because": (TENSOR.format("exp(x)", "where known(x)\n"), "4:14", "a `where` without its reason", "write `because"),
+    "no because, a text": (TENSOR.format("exp(x)", 'where known(x) "no"\n'), "4:16", "a reason without its word", "`because`"),
+    "an open bracket": (TENSOR.format("exp(tanh(x)", ""), "3:12", "`(` is never closed", "line 4 goes on inside of it: rewrite"),
+    "an open bracket in a guard": (TENSOR.format("exp(x)", 'where (known(x) because "no"\n'), "4:7", "`(` is never closed", "`because` stands inside"),
+    "a bracket too many": (TENSOR.format("exp(x))", ""), "3:15", "`)` closes no bracket", "take it away"),
+    "an open text": (TENSOR.format("exp(x)", 'where known(x) because "no\n'), "4:24", "a text without its end", "on the same line"),
+    "other quotes": (TENSOR.format("exp(x)", "where known(x) because \u201cno\u201d\n"), "4:24", "`\u201c` begins no text", 'two `"`'),
+    "a tab among spaces": ("rule mine on tile\nmatch\n    a = load B[i..]\n\tSync()\nrewrite\n    Sync()\n", "4:1", "a tab among lines that begin with spaces", "four for each level"),
+    "too far in": (TENSOR.format("exp(x)\n      z = exp(x)", ""), "4:1", "this line stands too far in", "line 3 begins no block"),
+    "not indented": ("rule mine on tensor\nmatch\ny = exp(x)\n", "3:1", "unexpected `y`", "indent it by 4 spaces"),
+    "no colon": ("rule mine on tile\nmatch\n    for k in 0..K serial\n        body..\n", "3:25", "unexpected end of the line", "expected `:`"),
+    "no gives": (TENSOR.format("exp(x)", "") + 'example "a"\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = exp(x[i])\n\n', "8:27", "unexpected end of the file", "expected `gives`"),
+    "no match": ("rule mine on tensor\nrewrite\n    y = exp(x)\n", "1:6", "rule `mine` has no `match`", "what the program has"),
+    "no rewrite": ("rule mine on tensor\nmatch\n    y = exp(x)\n", "1:6", "rule `mine` has no `rewrite`", "what it becomes"),
+    "no on": ("rule mine tensor\nmatch\n    y = exp(x)\n", "1:11", "unexpected `tensor`", "`on LEVEL`"),
+    "Python": ("def mine(x):\n    return x\n", "1:1", "unexpected `def`", "a rule file holds rules"),
+    "a character": (TENSOR.format("exp(x) ? 1", ""), "3:16", "unexpected character `?`", ""),
+    "a zero byte": (TENSOR.format("exp(x\0)", ""), "3:14", "unexpected character U+0000", ""),
+    "no UTF-8": (TENSOR.format("exp(x\udcff)", ""), "3:14", "byte 0xff is no UTF-8", "save the file as UTF-8"),
+    "an operator of values": (TENSOR.format("x * 2", ""), "3:9", "rule `mine`: this is no value", "`multiply(a, b)`"),
+    "a guard below": (TENSOR.format("exp(x)", "") + 'where known(x) because "no"\n', "6:7", "rule `mine`: a guard below `rewrite`", "between `match` and `rewrite`"),
+    "a let above": ("rule mine on tensor\nlet n = 2\nmatch\n    y = exp(x)\nrewrite\n    y = tanh(x)\n", "2:5", "rule `mine`: a `let` above `match`", "between `match` and `rewrite`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slip", FILES)
+def test_a_file_with_a_slip(tmp_path: Path, slip: str) -> None:
+    text, place, what, rest = FILES[slip]
+    told = first_error(tmp_path / "mine.rw", text.encode("utf-8", "surrogateescape"))
+    assert told.startswith(f"mine.rw:{place}: error: {what}"), told
+    assert rest in told and "^" in told, told
+    assert not re.search(r"\b_?[A-Z]{3,}\b", told.replace("LEVEL", "").replace("UTF", "")), told  # of the grammar
+
+
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n"])
+def test_marks_of_other_editors_are_no_slips(tmp_path: Path, ends: bytes) -> None:
+    assert not first_error(
+        tmp_path / "mine.rw", b"\xef\xbb\xbf" + TENSOR.format("exp(x)", "").encode().replace(b"\n", ends)
+    )
+
+
+def first_error(path: Path, data: bytes) -> str:
+    """The first error of a file, as it is printed; empty if there is none."""
+    path.write_bytes(data)
+    try:
+        found = errors(check(load([path]), {str(path)}))
+    except DplcError as error:
+        return error.render().replace(f"{path.parent}/", "")
+    return found[0].render().replace(f"{path.parent}/", "") if found else ""

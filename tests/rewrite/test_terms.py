@@ -184,7 +184,8 @@ def test_evidence_tells_what_fired_and_what_refused() -> None:
     assert fired.rule.location == "test.rw:1"
     (refusal,) = evidence.refusals
     assert (refusal.because, refusal.kind, refusal.term) == ("it varies along k", "where", term.args[0])
-    assert str(refusal) == 'test.rw:9: drop: matched, but "it varies along k"'
+    told = 'test.rw:9: drop: matched, but "it varies along k" [k not in axes(x); x=a, axes(x)=(i:4, k:6)]'
+    assert refusal.text({refusal.term.x: "a"}) == told  # type: ignore[attr-defined]
 
 
 def test_both_variants_agree() -> None:

@@ -14,6 +14,7 @@ from view_programs import PROGRAMS
 from dplc.codegen.target import target
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.cli.commands import _compile_record
 from dplc.engine.compiler import Compilation, compile_captured
@@ -69,6 +70,27 @@ def test_the_trace_of_cases_of_the_suite_is_that_of_json(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_trace_of_every_case_of_the_suite_is_that_of_json(name: str) -> None:
     check_case(name)
+
+
+def test_a_firing_says_what_its_pattern_bound(compiled: Compile) -> None:
+    trace = view_record(compiled(PROGRAMS["rmsnorm"][0]), toolchain(), "rmsnorm", seconds=0.0)["trace"]
+    fired = {event["rule"]: event["bound"] for event in trace if event["event"] == "fired"}
+    assert fired["rms_norm"]["x"] == "x" and fired["rms_norm"]["s"] == "(2048)"  # of torch
+    tiled = fired["cooperative_reduce"]
+    assert (tiled["axes"], tiled["K"]) == ("(i:32=THREAD)", "2048")
+    assert tiled["body"].startswith("(for ") and "T" not in tiled  # a parameter stands by itself
+
+
+def test_algebra_says_what_its_pattern_bound(tmp_path: Path) -> None:
+    rules = tmp_path / "my.rw"
+    rules.write_text(
+        "@approx\nrule sums on tensor\nmatch\n    y = multiply(exp(a), exp(b))\nrewrite\n    y = exp(add(a, b))\n"
+    )
+    tools = toolchain([rules])
+    text = "x = torch.randn(8, 8)\ntorch.exp(x) * torch.exp(torch.tanh(x))"
+    made = compile_captured(capture_text(text), tools, target(), Trace())
+    (fired,) = [event.record() for event in made.trace.firings if event.prefix == "a"]
+    assert fired["bound"] == {"y": "mul", "a": "x", "b": "tanh_1"}
 
 
 def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pygls", reason="the language server needs pygls")
-pytest_lsp = pytest.importorskip("pytest_lsp", reason="the client of the tests needs pytest-lsp")
+pytest.importorskip("pytest_lsp", reason="the client of the tests needs pytest-lsp")
 
-from lsprotocol import types as lsp  # noqa: E402
-from pytest_lsp import ClientServerConfig, LanguageClient  # noqa: E402
+from editor import document, opened, place
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
+from pytest_lsp import LanguageClient
 
 MINE = """\
 ## First rule.
@@ -41,38 +41,6 @@ rewrite
     Tile(axes..):
         body..
 """
-START = "import sys; from dplc.engine.cli.app import main; main(['lsp'])"
-
-
-@pytest_lsp.fixture(config=ClientServerConfig(server_command=[sys.executable, "-c", START]))
-async def client(lsp_client: LanguageClient) -> AsyncIterator[None]:
-    await lsp_client.initialize_session(
-        lsp.InitializeParams(capabilities=lsp.ClientCapabilities(), root_uri="file:///")
-    )
-    yield
-    await lsp_client.shutdown_session()
-
-
-async def opened(client: LanguageClient, path: Path, text: str) -> str:
-    uri = path.as_uri()
-    item = lsp.TextDocumentItem(uri, "dplc-rule", 1, text)
-    client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
-    await client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    return uri
-
-
-def place(text: str, word: str, nth: int = 0) -> lsp.Position:
-    """The middle of a word, the start of several."""
-    at = -1
-    for _ in range(nth + 1):
-        at = text.index(word, at + 1)
-    return lsp.Position(
-        text.count("\n", 0, at), at - text.rfind("\n", 0, at) - 1 + (0 if " " in word else len(word) // 2)
-    )
-
-
-def document(uri: str) -> lsp.TextDocumentIdentifier:
-    return lsp.TextDocumentIdentifier(uri)
 
 
 @pytest.mark.asyncio
@@ -107,6 +75,27 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
     assert help_.signatures[0].label.startswith("Stage(dst")
 
 
+def test_hover_tells_what_a_parameter_was_in_the_program_last_viewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dplc.engine.cli.app import main
+    from dplc.engine.language.rule import BUILT_IN
+    from dplc.engine.workbench import answers
+    from dplc.engine.workbench.document import Document
+
+    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "cache"))
+    path = BUILT_IN / "tile/rows/cooperative_reduce.rw"
+    parameters = Document(path)
+    parameters.problems(path.read_text())
+    rule = next(n for n, line in enumerate(parameters.text.splitlines()) if line.startswith("rule "))
+    at = rule, parameters.text.splitlines()[rule].index("(") + 1
+    assert "last viewed" not in answers.meaning(parameters, *at)
+    with pytest.raises(SystemExit):
+        main(["view", "-c", "nn.RMSNorm(2048)(torch.randn(32, 2048))", "-o", str(tmp_path / "page.html")])
+    said = answers.meaning(parameters, *at)
+    assert "256 in the program last viewed: `nn.RMSNorm(2048)(torch.randn(32, 2048))`" in said
+
+
 @pytest.mark.asyncio
 async def test_definitions_references_and_renaming(client: LanguageClient, tmp_path: Path) -> None:
     uri = await opened(client, tmp_path / "mine.rw", MINE)
@@ -118,6 +107,93 @@ async def test_definitions_references_and_renaming(client: LanguageClient, tmp_p
     edits = (await client.text_document_rename_async(given)).changes[uri]
     assert sorted(edit.range.start.line for edit in edits) == [16, 20]
     assert {edit.new_text for edit in edits} == {"M"}
+
+
+@pytest.mark.asyncio
+async def test_references_go_into_examples_pipelines_and_python(client: LanguageClient, tmp_path: Path) -> None:
+    from dplc.engine.language.rule import BUILT_IN
+
+    async def asked(path: Path, line_with: str, word: str) -> set[tuple[str, int]]:
+        text = path.read_text()
+        uri = await opened(client, path, text)
+        line = next(n for n, one in enumerate(text.splitlines()) if line_with in one)
+        at = lsp.Position(line, text.splitlines()[line].index(word))
+        given = lsp.ReferenceParams(lsp.ReferenceContext(False), document(uri), at)
+        found = await client.text_document_references_async(given)
+        for one in found:
+            source = Path(one.uri.removeprefix("file://")).read_text().splitlines()[one.range.start.line]
+            assert source[one.range.start.character : one.range.end.character] == word
+        return {("/".join(one.uri.rsplit("/", 2)[1:]), one.range.start.line) for one in found}
+
+    files = {file for file, _ in await asked(BUILT_IN / "tile/attention/one_pass.rw", "rule online_row", "online_row")}
+    assert files == {"rules/pipeline.rw", "attention/one_pass.examples.rw"}
+    files = {file for file, _ in await asked(BUILT_IN / "policy.rw", "number most_threads", "most_threads")}
+    assert {"blocks/fit_block.rw", "attention/one_pass.rw"} <= files
+    files = {file for file, _ in await asked(BUILT_IN / "policy.rw", "number register_slack", "register_slack")}
+    assert any(file.endswith(".py") for file in files)
+    path = BUILT_IN / "tile/registers/permute_register_tile.rw"
+    files = {file for file, _ in await asked(path, "rule permute", "V")}
+    named = ("registers/permute_register_tile.rw", "registers/permute_register_tile.examples.rw", "rules/pipeline.rw")
+    assert files == set(named)
+    files = {file for file, _ in await asked(BUILT_IN / "tile/memory/stage_inputs.rw", "footprints(body", "footprints")}
+    assert "memory/stage_inputs.rw" in files and not any(file.endswith("policy.rw") for file in files)
+
+
+@pytest.mark.asyncio
+async def test_what_python_declares_has_its_name(client: LanguageClient, tmp_path: Path) -> None:
+    uri = await opened(client, tmp_path / "mine.rw", MINE)
+    for name, new in (("widest", "broadest"), ("third", "not a name")):
+        given = lsp.RenameParams(document(uri), place(MINE, name), new)
+        with pytest.raises(JsonRpcException, match=r"no name|not declared in a rule file"):
+            await client.text_document_rename_async(given)
+    given = lsp.RenameParams(document(uri), place(MINE, "third"), "fourth")
+    edits = (await client.text_document_rename_async(given)).changes
+    assert [(one, len(found)) for one, found in edits.items()] == [(uri, 1)]
+
+
+@pytest.mark.asyncio
+async def test_a_help_line_can_be_carried_out(client: LanguageClient, tmp_path: Path) -> None:
+    rule = 'rule mine on tensor\nmatch\n    y = exp(x)\nwhere dtype(x) == f32 because "no float"\nrewrite\n    y = exp(x)\n'
+    text = rule + "\n## Another.\n" + rule.replace("mine", "other")
+    path = tmp_path / "mine.rw"
+    uri = await opened(client, path, text)
+    for fix, expected in (("Add an example", "no example shows it fire"), ("Add a refusal", "is refused because")):
+        wrong = next(one for one in client.diagnostics[uri] if expected in one.message and "`mine`" in one.message)
+        given = lsp.CodeActionParams(document(uri), wrong.range, lsp.CodeActionContext([wrong]))
+        (action,) = await client.text_document_code_action_async(given)
+        assert action.title.startswith(fix)
+        (edit,) = action.edit.changes[uri]
+        assert (edit.range.start.line, edit.range.start.character) == (6, 0)
+        lines = text.splitlines(keepends=True)
+        changed = "".join([*lines[:6], edit.new_text, *lines[6:]])
+        await opened(client, tmp_path / f"{len(fix)}.rw", changed)
+        told = client.diagnostics[(tmp_path / f"{len(fix)}.rw").as_uri()]
+        assert not any(expected in one.message and "`mine`" in one.message for one in told)
+
+
+def test_what_moves_stands_where_it_would_have_been_read() -> None:
+    """Declarations are parsed once for their text and moved: places are those of a reader that knows nothing."""
+    from dplc.engine.language.rule import BUILT_IN
+    from dplc.engine.workbench import chunks
+    from dplc.engine.workbench.document import Document
+
+    def told(document_: Document, text: str) -> tuple[object, ...]:
+        errors = [(one.what, one.span, one.notes, one.hint) for one in document_.problems(text)]
+        return errors, document_.declarations
+
+    for path, text in ((Path("mine.rw").resolve(), MINE), (BUILT_IN / "tensor/online.rw", None)):
+        text = text or path.read_text()
+        typing = Document(path)
+        typing.problems(text)
+        for changed in (
+            "\n\n" + text,
+            text.replace("\nrule", "\n\n# new\n\nrule"),
+            text.replace("match", "match  "),
+            text,
+        ):
+            moved = told(typing, changed)
+            chunks._parsed.cache_clear()
+            assert moved == told(Document(path), changed)
 
 
 @pytest.mark.asyncio

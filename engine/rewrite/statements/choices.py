@@ -13,7 +13,7 @@ from typing import Any
 
 from ....codegen.target import Target
 from ...language.pipeline import PassStep
-from ..why_not import show
+from ..seen import show
 from .clauses import OpenChoice
 from .compiled import CompiledRule, Match, Program
 from .context import Path

@@ -290,6 +290,8 @@ class _Run:
                     if self.trace is not None:
                         self.fired(rule, match, program[number : number + used], new[number : number + made], cleaned)
                     return new, used, rule.rule
+                if seen is not None:
+                    seen.unchanged(rule.rule)
         return None
 
     # ---- what the trace hears
@@ -315,7 +317,7 @@ class _Run:
         chosen = {name: match.env[name] for name in rule.parameters if name in match.env}
         r, prefix, unit = rule.rule, self.trace.prefix, before[0].name
         where = (self.marker(r), r.name, r.location, unit, match.where)
-        self.trace.add(Firing(prefix, *where, chosen, before, after, cleaned, rule.weighed(match.env)))
+        self.trace.add(Firing(prefix, *where, chosen, before, after, cleaned, rule.weighed(match.env), match.env))
 
     def left_alone(self, name: str) -> None:
         if self.trace is not None:

@@ -82,14 +82,20 @@ def awaited(example: s.Example) -> bool:
 
 
 def run_examples(
-    engine: Engine, rules: Iterable[Rule] | None = None, target: Target | None = None
+    engine: Engine,
+    rules: Iterable[Rule] | None = None,
+    target: Target | None = None,
+    only: str | None = None,
 ) -> tuple[int, list[Failure]]:
-    """(how many examples ran, those that failed), in file order. Levels without a runner are left out."""
+    """(how many examples ran, those that failed), in file order. only: the title of those that run. Levels without a
+    runner are left out."""
     count, failures = 0, []
     for rule in engine.rules.rules.values() if rules is None else rules:
         runner = RUNNERS.get(rule.level)
         for example in rule.examples if runner else ():
             assert runner is not None
+            if only is not None and example.title != only:
+                continue
             count += 1
             failure = runner(engine, rule, example, target or target_named())
             if failure is not None:

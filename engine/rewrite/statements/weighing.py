@@ -12,7 +12,7 @@ from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment
 from ...language.positions import walk
 from ...language.rule import Rule
-from ..why_not import show, written
+from ..seen import show, written
 from .expressions import RuleExpressions
 
 SHOWN = 6  # alternatives of a line

@@ -58,7 +58,10 @@ class TermRuleWriter(Patterns):
         self.clauses()
         if not self.bind:
             result = self.template()
-            self.test(f"{result} is t")
+            if self.evidence:
+                self.line("site.bound = env")
+            same = f"site.unchanged({self.keep(self.rule)}, t); " if self.evidence else ""
+            self.line(f"if {result} is t: {same}{self.fail}")
             self.line(f"return {result}")
         else:
             self.line("return env")
@@ -79,7 +82,7 @@ class TermRuleWriter(Patterns):
     # ---- guards
     def clauses(self) -> None:
         clauses, parameters = self.rule.clauses, {p.name: p for p in self.rule.parameters}
-        needs = bool(clauses) or self.bind or self.open_template()
+        needs = bool(clauses) or self.bind or self.evidence or self.open_template()
         if not needs:
             return
         pairs = [f"{self.keep(n)}: {f'Var({v})' if self.kinds[n] == 'fn' else v}" for n, v in self.bound.items()]

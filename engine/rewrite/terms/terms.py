@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,13 +26,14 @@ from ....ir.tensor import (
     dtype,
     operands,
 )
-from ....ir.text.sizes import told_open
 from ....ir.torch import TorchOp
 from ...language import core as s
 from ...language.asking import UNDECIDED
+from ...language.evaluate import Expressions
 from ...language.positions import calls
 from ...language.rule import Rule, RuleSet
 from ..loops import RECENT, RewriteStep, endless
+from ..seen import CHANGES_NOTHING, NAMELESS, Called, what_it_saw
 from .code import CompiledTermRule, TermRuleWriter
 from .packs import Packs, find_packs
 
@@ -49,20 +50,19 @@ CHANGES_DTYPE = "the result would have another dtype"
 
 @dataclass(frozen=True)
 class GuardRefusal:
-    """A rule matched a term, but a guard did not hold. `values`: what the guard saw, as text."""
+    """A rule matched a term, but a guard did not hold. saw: what it saw, as text, given what values are called."""
 
     rule: Rule
     because: str
     kind: str  # where or prefer
     location: str
     term: Term
-    values: tuple[tuple[str, Any], ...] = ()
-    undecided: str = ""  # the condition that sizes leave open
+    saw: Callable[[Called], str] = lambda called: ""
 
-    def __str__(self) -> str:
+    def text(self, called: Called = NAMELESS) -> str:
         preferred = "not preferred: " if self.kind == "prefer" else ""
-        left_open = f" [undecided: {self.undecided}]" if self.undecided else ""
-        return f'{self.location}: {self.rule.name}: {preferred}matched, but "{self.because}"{left_open}'
+        saw = self.saw(called)
+        return f'{self.location}: {self.rule.name}: {preferred}matched, but "{self.because}" {saw}'.rstrip()
 
 
 @dataclass
@@ -86,6 +86,7 @@ class TermSite:
     weights: frozenset[str] = frozenset()
     roots: tuple[Term, ...] = ()
     flow: Any = None
+    bound: Mapping[str, Any] = field(default_factory=dict)  # by the last pattern that matched, with evidence
 
     @functools.cached_property
     def packs(self) -> Packs:
@@ -94,14 +95,15 @@ class TermSite:
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
         assert self.evidence is not None
-        seen = tuple((name, value) for name, value in env.items() if name[0] not in "@" and name != "target")
         where = f"{guard.span.source.name}:{guard.span.line}"
-        self.evidence.refusals.append(GuardRefusal(rule, guard.reason, guard.kind, where, term, seen, left_open(env)))
+        undecided = env.pop(UNDECIDED, None)
+        saw = functools.partial(what_it_saw, guard, dict(env), Expressions("tensor"), undecided)
+        self.evidence.refusals.append(GuardRefusal(rule, guard.reason, guard.kind, where, term, saw))
 
-
-def left_open(env: dict[str, Any]) -> str:
-    """What sizes left open when a guard was asked, as text; "" where it is false."""
-    return told_open(env.pop(UNDECIDED)) if UNDECIDED in env else ""
+    def unchanged(self, rule: Rule, term: Term) -> None:
+        """A match whose template gives what is there already, as terms in canonical form may be."""
+        assert self.evidence is not None
+        self.evidence.refusals.append(GuardRefusal(rule, CHANGES_NOTHING, "where", rule.location, term))
 
 
 class TermRules:
@@ -273,7 +275,8 @@ class Rewriter:
         if self.firings > self.limit:
             raise self._endless()
         if self.evidence is not None:
-            self.evidence.firings.append(RewriteStep(rule, before, after))
+            self.evidence.firings.append(RewriteStep(rule, before, after, self.site.bound))
+            self.site.bound = {}
 
     def _endless(self) -> DplcError:
         return endless(

@@ -15,16 +15,20 @@ from typing import Any
 from ....ir.diagnostic import DplcError, Span
 from ....ir.dtypes import FLOATS
 from ....ir.interp import tensor as meaning
+from ....ir.substitute import with_sizes
 from ....ir.tensor import Elementwise, Fold, Input, Output, Reduce, TensorGraph, Term, axes, dtype, postorder
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The values of a term are places of low..end-1, says the rule of an op, which the user wrote at span."""
+    """The values of a term are places of low..end-1, says the rule of an op, which the user wrote at span.
+
+    low, end: numbers, or expressions of sizes.
+    """
 
     term: Term
-    low: int
-    end: int
+    low: Any
+    end: Any
     op: str
     span: Span | None = None
 
@@ -37,19 +41,18 @@ class Bound:
         return bool(reads) and whole and not any(isinstance(term, (Reduce, Fold)) for term in below)
 
 
-def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any]) -> None:
-    """Raises DplcError for the first place among these inputs' that is out of range."""
+def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Raises DplcError for the first place among these inputs' that is out of range, where sizes are these numbers."""
     for bound in bounds:
-        inputs = {term.name: term for term in postorder((bound.term,)) if isinstance(term, Input)}
+        place, low, end = with_sizes((bound.term, bound.low, bound.end), sizes)
+        inputs = {term.name: term for term in postorder((place,)) if isinstance(term, Input)}
         if not inputs.keys() <= tensors.keys():
             continue  # an input of exploration's, whose values it made
         arrays = {name: tensors[name].detach().cpu().numpy() for name in inputs}
-        stored = Elementwise("copy", (bound.term,))
+        stored = Elementwise("copy", (place,))
         graph = TensorGraph("places", tuple(inputs.values()), (Output("place", axes(stored), stored),), ())
         (places,) = meaning.run(graph, arrays)
-        outside = places[(places < bound.low) | (places >= bound.end)]
+        outside = places[(places < low) | (places >= end)]
         if outside.size:
-            what = (
-                f"place {int(outside.flat[0])} is out of range: `{bound.op}` takes {bound.low} to {bound.end - 1} here"
-            )
+            what = f"place {int(outside.flat[0])} is out of range: `{bound.op}` takes {low} to {end - 1} here"
             raise DplcError(what, bound.span, (f"it is computed from {', '.join(f'`{name}`' for name in inputs)}",))

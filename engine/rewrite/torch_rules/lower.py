@@ -9,8 +9,7 @@ What no rule accounts for is an error at the user's place in the text, with ever
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ....ir.compose import const
@@ -18,6 +17,7 @@ from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ....ir.expr import Axis, Var
 from ....ir.functions import DTYPES
 from ....ir.names import unused
+from ....ir.narrower import where_decided
 from ....ir.program import TensorType
 from ....ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
 from ....ir.sizes import sizes_in
@@ -30,10 +30,13 @@ from ...language.pipeline import pipelines
 from ...language.policy import policy_of
 from ...language.rule import Rule, RuleSet
 from .bounds import Bound
+from .lowered import Fired, Lowered, Refused
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .rule import TorchRule
 from .values import NotApplicable, OpCall, Producer, View, views
+
+Refusals = Sequence[tuple[Rule, NotApplicable]]
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
 TOLD_TEXT = 200  # characters of a program that a message repeats
@@ -51,41 +54,6 @@ class Captured(Protocol):
     def tensors(self) -> Mapping[str, Any]: ...
     @property
     def spans(self) -> Mapping[str, Span | str]: ...
-
-
-@dataclass(frozen=True)
-class Fired:
-    """One firing, for the trace: the rule, the op it took and the value it gave."""
-
-    rule: Rule
-    statement: TorchOp
-    value: View
-    operands: tuple[Term, ...]
-
-    def before(self) -> str:
-        """The op as text."""
-        from ....ir.text.torch import print_torch_op
-
-        return print_torch_op(self.statement)
-
-    def after(self, graph: TensorGraph) -> str:
-        """What it became, named as in the finished graph."""
-        from ....ir.text.tensor import print_lines
-
-        assert self.value.term is not None
-        return print_lines(graph, self.value.term, self.operands)
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """graph: the program. firings: in order, empty unless asked for. origins: the torch op that each term came from.
-    bounds: the places that are looked at before it runs.
-    """
-
-    graph: TensorGraph
-    firings: tuple[Fired, ...] = ()
-    origins: dict[Term, TorchOp] = field(default_factory=dict)
-    bounds: tuple[Bound, ...] = ()
 
 
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
@@ -134,7 +102,8 @@ def lower_graph(
     lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {}, policy_of(rules).few_values)
     lowering.run()
-    return Lowered(lowering.finish(), tuple(lowering.fired), lowering.origins, tuple(dict.fromkeys(lowering.bounds)))
+    told, bounds = (tuple(lowering.fired), tuple(lowering.refused)), tuple(dict.fromkeys(lowering.bounds))
+    return Lowered(lowering.finish(), *told, lowering.origins, bounds)
 
 
 class TorchLowering:
@@ -156,6 +125,8 @@ class TorchLowering:
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
         self.fired: list[Fired] = []
+        self.matched: Mapping[str, Any] = {}
+        self.refused: list[Refused] = []
         self.origins: dict[Term, TorchOp] = {}
         self.bounds: list[Bound] = []
         self.origin: TorchOp | None = None  # the user's op that is being lowered
@@ -267,17 +238,27 @@ class TorchLowering:
         statement = call.statement
         self.origin = call.origin
         start = self._starting_op(call)
-        refusals = []
-        for rule in self.rules.get(start, ()):
+        rules, refusals = self.rules.get(start, ()), list[tuple[Rule, NotApplicable]]()
+        for place, rule in enumerate(rules):
             try:
                 view = rule.fire(self, call)
             except NotApplicable as refusal:
-                refusals.append((rule.rule, str(refusal)))
+                refusals.append((rule.rule, refusal))
                 continue
             if self.trace:
-                self.fired.append(Fired(rule.rule, statement, view, tuple(v.term for v in views(call.given) if v.term)))
+                given = tuple(v.term for v in views(call.given) if v.term)
+                self.fired.append(Fired(rule.rule, statement, view, given, self.matched))
+                self._note_refusals(statement, refusals, rules[place:])
             return view
         raise self.unsupported(call.origin, statement, refusals)
+
+    def _note_refusals(
+        self, statement: TorchOp, refusals: Iterable[tuple[Rule, NotApplicable]], rest: tuple[TorchRule, ...]
+    ) -> None:
+        """The rules that did not take an op. rest: the rule that did, and those that were not asked."""
+        self.refused += [Refused(rule, statement, refusal) for rule, refusal in refusals]
+        before = NotApplicable(f"`{rest[0].rule.name}` took it before")
+        self.refused += [Refused(later.rule, statement, before) for later in rest[1:]]
 
     def _starting_op(self, call: OpCall) -> str:
         """The op that a pattern for this call starts from: what made the list, for an element of a list."""
@@ -319,23 +300,24 @@ class TorchLowering:
             self.env[known.name] = value
         return known
 
-    def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Iterable[tuple[Rule, str]]) -> DplcError:
+    def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
         """Law 5: by the op's name, at the user's place, with every candidate's reason."""
         source = statement
         if statement.op == "Getitem" and isinstance(dict(statement.args)["self"], Var):
             source = self.producers.get(dict(statement.args)["self"].name, statement)
         name = aten_name(source.op) if source.op in names() else source.op
-        notes = [f"{rule.location}: {rule.name}: {reason}" for rule, reason in refusals]
+        notes = [f"{rule.location}: {rule.name}: {refusal.told}" for rule, refusal in refusals]
         if origin.op != source.op and origin.op != "Getitem":
             notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
         if isinstance(self.spans.get(origin.dst), str):
             notes.append(f"in {self.spans[origin.dst]}")
-        hint = _how_to_write(source.op, self._place(origin))
-        return DplcError(f"torch op '{name}' is not supported", self._place(origin), notes, hint)
+        place, open_ = self._place(origin), [refusal.undecided for _, refusal in refusals]
+        if narrower := where_decided(f"torch op '{name}' is not supported", open_, place, notes):
+            return narrower
+        return DplcError(f"torch op '{name}' is not supported", place, notes, _how_to_write(source.op, place))
 
     def _place(self, origin: TorchOp) -> Span | None:
-        place = self.spans.get(origin.dst)
-        return place if isinstance(place, Span) else None
+        return place if isinstance(place := self.spans.get(origin.dst), Span) else None
 
     # ---- the result
     def finish(self) -> TensorGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ....ir import compose
@@ -10,9 +11,10 @@ from ....ir.expr import Axis, Undecided
 from ....ir.program import TensorType
 from ....ir.text.sizes import told_open
 from ...language import core as s
-from ...language.asking import holds
+from ...language.asking import UNDECIDED, holds
 from ...language.evaluate import Closure
 from ...language.rule import Rule
+from ..seen import what_it_saw
 from .compiler import Numbers, TemplateCompiler
 from .firing import TorchSite
 from .pattern import StatementPattern
@@ -57,12 +59,12 @@ class TorchRule:
         source = next((p for p in self.patterns[:-1] if root.op == "Getitem" and p.dst in root.reads), root)
         return source.op
 
-    def _clause(self, clause: Any) -> tuple[str | None, Closure, str]:
+    def _clause(self, clause: Any) -> tuple[s.LetClause | s.Guard, Closure]:
         numbers = Numbers()
         if isinstance(clause, s.LetClause):
-            return clause.name, numbers.compile(clause.value), ""
+            return clause, numbers.compile(clause.value)
         if isinstance(clause, s.Guard):
-            return None, numbers.compile(clause.condition), clause.reason
+            return clause, numbers.compile(clause.condition)
         raise DplcError("a torch rule has `let`, `where` and `prefer` only", clause.span)
 
     def _statement(self, node: s.Syntax, compiler: TemplateCompiler) -> Definition | TorchStatement:
@@ -88,7 +90,7 @@ class TorchRule:
         try:
             return self._fired(lowering, call)
         except Undecided as undecided:
-            raise NotApplicable(f"undecided: {told_open(undecided.condition)}") from None
+            raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
 
     def _fired(self, lowering: Lowers, call: OpCall) -> View:
         statement = call.statement
@@ -96,12 +98,16 @@ class TorchRule:
         self._match(lowering, call, firing)
         env = firing.env
         env[self.root.dst] = firing.result
-        for name, closure, reason in self.clauses:
-            if name is not None:
-                env[name] = closure(env)
+        for clause, closure in self.clauses:
+            if isinstance(clause, s.LetClause):
+                env[clause.name] = closure(env)
             elif not holds(closure, env):
-                raise NotApplicable(reason)
-        return self._build(lowering, call, firing)
+                undecided = env.pop(UNDECIDED, None)
+                saw = functools.partial(what_it_saw, clause, dict(env), Numbers(), undecided)
+                raise NotApplicable(clause.reason, saw)
+        view = self._build(lowering, call, firing)
+        lowering.matched = env
+        return view
 
     def _match(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> None:
         """The root first, then the producers that its fields name."""

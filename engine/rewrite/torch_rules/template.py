@@ -1,7 +1,7 @@
 """Templates of torch rules, compiled: `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
 
 Every part is compiled to an object with two methods: `scan` places its brackets, `build` makes its term once the axes
-have names. A number stays a number until it meets a term, whose dtype it takes.
+have names. A number stays a number until it meets a term, whose dtype it takes; so does one of sizes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError
-from ....ir.expr import Axis
+from ....ir.expr import Axis, known_at_launch
 from ...language import core as s
 from ...language.evaluate import Closure
 from .firing import TorchSite
@@ -46,7 +46,7 @@ class Value(Part):
         if self in firing.placed:
             return firing.read(self)
         value = self.closure(firing.env)
-        if isinstance(value, (bool, int, float)):
+        if isinstance(value, (bool, int, float)) or known_at_launch(value):
             return value
         raise DplcError(
             f"`{self.name or 'this'}` is neither a number nor a local value: a tensor is read with brackets",
@@ -69,7 +69,7 @@ class IndexedRead(Part):
         if self in firing.placed:
             return firing.read(self)
         value = firing.env.get(self.name)
-        if isinstance(value, (bool, int, float)):
+        if isinstance(value, (bool, int, float)) or known_at_launch(value):
             return value
         raise NotApplicable(f"`{self.name}` is no tensor")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,19 @@ Entry = Any  # what stands at one position of a bracket: an index expression ove
 
 
 class NotApplicable(Exception):
-    """The rule does not apply; the text says why."""
+    """The rule does not apply; the text says why.
+
+    saw: what its guard saw, made when somebody reads it; undecided: the condition that sizes leave open, if that is it.
+    """
+
+    def __init__(self, reason: str, saw: Callable[[], str] | None = None, undecided: Any = None):
+        super().__init__(reason)
+        self.saw, self.undecided = saw, undecided
+
+    @property
+    def told(self) -> str:
+        """The reason, with what the guard saw."""
+        return str(self) if self.saw is None else f"{self} {self.saw()}"
 
 
 class View:
@@ -93,6 +105,7 @@ class Lowers(Protocol):
     """What a firing asks of the pass over a program that it belongs to. age: of every axis, in the order of making."""
 
     age: dict[Axis, int]
+    matched: Mapping[str, Any]  # what the rule bound that fired last
 
     def fresh(self, extent: int) -> Axis: ...
     def own(self, view: View) -> None: ...

@@ -101,13 +101,15 @@ function detail(number) {
   put("rule", event.location && make("code", {}, event.location));
   put("at", `${event.unit} ${event.site || ""}`);
   for (const [name, value] of Object.entries(event.parameters || {})) put(name, make("code", {}, value));
-  for (const [name, value] of Object.entries(event.bindings || event.values || {})) put(name, make("code", {}, String(value)));
   put("then", (event.canonical || []).join(", "));
   put("why not", event.reason);
   put("", event.text);
   const docs = data.rules[event.rule] && data.rules[event.rule].docs;
   put("the rule says", docs);
   box.append(list);
+  const bound = Object.entries(event.bound || {});
+  if (bound.length) box.append(make("details", { class: "bound" }, make("summary", {}, `bound ${plural(bound.length, "name")}: ${bound.map(([name]) => name).join(", ")}`),
+    make("dl", {}, ...bound.flatMap(([name, value]) => [make("dt", {}, make("code", {}, name)), make("dd", {}, make("code", {}, value))]))));
   for (const choice of event.weighed || []) box.append(weighed(choice));
   const effect = data.effects[number];
   if (effect && (effect[0] || effect[1])) box.append(effects(effect));

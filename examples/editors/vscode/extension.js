@@ -5,9 +5,12 @@ const { LanguageClient } = require("vscode-languageclient/node");
 let client;
 
 function activate() {
-  const command = workspace.getConfiguration("dplc").get("path");
-  const server = { command, args: ["lsp"] };
-  client = new LanguageClient("dplc", "dplc rules", server, { documentSelector: [{ language: "dplc-rule" }] });
+  const settings = workspace.getConfiguration("dplc");
+  const server = { command: settings.get("path"), args: ["lsp"] };
+  client = new LanguageClient("dplc", "dplc rules", server, {
+    documentSelector: [{ language: "dplc-rule" }],
+    initializationOptions: { suite: settings.get("suite") },
+  }); // the commands of lenses are the server's: the client offers them by itself
   return client.start();
 }
 

@@ -1,0 +1,69 @@
+"""What fusion decided, as data: which values are stored, by which rules, and why others did not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.facts.dataflow import Dataflow
+from ...ir.tensor import Input, TensorGraph, Term
+from ..language import core as s
+from ..language.asking import UNDECIDED
+from ..language.evaluate import Expressions
+from ..language.rule import Rule
+from ..rewrite.seen import Called, what_it_saw
+from ..rewrite.terms.terms import GuardRefusal
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so."""
+
+    value: Term
+    reader: Term | None
+    reason: str
+    location: str = ""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in; None where
+    it was dropped for all that read it.
+    """
+
+    rule: Rule
+    value: Term
+    reader: Term | None
+
+
+@dataclass
+class FusionDecisions:
+    """The program as a flow, its stored values, and the record of why.
+
+    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings. told:
+    somebody reads why.
+    """
+
+    flow: Dataflow
+    stored: set[Any]
+    groups: Sequence[Sequence[Any]] | None = None
+    why: dict[Any, Stored] = field(default_factory=dict)
+    refusals: list[GuardRefusal] = field(default_factory=list)
+    firings: list[Fused] = field(default_factory=list)
+    told: bool = False
+
+
+def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> GuardRefusal:
+    """A guard that did not hold, with what it saw where somebody reads that (called: what values are called): now, for
+    the site moves on.
+    """
+    undecided, where = env.pop(UNDECIDED, None), f"{guard.span.source.name}:{guard.span.line}"
+    saw = "" if called is None else what_it_saw(guard, env, Expressions("tensor"), undecided, called)
+    return GuardRefusal(rule, guard.reason, guard.kind, where, value, lambda names: saw)
+
+
+def called_in(graph: TensorGraph) -> dict[Any, str]:
+    """What the values of a program are called."""
+    named: dict[Any, str] = {x: x.name for x in graph.ins if isinstance(x, Input)}
+    return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}

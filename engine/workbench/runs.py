@@ -1,0 +1,127 @@
+"""What an editor asks to be run: examples, a check of a rule by meaning, a count of its firings in a suite.
+
+A process of its own, so that nobody waits while typing. It reads one request, a line of JSON, from standard input, and
+writes lines of JSON: {"progress": [what, number, of]} as often as it likes, then {"result": ..} or {"error": text}.
+
+    {"run": "examples", "path": FILE, "text": TEXT, "beside": TEXT or null, "rule": NAME or null, "title": NAME or null}
+    {"run": "check", "path": FILE, "text": TEXT, "beside": TEXT or null, "rule": NAME}
+    {"run": "firings", "path": FILE, "text": TEXT, "beside": TEXT or null, "suite": FILE}
+
+text: of the rule file as it stands in the editor; beside: the same of the examples beside it. Rules are data: nothing
+of them is executed. A suite is Python, like `-c`: the editor's user says which one, else it is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...codegen.target import target
+from ...ir.diagnostic import DplcError, Span
+from ..kernels import graph_examples as term_examples
+from ..language.check import errors
+from ..language.rule import Rule
+from ..rewrite.statements.driver import Engine
+from ..rewrite.statements.examples import run_examples
+from ..rewrite.torch_rules import examples as torch_examples
+from .document import Document
+
+RUNNERS = (torch_examples, term_examples)  # whose examples each level's runner tests is known once these are imported
+Tell = Callable[[str, int, int], None]
+
+
+def examples(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """Run the examples of a rule, one of them, or all of the file. count: how many ran."""
+    document = _document(asked)
+    chosen = _rules(document, asked.get("rule"))
+    count, failures = run_examples(Engine(document.rules, check=True), chosen, only=asked.get("title"))
+    return {"count": count, "failures": [_place(failure.error()) for failure in failures]}
+
+
+def check(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """Check a rule on programs drawn from its own pattern, as `dplc check` does."""
+    from ..verify.run import CheckOptions, check_rules
+
+    document = _document(asked)
+    chosen = _rules(document, asked["rule"])
+    verdicts = check_rules(document.rules, chosen, CheckOptions(), lambda done: tell(done.rule, 0, len(chosen)))
+    return {"verdicts": [_verdict(verdict, document.rules.rules[verdict.rule]) for verdict in verdicts]}
+
+
+def firings(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """Count where rules fire in a suite: {rule: [firings, cases]}."""
+    from ..ruleset import toolchain
+    from ..view.fired_in import fired_in
+
+    path = Path(asked["suite"])
+    found = fired_in(path, toolchain(_document(asked).rules), target(), tell)
+    counts = {name: [sum(count for _, count in cases), len(cases)] for name, cases in found.items()}
+    return {"suite": path.name, "counts": counts}
+
+
+RUNS = {"examples": examples, "check": check, "firings": firings}
+
+
+def _document(asked: dict[str, Any]) -> Document:
+    """The file as it stands in the editor. Raises the first error of it."""
+    document = Document(Path(asked["path"]))
+    document.beside(asked.get("beside"))
+    for wrong in errors(document.problems(asked["text"])):  # type: ignore[arg-type]
+        raise wrong
+    return document
+
+
+def _rules(document: Document, name: str | None) -> list[Rule]:
+    """The rule of a name, the members of a family, or all rules of the file. Raises DplcError."""
+    assert document.file is not None
+    listed = [document.rules.rules[rule.name] for rule in document.file.rules]
+    chosen = [rule for rule in listed if name is None or name in (rule.name, rule.family)]
+    if not chosen:
+        raise document.rules.missing(name or "")
+    return chosen
+
+
+def _verdict(verdict: Any, rule: Rule) -> dict[str, Any]:
+    told = {"rule": verdict.rule, "result": verdict.result, "reached": verdict.reached, "seconds": verdict.seconds}
+    if verdict.wrong is None:
+        return told
+    wrong = verdict.wrong
+    shown = ["on this program:", *(f"  {line}" for line in wrong.subject.text.splitlines()), *wrong.details]
+    error = DplcError(f"rule `{verdict.rule}` is wrong: {wrong.problem}", rule.span, shown)
+    return {**told, "wrong": _place(error)}
+
+
+def _place(error: DplcError) -> dict[str, Any]:
+    """An error as data. file: as sources are named."""
+    span: Span | None = error.span
+    place = [span.line, span.column, span.end_line, span.end_column] if span is not None else None
+    file = span.source.name if span is not None else ""
+    return {"what": error.what, "notes": list(error.notes), "hint": error.hint, "file": file, "place": place}
+
+
+def answer(asked: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
+    """Do what is asked, and write what came of it."""
+    try:
+        result = RUNS[asked["run"]](asked, lambda *progress: write({"progress": list(progress)}))
+    except DplcError as error:
+        write({"error": error.render()})
+    else:
+        write({"result": result})
+
+
+def main() -> None:
+    """`python -m dplc.engine.workbench.runs`, by the language server."""
+    out, sys.stdout = sys.stdout, sys.stderr  # what is printed on the way is none of the answer
+
+    def write(record: dict[str, Any]) -> None:
+        out.write(json.dumps(record) + "\n")
+        out.flush()
+
+    answer(json.loads(sys.stdin.readline()), write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Lengths as values: means over them, factors, places; and what random programs with lengths found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dplc
+from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.engine.run.judge import accepted
+from dplc.ir.diagnostic import DplcError
+from dplc.ir.verify import loop as loop_rules
+
+VALUES: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda x: x.mean(0),
+    "variance": lambda x: x.var(0),
+    "first largest": lambda x: x.argmax(0),
+    "RMSNorm": lambda x: F.rms_norm(x.t(), (x.shape[0],), eps=1e-5),
+    "times its length": lambda x: x * x.shape[0],
+    "over its length": lambda x: x / x.shape[0],
+    "whole numbers stay of their dtype": lambda x: (x * 9).int() * x.shape[0] % x.shape[0],
+    "twice as wide": lambda x: (x.double() * x.shape[0]).mean(0),
+    "half as wide": lambda x: x.bfloat16() * x.shape[0],
+    "a place modulo its length": lambda x: x[x.argmax(1) % x.shape[0]],
+    "flattened with another": lambda x: (x[:, None] * x[:, :3, None]).flatten(0, 1),
+    "an element that may not be there": lambda x: torch.cat([torch.cat([x, x])[1:][:1], x]),
+    "the last one": lambda x: x[-1:],
+    "rolled": lambda x: x.roll(3, 0),
+    "every second of every second": lambda x: torch.cat([x, x, x, x])[::2][::2],
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_length_is_a_value(name: str) -> None:
+    function = VALUES[name]
+    program = dplc.compile(function, (torch.randn(37, 5),), dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=512)}})
+    program.__dict__["executor"] = EmulatorExecutor(checked=True)
+    for kernel in program.compilation.plan.kernels:
+        assert not list(loop_rules.problems(kernel))
+    for length in (1, 2, 33, 130):
+        x = torch.randn(length, 5)
+        eager = function(x)
+        wide = function(x.double()) if eager.is_floating_point() else eager
+        assert program(x).dtype == eager.dtype and accepted([program(x)], [wide], [eager]), length
+
+
+def test_places_that_a_program_writes_are_looked_at_with_the_length_of_the_call() -> None:
+    def put(x: Any, place: Any) -> Any:
+        return x.index_fill(0, place, 2.0)
+
+    size = dplc.Dim("s", 2, 99, hint=64)
+    program = dplc.compile(put, (torch.randn(37, 5), torch.tensor([1])), dynamic={"x": {0: size}})
+    x = torch.randn(9, 5)
+    assert torch.equal(program(x, torch.tensor([8])), put(x, torch.tensor([8])))
+    with pytest.raises(DplcError, match="place 9 is out of range: `index_fill` takes 0 to 8 here"):
+        program(x, torch.tensor([9]))

@@ -1,0 +1,88 @@
+"""What torch.export says of lengths for which a program is another one: the part of the range that remains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import dplc
+from dplc.engine.capture.guards import guards_of, narrowed_by
+from dplc.ir.expr import Size, floordiv, modulo, multiply
+from dplc.ir.narrower import Narrower, around_hint, part_that_decides
+from dplc.ir.node import replace
+
+SIZE = Size("s", 1, 97, 1, 11)
+
+
+def said(guard: str) -> str:
+    place = "L['tensors'][0].size()[1]"
+    what = f"in the specified range s <= 97 satisfy the generated guard {guard.replace('s', place)}."
+    return f"Constraints violated (s)!\n  - Not all values of s = {place} {what}\n"
+
+
+@pytest.mark.parametrize(
+    ("guard", "low", "high"),
+    [
+        ("((2 + s) // 3) != 1", 4, 97),
+        ("s != 2", 3, 97),
+        ("s != 40", 1, 39),
+        ("3 <= s and s <= 50", 3, 50),
+        ("4 <= s or s == 1", 4, 97),
+        ("(s - 1) % 20 < 15", 1, 15),
+    ],
+)
+def test_the_run_of_lengths_around_the_hint(guard: str, low: int, high: int) -> None:
+    found = narrowed_by(said(guard), {"s": SIZE})
+    assert found is not None and (found.low, found.high, found.hint) == (low, high, 11)
+    assert list(guards_of(said(guard))) == [("s", guard)]
+
+
+@pytest.mark.parametrize("guard", ["f(s) != 1", "s.real != 1", "s ** 2 != 1", "s !=", "s == t", "s == 400"])
+def test_what_is_no_arithmetic_says_nothing(guard: str) -> None:
+    assert narrowed_by(said(guard), {"s": SIZE}) is None
+
+
+def test_multiples_stay_multiples() -> None:
+    by_four = replace(SIZE, low=2, high=97, multiple=4, hint=12)
+    found = around_hint(by_four, lambda n: n > 5)
+    assert found is not None and (found.low, found.high, found.multiple) == (8, 96, 4)
+    assert around_hint(by_four, lambda n: True) is by_four and around_hint(by_four, lambda n: n == 8) is None
+
+
+def test_a_condition_that_is_undecided_is_decided_for_a_part() -> None:
+    from dplc.ir.expr import compare
+
+    part = part_that_decides(compare(">=", multiply(SIZE, 20) + -233, 0))  # type: ignore[operator]
+    assert part is None  # 1..11, where it does not hold, are too few
+    part = part_that_decides(compare(">=", multiply(SIZE, 200) + -233, 0))  # type: ignore[operator]
+    assert part is not None and (part.low, part.high) == (2, 97)
+    assert part_that_decides(compare(">=", floordiv(SIZE, Size("t", 1, 9, 1, 9)), 3)) is None
+    assert part_that_decides(compare("==", modulo(SIZE, 3), 0)) is None and part_that_decides(True) is None
+
+
+def last_ones(x: Any) -> Any:
+    return (x @ torch.ones(4, 200)).flatten()[-233:]
+
+
+def every_third(x: Any) -> Any:
+    return torch.where(x[::3] > 0, x[::3], 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "what", "hint"),
+    [
+        (last_ones, "torch op 'slice' is not supported for every `s` of the range", 'Dim("s", 2, 97)'),
+        (every_third, "this way through the program is that of 4..97", 'Dim("s", 4, 97)'),
+    ],
+)
+def test_one_message_with_the_range_that_remains(function: Any, what: str, hint: str) -> None:
+    with pytest.raises(Narrower) as found:
+        dplc.compile(function, (torch.randn(11, 4),), dynamic={"x": {0: dplc.Dim("s", 1, 97)}})
+    assert what in found.value.what and hint in (found.value.hint or "")
+    part = found.value.size
+    narrow = {"x": {0: dplc.Dim("s", part.low, part.high)}}
+    program = dplc.compile(function, (torch.randn(11, 4),), dynamic=narrow)
+    x = torch.randn(part.low, 4)
+    assert torch.allclose(program(x), function(x), atol=1e-5)

@@ -1,0 +1,124 @@
+"""Why rules fire and why not, on the levels of values: `dplc rewrite --trace` and `dplc rules why`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from command_line import SOFTMAX, Command
+
+
+def test_the_rules_that_made_one_kernel_of_a_softmax_are_in_its_trace(ok: Command) -> None:
+    out = ok("rewrite", "--trace", "-c", SOFTMAX, "--about", "fuse").out
+    fired = set(re.findall(r"^# f:fuse (\w+ at main .+) rules/fusion/fuse\.rw:\d+$", out, re.MULTILINE))
+    assert fired == {
+        "inline at main difference", "inline at main e", "fuse_epilogue at main top into difference",
+        "fuse_prologue at main top into total", "fuse_epilogue at main total into softmax",
+    }  # fmt: skip
+    assert "-e[i, j] = mat(exp(difference))\n+e[i, j] = exp(difference)\n" in out
+
+
+def test_a_users_own_rule_of_fusion_is_in_the_trace(ok: Command, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.rw"
+    mine.write_text(
+        "override rule inline on tensor\nmatch\n    h = mat(v)\n"
+        'where not reduction(v) because "a reduction"\nrewrite\n    h = v\n'
+    )
+    out = ok("rules", "why", "inline", "-c", SOFTMAX, "--rules", str(mine)).out
+    assert f"f:fuse inline at main e {mine}:1\n" in out
+    assert f'{mine}:4: inline: matched, but "a reduction" [not reduction(v); v=top]' in out
+
+
+def test_kernels_that_a_rule_joined_are_in_the_trace(ok: Command) -> None:
+    two = "x = torch.randn(64, 64); (x @ torch.randn(64, 32), x @ torch.randn(64, 32))"
+    out = ok("rewrite", "--trace", "-c", two, "--about", "siblings").out
+    assert "# f:siblings siblings at main matmul and matmul_1 rules/fusion/siblings.rw:" in out
+    assert "+(matmul[i, j], matmul_1[i, l]) = mat(Reduce(add, k, product), Reduce(add, k, product2))\n" in out
+    apart = "x, y = torch.randn(64, 64), torch.randn(64, 64); (x @ torch.randn(64, 32), y @ torch.randn(64, 32))"
+    told = ok("rules", "why", "siblings", "-c", apart).out
+    assert '"not reductions over the same axes" [folds_once(v, w); v=matmul, w=matmul_1]' in told
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "told"),
+    [
+        ("online_rows", SOFTMAX, "[extent(n) > ROW; ROW=32768, extent(n)=512]"),
+        ("fuse_epilogue", "torch.softmax(torch.randn(4, 70000), -1)", "row(v, y)=70000, rows(v)=4]"),
+        (
+            "fuse_epilogue",
+            "torch.relu(torch.randn(300, 40) @ torch.randn(40, 50)) @ torch.randn(50, 300)",
+            "v=matmul, y=product2, recompute(v, y, TILE)=3, target.recompute=1]",
+        ),
+    ],
+)
+def test_a_guard_that_compares_tells_both_numbers(ok: Command, rule: str, text: str, told: str) -> None:
+    out = ok("rules", "why", rule, "-c", text).out
+    assert told in out, out
+
+
+def test_the_nearest_miss_of_a_rule_on_values(ok: Command) -> None:
+    out = ok("rules", "why", "online_attention", "-c", SOFTMAX).out
+    near = (
+        "nearest miss after 1 operation: expected `Reduce(add, n, multiply(p, v))`, found `e[i, j] = exp(difference)`"
+    )
+    assert out.startswith("--- a:online skipped at main.softmax: rules/tensor/online.rw:") and near in out
+    assert near in ok("compile", "-c", SOFTMAX, "-vv").err  # nothing else of its file was there
+    nowhere = ok("rules", "why", "double_negation", "-c", SOFTMAX).out
+    assert "no value here is made as its last, `negative(n)`" in nowhere
+
+
+def test_a_pattern_whose_operations_are_there_differs_in_axes(ok: Command, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.rw"
+    mine.write_text(
+        "rule mine on tensor\nmatch\n    y = Reduce(add, k:77, exp(x))\nrewrite\n    y = Reduce(add, k, x)\n"
+    )
+    out = ok("rules", "why", "mine", "-c", SOFTMAX.replace("-1", "0"), "--rules", str(mine)).out
+    assert "has its operations, but other axes, places or dtypes" in out
+
+
+def test_why_a_torch_rule_did_not_take_an_op(ok: Command) -> None:
+    layer = "nn.Linear(4, 4)(torch.randn(4, 4))"
+    assert "linear: bias: linear_bias is not none" in ok("rules", "why", "linear", "-c", layer).out
+    assert ok("rules", "why", "linear_bias", "-c", layer).out.startswith("d:matmul linear_bias at main linear ")
+    other = ok("rules", "why", "linear", "-c", SOFTMAX).err
+    assert "it starts from `Linear`, and here stand\n  softmax: f32[64, 512] = Softmax(x, dim=-1)" in other
+    taken = ok("rules", "why", "matmul_vector_matmul", "-c", "torch.randn(4, 4) @ torch.randn(4, 4)").out
+    assert "matmul_vector_matmul: `matmul_matmul` took it before" in taken
+    vector = ok("rules", "why", "linear", "-c", "F.linear(torch.randn(4), torch.randn(4))").out
+    assert "linear: the weight is a vector [rank(w) == 2; rank(w)=1]" in vector
+
+
+def test_why_a_rule_for_exploration_is_not_asked(ok: Command) -> None:
+    assert "is @unstable" in ok("rules", "why", "hoist_factor", "-c", "(torch.randn(8, 8) * 2.0).sum(-1)").err
+
+
+NOTHING = {
+    "tile": "Tile(pre.., a:N=THREAD):\n        body..\nrewrite\n    Tile(pre.., a:N=THREAD):\n        body..\n",
+    "tensor": "y = exp(x)\nrewrite\n    y = exp(multiply(x, 1.0))\n",  # which is x, by the canonical form
+}
+
+
+@pytest.mark.parametrize("level", NOTHING)
+def test_a_rule_that_changes_nothing_says_so(ok: Command, tmp_path: Path, level: str) -> None:
+    mine = tmp_path / "mine.rw"
+    mine.write_text(f"rule mine on {level}\nmatch\n    {NOTHING[level]}")
+    out = ok("rules", "why", "mine", "-c", "torch.exp(torch.randn(512))", "--rules", str(mine)).out
+    assert "mine: matched, but" in out and "it changes nothing: what it gives is what stands there" in out
+
+
+def test_what_fires_and_what_is_shown_are_two_things(ok: Command, dplc: Command) -> None:
+    shown = ok("rewrite", "--trace", "-c", SOFTMAX, "--about", "vector_axis", "--about", "fuse_prologue").out
+    assert set(re.findall(r"^>>> (\S+)", shown, re.MULTILINE)) <= {"t:vector_axis", "f:fuse"}
+    assert "fuse_prologue" in shown and "inline" not in shown and "tileify" not in shown
+    full = ok("rewrite", "--trace", "-c", SOFTMAX).out
+    assert all(line in full for line in shown.splitlines())
+    assert (done := dplc("rewrite", "-c", SOFTMAX, "--about", "fuse")).code == 2 and "it goes with --trace" in done.err
+    wrong = dplc("rewrite", "--trace", "-c", SOFTMAX, "--about", "fuse_prolog")
+    assert wrong.code == 2 and "--about fuse_prolog: there is no such rule or pass" in wrong.err
+
+
+def test_why_asks_for_a_rule_by_its_own_name(dplc: Command) -> None:
+    done = dplc("rules", "why", "double_negaton", "-c", SOFTMAX)
+    assert done.code == 2 and "rules why double_negaton: there is no such rule" in done.err
+    assert "did you mean `double_negation`?" in done.err

@@ -1,0 +1,57 @@
+"""Torch programs drawn with one or two lengths that are known at a call: compiled once, right at every length.
+
+Each is judged at its ends, its hint and beside it by the meaning of its Loop IR and Kernel IR; one of ten on the
+emulator, with its accesses checked. Verifiers have to find nothing for any length. What torch.export takes for another
+program at some lengths is compiled for the rest of them; what it takes for one number is left out, and counted. All
+three hundred: `make test-slow`, or
+
+    DPLC_SIZED_FIRST=300 python -m pytest -m slow tests/programs/test_sized_programs.py    # the next three hundred
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from sized_checks import Asked, check_sized
+from sized_programs import Length, sized_program
+
+ALWAYS, TOGETHER = 24, 60
+BUILT = 10  # one program of so many is built and run
+LEFT_OUT = 0.15  # of all programs: torch.export says they ask for a number
+
+
+def check_seeds(first: int, count: int) -> None:
+    found, asked = list[str](), 0
+    for seed in range(first, first + count):
+        program = sized_program(seed)
+        try:
+            check_sized(program, emulator=seed % BUILT == 0)
+        except Asked:
+            asked += 1
+        except Exception as error:
+            what = next(iter(str(error).splitlines()), "")
+            found.append(f"seed {seed}: {type(error).__name__}: {what}\n{program.text}")
+    assert not found, "\n".join((f"{len(found)} of {count} programs fail", *found))
+    assert asked <= LEFT_OUT * count, f"{asked} of {count} were not compiled"
+
+
+@pytest.mark.parametrize("first", range(0, ALWAYS, 12))
+def test_drawn_programs_are_right_at_every_length(first: int) -> None:
+    check_seeds(first, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 300, TOGETHER))
+def test_three_hundred_programs_with_lengths(first: int) -> None:
+    check_seeds(int(os.environ.get("DPLC_SIZED_FIRST", "0")) + first, TOGETHER)
+
+
+def test_they_are_many_and_of_lengths() -> None:
+    drawn = [sized_program(seed) for seed in range(60)]
+    text = "\n".join(each.text for each in drawn)
+    assert len({each.text for each in drawn}) > 55
+    for word in (".shape[", "torch.cat", "reshape", "cumsum", "arange", "softmax", "@", "dim(t, 1..50", "::2", "argm"):
+        assert word in text, word
+    assert all(each.lengths for each in drawn) and any(len(each.lengths) == 2 for each in drawn)
+    assert "Length(" not in text and f"{Length(3, 'x0.shape[0]')}" == "x0.shape[0]"
