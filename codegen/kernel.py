@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DTYPES, DtypeName
 
 Role = Literal["in", "out", "tensor_map"]
@@ -122,14 +123,14 @@ class CudaKernel:
 
     def __post_init__(self) -> None:
         if not 1 <= self.block <= MAX_THREADS_PER_BLOCK:
-            raise ValueError(
+            raise DplcError(
                 f"kernel `{self.name}` has {self.block} threads per block; 1 to {MAX_THREADS_PER_BLOCK} are possible"
             )
         for axis, extent, limit in zip("xyz", self.grid, MAX_GRID, strict=True):
             if not 1 <= extent <= limit:
-                raise ValueError(f"kernel `{self.name}` has {extent} blocks in {axis}; 1 to {limit} are possible")
+                raise DplcError(f"kernel `{self.name}` has {extent} blocks in {axis}; 1 to {limit} are possible")
         if self.smem < 0:
-            raise ValueError(f"kernel `{self.name}` asks for {self.smem} bytes of shared memory")
+            raise DplcError(f"kernel `{self.name}` asks for {self.smem} bytes of shared memory")
 
     @property
     def blocks(self) -> int:

@@ -40,6 +40,10 @@ class Axis(Node):
     stride: Int = 1
 
 
+class NotWhole(TypeError):
+    """A float stands where a place in memory is computed."""
+
+
 class Undecided(Exception):
     """A comparison that is not the same for all that it may meet. condition: the comparison, or words for it."""
 
@@ -201,7 +205,7 @@ def _float_or(a: Expr, b: Expr, compute: Callable[[Any, Any], Any], op: str) -> 
     """Index arithmetic is on integers; a float only meets other numbers (in guards and defaults of rules)."""
     if is_number(a) and is_number(b):
         return compute(a, b)
-    raise TypeError(f"index arithmetic `{op}` on a float: {a!r} {op} {b!r}")
+    raise NotWhole(f"index arithmetic `{op}` on a float: {a!r} {op} {b!r}")
 
 
 def _split(a: Expr, n: int) -> tuple[dict[Any, int], dict[Any, int], int]:
@@ -318,7 +322,7 @@ def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) 
             for atom, n in item.terms:
                 terms[atom] = terms.get(atom, 0) + n * factor
         elif kind is float:
-            raise TypeError(f"index arithmetic on a float: {item!r}")
+            raise NotWhole(f"index arithmetic on a float: {item!r}")
         else:
             terms[item] = terms.get(item, 0) + factor
     return from_linear(terms, constant)

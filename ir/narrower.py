@@ -41,7 +41,10 @@ def around_hint(size: Size, holds: Callable[[int], bool]) -> Size | None:
 
 
 def part_that_decides(condition: Any) -> Size | None:
-    """Of a comparison of one size that is undecided: the part of the range around the hint for which it is not."""
+    """Of a comparison of one size that is undecided: the part of the range around the hint for which it is not.
+
+    None where that is less than half of it: another program would be needed for the next number.
+    """
     if condition.__class__ is not Binary or condition.op not in COMPARISONS or not has_sizes(condition):
         return None
     (size, *others) = sizes_in(condition).values()
@@ -54,7 +57,8 @@ def part_that_decides(condition: Any) -> Size | None:
 
     wanted = at(size.hint)
     part = around_hint(size, lambda n: at(n) == wanted)
-    return None if part is size else part
+    wide = part is not None and 2 * (part.high - part.low) >= size.high - size.low
+    return part if wide and part is not size else None
 
 
 def where_decided(what: str, conditions: Iterable[Any], span: Span | None, notes: Sequence[str]) -> Narrower | None:

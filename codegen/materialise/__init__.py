@@ -14,7 +14,7 @@ from .accumulators import find_accumulators
 from .blocks import lower_block
 from .boxes import first_of_all
 from .copies import plan_groups
-from .launch import block_axes, check_limits, thread_axes
+from .launch import block_axes, check_limits, check_registers, thread_axes
 from .lowering import Heard, start_lowering
 from .prepare import prepare
 
@@ -28,6 +28,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     Raises DplcError where the launch exceeds the target's limits, or for a dtype or transport without code yet.
     """
     prepared, tile = prepare(kernel)
+    check_registers(tile)
     low = start_lowering(prepared, tile, target)
     low.heard = heard
     low.accumulators = find_accumulators(low)

@@ -11,10 +11,13 @@ from ...ir.node import Expr
 from ...ir.program import Kernel, Stmt
 from ...ir.ranges import interval
 from ...ir.text.print_statements import print_expr
+from ...ir.tile import Tile
 from ..kernel import MAX_GRID, MAX_THREADS_PER_BLOCK
 from ..target import Target
 from .lowering import Lowering
 from .prepare import TID
+
+MAX_REPLICATED = 2**14  # elements of 4 bytes along one axis of registers: an eighth of the local memory of a thread
 
 
 def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
@@ -52,6 +55,14 @@ def decompose(index: str, axes: list[tuple[str, Expr]]) -> list[Stmt]:
         out.append(Define(name, "i32", modulo(e, extent) if number < len(axes) - 1 else e))
         stride = multiply(stride, extent)
     return out[::-1]
+
+
+def check_registers(tile: Tile) -> None:
+    """Raises DplcError for an axis that no thread has room for: its elements are written out one by one."""
+    for axis in tile.axes:
+        most = interval(axis.extent, {})[1] if axis.role in ("REG", "VEC") else 0
+        if most > MAX_REPLICATED:
+            raise DplcError(f"a thread has {most} elements along {axis.name}={axis.role}; {MAX_REPLICATED} are possible")
 
 
 def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:

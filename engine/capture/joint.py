@@ -7,6 +7,7 @@ partitioner decides. Attention is written as products and a softmax, so that its
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +37,12 @@ def changes(graph: torch.fx.GraphModule) -> bool:
     leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
     if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves):
         return True
-    return any(node.op == "call_function" and node.target.__name__.endswith("_") for node in graph.graph.nodes)
+    return any(node.op == "call_function" and _ends_in_place(node.target.__name__) for node in graph.graph.nodes)
+
+
+def _ends_in_place(name: str) -> bool:
+    """`_foreach_add_`; not `operator.and_`, which is only not called `and`."""
+    return name.endswith("_") and not keyword.iskeyword(name[:-1])
 
 
 def joint(

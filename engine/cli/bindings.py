@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...ir.diagnostic import UsageError, did_you_mean
 from ...ir.expr import Size
+from ..binding import at_binding
+from ..capture.capture import Capture
+from ..compiler import Compilation
 from .options import Options
 from .show import print_remark
 
@@ -38,6 +42,18 @@ def bindings(sizes: Mapping[str, Size], subject: str, options: Options) -> list[
     if math.prod(map(len, values)) > MOST_RUNS:
         raise UsageError(f"--size: more than {MOST_RUNS} combinations")
     return [dict(zip(sizes, point, strict=True)) for point in itertools.product(*values)]
+
+
+def alone(found: Sequence[Mapping[str, int]], wanted: bool, why: str) -> None:
+    """Raises UsageError where something is wanted of one binding, and there are several."""
+    if wanted and len(found) > 1:
+        raise UsageError(f"{why}: give one number of each size")
+
+
+def drawn_at(made: Compilation, drawn: Capture, binding: Mapping[str, int]) -> Compilation:
+    """A text that was compiled with sizes, at a binding. drawn: the text evaluated there, for its inputs."""
+    tensors = {**made.captured.tensors, **drawn.tensors}
+    return at_binding(made, binding, replace(made.captured, tensors=tensors, reference=drawn.reference))
 
 
 def told(binding: Mapping[str, int]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from ..bench.tables import TableLayout, print_table
 from ..compiler import Compilation
 from ..run.judge import Judgement, judge, run_reference
 from .bench_command import command_line
-from .bindings import bindings, told
+from .bindings import alone, bindings, drawn_at, told
 from .compiling import captured_text, compile_text, print_stage, print_trace, stage_named
 from .options import Options
 from .output_file import ARRAYS, writing
@@ -61,32 +60,34 @@ def run_expression(options: Options, device: str | None = None, out: Path | None
     check_arrays(out)
     compilation = compile_text(options, chosen)
     print_trace(compilation, options)
-    table = None
-    if bench:
-        from .expression_bench import benched, layout
-
-        record = benched(compilation, options, BenchSteps(False, command=command_line()), chosen.startswith("cuda"))
-        table = record, layout(bench == "profile")
     if compilation.sizes or options.sizes:
-        _run_bindings(compilation, options, chosen, out)
+        _run_bindings(compilation, options, chosen, out, bench)
     else:
-        report_run(compilation, chosen, out, options.as_json, table=table)
+        report_run(compilation, chosen, out, options.as_json, table=_table(compilation, options, chosen, bench))
 
 
-def _run_bindings(compilation: Compilation, options: Options, device: str, out: Path | None) -> None:
+def _table(
+    compilation: Compilation, options: Options, device: str, bench: str
+) -> tuple[BenchRecord, TableLayout] | None:
+    if not bench:
+        return None
+    from .expression_bench import benched, layout
+
+    record = benched(compilation, options, BenchSteps(False, command=command_line()), device.startswith("cuda"))
+    return record, layout(bench == "profile")
+
+
+def _run_bindings(compilation: Compilation, options: Options, device: str, out: Path | None, bench: str) -> None:
     """What was compiled once, at each binding of its sizes: the text is evaluated anew for its inputs."""
     found = bindings(compilation.sizes, "the text", options)
-    if len(found) > 1 and (out is not None or options.as_json):
-        raise UsageError("--out and --json are of one run: give one number of each size")
+    alone(found, out is not None or options.as_json, "--out and --json are of one run")
     for binding in found:
         if len(found) > 1:
             write(told(binding))
         drawn, _ = captured_text(options, sizes=binding)
-        tensors = {**compilation.captured.tensors, **drawn.tensors}
-        captured = replace(compilation.captured, tensors=tensors, reference=drawn.reference)
-        program = compilation.at(binding)
-        bound = replace(compilation, captured=captured, program=program, cuda_kernels=program.distinct_kernels())
-        report_run(bound, device, out, options.as_json, run_reference(drawn, drawn.tensors))
+        bound = drawn_at(compilation, drawn, binding)
+        table = _table(bound, options, device, bench)
+        report_run(bound, device, out, options.as_json, run_reference(drawn, drawn.tensors), table)
 
 
 def check_arrays(out: Path | None) -> None:

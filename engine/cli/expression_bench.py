@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..api import choose_device
 from ..bench import expression
 from ..bench.bench import BenchSteps
@@ -10,8 +12,10 @@ from ..bench.records import BenchRecord
 from ..bench.tables import TableLayout
 from ..compiler import Compilation
 from .bench_command import Shown, complain, show_bench, teller
-from .compiling import compile_text, print_trace, tools_for
+from .bindings import alone, bindings, drawn_at, told
+from .compiling import captured_text, compile_text, print_trace, tools_for
 from .options import Options
+from .show import write
 
 
 def bench_expression(options: Options, shown: Shown, steps: BenchSteps) -> None:
@@ -19,9 +23,24 @@ def bench_expression(options: Options, shown: Shown, steps: BenchSteps) -> None:
     device = choose_device(None)
     compilation = compile_text(options, device, values=steps.run)
     print_trace(compilation, options)
-    record = benched(compilation, options, steps, steps.run and device.startswith("cuda"))
-    show_bench(record, layout(shown.profile), shown)
-    complain(record)
+    for bound in _bound(compilation, options, shown, steps.run):
+        record = benched(bound, options, steps, steps.run and device.startswith("cuda"))
+        show_bench(record, layout(shown.profile), shown)
+        complain(record)
+
+
+def _bound(compilation: Compilation, options: Options, shown: Shown, values: bool) -> Iterator[Compilation]:
+    """What was compiled once, at each binding of its sizes; itself where it has none."""
+    if not (compilation.sizes or options.sizes):
+        yield compilation
+        return
+    found = bindings(compilation.sizes, "the text", options)
+    alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
+    for binding in found:
+        if len(found) > 1:
+            write(told(binding))
+        drawn, _ = captured_text(options, values, binding)
+        yield drawn_at(compilation, drawn, binding)
 
 
 def benched(compilation: Compilation, options: Options, steps: BenchSteps, measuring: bool) -> BenchRecord:

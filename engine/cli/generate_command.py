@@ -13,7 +13,7 @@ from ...ir.diagnostic import UsageError
 from ..api import choose_device
 from ..models import weights as weight_files
 from ..models.checking import emulator
-from ..models.generating import Generation, Generator, check_length, compile_generation
+from ..models.generating import Generation, Generator, all_lengths, check_length, compile_generation
 from ..models.sources import ModelSource, find
 from ..models.tokenizing import Stream, Tokenizer, stops_of
 from ..models.weights import Tell
@@ -93,7 +93,7 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
     maximum = room.length(len(tokens), source)
     check_length(len(tokens), maximum)
     with bars() as tell:
-        generation, generator = _made(source, len(tokens), maximum, options, folder, chosen, tell)
+        generation, generator = _made(source, maximum, options, folder, chosen, tell)
     if folder is None:
         print_note(f"note: no weights were given (--weights DIR): they are made up, seed {options.seed}")
     if room.count > maximum - len(tokens):
@@ -105,17 +105,17 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
     if options.as_json:
         print_json(_record(source, chosen, tokens, generation, found, tokenizer is not None))
     else:
-        print_note(_figures(chosen, generation, found))
+        print_note(_figures(chosen, generation, found, len(tokens)))
     if found.interrupted:
         raise KeyboardInterrupt
 
 
 def _made(
-    source: ModelSource, length: int, maximum: int, options: Options, folder: Path | None, device: str, tell: Tell
+    source: ModelSource, maximum: int, options: Options, folder: Path | None, device: str, tell: Tell
 ) -> tuple[Generation, Generator]:
     """The model compiled, and on the device with its weights."""
     made_with = compile_options(options, tell, device)
-    generation = compile_generation(source, length, maximum, shape_of(options), made_with)
+    generation = compile_generation(source, all_lengths(maximum), maximum, shape_of(options), made_with)
     for call in (generation.prompt, generation.token):
         print_schedules(call.compilation)
     if folder is None:
@@ -152,17 +152,17 @@ def _told(
     return found
 
 
-def _figures(device: str, generation: Generation, found: GeneratedText) -> str:
+def _figures(device: str, generation: Generation, found: GeneratedText, length: int) -> str:
     """The figures of a run, for people."""
     memory, on = generation.memory, " (the emulator: no GPU's speed)" if device == "emulator" else ""
     rate = f"; then {found.rate:.3g} tokens/s" if found.rate is not None else ""
     in_place = "written in place" if not memory.copied else f"{size(memory.copied)} of it copied by every token"
     lines = [
-        f"{len(found.tokens)} tokens after {generation.length}, {device}: first after {found.seconds[0]:.3g} s{rate},"
+        f"{len(found.tokens)} tokens after {length}, {device}: first after {found.seconds[0]:.3g} s{rate},"
         f" measured{on}",
         f"peak memory {size(memory.peak)}, planned: weights {size(memory.weights)}, cache of {generation.maximum}"
-        f" tokens {size(memory.cache)} ({in_place}), temporaries {size(memory.prompt)} for the prompt,"
-        f" {size(memory.token)} for a token",
+        f" tokens {size(memory.cache)} ({in_place}), temporaries {size(memory.prompt)} for the"
+        f" longest prompt, {size(memory.token)} for a token",
     ]
     return "\n".join(lines)
 

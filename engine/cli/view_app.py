@@ -26,6 +26,10 @@ def view(
     check: Annotated[
         bool, typer.Option("--check", help="With -c and -o: run in checked mode, and show what each line cost.")
     ] = False,
+    tune: Annotated[
+        int | None,
+        typer.Option("--tune", metavar="TRIES", min=1, help="With -c and -o: search schedules, and show it."),
+    ] = None,
     layers: given.Layers = None,
     length: given.Length = 32,
     target: given.TargetName = None,
@@ -47,8 +51,10 @@ def view(
 
     if check and (out is None or model is not None):
         raise UsageError("--check goes with -c and -o", hint="dplc view -c EXPR --check -o FILE")
+    if tune is not None and (out is None or model is not None):
+        raise UsageError("--tune goes with -c and -o", hint="dplc view -c EXPR --tune 200 -o FILE")
     if out is not None:
-        view_command.write_page(options, out, model, check)
+        view_command.write_page(options, out, model, check, tune)
     elif model is not None:
         raise UsageError("a suite or a model goes to a page of its own", hint="dplc view MODEL --layers 1 -o FILE")
     else:

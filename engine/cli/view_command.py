@@ -20,9 +20,14 @@ from .options import Options
 from .output_file import PAGE, write_file
 from .show import bars, print_note, progress
 
+WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
 
-def record_of(options: Options, model: str | None = None, check: bool = False) -> dict[str, Any]:
-    """The record of an expression or a model, compiled with its trace. check: run in checked mode, too."""
+
+def record_of(
+    options: Options, model: str | None = None, check: bool = False, tries: int | None = None
+) -> dict[str, Any]:
+    """The record of an expression or a model, compiled with its trace. check: run in checked mode, too; tries: tune it
+    with so many, by the model's word."""
     traced = replace(options, verbose=2)
     if model is None:
         compilation = compile_text(traced)
@@ -34,6 +39,10 @@ def record_of(options: Options, model: str | None = None, check: bool = False) -
     with progress("linking lines"):
         record = view_record(compilation, tools_for(options), model or options.text)
     remember(model or options.text, compilation.trace.events if compilation.trace is not None else ())
+    if options.explore and model is None:
+        record["egraph"] = _egraph(options)
+    if tries is not None:
+        record["tuning"] = _tuning(options, tries)
     if check:
         from ..view.counted import counted
 
@@ -42,10 +51,47 @@ def record_of(options: Options, model: str | None = None, check: bool = False) -
     return record
 
 
-def write_page(options: Options, out: Path, subject: str | None = None, check: bool = False) -> None:
-    """`dplc view -o FILE`. subject: a model or a suite; without one it is the expression. check: as of `record_of`."""
+def _egraph(options: Options) -> dict[str, Any]:
+    """The e-graph of an expression and what was taken out of it."""
+    from ..compiler import Stopwatch, values_of
+    from ..explore.exploring import exploration
+    from ..view.searched import egraph_record
+
+    tools, machine = tools_for(options), machine_for(options)
+    captured, _ = captured_text(options, values=False)
+    made = exploration(values_of(captured, tools, machine, None, Stopwatch()), tools, machine)
+    with progress("exploring"):
+        return egraph_record(made, made.explained(made.candidates()))
+
+
+def _tuning(options: Options, tries: int) -> dict[str, Any]:
+    """A search of the schedules of an expression: predicted, nothing is kept."""
+    from ..tune.running import Budget
+    from ..tune.search_log import SearchLog
+    from ..tune.tuning import SearchOptions
+    from ..tune.tuning_job import evaluator_for
+    from ..tune.tuning_program import tune_program
+    from ..view.searched import tuning_record
+    from .tune_command import fusing_of, searching
+
+    _, fusing = fusing_of(options, WAYS if options.explore else 1)
+    search, log = SearchOptions(seed=options.seed, budget=Budget(tries), check=False, predict=True), SearchLog()
+    with evaluator_for(fusing.target, search) as evaluator, bars() as show:
+
+        def heard(run: Any, tried: Any) -> None:
+            log.heard(run, tried)
+            show(searching(run), run.tries, run.limit or 0)
+
+        return tuning_record(tune_program(fusing, evaluator, search, None, heard), log)
+
+
+def write_page(
+    options: Options, out: Path, subject: str | None = None, check: bool = False, tries: int | None = None
+) -> None:
+    """`dplc view -o FILE`. subject: a model or a suite; without one it is the expression. check, tries: as of
+    `record_of`."""
     if subject is None or model_bench.wanted(subject):
-        record = record_of(options, subject, check)
+        record = record_of(options, subject, check, tries)
     else:
         with bars() as tell:
             record = suite_record(Path(subject), tools_for(options), machine_for(options), tell)

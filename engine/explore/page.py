@@ -22,6 +22,12 @@ def page(text: str, made: Exploration, found: Sequence[Candidate]) -> str:
     """The page of an exploration: candidates side by side, then every distinct region with its classes."""
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE.read_text())
+    candidates = [_candidate(number, c) for number, c in enumerate(found, 1)]
+    return template.render(text=text, device=made.target.name, candidates=candidates, regions=regions_of(made))
+
+
+def regions_of(made: Exploration) -> list[dict[str, Any]]:
+    """Every distinct region of a program with its classes, and how often it is there."""
     seen: dict[int, dict[str, Any]] = {}
     for problem, solved in made.problems:
         graph = solved.search.graph
@@ -29,8 +35,7 @@ def page(text: str, made: Exploration, found: Sequence[Candidate]) -> str:
             seen[id(solved)]["times"] += 1
         else:
             seen[id(solved)] = region(graph, solved.found[0], [named(term, made) for term in problem.terms])
-    candidates = [_candidate(number, c) for number, c in enumerate(found, 1)]
-    return template.render(text=text, device=made.target.name, candidates=candidates, regions=list(seen.values()))
+    return list(seen.values())
 
 
 def _candidate(number: int, candidate: Candidate) -> dict[str, Any]:

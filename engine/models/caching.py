@@ -12,27 +12,32 @@ from typing import Any
 import torch
 
 from ...ir.diagnostic import DplcError
+from ..capture.sizes import Dim
 from .capturing import CapturedModel, capture_call
 
 KINDS = ("full_attention", "sliding_attention")
 
 
-def capture_prompt(model: Any, length: int, maximum: int) -> CapturedModel:
+def capture_prompt(model: Any, length: int | Dim, maximum: int) -> CapturedModel:
     """All tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1]; then of every layer its keys and its
     values, f[1, heads, maximum, width], zeros after the prompt.
 
-    Raises DplcError for a model that keeps anything else from token to token.
+    length: of the prompt, or the range that it may have. Raises DplcError for a model that keeps anything else from
+    token to token.
     """
     check_attention(model, maximum)
 
     def prompt(input_ids: Any) -> tuple[Any, ...]:
+        length = input_ids.shape[1]
         kept = _PromptCache(length)
         positions = torch.arange(length, device=input_ids.device)[None]
         token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
         room = (0, 0, 0, maximum - length)
         return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept.tensors())
 
-    captured = capture_call(model, {"input_ids": _ids(model, length)}, prompt)
+    size = length.size() if isinstance(length, Dim) else None
+    ids = _ids(model, length if size is None else size.hint)  # type: ignore[arg-type]
+    captured = capture_call(model, {"input_ids": ids}, prompt, size and {"input_ids": {1: length}})
     if len(captured.captured.graph.outs) == 1:
         raise DplcError("this model does not keep keys and values: it cannot generate here")
     return captured

@@ -1,4 +1,4 @@
-"""Text from a model, greedily: the prompt compiled for its length, then one token at a time with a cache in place."""
+"""Text from a model, greedily: the prompt, of any length, then one token at a time with a cache in place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from ...codegen.kernel import Buffer
+from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
+from ..capture.sizes import Dim
 from ..run.aliasing import refusal, with_aliases
 from .caching import capture_prompt, capture_token
 from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call
@@ -23,10 +24,12 @@ from .running import ModelRunner
 from .sources import ModelSource
 from .weights import WeightRequest
 
+USUAL = 512  # tokens of a prompt, which schedules are chosen for
+
 
 @dataclass(frozen=True)
 class Generation:
-    """A model compiled to generate after prompts of `length` tokens, up to `maximum` tokens with them.
+    """A model compiled to generate after prompts of some lengths, up to `maximum` tokens with them.
 
     prompt, token: the two calls of caching.py; the second writes its cache where it reads it. stops: the tokens that
     end a text.
@@ -34,9 +37,18 @@ class Generation:
 
     prompt: CompiledModel
     token: CompiledModel
-    length: int
+    lengths: Dim
     maximum: int
     stops: frozenset[int]
+
+    def prompt_of(self, length: int) -> Program:
+        """The launches for a prompt of so many tokens. Raises DplcError for a length that this was not compiled for."""
+        if not self.lengths.admits(length):
+            low, high = self.lengths.low, self.lengths.high
+            told = f"{low}" if low == high else f"{low} to {high}"
+            raise DplcError(f"the prompt has {length} tokens; this was compiled for {told}")
+        made = self.prompt.compilation
+        return made.at(dict.fromkeys(made.sizes, length)) if made.sizes else made.program
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
@@ -52,7 +64,7 @@ class Generation:
             tables=sum(buffer.nbytes for call in (self.prompt, self.token) for buffer in _others(call)),
             cache=sum(buffer.nbytes for buffer in cache),
             copied=sum(b.nbytes for b in cache if b.name not in self.token.program.aliases.values()),
-            prompt=planned_peak(self.prompt.program),
+            prompt=planned_peak(self.prompt_of(self.lengths.high)),
             token=planned_peak(self.token.program),
         )
 
@@ -62,7 +74,7 @@ class Memory:
     """Bytes on the device. weights: of the model; tables: other constants; cache: keys and values of all layers.
 
     copied: what a token's call needs for a second cache, 0 where it writes in place; prompt, token: temporaries of the
-    two calls.
+    two calls, of the longest prompt.
     """
 
     weights: int
@@ -78,19 +90,30 @@ class Memory:
         return self.weights + self.tables + self.cache + max(self.prompt, self.token + self.copied)
 
 
+def all_lengths(maximum: int) -> Dim:
+    """The prompts that leave room for a token. Raises DplcError where none does."""
+    check_length(1, maximum)
+    return Dim("s", 1, maximum - 1, hint=min(USUAL, maximum - 1))
+
+
 def compile_generation(
-    source: ModelSource, length: int, maximum: int, shape: ModelShape, how: CompileOptions
+    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, how: CompileOptions
 ) -> Generation:
-    """Compile a model to generate. length: tokens of the prompt; maximum: of prompt and text; shape: dtype and layers.
+    """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
+    one compile serves; maximum: of prompt and text; shape: dtype and layers.
 
     Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.
     """
-    check_length(length, maximum)
+    for end in (length.low, length.high) if isinstance(length, Dim) else (length,):
+        check_length(end, maximum)
     model = build(source, shape.dtype, shape.layers)
-    prompt = compile_call(source, replace(shape, length=length), lambda: capture_prompt(model, length, maximum), how)
+    lengths = length if isinstance(length, Dim) else Dim("s", length, length)
+    wanted = lengths if lengths.low < lengths.high else lengths.low
+    told = replace(shape, length=lengths.high)
+    prompt = compile_call(source, told, lambda: capture_prompt(model, wanted, maximum), how)
     cache = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache, maximum), how)
-    return Generation(prompt, _in_place(token), length, maximum, _stops(model))
+    return Generation(prompt, _in_place(token), lengths, maximum, _stops(model))
 
 
 def _in_place(token: CompiledModel) -> CompiledModel:
@@ -126,26 +149,25 @@ class Generator:
         self._values = [_values(call, values, device) for call in (generation.prompt, generation.token)]
         call = generation.token
         self._token = ModelRunner(call.program, call.outputs, executor, self._values[1])
-        self._prompt()  # its kernels are built now, not when the first token is asked for
+        self._prompt(generation.lengths.high)  # its kernels are built now, not when the first token is asked for
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
         """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
 
-        No more come than there is room for. Raises DplcError for a prompt of another length than was compiled for.
+        No more come than there is room for. Raises DplcError for a prompt of a length that this was not compiled for.
         """
-        found = self.generation
-        if len(prompt) != found.length:
-            raise DplcError(f"the prompt has {len(prompt)} tokens; this was compiled for {found.length}")
+        found, length = self.generation, len(prompt)
+        found.prompt_of(length)
         ends = found.stops if stops is None else stops
-        count = min(count, found.maximum - found.length)
+        count = min(count, found.maximum - length)
         if count < 1:
             return
         token, cache = self._read(prompt)
         position = torch.zeros((), dtype=torch.long, device=self._device)
-        for place in range(found.length, found.length + count):
+        for place in range(length, length + count):
             number = int(token)
             yield number
-            if number in ends or place + 1 == found.length + count:
+            if number in ends or place + 1 == length + count:
                 return
             position.fill_(place)
             given = {f"cache_{number}": tensor for number, tensor in enumerate(cache)}
@@ -153,12 +175,14 @@ class Generator:
 
     def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
         """The first new token, and the cache. The call's temporaries are given back."""
-        token, *cache = self._prompt().run({"input_ids": torch.tensor([list(prompt)], device=self._device)})
+        token, *cache = self._prompt(len(prompt)).run({"input_ids": torch.tensor([list(prompt)], device=self._device)})
         return token, cache
 
-    def _prompt(self) -> ModelRunner:
+    def _prompt(self, length: int) -> ModelRunner:
         call = self.generation.prompt
-        return ModelRunner(call.program, call.outputs, self._executor, self._values[0], beside=self._token)
+        return ModelRunner(
+            self.generation.prompt_of(length), call.outputs, self._executor, self._values[0], beside=self._token
+        )
 
 
 def _values(call: CompiledModel, weights: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ...codegen.kernel import Program
 from ...ir import schemas
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
+from ...ir.sizes import highest
 from ...ir.torch import TorchGraph, TorchOp
 
 EAGER = "a lower bound by liveness of Torch IR: every op's result to its last reader, what may be a view at no cost"
@@ -25,7 +26,8 @@ def eager_peak(graph: TorchGraph) -> int:
     """The least bytes that eager holds at once, beside weights, inputs and outputs, running op by op.
 
     Every op's result is a tensor of its own that lives to its last reader, except that what the op's schema allows to
-    be a view of its operand takes no memory and keeps the operand. Workspace inside an op counts as nothing.
+    be a view of its operand takes no memory and keeps the operand. Workspace inside an op counts as nothing. A size is
+    as great as it can be.
     """
     owner: dict[str, str] = {}
     last: dict[str, int] = {}
@@ -75,4 +77,4 @@ def _viewed(op: str) -> tuple[str, ...]:
 
 def _bytes(dtype: str, shape: tuple[Any, ...]) -> int:
     width = DTYPES[dtype].item_bytes if dtype in DTYPES else 8
-    return math.prod(map(int, shape)) * width
+    return int(highest(math.prod(shape))) * width

@@ -148,7 +148,8 @@ def _nearly(got: Any, want: Any, eager: Any, gate: float) -> Judgement:
     distance = _distance(got, want, reached)
     own = torch.zeros_like(distance) if eager is None else _distance(eager, want, reached)
     limits = _limits(own, want, reached, gate, got.dtype)
-    right = (distance <= limits.allowed) | _at_the_brink(got, want, limits.allowed)
+    rounded = got == want.to(got.dtype)  # no value of the dtype is nearer
+    right = (distance <= limits.allowed) | rounded | _at_the_brink(got, want, limits.allowed)
     as_eager = unjudged = torch.zeros_like(right)
     overflows = True
     if eager is not None and limits.failing.any():

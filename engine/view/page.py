@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_name("page")
-SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite")
+SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite", "searched")
 
 
 def page(record: dict[str, Any], live: bool = False) -> str:

@@ -258,11 +258,14 @@ def replicated_names(tile: Tile) -> frozenset[str]:
 
 
 def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block) -> bool:
-    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
+    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks: elements of memory,
+    or values, such as a comparison of a place with an axis.
 
     within: the block that defines what the loop reads.
     """
-    varying = [dependencies(load.idx, within) for load in summary(body).loads]
+    found = summary(body)
+    varying = [dependencies(load.idx, within) for load in found.loads]
+    varying += [dependencies(let.val, within) for let in found.lets]
     along = [names & axes for names in varying if var in names]
     return any(a - b and b - a for n, a in enumerate(along) for b in along[n + 1 :])
 

@@ -137,6 +137,8 @@ class Check:
         elif isinstance(stmt, If):
             self.block(stmt.body, scope.under(stmt.cond))
         elif isinstance(stmt, Load):
+            if stmt.buf in self.written:
+                self.report(stmt, f"`{stmt.buf}` is an output: a kernel reads its inputs")
             self.access(stmt, scope if stmt.when is True else scope.under(stmt.when))
         elif isinstance(stmt, Store):
             self.store(stmt)

@@ -38,6 +38,8 @@ def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
         return (f"the body of kernel `{kernel.name}` is not one Tile",)
     check = _TileCheck(kernel, tile)
     check.axes(tile)
+    if check.found:
+        return tuple(check.found)
     check.launch(tile, limits)
     check.layouts()
     if check.grounded(tile.body):

@@ -92,3 +92,8 @@ VALUES, DTYPES = (-1, 0, 1, 2), (torch.int64, torch.float32, torch.bool)
 @given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=6), st.sampled_from(DTYPES))
 def test_any_small_constant_means_itself(values: list[int], dtype: torch.dtype) -> None:
     lowered(torch.tensor(values).to(dtype))
+
+
+def test_integers_as_far_apart_as_there_are() -> None:
+    """Their difference is no integer of 64 bits: what a sum wrapped around is stored."""
+    assert len(inputs(lowered(torch.arange(6) * 3 + (2**63 - 7)))) == 2

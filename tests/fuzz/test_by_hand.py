@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dplc.codegen.target import target
+from dplc.engine.cli.continuing import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
@@ -69,6 +70,7 @@ def test_subsets_of_a_long_list_end() -> None:
 KERNEL = (
     "kernel k(x: f32[{extent}]) -> y: f32[4]:\n    for i in 0..4 free:\n        v = load x[{index}]\n        y[i] = v\n"
 )
+TILE = "kernel k(x: f32[4]) -> y: f32[4]:\n    Tile(i:4=BLOCK, {axes}):\n        v = load x[i]\n        y[i] = v\n"
 GRAPH = "graph g(x: f32[{extent}]) -> y: f32[4]:\n    y[i:4] = {value}\n"
 TORCH = "graph g(x: f32[4, 8]) -> y: {type}:\n    y: {type} = {op}\n"
 TEXTS = {
@@ -100,3 +102,17 @@ def test_programs(name: str, tmp_path: Path) -> None:
         rewrite_file(path, toolchain(), target("sm_80"), [], None)
     assert told.value.exit_code == 1
     assert time.process_time() - start < 10
+
+
+DUMPS = {
+    "`y` is an output: a kernel reads its inputs": "## level: loop\n" + KERNEL.replace("load x[", "load y["),
+    "axis `t` has no role or no extent": "## level: tile\n" + TILE.format(axes="t:f64=THREAD"),
+}
+
+
+@pytest.mark.parametrize("said", DUMPS)
+def test_dumps(said: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.ir"
+    path.write_text(DUMPS[said].format(extent="4", index="i"))
+    with pytest.raises(DplcError, match=f"mine.ir.*{said}"):
+        read_dump(path, {})

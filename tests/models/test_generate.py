@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from dplc.engine.models import artefact, generating
 from dplc.engine.models.caching import check_attention
 from dplc.engine.models.checking import emulator
 from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape
-from dplc.engine.models.generating import Generation, Generator, compile_generation
+from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.models.weights import make
@@ -63,6 +64,28 @@ def test_a_prompt_of_one_token() -> None:
     weights = make(generation.weights, seed=4, scale=SCALE)
     found = list(Generator(generation, emulator(), weights).tokens([9], NEW, stops=()))
     assert found == of_transformers("tied", weights, [9], NEW)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_one_compile_serves_prompts_of_every_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiles: list[Any] = []
+    real = generating.compile_call
+    monkeypatch.setattr(generating, "compile_call", lambda *given: compiles.append(given) or real(*given))
+    maximum, dice = 64, random.Random(7)
+    how = CompileOptions(toolchain(), target("sm_80"))
+    generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how)
+    weights = make(generation.weights, seed=3, scale=SCALE)
+    generator = Generator(generation, emulator(), weights)
+    for length in [1, maximum - 1, *(dice.randint(2, maximum - 2) for _ in range(38))]:
+        prompt = [dice.randrange(50) for _ in range(length)]
+        found = list(generator.tokens(prompt, 2, stops=()))
+        assert found == of_transformers(name, weights, prompt, len(found)), length
+    assert len(compiles) == 2 and len({k.text for k in generation.prompt_of(9).kernels}) == len(
+        {k.text for k in generation.prompt_of(33).distinct_kernels()}
+    )
+    assert generation.memory.prompt >= generation.prompt_of(9).arena.bytes  # type: ignore[union-attr]
+    with pytest.raises(DplcError, match="the prompt has 64 tokens; this was compiled for 1 to 63"):
+        list(generator.tokens([1] * 64, 1))
 
 
 def test_it_stops_at_the_end_of_a_text_and_of_its_room() -> None:

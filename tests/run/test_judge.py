@@ -128,3 +128,11 @@ def test_shapes_and_nothing_at_all() -> None:
     assert accepted([torch.zeros(0)], [torch.zeros(0, dtype=torch.float64)])
     assert accepted([torch.zeros(())], [torch.zeros((), dtype=torch.float64)])
     assert not accepted([torch.full((3,), 1e-30)], [torch.zeros(3, dtype=torch.float64)])
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_the_nearest_value_is_right_where_eager_overflows(kind: torch.dtype) -> None:
+    want = torch.tensor(38.20 / 3 * 3.0007, dtype=torch.float64)
+    got, eager = want.to(kind), torch.tensor(float("inf"), dtype=kind)
+    assert (got.double() - want).abs() > 1e-4 * want and accepted([got], [want], [eager])
+    assert not accepted([torch.nextafter(got, eager)], [want], [eager])

@@ -15,6 +15,7 @@ from view_programs import PROGRAMS
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
+from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation
 from dplc.engine.ruleset import toolchain
 from dplc.engine.view.page import page
@@ -166,6 +167,29 @@ def test_nothing_overflows(browser: Any, compiled: Compile, tmp_path: Path, view
     )
     assert browser.execute_script(f"return {outside}") == 0
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    complaints(browser)
+
+
+def test_searches_are_shown_and_walked(browser: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        text = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
+        main(["view", "-c", text, "--explore", "--tune", "12", "--no-db", "-o", str(tmp_path / "page.html")])
+    browser.get((tmp_path / "page.html").as_uri())
+    for width in (1500, 420):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        for view in ("tuning", "egraph"):
+            browser.find_element("id", f"tab-{view}").click()
+            wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert browser.execute_script(f"return {wide}") <= 0, (view, width)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    link = browser.find_element("css selector", ".eclass .link")
+    link.click()
+    focused = browser.execute_script("return document.activeElement.getAttribute('aria-label')")
+    assert focused == f"class {link.text}"
+    browser.find_element("id", "tab-tuning").click()
+    assert "Best time over tries" in browser.find_element("css selector", "#main svg").get_attribute("aria-label")
+    browser.find_element("css selector", ".tuned summary").click()
     complaints(browser)
 
 

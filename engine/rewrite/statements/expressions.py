@@ -53,7 +53,10 @@ class RuleExpressions(Expressions):
                         forms.append((left, right))
             for left, right in forms:
                 value = substitute_affine(value, left, right)
-            return substitute(value, simple)
+            try:
+                return substitute(value, simple)
+            except e.NotWhole as error:
+                raise DplcError(str(error), node.span) from None
 
         return apply
 

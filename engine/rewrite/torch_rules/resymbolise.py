@@ -18,6 +18,7 @@ from .values import Lowers, View
 
 Array = np.ndarray[Any, Any]
 EXACT = 1 << 24  # integers that f32 holds exactly
+LARGEST = 1 << 63  # what index arithmetic cannot reach
 
 
 def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int) -> View | None:
@@ -67,9 +68,13 @@ def _affine(array: Array, over: list[Axis]) -> Term | None:
         return None
     origin = int(array.flat[0])
     e: Any = origin
+    most = abs(origin)
     ramp = np.full(array.shape, origin, np.int64)
     for d, axis in enumerate(over):
         step = int(np.take(array, 1, axis=d).flat[0]) - origin
+        most += abs(step) * axis.extent
+        if most >= LARGEST:
+            return None
         e = operate("+", e, operate("*", axis, step))
         ramp += step * np.arange(axis.extent).reshape([-1 if k == d else 1 for k in range(array.ndim)])
     return compose.index(e) if np.array_equal(ramp, array) else None

@@ -299,6 +299,16 @@ kernel wide(x: f32[2048]) -> y: f32[2048]:
 """)
     with pytest.raises(DplcError, match="2048 threads per block; 1024 are possible"):
         materialise(kernel, target("sm_80"))
+    (kernel,) = read("""
+kernel wide(x: f32[4294967296]) -> y: f32[1]:
+    Tile(t:1=THREAD, v:4294967296=VEC):
+        v1 = load x[v]
+        sum <- add(sum, v1)
+        Combine(sum, add, over=(v))
+        y[t] = sum
+""")
+    with pytest.raises(DplcError, match="4294967296 elements along v=VEC; 16384 are possible"):
+        materialise(kernel, target("sm_80"))
     (kernel,) = read(
         COPY.format(dtype="f32", m=40, n=40, origin="0, 0", via="ASYNC", fields=", depth=64, slot=0").replace(
             "s[i", "s[0, i"

@@ -1,0 +1,95 @@
+"""What searches found, for the page: a tuning run (best so far, decisions, values), and the e-graph class by class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..explore.explore import Exploration
+from ..explore.page import regions_of
+from ..kernels.candidate import Candidate
+from ..tune.page import effects
+from ..tune.search_log import SearchLog, SharedPrefix
+from ..tune.tuning import TuningOutcome, plain
+from ..tune.tuning_program import Programmed
+
+MOST_CLASSES = 4000  # of a program's e-graphs together
+
+
+# ---- tuning
+
+
+def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
+    """A tuning run. Times in microseconds; a reward is the default's time over a candidate's, 0 where it has none.
+
+    curve: [tries, best time so far]; tree: decisions, each with the candidates that took it.
+    """
+    run, default = found.run, found.default.seconds
+    return {
+        "search": run.search.name, "basis": found.default.basis, "tries": run.tries, "programs": run.programs,
+        "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": run.seconds,
+        "default": _micro(default), "best": _micro(found.score.seconds),
+        "curve": [[tries, _micro(seconds)] for tries, _, seconds in run.curve],
+        "tree": _branch(log.root.shown(), default),
+        "kernels": [_kernel(log, outcome) for outcome in found.kernels],
+    }  # fmt: skip
+
+
+def _branch(node: SharedPrefix, default: float | None) -> dict[str, Any]:
+    return {
+        "label": _shorter(node.label), "tried": node.visits, "without": node.times.without,
+        "best": _reward(node.times.best, default), "mean": _reward(node.times.mean, default),
+        "below": [_branch(child, default) for child in node.children.values()],
+    }  # fmt: skip
+
+
+def _shorter(label: str) -> str:
+    """The decision of a branch, and of those that follow without a choice the firings."""
+    first, *rest = label.split(" · ")
+    return " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
+
+
+def _kernel(log: SearchLog, outcome: TuningOutcome) -> dict[str, Any]:
+    default = outcome.default_seconds or 1.0
+    rows = [
+        {"title": one.title, "values": [{"value": row[0], "tried": row[1], "without": row[2], "best": row[3],
+                                         "mean": row[4]} for row in one.rows]}
+        for one in effects(log, outcome)
+    ]  # fmt: skip
+    return {
+        "name": outcome.kernel, "count": outcome.count, "default": _micro(default), "best": _micro(outcome.seconds),
+        "schedule": [dict(step) for step in plain(outcome.winner)], "effects": rows,
+    }  # fmt: skip
+
+
+def _micro(seconds: float | None) -> float | None:
+    return None if seconds is None or seconds == math.inf else seconds * 1e6
+
+
+def _reward(seconds: float, default: float | None) -> float:
+    return default / seconds if default and 0 < seconds < math.inf else 0.0
+
+
+# ---- the e-graph
+
+
+def egraph_record(made: Exploration, found: Sequence[Candidate]) -> dict[str, Any]:
+    """The classes of every region with their spellings, which of them the best solution takes, and the candidates.
+
+    left_out: classes beyond MOST_CLASSES.
+    """
+    regions, left_out, count = [], 0, 0
+    for region in regions_of(made):
+        kept = region["classes"][: max(0, MOST_CLASSES - count)]
+        left_out += len(region["classes"]) - len(kept)
+        count += len(kept)
+        regions.append({**region, "classes": kept})
+    return {"regions": regions, "left_out": left_out, "candidates": [_candidate(one) for one in found]}
+
+
+def _candidate(one: Candidate) -> dict[str, Any]:
+    return {
+        "label": one.label, "kernels": one.kernels, "bytes": one.bytes, "us": one.predicted_us,
+        "rules": list(one.rules), "problem": one.problem or "",
+    }  # fmt: skip

@@ -1,0 +1,71 @@
+"""A Hugging Face Llama under torch.compile: one compile for prompts of every length."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from dplc.engine import torch_backend
+from dplc.engine.capture.joint import changes
+from dplc.engine.run.judge import accepted
+
+transformers = pytest.importorskip("transformers")
+LENGTHS = (5, 9, 17, 33, 2, 64, 100, 31, 128, 7)
+
+
+def llama() -> Any:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["dynamic=True", "mark_dynamic"])
+def test_one_compile_serves_every_prompt(marked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    made: list[Any] = []
+    compile_function = torch_backend.compile_function
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made.append(compile_function(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(torch_backend, "compile_function", counted)
+    model = llama()
+    wide = copy.deepcopy(model).double()
+    served = torch.compile(model, backend="dplc", dynamic=None if marked else True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", torch_backend.LengthWarning)
+        warnings.simplefilter("error", torch_backend.EagerWarning)
+        for length in LENGTHS:
+            tokens = torch.randint(0, 96, (1, length))
+            if marked:
+                torch._dynamo.mark_dynamic(tokens, 1)
+            got, want, own = (each(tokens, use_cache=False).logits for each in (served, wide, model))
+            assert accepted([got], [want], [own]), length
+    assert len(made) == 1 and len(made[0].compilation.sizes) == 1
+
+
+def test_an_and_of_masks_changes_nothing_in_place() -> None:
+    """`operator.and_` ends like `_foreach_add_`, and is no change."""
+
+    def parts(function: Any, *args: Any) -> Any:
+        found: list[Any] = []
+
+        def backend(graph: Any, _: Any) -> Any:
+            found.append(graph)
+            return graph.forward
+
+        torch._dynamo.reset()
+        torch.compile(function, backend=backend)(*args)
+        return found[0]
+
+    mask = torch.tensor([True, False])
+    assert not changes(parts(lambda a, b: a & b | b, mask, mask))
+    assert changes(parts(lambda a, b: torch._foreach_add_([a], [b]), torch.ones(2), torch.ones(2)))
