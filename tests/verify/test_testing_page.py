@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from test_check_command import plugin
 
-RULES = Path(__file__).resolve().parents[2] / "examples" / "rules"
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "examples" / "rules"
+PAGE = (ROOT / "examples/rules/TESTING.md").read_text()
 
 
 def test_the_page_runs(pytester: pytest.Pytester) -> None:
-    page = (RULES / "TESTING.md").read_text()
-    codes = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    codes = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(codes) == 2
     shutil.copy(RULES / "product_of_exponentials.rw", pytester.path)
     for name, code in zip(("fixture", "strategy"), codes, strict=True):
@@ -25,10 +26,9 @@ def test_the_page_runs(pytester: pytest.Pytester) -> None:
 
 
 def test_the_page_has_every_option() -> None:
-    page = (RULES / "TESTING.md").read_text()
-    plugin_text = (Path(__file__).resolve().parents[2] / "engine/verify/pytest_plugin.py").read_text()
+    plugin_text = (ROOT / "engine/verify/pytest_plugin.py").read_text()
     for option in re.findall(r'addoption\("(--dplc-[\w-]+)"', plugin_text):
-        assert option in page, option
+        assert option in PAGE, option
 
 
 def test_a_strategy_asks_for_a_rule_that_is_there() -> None:
