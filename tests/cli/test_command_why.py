@@ -122,3 +122,8 @@ def test_why_asks_for_a_rule_by_its_own_name(dplc: Command) -> None:
     done = dplc("rules", "why", "double_negaton", "-c", SOFTMAX)
     assert done.code == 2 and "rules why double_negaton: there is no such rule" in done.err
     assert "did you mean `double_negation`?" in done.err
+
+
+def test_canonical_forms_are_seen_where_an_op_becomes_values(ok: Command) -> None:
+    out = ok("rewrite", "--trace", "-c", "torch.exp(torch.randn(512) * 1)", "--about", "binary_mul").out
+    assert "-mul: f32[512] = Mul(x, other=1)\n+x[i]\n" in out
