@@ -62,7 +62,9 @@ def check_registers(tile: Tile) -> None:
     for axis in tile.axes:
         most = interval(axis.extent, {})[1] if axis.role in ("REG", "VEC") else 0
         if most > MAX_REPLICATED:
-            raise DplcError(f"a thread has {most} elements along {axis.name}={axis.role}; {MAX_REPLICATED} are possible")
+            raise DplcError(
+                f"a thread has {most} elements along {axis.name}={axis.role}; {MAX_REPLICATED} are possible"
+            )
 
 
 def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:

@@ -70,7 +70,8 @@ def compile_command(
         typer.Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
     ] = None,
     layers: given.Layers = None,
-    length: given.Length = 32,
+    length: given.Lengths = "32",
+    batch: given.Batch = "1",
     dtype: given.FloatDtype = None,
     weights: given.Weights = None,
     out: given.ArtefactFolder = None,
@@ -90,7 +91,7 @@ def compile_command(
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     options = Options(
         _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
-        no_db, explore, length, layers, sizes,
+        no_db, explore, length, layers, sizes, batch=batch,
     )  # fmt: skip
     _check_sizes(sizes, model)
     if model is None and (layers is not None or weights is not None or out is not None):

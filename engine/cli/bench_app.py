@@ -32,7 +32,8 @@ def bench(
     ] = True,
     profile: given.Profile = False,
     layers: given.Layers = None,
-    length: given.Length = 32,
+    length: given.Lengths = "32",
+    batch: given.Batch = "1",
     dtype: given.FloatDtype = None,
     sizes: given.Sizes = None,
     seed: given.Seed = 0,
@@ -51,7 +52,7 @@ def bench(
     steps = BenchSteps(run, assemble, bench_command.command_line())
     options = Options(
         sys.stdin.read() if expression == "-" else expression or "", seed, dtype, rules, settings, prefer, target,
-        as_json=as_json, explore=explore, length=length, layers=layers, sizes=sizes,
+        as_json=as_json, explore=explore, length=length, layers=layers, sizes=sizes, batch=batch,
     )  # fmt: skip
     of_suite, of_model = only is not None, bool(layers or weights or trust_edited_cuda)
     if expression is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ...codegen.launch import CudaExecutor
@@ -10,14 +12,17 @@ from ...ir.diagnostic import DplcError
 from ..bench.bench import BenchSteps
 from ..bench.measuring import CudaClock, can_measure
 from ..bench.records import CaseRecord
+from ..binding import at_binding
 from ..models import artefact, benching, measuring, weights
 from ..models.benching import BenchedModel
 from ..models.sources import is_model
+from ..models.weights import Tell
 from .bench_command import Shown, complain, show_bench
+from .bindings import alone, bindings, told
 from .compiling import tools_for
 from .model_commands import compiled_model
 from .options import Options
-from .show import bars
+from .show import bars, write
 
 
 def wanted(path: str) -> bool:
@@ -32,15 +37,31 @@ def bench_model(
 
     trust: take CUDA of an artefact that dplc did not print.
     """
+    measure = functools.partial(_measure, folder=folder) if steps.run and can_measure() else None
     with bars() as tell:
-        if artefact.is_artefact(Path(path)):
-            subject = benching.of_artefact(artefact.load(Path(path), trust))
-        else:
-            subject = benching.of_compiled(compiled_model(path, options, tell))
-        measure = functools.partial(_measure, folder=folder) if steps.run and can_measure() else None
-        record = benching.bench(subject, tools_for(options), steps.command, steps.assemble, measure, tell)
-    show_bench(record, benching.PROFILED if shown.profile else benching.LAYOUT, shown)
-    complain(record)
+        subjects = list(_subjects(path, options, shown, trust, tell))
+    for heading, subject in subjects:
+        with bars() as tell:
+            record = benching.bench(subject, tools_for(options), steps.command, steps.assemble, measure, tell)
+        write(heading)
+        show_bench(record, benching.PROFILED if shown.profile else benching.LAYOUT, shown)
+        complain(record)
+
+
+def _subjects(path: str, options: Options, shown: Shown, trust: bool, tell: Tell) -> Iterator[tuple[str, BenchedModel]]:
+    """(a line above it, what is benched): an artefact, or a model at each binding of its sizes."""
+    if artefact.is_artefact(Path(path)):
+        yield "", benching.of_artefact(artefact.load(Path(path), trust))
+        return
+    made = compiled_model(path, options, tell)
+    if not (made.compilation.sizes or options.sizes):
+        yield "", benching.of_compiled(made)
+        return
+    found = bindings(made.compilation.sizes, path, options)
+    alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
+    for binding in found:
+        bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))
+        yield told(binding) if len(found) > 1 else "", benching.of_compiled(bound)
 
 
 def _measure(subject: BenchedModel, cases: list[CaseRecord], folder: Path | None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ...codegen.launch import CudaExecutor, Executor
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.dtypes import FLOATS
 from ..api import choose_device
+from ..capture.sizes import Dim
 from ..models import artefact, weights
 from ..models.artefact import Artefact
 from ..models.checking import compare, emulator
@@ -37,17 +40,39 @@ from .show import bars, print_json, print_note, write
 
 
 def shape_of(options: Options) -> ModelShape:
-    """The shape of `--seq-len`, `--layers` and `--dtype`. Raises UsageError."""
-    length, dtype = options.length, options.dtype or "f32"
+    """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
+    dtype = options.dtype or "f32"
     if dtype not in FLOATS:
         raise UsageError(
             f"--dtype {dtype}: there is no such dtype here",
             notes=(f"dtypes are {', '.join(FLOATS)}",),
             hint=did_you_mean(dtype, FLOATS),
         )
-    if length < 1:
-        raise UsageError(f"--seq-len {length}: a sequence has at least one token")
-    return ModelShape(length, 1, dtype, options.layers)
+    if str(options.length) == "0":
+        raise UsageError("--seq-len 0: a sequence has at least one token")
+    length, batch = extent("--seq-len", str(options.length), "s"), extent("--batch", options.batch, "b")
+    return ModelShape(length, batch, dtype, options.layers)
+
+
+def extent(option: str, text: str, name: str) -> int | Dim:
+    """`32`, or `1..4096` and `1..4096:512` for a length that is known at a call, which is 512 as a rule.
+
+    name: of the size. Raises UsageError.
+    """
+    found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9})(?::(\d{1,9}))?)?", text.strip())
+    if found is None or int(found[1]) < 1:
+        raise UsageError(f"{option} {text}: write 32, or 1..4096, or 1..4096:512 for 512 as a rule")
+    if found[2] is None:
+        return int(found[1])
+    dim = Dim(name, int(found[1]), int(found[2]), hint=int(found[3]) if found[3] else None)
+    return replace(dim, hint=dim.size().hint)
+
+
+def _check_fixed(options: Options) -> None:
+    """Raises UsageError for ranges where an artefact is written."""
+    shape = shape_of(options)
+    if isinstance(shape.length, Dim) or isinstance(shape.batch, Dim):
+        raise UsageError("-o: an artefact is of one length: give --seq-len and --batch as numbers")
 
 
 def compile_options(options: Options, tell: Tell, device: str | None = None) -> CompileOptions:
@@ -68,6 +93,8 @@ def compile_command(
 ) -> None:
     """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
     stage = None if ir is None else stage_named(ir)
+    if out is not None:
+        _check_fixed(options)
     with bars() as tell:
         compiled = compiled_model(model, options, tell)
         if folder is not None:
@@ -92,7 +119,7 @@ def report(compiled: CompiledModel) -> str:
     layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
     times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
     lines = [
-        f"{compiled.source.name}: {layers}, {shape.length} tokens, {shape.dtype}, for {target.name} ({target.arch})",
+        f"{compiled.source.name}: {layers}, {shape.told}, {shape.dtype}, for {target.name} ({target.arch})",
         f"  launches       {found.launches}, at most {found.per_block} in a block",
         f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
         f"  weights        {size(found.weight_bytes)}",

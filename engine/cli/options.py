@@ -55,6 +55,11 @@ Weights = Annotated[
 ]
 Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
 Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
+Lengths = Annotated[
+    str,
+    typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence; or A..B, known at a call."),
+]
+Batch = Annotated[str, typer.Option("--batch", metavar="N", help="Of a model: sequences at once; or A..B.")]
 FloatDtype = Annotated[
     str | None,
     typer.Option("--dtype", metavar="DTYPE", help="Of a model, or of floats that -c leaves open: f32, f16, bf16."),
@@ -132,8 +137,8 @@ Tokens = Annotated[
 class Options:
     """What the options that commands share say, as it was typed.
 
-    text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length, layers: of
-    a model; sizes: of a dump.
+    text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length,
+    layers, batch: of a model; sizes: of what has some.
     """
 
     text: str = ""
@@ -148,9 +153,10 @@ class Options:
     db: Path | None = None
     no_db: bool = False
     explore: bool = False
-    length: int = 1
+    length: int | str = 1
     layers: int | None = None
     sizes: Sequence[str] | None = None
+    batch: str = "1"
 
     @property
     def pinned(self) -> list[str]:

@@ -112,11 +112,12 @@ def _programs(
 def _of_model(model: str, options: Options, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
     """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
     source, shape = find(model), shape_of(options)
-    found = capture_logits(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
+    length, batch = shape.numbers
+    found = capture_logits(build(source, shape.dtype, shape.layers), length, batch)
     (tokens,) = found.captured.inputs
 
     def tensors() -> dict[str, Any]:
-        return {**weights.make(found.weights), tokens: drawn_tokens(source.config, shape.batch, shape.length)}
+        return {**weights.make(found.weights), tokens: drawn_tokens(source.config, batch, length)}
 
     return program_of(source.name, found.captured, tools, machine, top, tensors)
 

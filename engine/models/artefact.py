@@ -127,9 +127,10 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
     kernels, launches = launch_records(program)
     assert program.arena is not None
+    length, batch = shape.numbers
     return PlanFile(
         dplc=__version__, rules=compiled.rules, model=compiled.source.name,
-        config=compiled.source.config, length=shape.length, batch=shape.batch, layers=shape.layers,
+        config=compiled.source.config, length=length, batch=batch, layers=shape.layers,
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
         inputs=[buffer_record(b) for b in program.inputs],

@@ -10,6 +10,7 @@ import torch
 
 from ...ir.diagnostic import DplcError
 from ..capture.capture import Capture, capture
+from ..capture.sizes import Dim
 from .module import names_of
 from .weights import WeightRequest
 
@@ -22,15 +23,19 @@ class CapturedModel:
     weights: Mapping[str, WeightRequest]
 
 
-def capture_logits(model: Any, length: int, batch: int = 1) -> CapturedModel:
+def capture_logits(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
     """The logits of `batch` sequences of `length` tokens: input_ids: i64[batch, length] -> f[batch, length, words].
 
-    Raises DplcError for what cannot be compiled.
+    length, batch: numbers, or ranges of what is known at a call. Raises DplcError for what cannot be compiled.
     """
-    if length < 1:
+    if not isinstance(length, Dim) and length < 1:
         raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
-    ids = torch.empty((batch, length), dtype=torch.long, device=next(model.parameters()).device)
-    return capture_call(model, {"input_ids": ids, "use_cache": False, "return_dict": False})
+    extents = (batch, length)
+    shape = [n.size().hint if isinstance(n, Dim) else n for n in extents]
+    open_ = {place: n for place, n in enumerate(extents) if isinstance(n, Dim)}
+    ids = torch.empty(shape, dtype=torch.long, device=next(model.parameters()).device)
+    arguments = {"input_ids": ids, "use_cache": False, "return_dict": False}
+    return capture_call(model, arguments, dynamic={"input_ids": open_} if open_ else None)
 
 
 def capture_call(

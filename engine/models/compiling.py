@@ -8,13 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from ...codegen.kernel import Program
 from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ..capture.sizes import Dim
 from ..compiler import Compilation, Explore, Stopwatch, compile_captured
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
@@ -31,20 +33,41 @@ from .weights import Tell, WeightRequest, silent
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What a model is compiled for: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all)."""
+    """What a model is compiled for: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all).
 
-    length: int = 32
-    batch: int = 1
+    length, batch: numbers, or ranges of what is known at a call.
+    """
+
+    length: int | Dim = 32
+    batch: int | Dim = 1
     dtype: str = "f32"
     layers: int | None = None
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """(length, batch), where both are numbers. Raises DplcError for ranges."""
+        if isinstance(self.length, Dim) or isinstance(self.batch, Dim):
+            raise DplcError(f"this needs numbers, not {self.told}", hint="--seq-len 32")
+        return self.length, self.batch
+
+    def at(self, binding: Mapping[str, int]) -> ModelShape:
+        """The shape where lengths are these numbers."""
+        length, batch = (binding[n.name] if isinstance(n, Dim) else n for n in (self.length, self.batch))
+        return replace(self, length=length, batch=batch)
+
+    @property
+    def told(self) -> str:
+        """`32 tokens`, `1..4096 tokens, 1..8 sequences`"""
+        tokens, batch = (n.range if isinstance(n, Dim) else str(n) for n in (self.length, self.batch))
+        return f"{tokens} tokens" + (f", {batch} sequences" if batch != "1" else "")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What a compile gave. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:
-    of the arena of temporaries; eager_bytes: what eager holds, see `memory.EAGER`. seconds: of building the module, of
-    capture, of everything after; rss_bytes: the most this process ever held.
+    of the arena of temporaries, at the greatest lengths; eager_bytes: what eager holds, see `memory.EAGER`. seconds: of
+    building the module, of capture, of everything after; rss_bytes: the most this process ever held.
     """
 
     launches: int
@@ -140,13 +163,14 @@ def compile_call(
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
     """The figures of a compile."""
     program, weights = compilation.program, _read(captured, compilation)
+    longest = {name: size.high // size.multiple * size.multiple for name, size in compilation.sizes.items()}
     return Figures(
         launches=len(program.kernels),
         kernels=len(compilation.cuda_kernels),
         per_block=max(launches_of_blocks(program, weights).values(), default=0),
         cuda_lines=compilation.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
-        planned_bytes=planned_peak(program),
+        planned_bytes=planned_peak(compilation.at(longest) if longest else program),
         eager_bytes=eager_peak(captured.captured.graph),
         seconds=seconds,
         rss_bytes=peak_rss(),

@@ -45,10 +45,9 @@ def _branch(node: SharedPrefix, default: float | None) -> dict[str, Any]:
 
 
 def _shorter(label: str) -> str:
-    """The decisions of a branch but those that do as by default."""
-    parts = label.split(" · ")
-    told = [part for part in parts if part.rpartition(": ")[2] != "default"]
-    return " · ".join(told) or (parts[0] if label else "")
+    """The decision of a branch, and of those that follow without a choice the firings."""
+    first, *rest = label.split(" · ")
+    return " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
 
 
 def _kernel(log: SearchLog, outcome: TuningOutcome) -> dict[str, Any]:

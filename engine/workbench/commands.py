@@ -36,6 +36,7 @@ def answer_lenses(made: Server) -> None:
     async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
         uri = given.text_document.uri
         document = made.document(uri)
+        made.saved(uri)
         if not made.wrong(uri) and document.file is not None and any(rule.examples for rule in document.file.rules):
             await run(made, uri, ("examples", None, None), aloud=False)
 

@@ -72,6 +72,10 @@ class Document:
         else:
             self.further = Source(self.name.removesuffix(".rw") + FURTHER, text)
 
+    def forget(self) -> None:
+        """Check every rule again, next time: what is remembered knows nothing of other rules that changed."""
+        self._checked.clear()
+
     def problems(self, text: str | None = None) -> list[DplcError]:
         """Everything that is wrong with the text: of every declaration that does not parse its error, of every other
         rule what static checks say."""

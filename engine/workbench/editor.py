@@ -69,6 +69,12 @@ class Server(LanguageServer):
         found = next((document for document in self.open.values() if document.path == path), None)
         return None if found is None else found.text
 
+    def saved(self, uri: str) -> None:
+        """Judge a document as a whole: while one types, a rule is judged again only where it changed itself."""
+        self.open[uri].forget()
+        self._static.pop(uri, None)
+        self.publish(uri)
+
     def closed(self, uri: str) -> None:
         """Forget a document."""
         self.open.pop(uri, None)

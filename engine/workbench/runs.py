@@ -38,6 +38,8 @@ def examples(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     document = _document(asked)
     chosen = _rules(document, asked.get("rule"))
     count, failures = run_examples(Engine(document.rules, check=True), chosen, only=asked.get("title"))
+    if not count and asked.get("title") is not None:
+        raise DplcError(f'`{asked["rule"]}` has no example "{asked["title"]}"')
     return {"count": count, "failures": [_place(failure.error()) for failure in failures]}
 
 

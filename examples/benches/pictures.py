@@ -1,6 +1,7 @@
 """Pictures of the page of `dplc view`, for README: `make pictures` (Chromium and selenium are needed).
 
-A block of a decoder is compiled as by `dplc view -c .. -o FILE`, opened, and a line is chosen in it.
+A block of a decoder is compiled as by `dplc view -c .. -o FILE`, opened, and a line is chosen in it; a softmax of a
+product is tuned as by `--tune 60`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 BLOCK = Path(__file__).resolve().parents[1] / "pictures" / "block.txt"
 WIDTH, HEIGHT = 1500, 760
 LINE = "data.columns[6].lines.findIndex((line) => line.includes('exp2_approx'))"
+SEARCHED = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
 VIEWS = {
-    "program_dark.png": ("dark", f"choose(6, {LINE}, true)"),
+    "program_dark.png": ("block", "dark", f"choose(6, {LINE}, true)"),
     "timeline_light.png": (
+        "block",
         "light",
         "openEvent(data.trace.findIndex((event) => event.rule === 'stage_inputs' && event.event === 'fired'))",
     ),
+    "tuning_light.png": ("search", "light", "openTab('tuning')"),
 }
 
 
@@ -44,15 +48,17 @@ def browser(profile: str) -> Any:
 def main() -> None:
     """Write the pictures."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        file = Path(folder) / "page.html"
-        write_file(file, page(record_of(Options(BLOCK.read_text(), no_db=True, target="sm_80"))), PAGE)
+        files = {name: Path(folder) / f"{name}.html" for name in ("block", "search")}
+        block, searched = (Options(text, no_db=True, target="sm_80") for text in (BLOCK.read_text(), SEARCHED))
+        write_file(files["block"], page(record_of(block)), PAGE)
+        write_file(files["search"], page(record_of(searched, tries=60)), PAGE)
         driver = browser(f"{folder}/profile")
         size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        for name, (scheme, script) in VIEWS.items():
+        for name, (which, scheme, script) in VIEWS.items():
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-            driver.get(file.as_uri())
+            driver.get(files[which].as_uri())
             driver.execute_script(script)
             driver.execute_async_script("setTimeout(arguments[0], 1500)")
             driver.save_screenshot(str(FOLDER / name))

@@ -17,6 +17,16 @@ match
 rewrite
     y = exp(add(a, b))
 """
+COMPILED = "import dplc, torch\ndplc.compile(lambda x: torch.exp(x), (torch.randn(64),), device='emulator', db=False)"
+CANDIDATE = """
+from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import Stopwatch, values_of
+from dplc.engine.explore.exploring import exploration
+from dplc.engine.ruleset import toolchain
+values = values_of(capture_text("torch.exp(torch.randn(64))"), toolchain(), target(), None, Stopwatch())
+exploration(values, toolchain(), target()).by_rules()
+"""
 
 
 def test_a_rule_shows_its_effect() -> None:
@@ -49,9 +59,15 @@ def test_a_notebook_runs_it() -> None:
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")
     cells = ["%load_ext dplc", f"%%dplc_rule {TEXT}\n{RULE}", f"%%dplc_rule\n{RULE.replace('exp(b))', 'exp(b)')}"]
+    cells += [COMPILED, CANDIDATE]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     (shown,) = notebook.cells[1].outputs
     assert "product_of_exponentials: fired 1 time" in shown["data"]["text/html"]
     told = "".join(output.get("text", "") for output in notebook.cells[2].outputs)
     assert "the cell:" in told and "Traceback" not in told
+    (shown,) = notebook.cells[3].outputs
+    assert "dplc.Compiled for emulator" in shown["data"]["text/html"] and "__global__" in shown["data"]["text/html"]
+    (shown,) = notebook.cells[4].outputs
+    assert "made by" in shown["data"]["text/html"] and "the rules in their order" in shown["data"]["text/html"]
+    assert "<summary>program</summary>" in shown["data"]["text/html"]

@@ -171,6 +171,23 @@ async def test_a_help_line_can_be_carried_out(client: LanguageClient, tmp_path: 
         assert not any(expected in one.message and "`mine`" in one.message for one in told)
 
 
+def test_a_saved_file_is_judged_as_a_whole() -> None:
+    """While one types, a rule is judged again where it changed itself: that another
+    shadows it now is told on saving."""
+    from dplc.engine.workbench.document import Document
+
+    rule = "rule {} on tensor\nmatch\n    y = multiply(exp(x), 2.0)\n{}rewrite\n    y = {}(x)\n\n"
+    guard = 'where size(axes(x)) > 1 because "flat"\n'
+    typing = Document(Path("mine.rw").resolve())
+    assert not any("can never fire" in one.what for one in typing.problems(rule.format("first", guard, "exp")))
+    text = rule.format("first", guard, "exp") + rule.format("second", "", "tanh")
+    assert not any("can never fire" in one.what for one in typing.problems(text))
+    changed = text.replace(guard, "")
+    typing.problems(changed)
+    typing.forget()
+    assert any("`second`: can never fire" in one.what for one in typing.problems(changed))
+
+
 def test_what_moves_stands_where_it_would_have_been_read() -> None:
     """Declarations are parsed once for their text and moved: places are those of a reader that knows nothing."""
     from dplc.engine.language.rule import BUILT_IN

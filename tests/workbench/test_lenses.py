@@ -110,7 +110,7 @@ async def test_examples_beside_a_rule_run_with_texts_that_are_not_saved(
     rules, beside = RULES.split('example "another')[0], tmp_path / "mine.examples.rw"
     more = 'examples twice\nexample "beside" as "one value"\n    "i:8" => "i:9"\n    "f32[8]" => "f32[9]"\ngives no "the pattern matches nowhere"\n'
     (tmp_path / "mine.rw").write_text(rules.replace("add", "subtract"))
-    beside.write_text(more)
+    beside.write_text(more.replace('"beside"', '"saved"'))
     first = await opened(client, tmp_path / "mine.rw", rules)
     uri = await opened(client, beside, more.replace("the pattern matches nowhere", "nothing"))
     (found,) = client.diagnostics[uri]
@@ -124,6 +124,18 @@ async def test_examples_beside_a_rule_run_with_texts_that_are_not_saved(
     (found,) = client.diagnostics[uri]
     assert found.range.start.line == 1 and "fires, but should refuse" in found.message
     assert not any("fires, but" in told.message for told in client.diagnostics[first])
+
+
+@pytest.mark.asyncio
+async def test_saving_runs_the_examples_of_a_file(client: LanguageClient, tmp_path: Path) -> None:
+    uri = await opened(client, tmp_path / "mine.rw", RULES)
+    assert client.diagnostics[uri] == ()
+    client.text_document_did_save(lsp.DidSaveTextDocumentParams(document(uri)))
+    await client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)  # by itself, then what ran
+    await client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    (wrong,) = client.diagnostics[uri]
+    assert wrong.range.start.line == 12 and "gives something else" in wrong.message
+    assert client.messages == []  # nobody asked
 
 
 @pytest.mark.asyncio

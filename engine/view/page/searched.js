@@ -10,7 +10,7 @@ function tuningView(main) {
       `${run.search}: ${run.tries} tries, ${run.programs} programs, ${run.refused} refused by limits, ${run.failed} failed, ${run.again} seen before, ${run.seconds.toFixed(1)} s.`),
     make("h2", {}, "Best so far"), curve(run),
     make("h2", {}, "Decisions"),
-    make("p", { class: "quiet" }, "Candidates that decided alike so far share a branch; what was done as by default is left out. A reward is the default's time over theirs: the best, and the geometric mean."),
+    make("p", { class: "quiet" }, "Candidates that decided alike so far share a branch; of what followed without a choice only firings are named. A reward is the default's time over theirs: the best, and the geometric mean."),
     decision(run.tree, 0));
   for (const kernel of run.kernels) main.append(tuned(kernel));
 }
