@@ -162,7 +162,7 @@ def added_elsewhere(site: Any, body: Block) -> bool:
 def multiplies_values(site: Any) -> bool:
     """Whether a sum over comparisons (`where(at == i, x[k, j], 0)`) is treated as a product: it has results enough."""
     axes = site.tile.axes if site.tile else ()
-    return math.prod(at_hint(axis.extent) for axis in axes) >= policy(site.target).least_compared
+    return bool(math.prod(at_hint(axis.extent) for axis in axes) >= policy(site.target).least_compared)
 
 
 @fact("matmul_shaped(run) -> bool", TILE)
