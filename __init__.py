@@ -13,15 +13,28 @@ if TYPE_CHECKING:
     from .engine.api import Compiled, Rules, compile
     from .engine.capture.sizes import Dim
     from .engine.models.python_api import Model, compile_model, load_model
+    from .engine.verify.strategies import programs_of
     from .ir.diagnostic import DplcError
 
-__all__ = ["Compiled", "Dim", "DplcError", "Model", "Rules", "__version__", "compile", "compile_model", "load_model"]
+__all__ = [
+    "Compiled",
+    "Dim",
+    "DplcError",
+    "Model",
+    "Rules",
+    "__version__",
+    "compile",
+    "compile_model",
+    "load_model",
+    "programs_of",
+]
 
 _HOME = {
     **dict.fromkeys(("compile", "Rules", "Compiled"), "engine.api"),
     **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.models.python_api"),
     "Dim": "engine.capture.sizes",
     "DplcError": "ir.diagnostic",
+    "programs_of": "engine.verify.strategies",
     "load_ipython_extension": "engine.view.notebook",
 }
 

@@ -17,7 +17,7 @@ from .language.check import check, errors, load_facts
 from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
 from .language.policy import under
-from .language.rule import PREFER, Rule, RuleSet, load, rule_paths
+from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules, rule_paths
 from .rewrite.pinned import Settings
 from .rewrite.statements.driver import Engine
 from .rewrite.terms.terms import TermRules, mentions_mat
@@ -78,7 +78,7 @@ class Toolchain:
         """The rules on values that some pipelines name, in their order, each once."""
         named = {rule.name: rule for name in chosen for step in self.pipelines[name] for rule in step.rules}
         values = (rule for rule in named.values() if rule.level == "tensor")
-        return (rule for rule in values if not (self.exact and "approx" in rule.attributes))
+        return (rule for rule in values if not (self.exact and APPROX in rule.attributes))
 
     @functools.cached_property
     def engine(self) -> Engine:
@@ -108,6 +108,19 @@ def toolchain(rules: Iterable[Path | str] | RuleSet | None = None, settings: Set
         return _kept(rules, settings or {}, ())
     paths = tuple(str(path) for path in rules or ())
     return _kept(load(paths) if paths else _built_in(), settings or {}, paths)
+
+
+def exactly(rules: RuleSet) -> RuleSet:
+    """The rules less those that reorder floating point, on every level."""
+    names = sorted(rule.name for rule in rules.rules.values() if APPROX in rule.attributes)
+    found = _EXACT.get(rules.digest)
+    if found is None:
+        text = "".join(f"without {name}\n" for name in names)
+        found = _EXACT[rules.digest] = RuleSet((*rules.files, read_rules(Source("--exact", text))))
+    return found
+
+
+_EXACT: dict[str, RuleSet] = {}
 
 
 @functools.cache

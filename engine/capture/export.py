@@ -17,6 +17,7 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
+from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
 from .objects import Mould, mould, tensors_of
 from .places import SourcePlaces
@@ -115,6 +116,7 @@ def export(
     """
     root = Root(function, names, weights)
     annotate = Annotate(places, Root.forward.__code__)
+    guards = annotate.guards = GuardPlaces(places) if dynamic else None
     with torch.no_grad(), _quiet(), preserve_node_meta():
         try:
             with annotate:
@@ -125,7 +127,7 @@ def export(
             raise
         except Exception as error:
             span = places.of_error(error)
-            asked = refused(str(error), dynamic, span) if dynamic else None
+            asked = refused(str(error), dynamic, span or guards.span()) if guards is not None else None
             raise asked or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
         program = _functional(program, root, places, may_change)

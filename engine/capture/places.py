@@ -52,6 +52,14 @@ class SourcePlaces:
     def span(self, number: int | None) -> Span | None:
         return None if number is None else self._span(*self._seen[number])
 
+    def line(self, ending: str, line: int) -> Span | None:
+        """A line of a text that was seen, by how its name ends."""
+        found = next((source for name, source in self._sources.items() if source and name.endswith(ending)), None)
+        if found is None:
+            return None
+        text = found.line(line)
+        return Span(found, line, len(text) - len(text.lstrip()), line, len(text.rstrip()))
+
     def of_error(self, error: BaseException) -> Span | None:
         """The innermost place of the user's that the error passed through, None if it passed through none."""
         places = [at for at in _frames(error.__traceback__) if self._source(at[0]) is not None]

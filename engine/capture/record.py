@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
+from .asked_where import GuardPlaces
 from .places import SourcePlaces, caller
 from .sizes import sizes_of_factory
 
@@ -91,9 +92,22 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.last: int | None = None  # where the latest call stands: an error of torch's own may not say
         self._places, self._outermost = places, outermost
+        self.guards: GuardPlaces | None = None  # where lengths are known at a call
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = self._places.here(caller(), self._outermost)
+        if self.guards is not None:
+            return self._watched(self.guards, function, args, kwargs)
+        return self._marked(function, args, kwargs)
+
+    def _watched(self, guards: GuardPlaces, function: Any, args: Any, kwargs: Any) -> Any:
+        place = self.last
+        guards.note(args, None)
+        result = self._marked(function, args, kwargs)
+        guards.note(args, place)
+        return result
+
+    def _marked(self, function: Any, args: Any, kwargs: Any) -> Any:
         if function is torch.Tensor.__getitem__ and args[0].is_meta:
             args = (args[0], _with_values(args[1]))
         if self.last is None:

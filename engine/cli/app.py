@@ -87,11 +87,12 @@ def compile_command(
     db: given.DatabaseFile = None,
     no_db: given.NoDatabase = False,
     explore: given.Explored = False,
+    exact: given.Exact = False,
 ) -> None:
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     options = Options(
         _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
-        no_db, explore, length, layers, sizes, batch=batch,
+        no_db, explore, length, layers, sizes, exact, batch,
     )  # fmt: skip
     _check_sizes(sizes, model)
     if model is None and (layers is not None or weights is not None or out is not None):
@@ -144,11 +145,12 @@ def run_command(
     db: given.DatabaseFile = None,
     no_db: given.NoDatabase = False,
     explore: given.Explored = False,
+    exact: given.Exact = False,
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
     table = _table(bench, profile, artefact, check, blocks)
     options = Options(
-        "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore, sizes=sizes
+        "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore, sizes=sizes, exact=exact
     )
     _check_sizes(sizes, artefact)
     if artefact is not None and artefact.suffix == ".ir":
@@ -181,7 +183,7 @@ def fuse_command(
         bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
     ] = False,
     top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many candidates to show.")] = 4,
-    exact: Annotated[bool, typer.Option("--exact", help="Only algebra and fusion that change no bit.")] = False,
+    exact: given.Exact = False,
     candidate: Annotated[
         int | None, typer.Option("--candidate", min=1, metavar="N", help="For --ir and --run: which one (default 1).")
     ] = None,
@@ -203,10 +205,10 @@ def fuse_command(
     seed: given.Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
-    options = Options(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json)
+    options = Options(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json, exact=exact)
     from . import fuse_command as command
 
-    command.fuse_expression(options, command.FuseView(explore, top, exact, candidate, ir, run, device, html))
+    command.fuse_expression(options, command.FuseView(explore, top, candidate, ir, run, device, html))
 
 
 @app.command("rewrite")
@@ -236,6 +238,7 @@ def rewrite_command(
     target: given.TargetName = None,
     seed: given.Seed = 0,
     dtype: given.FloatDtype = None,
+    exact: given.Exact = False,
 ) -> None:
     """Apply rules to a program and print what comes out."""
     if (file is None) == (expression is None):
@@ -244,7 +247,7 @@ def rewrite_command(
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = _text(expression) if file is None else ""
-    options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace)
+    options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace, exact=exact)
     if html is not None:
         if not trace or file is not None or only or about:
             raise UsageError("--html goes with --trace and -c, and shows all passes", hint="dplc view -c EXPR -o FILE")

@@ -43,6 +43,7 @@ def bench(
     settings: given.Settings = None,
     prefer: given.Preferred = None,
     trust_edited_cuda: given.TrustedEdits = False,
+    exact: given.Exact = False,
 ) -> None:
     """Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them."""
     from ..bench.bench import BenchSteps
@@ -52,7 +53,7 @@ def bench(
     steps = BenchSteps(run, assemble, bench_command.command_line())
     options = Options(
         sys.stdin.read() if expression == "-" else expression or "", seed, dtype, rules, settings, prefer, target,
-        as_json=as_json, explore=explore, length=length, layers=layers, sizes=sizes, batch=batch,
+        as_json=as_json, explore=explore, length=length, layers=layers, sizes=sizes, exact=exact, batch=batch,
     )  # fmt: skip
     of_suite, of_model = only is not None, bool(layers or weights or trust_edited_cuda)
     if expression is not None:

@@ -19,7 +19,7 @@ from ..explore.exploring import chosen
 from ..explore.ways import remembered
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
-from ..ruleset import Toolchain, read_settings, toolchain
+from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from ..schedule.recorded import StoredSchedules, stored_schedules
 from .options import Options
 from .show import print_note, print_remark, print_text, progress
@@ -57,9 +57,10 @@ def captured_text(
 
 
 def tools_for(options: Options) -> Toolchain:
-    """The rules of `--rules` with the parameters of `--set` and `--prefer`."""
+    """The rules of `--rules` with the parameters of `--set` and `--prefer`; of `--exact`, less what is @approx."""
     tools, settings = toolchain(options.rules), options.pinned
-    return toolchain(tools.rules, read_settings(settings, tools.rules)) if settings else tools
+    rules = exactly(tools.rules) if options.exact else tools.rules
+    return toolchain(rules, read_settings(settings, rules)) if settings or options.exact else tools
 
 
 def machine_for(options: Options, device: str | None = None) -> Target:

@@ -25,7 +25,6 @@ class FuseView:
 
     explore: bool
     top: int
-    exact: bool
     candidate: int | None
     ir: str | None
     run: bool
@@ -38,8 +37,6 @@ def fuse_expression(options: Options, wanted: FuseView) -> None:
     if wanted.ir is not None:
         stage_named(wanted.ir)
     tools = tools_for(options)
-    if wanted.exact:
-        tools = tools.exactly
     machine = machine_for(options, wanted.device if wanted.run else None)
     captured, elapsed = captured_text(options, values=wanted.run)
     values = values_of(captured, tools, machine, None, Stopwatch())

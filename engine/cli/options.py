@@ -79,6 +79,9 @@ Preferred = Annotated[
     typer.Option("--prefer", metavar="RULE", help="Fire this rule wherever it is legal, whether or not it would pay."),
 ]
 
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Leave out every rule that reorders floating point (@approx), on every level.")
+]
 
 Checked = Annotated[
     bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
@@ -138,7 +141,7 @@ class Options:
     """What the options that commands share say, as it was typed.
 
     text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length,
-    layers, batch: of a model; sizes: of what has some.
+    layers, batch: of a model; sizes: of what has some; exact: without the rules that are @approx.
     """
 
     text: str = ""
@@ -156,6 +159,7 @@ class Options:
     length: int | str = 1
     layers: int | None = None
     sizes: Sequence[str] | None = None
+    exact: bool = False
     batch: str = "1"
 
     @property

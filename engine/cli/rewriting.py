@@ -68,7 +68,7 @@ def rewrite_program(file: Path | None, options: Options, only: list[str], about:
 def why_rule(name: str, file: Path | None, options: Options) -> None:
     """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
     tools, machine, trace = tools_for(options), machine_for(options), Trace(asked=frozenset((name,)))
-    if not rules_named(tools, name):
+    if file is None or not rules_named(tools, name):
         pipeline_of(tools, name, "rules why")
     if file is None:
         rewrite_expression(options, tools, machine, [name], trace)

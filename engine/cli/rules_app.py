@@ -140,13 +140,14 @@ def rules_why(
     seed: given.Seed = 0,
     dtype: given.FloatDtype = None,
     as_json: given.Json = False,
+    exact: given.Exact = False,
 ) -> None:
     """Where a rule fires in a program and what it weighed there, or why it does not fire."""
     if (file is None) == (expression is None):
         raise UsageError("a program is needed: either -c EXPR or a file", hint="dplc rules why NAME -c EXPR")
     from .rewriting import why_rule
 
-    options = Options(expression or "", seed, dtype, rules, settings, prefer, target, as_json=as_json)
+    options = Options(expression or "", seed, dtype, rules, settings, prefer, target, as_json=as_json, exact=exact)
     why_rule(name, file, options)
 
 

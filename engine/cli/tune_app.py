@@ -11,6 +11,7 @@ import typer
 from ...ir.diagnostic import UsageError
 from .options import (
     DatabaseFile,
+    Exact,
     Expression,
     FloatDtype,
     Json,
@@ -101,6 +102,7 @@ def tune(
     no_db: NotKept = False,
     rules: RuleFiles = None,
     settings: Settings = None,
+    exact: Exact = False,
 ) -> None:
     """Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right."""
     from ..tune.running import DEFAULT_SEARCH, Budget
@@ -112,7 +114,7 @@ def tune(
     _check_subject(subject, bool(grid), only, layers)
     text = sys.stdin.read() if expression == "-" else expression or ""
     options = Options(
-        text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers
+        text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers, exact=exact
     )
     budget = Budget(tries, programs, seconds, patience)
     wanted = SearchOptions(

@@ -45,6 +45,7 @@ ATTRIBUTES = {
     "local": "fires only through `with rule NAME(args)`",
     "unstable": "off unless it is named",
 }
+APPROX = "approx"
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
 PARTS = {"match": "what the program has", "rewrite": "what it becomes"}
 Clause = s.LetClause | s.PickClause | s.Guard

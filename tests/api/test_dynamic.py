@@ -241,17 +241,25 @@ def quads(x: Any) -> Any:
 
 
 PROGRAMS = [
-    (fixed, "but the program asks for 8", "take the number from the shape"),
-    (branching, "this way through the program is that of 6..512", 'Dim("s", 6, 512)'),
-    (quads, "the program asks for a multiple of 4", "multiple=4"),
+    (fixed, "but the program asks for 8", "take the number from the shape", "x + torch.ones(8, 8)"),
+    (
+        branching,
+        "this way through the program is that of 6..512",
+        'Dim("s", 6, 512)',
+        "return x + 1 if x.shape[0] > 5 else x",
+    ),
+    (quads, "the program asks for a multiple of 4", "multiple=4", "x.reshape(-1, 4, 8)"),
 ]
 
 
-@pytest.mark.parametrize(("function", "said", "hint"), PROGRAMS)
-def test_a_program_that_asks_for_more(function: Any, said: str, hint: str) -> None:
+@pytest.mark.parametrize(("function", "said", "hint", "line"), PROGRAMS)
+def test_a_program_that_asks_for_more(function: Any, said: str, hint: str, line: str) -> None:
+    """One message, with the range, the remedy and the user's own line."""
     with pytest.raises(DplcError, match=re.escape(said)) as found:
         dplc.compile(function, (torch.randn(8, 8),), dynamic={"x": {0: dplc.Dim("s", 1, 512)}})
     assert hint in (found.value.hint or "")
+    span = found.value.span
+    assert span is not None and span.source.line(span.line)[span.column : span.end_column] == line
 
 
 @pytest.mark.parametrize("name", ["s", "i", "x", "top", "m", "acc"])

@@ -73,3 +73,13 @@ def test_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = dplc.compile(torch.matmul, (x, y), target="h200", settings=settings, device="emulator")
     assert "via=TMA" in compiled.ir("tile")
     torch.testing.assert_close(compiled(x, y), x @ y, rtol=1e-5, atol=1e-4)
+
+
+def test_recomputation_beyond_the_bound_is_a_matter_of_profit(ok: Command) -> None:
+    """What a rule of fusion says of costs is `prefer`: one kernel, whose every block adds the row up again, is right."""
+    rows = ("-c", "torch.randn(4, 64).sum(-1, keepdim=True) * torch.randn(4, 4096)")
+    assert ok("compile", *rows, "--ir", "loop").out.count("\nkernel ") == 2
+    assert ok("compile", *rows, "--ir", "loop", "--prefer", "fuse_epilogue").out.count("\nkernel ") == 1
+    assert ": ok" in ok("run", *rows, "--prefer", "fuse_epilogue", "--device", "emulator").out
+    why = ok("rules", "why", "fuse_epilogue", *rows).out
+    assert 'not preferred: matched, but "recomputation exceeds the bound"' in why and "recompute(v, y, TILE)=32" in why

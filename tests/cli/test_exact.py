@@ -1,0 +1,43 @@
+"""`--exact`: no rule that reorders floating point fires, on any level, and what comes out is right."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_line import SOFTMAX, Command
+
+from dplc.engine.ruleset import exactly, toolchain
+
+PROGRAMS = [
+    SOFTMAX,
+    "torch.randn(4, 4096).sum(-1)",
+    "torch.randn(128, 512) @ torch.randn(512, 64)",
+    "F.rms_norm(torch.randn(32, 64), (64,))",
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_nothing_approximate_fires(ok: Command, program: str) -> None:
+    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+
+    def fired(*options: str) -> set[str]:
+        trace = json.loads(ok("compile", "-c", program, "--json", "-v", *options).out)["trace"]
+        return {event["rule"] for event in trace if event["event"] == "fired"}
+
+    assert fired() & approx
+    assert fired("--exact") and not fired("--exact") & approx
+    assert ": ok" in ok("run", "-c", program, "--exact", "--device", "emulator").out
+
+
+def test_every_command_that_compiles_takes_it(ok: Command, dplc: Command) -> None:
+    for command in ("compile", "run", "fuse", "rewrite", "tune", "bench"):
+        assert "--exact" in ok(command, "--help").out, command
+    assert "cooperative_reduce" not in ok("rewrite", "--trace", "-c", PROGRAMS[1], "--exact").out
+    why = dplc("rules", "why", "cooperative_reduce", "-c", PROGRAMS[1], "--exact")
+    assert why.code == 2 and "rules why cooperative_reduce: it stands in no pipeline" in why.err
+
+
+def test_the_exact_rules_are_made_once() -> None:
+    rules = toolchain().rules
+    assert exactly(rules) is exactly(rules) and exactly(rules).digest != rules.digest
