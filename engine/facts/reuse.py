@@ -15,6 +15,7 @@ from ...ir.sizes import at_hint
 from ..language.facts import fact
 from ..language.policy import policy
 from .schedule import TILE, as_one
+from .structure import multiplies_values
 
 
 @fact("reuse(run, name) -> int", TILE)
@@ -53,7 +54,7 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
     return all(
         rank(pair) <= mine
         for pair in combinations(site.tile.axes, 2)
-        if matmul_loops(body, frozenset(axis.name for axis in pair))
+        if matmul_loops(body, frozenset(axis.name for axis in pair), multiplies_values(site))
     )
 
 

@@ -28,8 +28,10 @@ from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
+from ...ir.sizes import at_hint
 from ...ir.tile import Put, Stage, Sync, Tile, Wait
 from ..language.facts import fact
+from ..language.policy import policy
 from ..rewrite.statements.context import Context
 
 TILE = "module loop tile"
@@ -157,22 +159,28 @@ def added_elsewhere(site: Any, body: Block) -> bool:
     return additions(site.kernel.body) > additions(body)
 
 
+def multiplies_values(site: Any) -> bool:
+    """Whether a sum over comparisons (`where(at == i, x[k, j], 0)`) is treated as a product: it has results enough."""
+    axes = site.tile.axes if site.tile else ()
+    return bool(math.prod(at_hint(axis.extent) for axis in axes) >= policy(site.target).least_compared)
+
+
 @fact("matmul_shaped(run) -> bool", TILE)
 def matmul_shaped(site: Any, body: Block) -> bool:
     """Whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
-    return bool(matmul_loops(body, axis_names(site)))
+    return bool(matmul_loops(body, axis_names(site), multiplies_values(site)))
 
 
 @fact("outer_product(name, run) -> bool", TILE)
 def outer_product(site: Any, var: Var, body: Block) -> bool:
     """The same of one reduction, over `var`, by its body."""
-    return is_outer_product(body, var.name, axis_names(site), site.kernel.body)
+    return is_outer_product(body, var.name, axis_names(site), site.kernel.body, multiplies_values(site))
 
 
 @fact("multiplied(name, name, run) -> bool", TILE)
 def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
     """Whether a reduction below has an operand that varies with axis i only and one that varies with axis j only."""
-    return bool(matmul_loops(body, frozenset((i.name, j.name))))
+    return bool(matmul_loops(body, frozenset((i.name, j.name)), multiplies_values(site)))
 
 
 @fact("combined(run) -> bool", TILE)

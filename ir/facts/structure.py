@@ -257,23 +257,24 @@ def replicated_names(tile: Tile) -> frozenset[str]:
 # ---- shapes of reductions
 
 
-def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block) -> bool:
-    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks: elements of memory,
-    or values, such as a comparison of a place with an axis.
+def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block, values: bool = False) -> bool:
+    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
+
+    They are elements of memory; if `values` says so also values, such as a comparison of a place with an axis.
 
     within: the block that defines what the loop reads.
     """
     found = summary(body)
     varying = [dependencies(load.idx, within) for load in found.loads]
-    varying += [dependencies(let.val, within) for let in found.lets]
+    varying += [dependencies(let.val, within) for let in found.lets if values]
     along = [names & axes for names in varying if var in names]
     return any(a - b and b - a for n, a in enumerate(along) for b in along[n + 1 :])
 
 
-def matmul_loops(block: Block, axes: frozenset[str]) -> tuple[For, ...]:
-    """The reductions of a block that are outer products over the given axes."""
+def matmul_loops(block: Block, axes: frozenset[str], values: bool = False) -> tuple[For, ...]:
+    """The reductions of a block that are outer products over the given axes, of values, too, if `values` says so."""
     loops = [loop for loop in summary(block).loops if loop.role == "reduce"]
-    return tuple(loop for loop in loops if is_outer_product(loop.body, loop.var, axes, block))
+    return tuple(loop for loop in loops if is_outer_product(loop.body, loop.var, axes, block, values))
 
 
 def team_loops(block: Block) -> tuple[For, ...]:

@@ -1,0 +1,31 @@
+"""Sums over comparisons of a place with an axis, of so many results that tiles share what they load: running maxima, running
+logarithms of sums, counts. Ragged; each is run whole, checked, and compared with float64."""
+
+from __future__ import annotations
+
+import pytest
+from test_turned import compiled, is_right
+
+LARGE = (
+    "torch.cummax(torch.randn(303, 251), 1)",
+    "torch.cummin(torch.randint(-9, 9, (303, 251)).float(), 1)",  # ties: the last of them
+    "x = torch.randn(303, 251); x[5, 77] = float('nan'); x[9, 3] = float('inf'); torch.cummax(x, 1)",
+    "torch.cummax(torch.randn(251, 303).half(), 0)",
+    "torch.logcumsumexp(torch.randn(303, 251) * 9, 1)",
+    "x = torch.randn(303, 251); x[3, :100] = -float('inf'); torch.logcumsumexp(x, 1)",
+    "torch.logcumsumexp(torch.randn(251, 303).bfloat16(), 0)",
+    "x = torch.randn(300, 131); i = torch.randint(0, 997, (300,)); torch.zeros(997, 131).index_add(0, i, x)",
+    "x = torch.randint(0, 300, (300, 251)); F.one_hot(x, 300).sum(1)",
+)
+
+
+@pytest.mark.parametrize("text", LARGE)
+def test_sums_over_comparisons_are_right(text: str) -> None:
+    is_right(text)
+
+
+@pytest.mark.parametrize(
+    "text", ("torch.cummax(torch.randn(64, 4096), 1)", "torch.logcumsumexp(torch.randn(64, 4096), 1)")
+)
+def test_elements_of_a_row_are_shared_by_tiles(text: str) -> None:
+    assert any(kernel.body[0].shared for kernel in compiled(text).kernels)
