@@ -29,6 +29,7 @@ from ...ir.ranges import interval
 from ...ir.sizes import decide_sizes
 from ...ir.tile import Combine, CombineTuple, Stage
 from ..language.facts import fact
+from ..language.policy import policy
 from ..rewrite.statements.context import Context
 from .structure import conjuncts
 
@@ -95,10 +96,11 @@ def box_ok(site: Any, copies: Any) -> bool:
     return all(staging.is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
 
-@fact("read_better_in_xor([stmt], run) -> bool", TILE)
-def read_better_in_xor(site: Any, copies: Any, body: Block) -> bool:
-    """Whether a run reads some slab in fewer wavefronts in a xor layout than in any that TMA writes."""
-    return any(staging.swizzle_loss(site.kernel, stage, body) > 0 for stage in copies)
+@fact("read_better_unboxed([stmt], run) -> bool", TILE)
+def read_better_unboxed(site: Any, copies: Any, body: Block) -> bool:
+    """Whether a run reads some slab in fewer wavefronts in a xor layout, or padded, than in any that TMA writes."""
+    pads = policy(site.target).row_pads
+    return any(staging.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
 
 @fact("copies_each([stmt]) -> int", TILE)

@@ -42,11 +42,12 @@ class Bottleneck(nn.Module):
         return F.relu(x + self.norms[2](self.third(y)))
 
 
-def llama() -> Step:
+def llama(layers: int = 1) -> Step:
+    """TinyLlama with so many layers, its head and its loss, of 512 tokens."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 32, "num_key_value_heads": 4}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=1, vocab_size=32000))
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=layers, vocab_size=32000))
     return lambda ids: model(ids, labels=ids).loss, (torch.randint(0, 32000, (1, 512)),)
 
 
@@ -67,8 +68,8 @@ STEPS = {
 }
 
 
-def rows(name: str, machine: Target, shown: int) -> list[str]:
-    """Of a step: forward, backward."""
+def traced(step: Callable[[], Step], machine: Target) -> tuple[list[Any], list[Any]]:
+    """What is compiled for a step: forward, backward."""
     made: list[Any] = []
 
     def compiled(graph: Any, inputs: Any, **options: Any) -> Any:
@@ -78,11 +79,18 @@ def rows(name: str, machine: Target, shown: int) -> list[str]:
     torch_backend.compile_function = compiled
     torch._dynamo.reset()
     torch.manual_seed(0)
-    function, args = STEPS[name]()
-    loss = torch.compile(function, backend="dplc", options={"target": machine.arch})(*args)
+    function, args = step()
+    result = torch.compile(function, backend="dplc", options={"target": machine.arch})(*args)
     forward = list(made)
-    loss.backward()
-    return [row(name, "forward", forward, machine, shown), row(name, "backward", made[len(forward) :], machine, shown)]
+    if result.requires_grad:
+        result.backward()
+    return forward, made[len(forward) :]
+
+
+def rows(name: str, machine: Target, shown: int) -> list[str]:
+    """Of a step: forward, backward."""
+    parts = zip(("forward", "backward"), traced(STEPS[name], machine), strict=True)
+    return [row(name, part, made, machine, shown) for part, made in parts]
 
 
 def row(name: str, part: str, made: list[Any], machine: Target, shown: int) -> str:

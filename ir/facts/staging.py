@@ -311,12 +311,16 @@ def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> 
     return cycles(cut, tuple(moved))
 
 
-def swizzle_loss(kernel: Kernel, stage: Stage, body: Block) -> int:
-    """Wavefronts that reading a slab takes more in the best layout that TMA writes than in the best xor layout."""
+def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
+    """Wavefronts that reading a slab takes more in the best layout that TMA writes than in the best that threads write.
+
+    pads: unused elements that rows may have there.
+    """
     boxed = replace(stage, via="TMA")
     asked, row = requests(kernel, boxed, body), stage.slab[-1].extent * item_bytes(kernel, stage)
     written = [cycles(boxed, asked), *(swizzled_cycles(boxed, asked, span) for span in SPANS if row % span == 0)]
-    return min(written) - xor_cycles(boxed, asked, best_xor(kernel, boxed, body))
+    padded = [padded_cycles(kernel, stage, body, pad) for pad in pads]
+    return min(written) - min((xor_cycles(boxed, asked, best_xor(kernel, boxed, body)), *padded))
 
 
 # ---- xor layouts

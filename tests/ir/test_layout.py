@@ -159,8 +159,8 @@ def test_a_swizzle_keeps_rows_apart_as_a_xor_does() -> None:
     stage, body = layout.stages(k)["s"], k.body[0].body
     asked = staging.requests(k, replace(stage, via="TMA"), body)
     assert staging.swizzled_cycles(stage, asked, 128) < staging.cycles(stage, asked)
-    assert staging.swizzle_loss(k, stage, body) == 0
+    assert staging.box_loss(k, stage, body, ()) == 0
     narrow: Any = read_program(READ_OFTEN.replace("x:64@1", "x:4@1").replace("k*4 + v", "v"))[1][0]
-    assert staging.swizzle_loss(narrow, layout.stages(narrow)["s"], narrow.body[0].body) == 0  # no span fits into a row
+    assert staging.box_loss(narrow, layout.stages(narrow)["s"], narrow.body[0].body, ()) == 0  # no span fits into a row
     four_apart: Any = read_program(READ_OFTEN)[1][0]
-    assert staging.swizzle_loss(four_apart, stage, four_apart.body[0].body) > 0
+    assert staging.box_loss(four_apart, stage, four_apart.body[0].body, ()) > 0
