@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import time
 from pathlib import Path
 
@@ -68,14 +70,12 @@ class Block(torch.nn.Module):  # type: ignore[misc]
         return self.layer(x, attention_mask=None, position_embeddings=(cos, sin))
 
 
-def test_a_block_compiles_in_a_third_of_a_second() -> None:
-    """Warm, without capture; the least of fifteen, since other processes run beside the tests."""
+def test_a_block_compiles_in_a_million_calls() -> None:
+    """Warm, without capture: 0.3 s, of which a clock says another number in every run (`examples/benches/models.py` has it)."""
     tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
     captured = capture(Block(), tensors)
-    times = []
-    for _ in range(15):
-        start = time.process_time()
+    compile_captured(captured, toolchain(), target("sm_90a"))
+    with cProfile.Profile() as calls:
         made = compile_captured(captured, toolchain(), target("sm_90a"))
-        times.append(time.process_time() - start)
-    assert min(times) < 0.3
+    assert pstats.Stats(calls).total_calls < 1_000_000  # 956,000 on 2026-11-21
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored
