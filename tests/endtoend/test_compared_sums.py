@@ -28,4 +28,5 @@ def test_sums_over_comparisons_are_right(text: str) -> None:
     "text", ("torch.cummax(torch.randn(64, 4096), 1)", "torch.logcumsumexp(torch.randn(64, 4096), 1)")
 )
 def test_elements_of_a_row_are_shared_by_tiles(text: str) -> None:
-    assert any(kernel.body[0].shared for kernel in compiled(text).kernels)
+    # the threads of a warp that combine what they have take less than a kilobyte, elements of rows more than sixteen
+    assert any(kernel.body[0].shared > 1 << 14 for kernel in compiled(text).kernels)
