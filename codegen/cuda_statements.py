@@ -20,19 +20,23 @@ from ..ir.kernel import (  # fmt: skip
     Butterfly,
     CheckPlace,
     Commit,
+    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Element,
     Expect,
     FenceBarriers,
+    FenceProducts,
     Fragment,
     InitBarrier,
     LoadFrom,
     LoadMatrix,
     Loop,
+    Matrix,
     Multiply,
     PackWord,
+    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -40,6 +44,7 @@ from ..ir.kernel import (  # fmt: skip
     TensorMap,
     WaitGroup,
     WaitPhase,
+    WaitProducts,
 )
 from ..ir.node import Expr
 from ..ir.program import Block, Kernel, Stmt
@@ -377,6 +382,21 @@ class Printer:
         places = ", ".join(f"&{self.text(place, UNARY)}" for place in (stmt.acc, stmt.a, stmt.b))
         return f"mma_{stmt.atom}_{self.dtype(stmt.a)}({places});"
 
+    def queue_product(self, stmt: QueueProduct) -> str:
+        sums = f"&{self.text(stmt.acc, UNARY)}"
+        return f"wgmma_{stmt.atom}_{stmt.dtype}({sums}, {self.matrix(stmt.a)}, {self.matrix(stmt.b)});"
+
+    def matrix(self, matrix: Any) -> str:
+        assert isinstance(matrix, Matrix)
+        form = f"across<{matrix.stride}, {matrix.leading}>" if matrix.across else f"along<{matrix.stride}>"
+        return f"matrix_{form}({self.address(matrix.at)})"
+
+    def wait_products(self, stmt: WaitProducts) -> list[str]:
+        return [
+            f"wgmma_wait<{stmt.keep}>();",
+            *(f"wgmma_done({self.names[e.name]});" for e in stmt.sums if isinstance(e, Var)),
+        ]
+
     def wait_phase(self, stmt: WaitPhase) -> str:
         return f"mbarrier_wait({self.address(stmt.barrier)}, {self.text(stmt.parity)});"
 
@@ -420,4 +440,8 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     LoadMatrix: Printer.load_matrix,
     PackWord: Printer.pack,
     Multiply: Printer.multiply,
+    FenceProducts: lambda printer, stmt: "wgmma_fence();",
+    QueueProduct: Printer.queue_product,
+    CommitProducts: lambda printer, stmt: "wgmma_commit();",
+    WaitProducts: Printer.wait_products,
 }

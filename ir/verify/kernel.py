@@ -25,20 +25,24 @@ from ..kernel import (  # fmt: skip
     Butterfly,
     CheckPlace,
     Commit,
+    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Element,
     Expect,
     FenceBarriers,
+    FenceProducts,
     Fragment,
     InitBarrier,
     Launch,
     LoadFrom,
     LoadMatrix,
     Loop,
+    Matrix,
     Multiply,
     PackWord,
+    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -46,6 +50,7 @@ from ..kernel import (  # fmt: skip
     TensorMap,
     WaitGroup,
     WaitPhase,
+    WaitProducts,
     names_read,
 )
 from ..node import Expr
@@ -58,6 +63,7 @@ INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
 COPY_BYTES = (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
 MATRIX_ROW_BYTES = 16
+MATRIX_START, CORE_BYTES, REACH = 32, 16, 1 << 18  # of a matrix that a descriptor says
 MOST_THREADS = 1024
 SWIZZLES = (0, 32, 64, 128)
 
@@ -278,6 +284,22 @@ class _Check:
             self.say(stmt, f"`{stmt.atom}` sums {atom.sums}")
         self.elements(stmt, stmt.acc)
 
+    def queue_product(self, stmt: QueueProduct) -> None:
+        self.together(stmt)
+        atom = ATOMS[stmt.atom]
+        if not atom.late or stmt.dtype not in atom.dtypes:
+            self.say(stmt, f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory")
+        for matrix in (stmt.a, stmt.b):
+            if not isinstance(matrix, Matrix):
+                self.say(stmt, "an operand is no matrix")
+            elif self.address(stmt, matrix.at, None, MATRIX_START).dtype is not None or matrix.at.xor != 0:
+                self.say(stmt, "a matrix stands in shared memory, its swizzle in its rows")
+            elif any(n % CORE_BYTES or not 0 <= n < REACH for n in (matrix.stride, matrix.leading)):
+                self.say(stmt, f"a matrix goes on after a multiple of {CORE_BYTES} bytes, less than {REACH}")
+        if self.target(stmt, stmt.acc) not in (None, atom.sums):
+            self.say(stmt, f"`{stmt.atom}` sums {atom.sums}")
+        self.elements(stmt, stmt.acc)
+
     # ---- memory
 
     def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> _Name:
@@ -404,6 +426,10 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     LoadMatrix: _Check.load_matrix,
     PackWord: _Check.pack,
     Multiply: _Check.multiply,
+    FenceProducts: _Check.together,
+    QueueProduct: _Check.queue_product,
+    CommitProducts: _Check.together,
+    WaitProducts: _Check.together,
     LoadFrom: _Check.load,
     CheckPlace: _Check.check_place,
     StoreTo: _Check.store,
