@@ -33,7 +33,6 @@ from ..ir.kernel import (  # fmt: skip
     LoadFrom,
     LoadMatrix,
     Loop,
-    Matrix,
     Multiply,
     PackWord,
     QueueProduct,
@@ -383,22 +382,15 @@ class Printer:
         return f"mma_{stmt.atom}_{self.dtype(stmt.a)}({places});"
 
     def queue_product(self, stmt: QueueProduct) -> str:
-        sums = f"&{self.text(stmt.acc, UNARY)}"
-        return f"wgmma_{stmt.atom}_{stmt.dtype}({sums}, {self.matrix(stmt.a)}, {self.matrix(stmt.b)});"
+        operands = f"&{self.text(stmt.acc, UNARY)}, {self.matrix(stmt.a)}, {self.matrix(stmt.b)}"
+        return f"wgmma_{stmt.atom}_{stmt.dtype}({operands});"
 
     def matrix(self, matrix: Any) -> str:
-        assert isinstance(matrix, Matrix)
         form = f"across<{matrix.stride}, {matrix.leading}>" if matrix.across else f"along<{matrix.stride}>"
         return f"matrix_{form}({self.address(matrix.at)})"
 
     def wait_products(self, stmt: WaitProducts) -> list[str]:
-        return [
-            f"wgmma_wait<{stmt.keep}>();",
-            *(f"wgmma_done({self.names[e.name]});" for e in stmt.sums if isinstance(e, Var)),
-        ]
-
-    def wait_phase(self, stmt: WaitPhase) -> str:
-        return f"mbarrier_wait({self.address(stmt.barrier)}, {self.text(stmt.parity)});"
+        return [f"wgmma_wait<{stmt.keep}>();", *(f"wgmma_done({self.text(sums)});" for sums in stmt.sums)]
 
 
 def listed(head: str, values: list[str], tail: str) -> list[str]:
@@ -434,7 +426,7 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     FenceBarriers: lambda printer, stmt: "mbarrier_fence();",
     Expect: lambda printer, stmt: f"mbarrier_expect({printer.address(stmt.barrier)}, {stmt.bytes});",
     CopyBox: Printer.copy_box,
-    WaitPhase: Printer.wait_phase,
+    WaitPhase: lambda printer, stmt: f"mbarrier_wait({printer.address(stmt.barrier)}, {printer.text(stmt.parity)});",
     Barrier: lambda printer, stmt: "block_sync();",
     Fragment: Printer.fragment,
     LoadMatrix: Printer.load_matrix,

@@ -251,20 +251,9 @@ class _MaskedBlocks:
         self.together(mask)
         self.fragments.multiply(stmt)
 
-    def queue_product(self, stmt: QueueProduct, mask: Any) -> None:
+    def product(self, stmt: Stmt, mask: Any) -> None:
         self.together(mask)
-        (left, a), (right, b) = (self.lanes(matrix.at, None) for matrix in (stmt.a, stmt.b))  # type: ignore[attr-defined]
-        if (left, right) != (SHARED, SHARED):
-            raise ScheduleError("matrices stand in shared memory")
-        self.products.queue(stmt, (a, b))
-
-    def commit_products(self, stmt: CommitProducts, mask: Any) -> None:
-        self.together(mask)
-        self.products.commit()
-
-    def wait_products(self, stmt: WaitProducts, mask: Any) -> None:
-        self.together(mask)
-        self.products.wait(stmt.keep)
+        self.products.statement(stmt, lambda matrix: self.lanes(matrix.at, None))
 
     # ---- control
 
@@ -443,8 +432,8 @@ _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     LoadMatrix: _MaskedBlocks.load_matrix,
     PackWord: _MaskedBlocks.pack,
     Multiply: _MaskedBlocks.multiply,
-    FenceProducts: lambda blocks, stmt, mask: blocks.together(mask),
-    QueueProduct: _MaskedBlocks.queue_product,
-    CommitProducts: _MaskedBlocks.commit_products,
-    WaitProducts: _MaskedBlocks.wait_products,
+    FenceProducts: _MaskedBlocks.product,
+    QueueProduct: _MaskedBlocks.product,
+    CommitProducts: _MaskedBlocks.product,
+    WaitProducts: _MaskedBlocks.product,
 }

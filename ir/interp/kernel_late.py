@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..atoms import ATOMS, Atom, multiplied, numbers
-from ..kernel import Matrix, QueueProduct
+from ..kernel import SHARED, CommitProducts, Matrix, QueueProduct, WaitProducts
+from ..program import Stmt
 from .kernel_memory import Lanes, SharedMemory
 from .kernel_values import Place, RegisterValues
 from .scalar import KINDS, ScheduleError
@@ -43,6 +45,18 @@ class Products:
         self.open: list[Queued] = []
         self.groups: list[list[Queued]] = []
         self.sums: dict[Place, Any] = {}
+
+    def statement(self, stmt: Stmt, where: Callable[[Any], tuple[str, Lanes]]) -> None:
+        """What a statement of the queue does. where: the memory that a matrix is in, and where each thread says."""
+        if isinstance(stmt, QueueProduct):
+            (left, a), (right, b) = (where(matrix) for matrix in (stmt.a, stmt.b))
+            if (left, right) != (SHARED, SHARED):
+                raise ScheduleError("matrices stand in shared memory")
+            self.queue(stmt, (a, b))
+        elif isinstance(stmt, CommitProducts):
+            self.commit()
+        elif isinstance(stmt, WaitProducts):
+            self.wait(stmt.keep)
 
     def queue(self, stmt: QueueProduct, starts: tuple[Lanes, Lanes]) -> None:
         """starts: where each thread says that a matrix begins."""

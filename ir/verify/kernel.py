@@ -58,13 +58,11 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import interval
 from ..sizes import lowest
 from ..text.print_statements import print_statement
+from .products import product_problems
 
-INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
-COPY_BYTES = (4, 8, 16)
+INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
-MATRIX_ROW_BYTES = 16
-MATRIX_START, CORE_BYTES, REACH = 32, 16, 1 << 18  # of a matrix that a descriptor says
-MOST_THREADS = 1024
+MATRIX_ROW_BYTES, MATRIX_START, MOST_THREADS = 16, 32, 1024  # start: of what a descriptor says
 SWIZZLES = (0, 32, 64, 128)
 
 
@@ -280,24 +278,20 @@ class _Check:
             known = self.words(stmt, place, atom.words(order))
             if known and known.dtype not in atom.dtypes:
                 self.say(stmt, f"`{stmt.atom}` does not multiply {known.dtype}")
-        if self.target(stmt, stmt.acc) not in (None, atom.sums):
-            self.say(stmt, f"`{stmt.atom}` sums {atom.sums}")
-        self.elements(stmt, stmt.acc)
+        self.sums(stmt)
 
     def queue_product(self, stmt: QueueProduct) -> None:
         self.together(stmt)
-        atom = ATOMS[stmt.atom]
-        if not atom.late or stmt.dtype not in atom.dtypes:
-            self.say(stmt, f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory")
+        for problem in product_problems(stmt):
+            self.say(stmt, problem)
         for matrix in (stmt.a, stmt.b):
-            if not isinstance(matrix, Matrix):
-                self.say(stmt, "an operand is no matrix")
-            elif self.address(stmt, matrix.at, None, MATRIX_START).dtype is not None or matrix.at.xor != 0:
-                self.say(stmt, "a matrix stands in shared memory, its swizzle in its rows")
-            elif any(n % CORE_BYTES or not 0 <= n < REACH for n in (matrix.stride, matrix.leading)):
-                self.say(stmt, f"a matrix goes on after a multiple of {CORE_BYTES} bytes, less than {REACH}")
-        if self.target(stmt, stmt.acc) not in (None, atom.sums):
-            self.say(stmt, f"`{stmt.atom}` sums {atom.sums}")
+            if isinstance(matrix, Matrix) and self.address(stmt, matrix.at, None, MATRIX_START).dtype is not None:
+                self.say(stmt, "a matrix stands in shared memory")
+        self.sums(stmt)
+
+    def sums(self, stmt: Multiply | QueueProduct) -> None:
+        if self.target(stmt, stmt.acc) not in (None, ATOMS[stmt.atom].sums):
+            self.say(stmt, f"`{stmt.atom}` sums {ATOMS[stmt.atom].sums}")
         self.elements(stmt, stmt.acc)
 
     # ---- memory
