@@ -24,7 +24,7 @@ from ...ir.program import Block
 from ...ir.substitute import substitute
 from ...ir.tile import Mma, Settle
 from .addresses import resolve
-from .lowering import Held, Lowering, Place, View
+from .lowering import Held, LateOperand, Lowering, Place
 from .ranges import tidied
 from .registers import nest, read
 from .slabs import slab_base, slot_bytes
@@ -54,7 +54,7 @@ def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
 def _matrix(low: Lowering, stmt: Mma, name: str, left: bool) -> Matrix:
     """Where an operand starts, and how it goes on. Raises DplcError where no descriptor says so."""
     view = low.env[name]
-    assert isinstance(view, View)
+    assert isinstance(view, LateOperand)
     stage = low.stages[view.load.buf]
     form = matrix_view(low.kernel, stage, view.load, stmt, left)
     if form is None:

@@ -69,7 +69,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class View:
+class LateOperand:
     """A load that a late atom makes itself, when it multiplies. axes: all that it varies with."""
 
     load: Load
@@ -77,7 +77,7 @@ class View:
     dtype: str
 
 
-Value = Held | Inlined | Words | View
+Value = Held | Inlined | Words | LateOperand
 
 
 @dataclass

@@ -21,7 +21,7 @@ POISON = np.full((), np.nan)
 
 
 @dataclass
-class View:
+class SlabRead:
     """What a product will read of a slab, for the threads of a group."""
 
     stmt: Load
@@ -38,7 +38,7 @@ class View:
         return slab.values[block, word], tickets
 
 
-Views = dict[int, tuple[View, View]]  # of each group of threads, both operands
+SlabReads = dict[int, tuple[SlabRead, SlabRead]]  # of each group of threads, both operands
 
 
 @dataclass
@@ -46,7 +46,7 @@ class LateProduct:
     """A product that is not settled. tickets: of each view, the copies that it found when the product began."""
 
     stmt: Mma
-    views: Views
+    views: SlabReads
     early: bool
     product: Any = None
     tickets: Any = None

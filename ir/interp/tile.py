@@ -30,7 +30,7 @@ from ..tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, T
 from . import loop
 from .block_memory import BlockMemory, ThreadGroup, both, nothing
 from .fragments import added
-from .late import LateProduct, View, Views, begin, settled
+from .late import LateProduct, SlabRead, SlabReads, begin, settled
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
 from .tuples import combined, folded_tuples, lifted
 
@@ -198,7 +198,7 @@ class _Blocks(BlockMemory):
         for g in values:
             live[g].answer = product[:, live[g].threads]
 
-    def begin_product(self, stmt: Mma, views: Views, live: dict[int, ThreadGroup]) -> None:
+    def begin_product(self, stmt: Mma, views: SlabReads, live: dict[int, ThreadGroup]) -> None:
         """A late product sets out: it reads now or when it is settled, and both must be possible."""
         late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
         try:
@@ -302,7 +302,7 @@ class _Blocks(BlockMemory):
                     inner = mask if np.all(condition) else both(mask, condition)
                     self.plain_block(stmt.body, path, group, inner)
             elif isinstance(stmt, Load) and stmt in self.views:
-                env[stmt.dst] = View(stmt, [np.asarray(evaluate(e, env)) for e in stmt.idx], group)
+                env[stmt.dst] = SlabRead(stmt, [np.asarray(evaluate(e, env)) for e in stmt.idx], group)
             elif isinstance(stmt, Load):
                 env[stmt.dst] = self.load(stmt, group, mask)
             elif isinstance(stmt, Let):
