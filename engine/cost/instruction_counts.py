@@ -39,6 +39,7 @@ from ...ir.kernel import (
     Loop,
     Multiply,
     PackWord,
+    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -56,6 +57,7 @@ from .work import Replications, Work
 HALVES_IN_WORD = 2
 LOOP_OVERHEAD = 3  # count, compare, branch
 MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
+WARPS_OF_GROUP = 4  # that multiply together
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class InstructionCounts:
     blocks, threads (of a block), shared: as launched. registers of a thread, None where nothing assembled the kernel.
     dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
     wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
-    fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits.
+    fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits;
+    late: of them those of late atoms, which alone reach the full rate of some machines.
     waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
@@ -84,6 +87,7 @@ class InstructionCounts:
     registers: int | None = None
     waits: Waits = field(default_factory=Waits)
     block: tuple[int, ...] = ()
+    late: float = 0.0
 
     @property
     def fill(self) -> float:
@@ -105,6 +109,7 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
         work.issued, work.fma, work.special, counter.tensor, registers, counter.waits.finish(), counter.followed,
+        counter.late,
     )  # fmt: skip
 
 
@@ -139,7 +144,7 @@ class _Counter:
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
-        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = 0.0
+        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = self.late = 0.0
 
     # ---- statements
 
@@ -217,6 +222,8 @@ class _Counter:
             atom = ATOMS[statement.atom]
             pairs = atom.m * atom.n * atom.k / atom.per_word  # words take as long whatever is in them
             self.tensor += 2.0 * pairs * HALVES_IN_WORD * times * _warps(mask)
+        elif isinstance(statement, QueueProduct):
+            self.product(statement, times * _warps(mask) / WARPS_OF_GROUP)
         elif isinstance(statement, PackWord):
             self.compute(statement.values, times, mask)
         elif isinstance(statement, StoreTo):
@@ -248,6 +255,15 @@ class _Counter:
             self.issue(2 * steps - 1, times, mask)
         else:
             self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
+
+    def product(self, statement: QueueProduct, times: float) -> None:
+        """A product of a group of warps, which reads both matrices in whole rows of shared memory."""
+        self.scope.changed(statement.acc)
+        atom = ATOMS[statement.atom]
+        flops = 2.0 * atom.m * atom.n * atom.k * times
+        rows = (atom.m + atom.n) * atom.k * _item(statement.dtype) / LINE * times
+        self.tensor, self.late = self.tensor + flops, self.late + flops
+        self.wavefronts, self.ideal_wavefronts = self.wavefronts + rows, self.ideal_wavefronts + rows
 
     # ---- memory
 

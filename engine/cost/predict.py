@@ -39,6 +39,7 @@ class Counts(NamedTuple):
     tensor: float
     registers: int | None
     waits: Waits
+    late: float
 
 
 class Prediction(NamedTuple):
@@ -108,11 +109,12 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
     shared = launch.wavefronts * 128 / target.shared_bytes_per_clock
     busy = max(launch.issued / min(schedulers, own), shared)
     pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
+    products = launch.late + (launch.tensor - launch.late) / target.warp_product_share
     return (
         launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
         each * launch.fill * multiprocessors / target.l2_bytes_per_second,
         each * shared * cycle,
         each * max(issue, pipes) * cycle,
         alone(busy, launch.waits, target),
-        each * launch.tensor * multiprocessors / target.tensor_flops_per_second,
+        each * products * multiprocessors / target.tensor_flops_per_second,
     )

@@ -139,7 +139,7 @@ class Tiles:
         wavefronts = products / warps / max(1.0, math.sqrt(self.part[3] / THREADS))
         counts = Counts(
             blocks, THREADS, int(min(self.shared(resident), target.smem)), dram, (fill + stored) / blocks, wavefronts,
-            issued / warps, fma / warps, special / warps, tensor / blocks, None, NO_WAITS,
+            issued / warps, fma / warps, special / warps, tensor / blocks, None, NO_WAITS, tensor / blocks,
         )  # fmt: skip
         told = predict(counts, target)
         more = target.launch_seconds + 2 * target.memory_latency_seconds if split > 1 else 0.0

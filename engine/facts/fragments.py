@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, WITHIN, Atom
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Call, Var
-from ...ir.facts.layout import params, stages
+from ...ir.facts.layout import CHUNK, ROW, item_bytes, params, stages
+from ...ir.facts.staging import is_box
 from ...ir.facts.structure import summary
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import promote
 from ...ir.loop import Accumulate, For, Let, Load
 from ...ir.program import Block, Kernel
-from ...ir.tile import Stage
+from ...ir.tile import Mma, Stage, Sync
 from ..language.facts import fact
 from ..language.policy import policy
+
+BOX_RANK, BOX_SIDE = 5, 256  # of a box of TMA
 
 
 class AtomRecord(NamedTuple):
@@ -42,20 +46,102 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     return tuple(map(_record, _atoms_of(site, body, slabs)))
 
 
+class LateAtomRecord(NamedTuple):
+    """An atom of four warps: its name, what it sums as, its m x n x k, the extents of its axes by name."""
+
+    name: Var
+    sums: Var
+    m: int
+    n: int
+    k: int
+    p: int
+    g: int
+    t: int
+    q: int
+    h: int
+    v: int
+    u: int
+    w: int
+
+
+@fact("late_atoms(run) -> [record]", "tile")
+def late_atoms(site: Any, body: Block) -> tuple[LateAtomRecord, ...]:
+    """The atoms of four warps that can do every product of a run, those with the most columns first."""
+    slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
+    return _late_records(_atoms_of(site, body, slabs, late=True))
+
+
+@fact("late_atoms_for(name, name) -> [record]", "tile")
+def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[LateAtomRecord, ...]:
+    """The atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
+    known = value_dtypes(site.kernel)
+    dtypes = {known[left.name], known[right.name]}
+    return _late_records(atom for atom in ATOMS.values() if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
+
+
+def _late_records(atoms: Iterable[Atom]) -> tuple[LateAtomRecord, ...]:
+    found = sorted((atom for atom in atoms if atom.late), key=lambda atom: -atom.n)
+    return tuple(LateAtomRecord(Var(a.name), Var(a.sums), a.m, a.n, a.k, **dict(a.axes)) for a in found)
+
+
+@fact("swizzled_boxes([stmt]) -> bool", "tile")
+def swizzled_boxes(site: Any, copies: Any) -> bool:
+    """Whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
+    known, kernel = params(site.kernel), site.kernel
+    return all(
+        s.slab[-1].extent * item_bytes(kernel, s) == ROW
+        and s.slab[-1].dim == len(s.origin) - 1
+        and known[s.src].shape[-1] * item_bytes(kernel, s) % CHUNK == 0
+        and len(s.origin) <= BOX_RANK
+        and all(axis.extent <= BOX_SIDE for axis in s.slab)
+        for s in copies
+    )
+
+
+@fact("read_once([stmt]) -> bool", "tile")
+def read_once(site: Any, copies: Any) -> bool:
+    """Whether the kernel has one load of each of the slabs of some Stages."""
+    loads = [load.buf for load in summary(site.kernel.body).loads]
+    return all(loads.count(stage.dst) == 1 for stage in copies)
+
+
+@fact("late_copies(run) -> [stmt]", "tile")
+def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
+    """The copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
+
+    TMA can make them, in rows that are whole spans of its swizzle.
+    """
+    loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
+    if len(loops) != 1 or len(summary(body).stages) != 2:
+        return ()
+    match loops[0].body:
+        case (Stage() as a, Stage() as b, Sync(), For(role="reduce"), Sync()):
+            known, kernel = params(site.kernel), site.kernel
+            good = all(
+                s.via == "SYNC" and s.depth == 1 and is_box(s, known[s.src].shape, item_bytes(kernel, s))
+                and s.slab[-1].extent * item_bytes(kernel, s) % ROW == 0
+                for s in (a, b)
+            )  # fmt: skip
+            return (a, b) if good else ()
+    return ()
+
+
 @fact("for_atoms(run) -> bool", "tile")
 def for_atoms(site: Any, body: Block) -> bool:
     """Whether there is an atom that can do so, once the operands are in slabs."""
     return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}))
 
 
-def _atoms_of(site: Any, body: Block, sources: set[str]) -> list[Atom]:
+def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> list[Atom]:
     loops = [loop for loop in summary(body).loops if loop.role == "reduce" and not summary(loop.body).loops]
     bodies = [loop.body for loop in loops] if summary(body).loops else [body]  # a run may be one loop's own
     found = [_operand_dtypes(site.kernel, inner, sources) for inner in bodies]
     return [
         atom
         for atom in ATOMS.values()
-        if found and all(sums == {atom.sums} and dtypes <= _multiplied(site, atom) for dtypes, sums in found)
+        if atom.late == late
+        and found
+        and all(sums == {atom.sums} and dtypes <= _multiplied(site, atom) for dtypes, sums in found)
         if all(_turns(loop) % atom.k == 0 for loop in loops)
     ]
 
@@ -65,7 +151,14 @@ def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """The atoms that multiply two values, by their dtypes."""
     known = value_dtypes(site.kernel)
     dtypes = {known[left.name], known[right.name]}
-    return tuple(_record(atom) for atom in ATOMS.values() if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
+    own = [atom for atom in ATOMS.values() if not atom.late]
+    return tuple(_record(atom) for atom in own if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
+
+
+@fact("only_product(run) -> bool", "tile")
+def only_product(site: Any, body: Block) -> bool:
+    """Whether a run is one product of tensor cores and the loads of its operands, no more."""
+    return len(summary(body).mmas) == 1 and all(isinstance(stmt, Load | Mma) for stmt in body)
 
 
 @fact("on_tensor_cores(run) -> bool", "tile")
@@ -108,7 +201,7 @@ def _turns(loop: For) -> int:
 
 def _multiplied(site: Any, atom: Atom) -> set[str]:
     """The dtypes that an atom multiplies here: f32 loses bits, so it is asked for by name."""
-    if site.target.sm < atom.sm or atom.late:
+    if site.target.sm < atom.sm or site.target.sm > (atom.newest or site.target.sm):
         return set()
     return {dtype for dtype in atom.dtypes if dtype != "f32" or policy(site.target).tf32_products}
 
