@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ...ir.atoms import ATOMS, WITHIN, Atom
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Call, Var
-from ...ir.facts.layout import CHUNK, ROW, item_bytes, params, stages
-from ...ir.facts.staging import is_box
+from ...ir.facts.layout import ROW, item_bytes, params, stages
+from ...ir.facts.staging import is_box, is_swizzled_box
 from ...ir.facts.structure import summary
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import promote
@@ -18,8 +18,6 @@ from ...ir.program import Block, Kernel
 from ...ir.tile import Mma, Stage, Sync
 from ..language.facts import fact
 from ..language.policy import policy
-
-BOX_RANK, BOX_SIDE = 5, 256  # of a box of TMA
 
 
 class AtomRecord(NamedTuple):
@@ -88,14 +86,7 @@ def _late_records(atoms: Iterable[Atom]) -> tuple[LateAtomRecord, ...]:
 def swizzled_boxes(site: Any, copies: Any) -> bool:
     """Whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
     known, kernel = params(site.kernel), site.kernel
-    return all(
-        s.slab[-1].extent * item_bytes(kernel, s) == ROW
-        and s.slab[-1].dim == len(s.origin) - 1
-        and known[s.src].shape[-1] * item_bytes(kernel, s) % CHUNK == 0
-        and len(s.origin) <= BOX_RANK
-        and all(axis.extent <= BOX_SIDE for axis in s.slab)
-        for s in copies
-    )
+    return all(is_swizzled_box(s, known[s.src].shape, item_bytes(kernel, s)) for s in copies)
 
 
 @fact("read_once([stmt]) -> bool", "tile")
@@ -124,6 +115,13 @@ def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
             )  # fmt: skip
             return (a, b) if good else ()
     return ()
+
+
+@fact("chunks(run) -> int", "tile")
+def chunks(site: Any, body: Block) -> int:
+    """The turns of the one serial loop of a run; 1 where they are not known, or it has several."""
+    loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
+    return _turns(loops[0]) if len(loops) == 1 else 1
 
 
 @fact("for_atoms(run) -> bool", "tile")

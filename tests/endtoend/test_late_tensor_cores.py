@@ -1,0 +1,160 @@
+"""Products on the late atoms of sm_90a, by rules, where somebody asks for them: right, clean, and left as they are by the assembler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import dplc
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.sass import disassemble
+from dplc.codegen.target import target
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.ir.interp import tile
+from dplc.ir.node import nodes
+from dplc.ir.tile import Mma
+
+Product = Callable[..., torch.Tensor]
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> str:
+    """A user's file that asks for them."""
+    path = tmp_path / "late.rw"
+    path.write_text("override number late_products = 1\n")
+    return str(path)
+
+
+def product(form: str) -> Product:
+    return lambda x, y: (x if form[0] == "n" else x.mT) @ (y if form[1] == "n" else y.mT)
+
+
+def operands(form: str, m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, ...]:
+    dice = torch.Generator().manual_seed(m + n + k)
+    shapes = (m, k) if form[0] == "n" else (k, m), (k, n) if form[1] == "n" else (n, k)
+    return tuple(torch.randn(shape, generator=dice).to(dtype) for shape in shapes)
+
+
+def compiled(f: Product, inputs: tuple[torch.Tensor, ...], rules: str | None, bm: int, bn: int) -> dplc.Compiled:
+    sizes = {"blockify_launch": {"BM": bm, "BN": bn}, "chunk_matmul_k": {"BK": 64}}
+    return dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=rules)
+
+
+def atoms(made: dplc.Compiled) -> set[str]:
+    return {stmt.atom for kernel in made.compilation.tile for stmt in nodes(kernel, Mma)}
+
+
+def judged(made: dplc.Compiled, f: Product, inputs: tuple[torch.Tensor, ...]) -> None:
+    """Within twice PyTorch's own error of float64, in fast mode and in checked mode, which finds nothing."""
+    want = f(*(x.double() for x in inputs))
+    own = (f(*inputs).double() - want).abs().max().item()
+    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
+    made.executor = checker = CheckingExecutor(("all",))
+    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
+    assert checker.launches
+    assert checker.findings == ()
+
+
+# whole tiles; ragged in all three; primes on the side that is no row of TMA; two groups of warps, and one
+CASES = (
+    ("nt", (128, 256, 256), (128, 256), "m64n256k16"),
+    ("nn", (128, 256, 256), (128, 256), "m64n256k16"),
+    ("tn", (128, 128, 192), (128, 128), "m64n128k16"),
+    ("tt", (64, 128, 192), (64, 128), "m64n128k16"),
+    ("nt", (200, 136, 328), (128, 128), "m64n128k16"),
+    ("nn", (97, 136, 264), (64, 64), "m64n64k16"),
+    ("nt", (97, 131, 256), (64, 64), "m64n64k16"),
+)
+
+
+@pytest.mark.parametrize(("form", "shape", "block", "atom"), CASES)
+def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int], atom: str, asked: str) -> None:
+    inputs = operands(form, *shape)
+    made = compiled(product(form), inputs, asked, *block)
+    assert atoms(made) == {atom}
+    judged(made, product(form), inputs)
+
+
+EPILOGUES: dict[str, Product] = {
+    "relu": lambda x, y: torch.relu(x @ y.mT),
+    "a bias and gelu, f16": lambda x, y: torch.nn.functional.gelu(x @ y.mT + y[:, 0]),
+    "its operand again": lambda x, y: (x @ y.mT) * x[:, :128],
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues(name: str, asked: str) -> None:
+    inputs = operands("nt", 100, 128, 256, torch.float16 if "f16" in name else torch.bfloat16)
+    made = compiled(EPILOGUES[name], inputs, asked, 64, 128)
+    assert atoms(made) == {"m64n128k16"}
+    assert len(made.compilation.cuda_kernels) == 1
+    judged(made, EPILOGUES[name], inputs)
+
+
+def test_the_schedule_means_the_same_in_every_order(asked: str) -> None:
+    inputs = operands("nn", 64, 64, 256)
+    made = compiled(product("nn"), inputs, asked, 64, 64)
+    (kernel,) = made.compilation.tile
+    arrays = {param.name: x.double().numpy() for param, x in zip(kernel.ins, inputs, strict=True)}
+    want = inputs[0].double() @ inputs[1].double()
+    for seed in range(3):
+        got = tile.run((kernel,), arrays, seed)[kernel.outs[0].name]
+        assert abs(torch.from_numpy(got) - want).max() < 1e-9
+
+
+STAY: dict[str, tuple[Product, tuple[int, ...], int]] = {
+    "two products of one operand": (lambda x, y: torch.relu(x @ y.mT) * (x @ y.mT.flip(1)), (128, 128, 256), 64),
+    "rows that are no words of 16 bytes": (product("nt"), (128, 128, 255), 64),
+    "half a span": (product("nt"), (128, 128, 256), 32),
+    "two chunks": (product("nt"), (128, 128, 128), 64),
+}
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_what_stays_with_single_warps(name: str, asked: str) -> None:
+    f, shape, chunk = STAY[name]
+    inputs = operands("nt", *shape)
+    sizes = {"blockify_launch": {"BM": 64, "BN": 128}, "chunk_matmul_k": {"BK": chunk}}
+    made = dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=asked)
+    assert not any(atom.startswith("m64") for atom in atoms(made))
+
+
+@pytest.mark.parametrize("device", ["a100", "b200", "rtx5090"])
+def test_other_machines_do_not_have_them(device: str, asked: str) -> None:
+    inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
+    made = dplc.compile(product("nt"), inputs, target=device, device="emulator", db=False, rules=asked)
+    assert atoms(made) == {"m16n8k16"}
+
+
+@pytest.mark.parametrize("form", ["nn", "nt"])
+def test_large_products_by_default_settings(form: str, asked: str) -> None:
+    """Off unless somebody asks; then predicted no slower, and assembled without spills or products that wait (C7510)."""
+    inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
+    usual, made = (
+        dplc.compile(product(form), inputs, target="h200", device="emulator", db=False, rules=rules)
+        for rules in (None, asked)
+    )
+    assert atoms(usual) == {"m16n8k16"}
+    assert atoms(made) == {"m64n256k16"}
+    counts = [[instruction_counts(kernel) for kernel in one.compilation.kernels] for one in (usual, made)]
+    seconds = [sum(predict(count, target("h200")).seconds for count in one) for one in counts]
+    assert seconds[1] <= seconds[0]
+    assert counts[1][0].tensor == counts[1][0].late == counts[0][0].tensor
+    if find_program("nvcc") is None and find_nvrtc() is None:
+        pytest.skip("neither NVRTC nor nvcc is here")
+    (kernel,) = made.compilation.cuda_kernels
+    assembly = assemble(device_text([kernel]), "sm_90a")
+    found, hot = assembly.kernels[kernel.name], disassemble(assembly.cubin)[kernel.name].hot
+    assert assembly.warnings == ()
+    assert found.spill_stores + found.spill_loads == 0
+    assert found.registers <= 168
+    assert Counter(op.split(".")[0] for op in hot)["HGMMA"] == 4
+    assert len(hot) <= 150
