@@ -1,0 +1,64 @@
+"""Products on the late atoms of sm_90a beside those of single warps, on an H200: bounds that the model predicts, and the loops.
+
+python examples/benches/late_products.py     # needs nvcc or NVRTC, and nvdisasm
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.sass import disassemble
+from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import compile_captured
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.engine.ruleset import Toolchain, toolchain
+
+PROGRAMS = {
+    "nt 4096³": "F.linear(torch.randn(4096, 4096), torch.randn(4096, 4096))",
+    "nn 4096³": "torch.randn(4096, 4096) @ torch.randn(4096, 4096)",
+    "linear 4096³, bias, gelu": "F.gelu(F.linear(torch.randn(4096, 4096), torch.randn(4096, 4096), torch.randn(4096)))",
+    "nt 2000 x 3000 x 4096": "F.linear(torch.randn(2000, 4096), torch.randn(3000, 4096))",
+}
+BOUNDS = ("L2", "shared", "issue", "tensor")
+
+
+def tools(late: bool) -> Toolchain:
+    """The rules, with late products or as they are by default."""
+    with tempfile.NamedTemporaryFile("w", suffix=".rw") as file:
+        file.write("override number late_products = 1\n")
+        file.flush()
+        return toolchain([file.name] if late else None)
+
+
+def print_row(name: str, late: bool) -> None:
+    """One program on the atoms of one kind."""
+    machine = target("h200")
+    compilation = compile_captured(capture_text(PROGRAMS[name], dtype="bf16", values=False), tools(late), machine)
+    (kernel,) = compilation.cuda_kernels
+    told = predict(instruction_counts(compilation.kernels[0]), machine)
+    assembly = assemble(device_text([kernel]), machine.arch)
+    resources, hot = assembly.kernels[kernel.name], disassemble(assembly.cubin)[kernel.name].hot
+    found = Counter(op.split(".")[0] for op in hot)
+    bounds = " | ".join(f"{1e6 * told.bounds[bound]:.1f}" for bound in BOUNDS)
+    spills = resources.spill_stores + resources.spill_loads
+    products = f"{found['HGMMA']} HGMMA" if late else f"{found['HMMA']} HMMA"
+    print(
+        f"| {name} | {'wgmma' if late else 'mma.sync'} | {1e6 * told.seconds:.1f} | {bounds} | {resources.registers} "
+        f"| {spills} | {len(hot)} | {products} | {len(assembly.warnings)} |"
+    )
+
+
+def main() -> None:
+    print(f"| bf16, h200 | by | µs | {', µs | '.join(BOUNDS)}, µs | registers | spills | loop | of it | C7510 |")
+    print("|---|---|" + "--:|" * (5 + len(BOUNDS) - 1) + "---|--:|")
+    for name in PROGRAMS:
+        for late in (False, True):
+            print_row(name, late)
+
+
+if __name__ == "__main__":
+    main()
