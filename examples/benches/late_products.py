@@ -1,4 +1,4 @@
-"""Products on the late atoms of sm_90a beside those of single warps, on an H200: bounds that the model predicts, and the loops.
+"""Products on the late atoms of sm_90a beside those of single warps, on an H200: predicted bounds, and the loops.
 
 python examples/benches/late_products.py     # needs nvcc or NVRTC, and nvdisasm
 """
