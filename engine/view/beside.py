@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...codegen.build import BuildError
 from ...ir.diagnostic import DplcError
 from ..capture.capture import Capture
 from ..compiler import Compilation, Stopwatch, values_of
+from ..bench.assembling import assembled, assembler
 from ..explore.exploring import exploration
 from ..explore.ways import Fusing
 from ..rewrite.trace import Event
@@ -48,6 +51,7 @@ class Beside:
 
     def _work(self) -> None:
         self._price()
+        self._assemble()
         if self.search.tries:
             self._show(tuning=self._tuned())
         if self.search.explore:
@@ -77,6 +81,18 @@ class Beside:
         if due:
             self._told = now
         return due
+
+    def _assemble(self) -> None:
+        """The registers that kernels really take, where an assembler is here. A kernel that it refuses stays without."""
+        if not assembler():
+            return
+        kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
+        for kernel, made in zip(kernels, self.made.cuda_kernels, strict=True):
+            self.turns.turn()
+            with contextlib.suppress(BuildError):
+                found = assembled(made, self.made.target.arch)
+                kernel["assembled"] = {"registers": found.registers, "spill_bytes": found.spill_bytes}
+            self._show(kernels=list(kernels))
 
     # ---- searches
     def _tuned(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from ...version import __version__
 from ..compiler import Compilation
 from ..rewrite.trace import Firing
 from ..ruleset import Toolchain
+from ..schedule.limits import predicted_registers
 from .effects import Effects
 from .fusion_graph import fusion_graph
 from .provenance import Column, columns
@@ -62,7 +63,15 @@ def _kernel(number: int, compilation: Compilation, pricing: Effects) -> dict[str
     return {
         "name": made.name, "grid": list(made.grid), "block": made.block, "shared": made.smem,
         "launches": compilation.launched.count(number), "predicted": pricing.kernel(compilation.kernels[number]),
+        "registers": _registers(compilation, number), "assembled": None,
     }  # fmt: skip
+
+
+def _registers(compilation: Compilation, number: int) -> int | None:
+    """Registers of a thread as predicted from Tile IR; None for what began below it."""
+    if len(compilation.tile) != len(compilation.kernels):
+        return None
+    return predicted_registers(compilation.tile, number, compilation.target)
 
 
 def _rules(events: Any, tools: Toolchain) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source
@@ -24,13 +24,15 @@ from ..language.rule import RuleSet, read_rules
 from ..rewrite.seen import show
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
-from .beside import Beside
 from .last_viewed import remember
 from .provenance import Column, source_and_torch
 from .record import column_record, compile_record
 from .shown import News, Shown
 from .stages import Stages
 from .wishes import Search, Switches
+
+if TYPE_CHECKING:
+    from .beside import Beside
 
 MOST = 64  # values of a parameter that are offered
 
@@ -112,6 +114,8 @@ class LiveProgram:
         return made, tools
 
     def _begin_beside(self) -> None:
+        from .beside import Beside  # searches are many modules: the page is there first
+
         assert self._last is not None and self._tools is not None
         self._beside = Beside(self.captured, self._last, self._tools, self.shown, self._search)
         self._beside.start()

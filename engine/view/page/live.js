@@ -30,7 +30,7 @@ function hear(found) {
   for (const [part, value] of Object.entries(found.data)) { if (value === null) delete data[part]; else data[part] = value; }
   const parts = Object.keys(found.data).filter((part) => part !== "stages");
   if ("stages" in found.data) stages();
-  if (parts.every((part) => part === "effects")) { if (parts.length) gains(); }
+  if (!compiled && parts.every((part) => part === "effects" || part === "kernels")) { if (parts.length) gains(); }
   else if (parts.every((part) => part === "tuning" || part === "egraph")) searched(parts);
   else start();
   if (!compiled) return;
@@ -55,6 +55,7 @@ function stages() {
 
 // What the model says of firings comes after the compile: it goes into the rows that are there.
 function gains() {
+  if (open === "kernels") searched(["kernels"]);
   if (open !== "timeline") return;
   for (const box of document.querySelectorAll(".event")) {
     const number = Number(box.id.slice(1));
