@@ -9,9 +9,9 @@ from typing import Any
 
 from ...codegen.build import BuildError
 from ...ir.diagnostic import DplcError
+from ..bench.assembling import assembled, assembler
 from ..capture.capture import Capture
 from ..compiler import Compilation, Stopwatch, values_of
-from ..bench.assembling import assembled, assembler
 from ..explore.exploring import exploration
 from ..explore.ways import Fusing
 from ..rewrite.trace import Event
@@ -83,7 +83,7 @@ class Beside:
         return due
 
     def _assemble(self) -> None:
-        """The registers that kernels really take, where an assembler is here. A kernel that it refuses stays without."""
+        """The registers that kernels really take, where an assembler is here. One that it refuses stays without."""
         if not assembler():
             return
         kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
