@@ -92,10 +92,10 @@ class PageHandler(BaseHTTPRequestHandler):
         elif path == "/news":
             since = _number(query.get("since", "0"))
             newer = shown.wait(lambda news: news.number > since, WAIT)
-            told = shown.since(since) if newer else None
-            self._send(as_json(told))
-            if told is not None:
-                self.server.heard = max(self.server.heard, told["number"])
+            heard = shown.since(since) if newer else None
+            self._send(as_json(heard))
+            if heard is not None:
+                self.server.heard = max(self.server.heard, heard["number"])
         elif program is None:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         else:
