@@ -52,7 +52,7 @@ class OptionWarning(UserWarning):
 def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Function:
     """What dynamo calls with a part of a program and gets a function for.
 
-    options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore).
+    options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact).
     """
     chosen = {"trace": False, **(options.get("options") or {})}
     if options.get("mode") is not None:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from ...ir.diagnostic import DplcError
 from ..view.page import page
 from ..view.server import PageServer
-from ..view.shown import News, Shown
+from ..view.live_page import News, LivePage
 from ..view.stages import Stages
-from ..view.wishes import Search
+from ..view.wishes import SearchWish
 from .options import Options
 from .show import print_note
 
@@ -24,12 +24,12 @@ FIRST_LOOK = 1.0  # seconds that the browser has for asking for the page, before
 LAST_LOOK = 2.0  # seconds that a page has for hearing why there will be nothing
 
 
-def serve_page(options: Options, port: int, browse: bool, search: Search) -> None:
+def serve_page(options: Options, port: int, browse: bool, search: SearchWish) -> None:
     """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside.
 
     Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
     """
-    shown = Shown(options.text)
+    shown = LivePage(options.text)
     stages = Stages(shown)
     page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
     with _served(shown, port) as server:
@@ -42,7 +42,7 @@ def serve_page(options: Options, port: int, browse: bool, search: Search) -> Non
 
 
 @contextlib.contextmanager
-def _served(shown: Shown, port: int) -> Iterator[PageServer]:
+def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
     """A server that answers in a thread of its own."""
     try:
         server = PageServer(shown, port)
@@ -56,7 +56,7 @@ def _served(shown: Shown, port: int) -> Iterator[PageServer]:
         server.close()
 
 
-def _follow(options: Options, server: PageServer, stages: Stages, search: Search) -> None:
+def _follow(options: Options, server: PageServer, stages: Stages, search: SearchWish) -> None:
     """Capture, compile, and compile again."""
     shown = server.shown
     stages.begin("pytorch")

@@ -63,7 +63,7 @@ def view(
     elif db is not None:
         raise UsageError("--db goes with -o: a live page compiles by the rules alone")
     else:
-        from ..view.wishes import Search
+        from ..view.wishes import SearchWish
         from .live_command import serve_page
 
-        serve_page(options, port, browse, Search(tune or 0, explore))
+        serve_page(options, port, browse, SearchWish(tune or 0, explore))

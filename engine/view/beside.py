@@ -24,9 +24,9 @@ from ..tune.tuning import SearchOptions
 from ..tune.tuning_program import tune_program
 from .effects import Effects
 from .searched import egraph_record, tuning_record, tuning_so_far
-from .shown import Shown
+from .live_page import LivePage
 from .turns import Turns
-from .wishes import Search
+from .wishes import SearchWish
 
 EVERY = 0.4  # seconds between two looks at what goes on
 
@@ -38,8 +38,8 @@ class Beside:
     captured: Capture
     made: Compilation
     tools: Toolchain
-    shown: Shown
-    search: Search
+    shown: LivePage
+    search: SearchWish
     turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...ir.diagnostic import DplcError
 from .page import as_json, page
-from .shown import Shown
+from .live_page import LivePage
 from .wishes import search_of, switches_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, shown: Shown, port: int = 0):
+    def __init__(self, shown: LivePage, port: int = 0):
         super().__init__((ADDRESS, port), PageHandler)
         self.shown, self.token = shown, secrets.token_urlsafe(24)
         self.program: LiveProgram | None = None

@@ -27,9 +27,9 @@ from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from .last_viewed import remember
 from .provenance import Column, source_and_torch
 from .record import column_record, compile_record
-from .shown import News, Shown
+from .live_page import News, LivePage
 from .stages import Stages
-from .wishes import Search, Switches
+from .wishes import SearchWish, Switches
 
 if TYPE_CHECKING:
     from .beside import Beside
@@ -43,15 +43,15 @@ class LiveProgram:
 
     def __init__(
         self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
-        *, shown: Shown | None = None, stages: Stages | None = None, exact: bool = False, search: Search | None = None,
+        *, shown: LivePage | None = None, stages: Stages | None = None, exact: bool = False, search: SearchWish | None = None,
     ) -> None:  # fmt: skip
         self.captured, self.title, self.paths, self.target = captured, title, tuple(paths), target
         self.given, self.exact = tuple(settings), exact
         self.switches = Switches()
-        self.shown = shown or Shown(title)
+        self.shown = shown or LivePage(title)
         self._stages = stages or Stages(self.shown)
         self._busy = threading.Lock()
-        self._search = search or Search()
+        self._search = search or SearchWish()
         self._beside: Beside | None = None
         self._last: Compilation | None = None
         self._tools: Toolchain | None = None
@@ -120,14 +120,14 @@ class LiveProgram:
         self._beside = Beside(self.captured, self._last, self._tools, self.shown, self._search)
         self._beside.start()
 
-    def search(self, wanted: Search) -> None:
-        """Search beside this compile and those to come, instead of what was searched so far."""
+    def search(self, wanted: SearchWish) -> None:
+        """SearchWish beside this compile and those to come, instead of what was searched so far."""
         with self._busy:
             self._search = wanted
             if self._beside is None:
                 return
             self._beside.turns.end()
-            if wanted == Search():
+            if wanted == SearchWish():
                 found = self.shown.record.get("tuning")
                 self.shown.show(tuning=None if found is None else {**found, "running": False})
             else:
@@ -173,7 +173,7 @@ class LiveProgram:
 class Growing:
     """The columns of a compile that goes on: each is shown when its stage is done, its links when all are."""
 
-    def __init__(self, shown: Shown, captured: Capture) -> None:
+    def __init__(self, shown: LivePage, captured: Capture) -> None:
         self._shown, self._captured = shown, captured
         self._columns: list[Column] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .shown import Shown
+from .live_page import LivePage
 
 STAGES = {
     "pytorch": "loading PyTorch", "rules": "reading rules", "capture": "capturing", "torch": "rules on Torch IR",
@@ -17,7 +17,7 @@ class Stages:
     """Tells of each stage when it begins. The part `stages` holds of each its text, milliseconds (None before it is
     done) and whether it goes on now."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: LivePage) -> None:
         self._shown, self._began = shown, 0.0
         self._took: dict[str, float] = {}
         self._now = ""

@@ -19,7 +19,7 @@ class Switches:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchWish:
     """What is searched beside each compile. tries: of schedules, 0 for none; explore: the e-graph too."""
 
     tries: int = 0
@@ -36,11 +36,11 @@ def switches_of(wanted: Any) -> Switches:
     return Switches(frozenset(names), tuple(settings))
 
 
-def search_of(wanted: Any) -> Search:
+def search_of(wanted: Any) -> SearchWish:
     """A search from JSON: {"tries": number, "explore": bool}. Raises UsageError for anything else."""
     tries, explore = (
         (wanted.get("tries", 0), wanted.get("explore", False)) if isinstance(wanted, dict) else (None, None)
     )
     if type(tries) is not int or not 0 <= tries <= MOST_TRIES or type(explore) is not bool:
         raise UsageError('a search is {"tries": number, "explore": true or false}')
-    return Search(tries, explore)
+    return SearchWish(tries, explore)

@@ -23,7 +23,7 @@ from dplc.engine.view.provenance import Column
 from dplc.engine.view.record import column_record, view_record
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.shown import Shown
+from dplc.engine.view.live_page import LivePage
 from dplc.engine.view.stages import Stages
 from dplc.engine.view.suite_map import suite_record
 
@@ -338,7 +338,7 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
 
 def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> None:
     text = PROGRAMS["rmsnorm"][0]
-    shown = Shown(text)
+    shown = LivePage(text)
     stages = Stages(shown)
     server = PageServer(shown)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -23,16 +23,16 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.view.record import view_record
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.shown import News, Shown
+from dplc.engine.view.live_page import News, LivePage
 from dplc.engine.view.turns import Ended, Turns
-from dplc.engine.view.wishes import Search, search_of
+from dplc.engine.view.wishes import SearchWish, search_of
 from dplc.ir.diagnostic import UsageError
 
 TEXT = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
 START = "import sys; from dplc.engine.cli.app import main; main(sys.argv[1:])"
 
 
-class Watched(Shown):
+class Watched(LivePage):
     """Keeps what was shown, in order."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def test_nothing_before_the_server_needs_torch() -> None:
 
 
 def test_a_reader_hears_only_of_parts_that_are_newer() -> None:
-    shown = Shown("a program")
+    shown = LivePage("a program")
     first = shown.show(columns=[1], stages=[])
     second = shown.tell({"columns": [2], "stages": None}, why="started")
     assert (first.number, first.compiles, second.number, second.compiles) == (1, 0, 2, 1)
@@ -118,7 +118,7 @@ def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveP
 
 def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Callable[..., LiveProgram]) -> None:
     shown = Watched()
-    program = live(shown=shown, search=Search(tries=12))
+    program = live(shown=shown, search=SearchWish(tries=12))
     program.compile("started")
     ended = until(lambda: (found := shown.record.get("tuning")) and not found["running"] and found)
     going = [parts["tuning"] for parts in shown.seen if parts.get("tuning")]
@@ -130,9 +130,9 @@ def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: 
     program.compile("again")
     assert "tuning" not in shown.record or shown.record["tuning"]["running"]
     until(lambda: shown.record.get("tuning") and not shown.record["tuning"]["running"])
-    program.search(Search(tries=100_000))
+    program.search(SearchWish(tries=100_000))
     until(lambda: shown.record["tuning"]["running"])
-    program.search(Search())
+    program.search(SearchWish())
     stopped = shown.record["tuning"]
     assert not stopped["running"] and stopped["tries"] < 100_000 and shown.news.number > number
     time.sleep(0.5)
@@ -172,11 +172,11 @@ def test_a_step_waits_for_a_compile_and_ends_with_its_subject() -> None:
 def test_a_search_that_is_none_is_refused(wanted: Any) -> None:
     with pytest.raises(UsageError):
         search_of(wanted)
-    assert search_of({"tries": 3}) == Search(3) and search_of({"explore": True}) == Search(0, True)
+    assert search_of({"tries": 3}) == SearchWish(3) and search_of({"explore": True}) == SearchWish(0, True)
 
 
 def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> None:
-    server = PageServer(Shown("nothing yet"))
+    server = PageServer(LivePage("nothing yet"))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -24,7 +24,7 @@ class News:
     why: str = ""
 
 
-class Shown:
+class LivePage:
     """The parts of a record and the last news. It is written by whoever compiles or searches, and read by requests."""
 
     def __init__(self, title: str) -> None:
