@@ -298,8 +298,8 @@ def choices(
 
 
 def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) -> Toolchain:
-    """The toolchain of what a caller gave; exact: less what is @approx. Raises DplcError for rules that do not check and
-    settings of no rule."""
+    """The toolchain of what a caller gave; exact: less what is @approx. Raises DplcError for rules that do not check
+    and for settings of no rule."""
     if isinstance(rules, Rules):
         rules = rules.rules
     tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)

@@ -12,9 +12,9 @@ import webbrowser
 from collections.abc import Iterator
 
 from ...ir.diagnostic import DplcError
+from ..view.live_page import LivePage, News
 from ..view.page import page
 from ..view.server import PageServer
-from ..view.live_page import News, LivePage
 from ..view.stages import Stages
 from ..view.wishes import SearchWish
 from .options import Options

@@ -106,7 +106,8 @@ def compile_model(
     path_or_id: a configuration (JSON), a folder with one, or an id of the hub. layers: only the first so many. dtype:
     f32, f16 or bf16. device: cuda or emulator; the GPU if there is one. Weights are symbolic until `load_weights` or a
     call. db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`. explore: search
-    spellings and cuts together, weights as their files have them. exact: no rule that reorders floating point. Raises DplcError for what cannot be compiled.
+    spellings and cuts together, weights as their files have them. exact: no rule that reorders floating point fires.
+    Raises DplcError for what cannot be compiled.
     """
     if dtype not in FLOATS:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOATS))

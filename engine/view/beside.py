@@ -23,8 +23,8 @@ from ..tune.search_log import SearchLog
 from ..tune.tuning import SearchOptions
 from ..tune.tuning_program import tune_program
 from .effects import Effects
-from .searched import egraph_record, tuning_record, tuning_so_far
 from .live_page import LivePage
+from .searched import egraph_record, tuning_record, tuning_so_far
 from .turns import Turns
 from .wishes import SearchWish
 

@@ -18,8 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...ir.diagnostic import DplcError
-from .page import as_json, page
 from .live_page import LivePage
+from .page import as_json, page
 from .wishes import search_of, switches_of
 
 if TYPE_CHECKING:

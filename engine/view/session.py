@@ -25,9 +25,9 @@ from ..rewrite.seen import show
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from .last_viewed import remember
+from .live_page import LivePage, News
 from .provenance import Column, source_and_torch
 from .record import column_record, compile_record
-from .live_page import News, LivePage
 from .stages import Stages
 from .wishes import SearchWish, Switches
 
@@ -43,7 +43,8 @@ class LiveProgram:
 
     def __init__(
         self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
-        *, shown: LivePage | None = None, stages: Stages | None = None, exact: bool = False, search: SearchWish | None = None,
+        *, shown: LivePage | None = None, stages: Stages | None = None, exact: bool = False,
+        search: SearchWish | None = None,
     ) -> None:  # fmt: skip
         self.captured, self.title, self.paths, self.target = captured, title, tuple(paths), target
         self.given, self.exact = tuple(settings), exact

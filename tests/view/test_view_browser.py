@@ -18,12 +18,12 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation
 from dplc.engine.ruleset import toolchain
+from dplc.engine.view.live_page import LivePage
 from dplc.engine.view.page import page
 from dplc.engine.view.provenance import Column
 from dplc.engine.view.record import column_record, view_record
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.live_page import LivePage
 from dplc.engine.view.stages import Stages
 from dplc.engine.view.suite_map import suite_record
 

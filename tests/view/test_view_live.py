@@ -20,10 +20,10 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
+from dplc.engine.view.live_page import LivePage, News
 from dplc.engine.view.record import view_record
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.live_page import News, LivePage
 from dplc.engine.view.turns import Ended, Turns
 from dplc.engine.view.wishes import SearchWish, search_of
 from dplc.ir.diagnostic import UsageError

@@ -13,9 +13,9 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
+from dplc.engine.view.live_page import News
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.live_page import News
 from dplc.engine.view.wishes import Switches
 from dplc.ir.diagnostic import DplcError, UsageError
 
