@@ -276,7 +276,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         if name not in OPTIONS:
             notes = (f"options are {', '.join(OPTIONS)}",)
             raise UsageError(f"there is no option `{name}`", notes=notes, hint=did_you_mean(name, OPTIONS))
-    choices(*(options.get(name) for name in ("device", "rules", "target", "settings")))
+    device, rules, target, settings = map(options.get, ("device", "rules", "target", "settings"))
+    choices(device, rules, target, settings)
 
 
 def has_lengths(node: Any) -> bool:
