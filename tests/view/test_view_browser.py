@@ -18,10 +18,13 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation
 from dplc.engine.ruleset import toolchain
+from dplc.engine.view.live_page import LivePage
 from dplc.engine.view.page import page
-from dplc.engine.view.record import view_record
+from dplc.engine.view.provenance import Column
+from dplc.engine.view.record import column_record, view_record
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
+from dplc.engine.view.stages import Stages
 from dplc.engine.view.suite_map import suite_record
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
@@ -296,7 +299,8 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
     file.write_text("# no rule yet\n")
     program = LiveProgram(capture_text(TEXT), TEXT, [file], (), target())
     program.compile("started")
-    server, stop = PageServer(program), threading.Event()
+    server, stop = PageServer(program.shown), threading.Event()
+    server.program = program
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}),
         threading.Thread(target=program.watch, args=(stop, 0.05)),
@@ -324,8 +328,49 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
         complaints(browser)
     finally:
         browser.get("about:blank")
+        program.close()
         stop.set()
         server.shutdown()
         server.server_close()
         for thread in threads:
             thread.join()
+
+
+def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> None:
+    text = PROGRAMS["rmsnorm"][0]
+    shown = LivePage(text)
+    stages = Stages(shown)
+    server = PageServer(shown)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    stages.begin("pytorch")
+    program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, stages=stages)
+    try:
+        browser.get(server.url)
+        assert "loading PyTorch" in until(browser, "document.querySelector('#stages .now')?.textContent")
+        stages.begin("capture")
+        until(browser, "document.querySelector('#stages .now')?.textContent.includes('capturing')")
+        assert "✓ loading PyTorch" in browser.find_element("id", "stages").text
+        lines = Column("torch", ["growing"], [()], [()])
+        shown.show(columns=[column_record(lines)])
+        until(browser, "document.querySelector('.column .ln')?.textContent.includes('growing')")
+        server.program = program
+        program.compile("started")
+        until(browser, "document.querySelectorAll('.column').length === 7")
+        assert not browser.find_element("id", "stages").is_displayed()
+        assert not browser.find_element("id", "banner").is_displayed()
+        browser.find_element("id", "tab-timeline").click()
+        until(browser, "[...document.querySelectorAll('.gain')].some((one) => one.textContent.includes('µs'))")
+        browser.find_element("id", "tab-tuning").click()
+        browser.execute_script("document.getElementById('tries').value = 30; document.getElementById('search').focus()")
+        browser.find_element("id", "search").click()
+        until(browser, "data.tuning && !data.tuning.running && document.querySelector('#main svg .best')")
+        assert "30 tries" in browser.find_element("id", "main").text
+        assert browser.execute_script("return document.activeElement.id") == "search"
+        complaints(browser)
+    finally:
+        browser.get("about:blank")
+        program.close()
+        server.shutdown()
+        server.close()
+        thread.join()
