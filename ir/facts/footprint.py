@@ -1,4 +1,4 @@
-"""What a region reads: the boxes that its loads of each buffer stay in, and whether the threads of a block share them."""
+"""What a region reads: the boxes that its loads of each buffer stay in, and whether threads of a block share them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def region(
 
 
 def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
-    """The boxes that loads of inputs stay in: of each buffer one, or several that lie apart, as packed queries and keys.
+    """The boxes that loads of inputs stay in: one of each buffer, or several that lie apart (packed queries and keys).
 
     A guarded load counts with all its places: those it does not read may lie outside of the buffer and are copied as 0.
     """
