@@ -135,11 +135,16 @@ class Compilation:
 
 
 class Stopwatch:
-    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are."""
+    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are;
+    made: of what a stage of STAGES made, when it is made."""
 
-    def __init__(self, begun: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        begun: Callable[[str, int, int], None] | None = None,
+        made: Callable[[str, Any], None] = lambda stage, units: None,
+    ) -> None:
         self.timings: dict[str, float] = {}
-        self._begun = begun
+        self._begun, self.made = begun, made
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -195,6 +200,9 @@ def compile_plan(
     prepared: tuple[Prepared, ...] = (),
 ) -> Compilation:
     """The rest of the way for a program that is cut into kernels of Loop IR."""
+    if graph is not None:
+        watch.made("tensor", graph)
+    watch.made("loop", plan.kernels)
     shared = share(plan.kernels)
     heard = trace if trace is not None or not tools.settings else Trace()
     tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, heard, watch, schedules)
@@ -247,6 +255,7 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
     """Torch IR to Tensor IR, simplified, with constants folded."""
     with watch.stage("torch"):
         folded = fold(captured, policy(target))
+        watch.made("torch", folded.graph)
         lowered = lower(folded, tools.torch, trace is not None)
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):
@@ -285,6 +294,7 @@ def schedule(
     shaped: dict[str, list[str]] = {}
     with watch.stage("tile"):
         tile, origins = schedule_tiles(loops, tools, target, trace, shaped, schedules)
+        watch.made("tile", tile)
     kernels, cuda = lower_tiles(tile, tools, target, trace, watch, shaped)
     return tile, kernels, cuda, origins
 
@@ -296,6 +306,7 @@ def lower_tiles(
     """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}; sizes: as of `print_cuda`."""
     with watch.stage("kernel"):
         kernels = kernel_ir(tile, tools, target, trace, shaped)
+        watch.made("kernel", kernels)
     with watch.stage("cuda"):
         return kernels, cuda_of(kernels, shaped, sizes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from .tune_app import tune
 from .view_app import view
 
 INTERRUPTED = 130
+COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all of torch while it is imported: 0.8 s
 
 app = typer.Typer(
     name="dplc",
@@ -302,6 +304,8 @@ def _text(expression: str | None) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script. Exit codes: 0 ok, 1 the user's program or rule, 2 usage, 3 ours, 130 interrupted."""
+    if arguments is None:
+        gc.set_threshold(*COLLECTIONS)
     given = sys.argv[1:] if arguments is None else list(arguments)
     traceback = "--traceback" in given
     try:

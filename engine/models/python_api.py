@@ -107,6 +107,7 @@ def compile_model(
     settings: Settings | None = None,
     db: str | Path | bool | None = None,
     explore: bool = False,
+    exact: bool = False,
     rows: Any = True,
 ) -> Model:
     """Compile the logits of a causal language model for `batch` sequences of `seq_len` tokens.
@@ -118,12 +119,13 @@ def compile_model(
     path_or_id: a configuration (JSON), a folder with one, or an id of the hub. layers: only the first so many. dtype:
     f32, f16 or bf16. device: cuda or emulator; the GPU if there is one. Weights are symbolic until `load_weights` or a
     call. db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`. explore: search
-    spellings and cuts together, weights as their files have them. Raises DplcError for what cannot be compiled.
+    spellings and cuts together, weights as their files have them. exact: no rule that reorders floating point fires.
+    Raises DplcError for what cannot be compiled.
     """
     if dtype not in FLOATS:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOATS))
     where = _device(device)
-    shape, tools = ModelShape(seq_len, batch, dtype, layers), tools_of(rules, settings)
+    shape, tools = ModelShape(seq_len, batch, dtype, layers), tools_of(rules, settings, exact)
     machine = tools.on(target_for(where, target))
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     otherwise, told = chosen(tools, machine, schedules=schedules) if explore else None, list[str]()

@@ -1,4 +1,5 @@
-"""What the model says of kernels before and after a firing: time, traffic, shared memory, occupancy. Predicted."""
+"""What the model says of kernels before and after a firing: time, traffic, shared memory, registers, occupancy.
+Predicted."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp.scalar import ScheduleError
 from ...ir.kernel import Launch
 from ...ir.program import Kernel
+from ...ir.tile import Tile
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import occupancy, predict
 from ..rewrite.trace import Firing
 from ..ruleset import Toolchain
+from ..schedule.limits import predicted_registers
 from ..schedule.tail import kernel_ir
 
 LEVELS = "tk"
@@ -45,10 +48,11 @@ class Effects:
             "shared": max(one["shared"] for one in told), "threads": max(one["threads"] for one in told),
             "blocks": sum(one["blocks"] for one in told), "occupancy": min(one["occupancy"] for one in told),
             "binding": max(told, key=lambda one: one["us"])["binding"],
+            "registers": max((one["registers"] for one in told if one["registers"] is not None), default=None),
         }  # fmt: skip
 
     def kernel(self, kernel: Kernel) -> dict[str, Any] | None:
-        """One kernel of Loop, Tile or Kernel IR."""
+        """One kernel of Loop, Tile or Kernel IR. registers: of a thread, predicted from Tile IR; None of other IRs."""
         if kernel not in self._known:
             if self.ends is not None and time.perf_counter() > self.ends:
                 return None
@@ -59,6 +63,8 @@ class Effects:
         try:
             lowered = isinstance(kernel.body[0], Launch)
             (made,) = (kernel,) if lowered else kernel_ir((kernel,), self.tools, self.target)
+            tiled = isinstance(kernel.body[0], Tile)
+            registers = predicted_registers((kernel,), 0, self.target) if tiled else None
             counts = instruction_counts(made)
         except (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError):
             return None  # a kernel half way down need not be one that can be launched
@@ -67,6 +73,6 @@ class Effects:
         return {
             "us": prediction.seconds * 1e6, "dram": counts.dram, "shared": counts.shared, "threads": counts.threads,
             "blocks": counts.blocks, "occupancy": filled, "held_by": held, "binding": prediction.binding,
-            "waves": prediction.waves, "resident": prediction.resident,
+            "registers": registers, "waves": prediction.waves, "resident": prediction.resident,
             "bounds": {name: seconds * 1e6 for name, seconds in prediction.bounds.items()},
         }  # fmt: skip
