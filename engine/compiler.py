@@ -28,7 +28,7 @@ from .kernels.candidate import Candidate, Prepared
 from .kernels.commute import commute
 from .kernels.kernels import Plan, compile_graph
 from .kernels.renaming import push_renamings
-from .kernels.sharing import Sharing, share, steps
+from .kernels.sharing import Sharing, Steps, share, steps
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.collector import collections_paused
 from .language.policy import policy
@@ -96,6 +96,12 @@ class Compilation:
                 del self._bound[next(iter(self._bound))]
             self._bound[key] = made
         return self._bound[key]
+
+    @property
+    def buffers(self) -> Buffers:
+        """What its launches read and write, with sizes where extents are made of them."""
+        assert self.shared is not None
+        return launches_of(self.plan, self.shared, self.kernels, self.captured.kinds)[1]
 
     @cached_property
     def _bound(self) -> dict[tuple[int, ...], Program]:
@@ -321,21 +327,41 @@ def launch_plan(
     numbers = {name: size.hint for name, size in sizes_in((plan.inputs, plan.outputs, shared.kernels)).items()}
     numbers |= sizes
     placed = partial(buffer, sizes=numbers)
-    made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
-    known = {param.name for param in (*plan.inputs, *plan.outputs)}
-    read = {name for step in made.steps for name in step.buffers.values()} - known
-    between = [param for param in (*plan.temporaries, *made.between) if param.name in read]
+    made, found = launches_of(plan, shared, kernels, kinds)
     program = Program(
         tuple(cuda[step.index] for step in made.steps),
-        tuple(placed(p) for p in plan.inputs if kinds.get(p.name) == "input"),
-        tuple(map(placed, plan.outputs)),
-        tuple(placed(p) for p in plan.inputs if kinds.get(p.name) != "input"),
-        tuple(map(placed, between)),
+        tuple(map(placed, found.inputs)),
+        tuple(map(placed, found.outputs)),
+        tuple(map(placed, found.constants)),
+        tuple(map(placed, found.temporaries)),
         tuple(
             tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
         ),
     )
     return with_arena(program), tuple(step.index for step in made.steps)
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The buffers of a program; their extents may be made of sizes."""
+
+    inputs: tuple[Param, ...]
+    outputs: tuple[Param, ...]
+    constants: tuple[Param, ...]
+    temporaries: tuple[Param, ...]
+
+
+def launches_of(
+    plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...], kinds: Mapping[str, str]
+) -> tuple[Steps, Buffers]:
+    """The launches of a program in order, and its buffers."""
+    made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
+    known = {param.name for param in (*plan.inputs, *plan.outputs)}
+    read = {name for step in made.steps for name in step.buffers.values()} - known
+    inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
+    constants = tuple(p for p in plan.inputs if kinds.get(p.name) != "input")
+    between = tuple(param for param in (*plan.temporaries, *made.between) if param.name in read)
+    return made, Buffers(inputs, tuple(plan.outputs), constants, between)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:

@@ -141,12 +141,18 @@ class LiveProgram:
 
     # ---- parameters
     def parameters(self, rule: str) -> list[dict[str, Any]]:
-        """The parameters of a rule where it first fired: each with its value there and the others of its domain."""
+        """The parameters of a rule where it first fired: each with its value there and the others of its domain; of a
+        rule of fusion, which decides at no site, with its value alone."""
         made, tools = self._last, self._tools
         if made is None or tools is None or made.trace is None:
             return []
-        fired = next((event for event in made.trace.firings if event.rule == rule and event.parameters), None)
-        return [] if fired is None else [_values(fired, name, tools, made.target) for name in fired.parameters]
+        firings = [event for event in made.trace.firings if event.rule == rule]
+        chosen = next((event for event in firings if event.parameters), None)
+        if chosen is not None:
+            return [_values(chosen, name, tools, made.target) for name in chosen.parameters]
+        bound = firings[0].record()["bound"] if firings else {}
+        names = (parameter.name for parameter in tools.rules.rule(rule).parameters) if firings else ()
+        return [{"name": name, "now": bound[name], "values": []} for name in names if name in bound]
 
     # ---- files
     def files(self) -> dict[Path, tuple[int, int]]:
