@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.expr import free_names
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
 from ...ir.program import Block
@@ -110,13 +111,12 @@ class _ExtentWalk:
     def value(self, e: Any, env: dict[str, Any]) -> Any:
         """The values of an expression; None if it depends on memory."""
         known = {name: value for name, value in env.items() if value is not None}
+        if math.prod(np.broadcast_shapes(*(np.shape(known[name]) for name in free_names(e) & known.keys()))) > LARGEST:
+            raise TooLarge
         try:
-            found = evaluate(e, known)
+            return evaluate(e, known)
         except ScheduleError:
             return None
-        if np.size(found) > LARGEST:
-            raise TooLarge
-        return found
 
 
 def _largest(value: Any, mask: Any) -> int:

@@ -62,6 +62,14 @@ class LateProduct:
         return {g: both[0] for g, both in values.items()}, {g: both[1] for g, both in values.items()}
 
 
+def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
+    """What a late product will read. Raises ScheduleError for an operand that is held in registers."""
+    found = tuple(group.env[operand.name] for operand in (stmt.a, stmt.b))
+    if not all(isinstance(one, SlabRead) for one in found):
+        raise ScheduleError(f"the product on `{stmt.acc}` reads a value where its atom reads shared memory")
+    return found
+
+
 def begin(acc: str, group: ThreadGroup) -> None:
     """The accumulator of a thread holds nothing until its products are settled."""
     group.sums.setdefault(acc, group.env[acc])

@@ -30,7 +30,7 @@ from ..tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, T
 from . import loop
 from .block_memory import BlockMemory, ThreadGroup, both, nothing
 from .fragments import added
-from .late import LateProduct, SlabRead, SlabReads, begin, settled
+from .late import LateProduct, SlabRead, SlabReads, begin, reads_of, settled
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
 from .tuples import combined, folded_tuples, lifted
 
@@ -272,7 +272,7 @@ class _Blocks(BlockMemory):
             elif isinstance(stmt, Settle):
                 yield "settle", stmt
             elif isinstance(stmt, Mma) and ATOMS[stmt.atom].late:
-                yield "mma", stmt, tuple(group.env[e.name] for e in (stmt.a, stmt.b))
+                yield "mma", stmt, reads_of(stmt, group)
             elif isinstance(stmt, Mma):
                 operands = evaluate(stmt.a, group.env), evaluate(stmt.b, group.env)
                 group.env[stmt.acc] = group.env[stmt.acc] + (yield "mma", stmt, operands)
