@@ -81,6 +81,9 @@ COMPOSITES = {
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
+# Ops that rules take of tensors whose memory is their elements in order: others are brought into order first.
+IN_ORDER = ("as_strided", "as_strided_copy")
+
 # Optimizers' ops on lists of tensors: the op of the same name on each of them.
 ON_LISTS = """
     abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
@@ -112,7 +115,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
                 found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
-    found |= {overload: _in_order for overload in _overloads({"": "as_strided as_strided_copy"})}
+    found |= {overload: _in_order for overload in _overloads({"": " ".join(IN_ORDER)})}
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
