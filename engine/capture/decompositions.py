@@ -115,7 +115,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
                 found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
-    found |= {overload: _in_order for overload in _overloads({"": " ".join(IN_ORDER)})}
+    found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
@@ -165,9 +165,7 @@ def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | 
     return torch.as_strided(x.permute(order).contiguous(), size, stride, offset)
 
 
-def _strided_scatter(
-    x: Any, values: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None
-) -> Any:
+def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
     """Elements put at strided places of a tensor's memory."""
     if not x.is_contiguous() or x.storage_offset():
         return NotImplemented
