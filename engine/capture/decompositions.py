@@ -14,6 +14,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from ...ir.diagnostic import DplcError
+from .spectra import inverse_of_half
 
 # Formulas in Python (`torch._decomp`).
 FORMULAS = {
@@ -84,6 +85,13 @@ RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put":
 # Ops that rules take of tensors whose memory is their elements in order: others are brought into order first.
 IN_ORDER = ("as_strided", "as_strided_copy")
 
+# Spectra whose result is real, of real tensors: products with tables.
+SPECTRA = {
+    f"fft_{name}{dims}": functools.partial(inverse_of_half, back=name == "irfft", most=most)
+    for name in ("irfft", "hfft")
+    for dims, most in (("", 1), ("2", 2), ("n", None))
+}
+
 # Optimizers' ops on lists of tensors: the op of the same name on each of them.
 ON_LISTS = """
     abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
@@ -117,6 +125,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
+    found |= {getattr(torch.ops.aten, name).default: function for name, function in SPECTRA.items()}
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
     return found

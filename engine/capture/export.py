@@ -229,8 +229,11 @@ def _nodes(program: Any) -> Iterator[Any]:
 
 def _strided(program: Any) -> tuple[int, ...]:
     """Which user inputs, in order, share memory with a tensor that is read by strides."""
-    nodes, kinds = list(_nodes(program)), [spec.kind.name for spec in program.graph_signature.input_specs]
+    nodes = list(_nodes(program))
     read = {x for node in nodes if "as_strided" in str(node.target) for x in storages(node.args[0])}
+    if not read:
+        return ()
+    kinds = [spec.kind.name for spec in program.graph_signature.input_specs]
     given = [node for node in nodes if node.op == "placeholder"]
     user = [node for node, kind in zip(given, kinds, strict=False) if kind == "USER_INPUT"]
     return tuple(place for place, node in enumerate(user) if read & storages(node))

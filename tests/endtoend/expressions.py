@@ -145,6 +145,8 @@ VALUES = (  # each was once wrong, or a crash
     "torch.randn(5, 7).index_put((torch.randn(5) > 0,), torch.randn(7), accumulate=True)", "torch.put(torch.randn(3, 4), torch.empty(0, dtype=torch.long), torch.empty(0))",
     "torch.take_along_dim(torch.randn(3, 4), torch.tensor([[5, 0], [1, 11]]))", "torch.as_strided(torch.randn(30), (4, 3, 2), (5, 1, 2), 3)",
     "torch.as_strided(torch.randn(5, 6).t(), (4, 3), (6, 2))", "torch.as_strided_scatter(torch.randn(4, 6), torch.randn(3, 2), (3, 2), (5, 2), 1)",
+    "torch.fft.irfft(torch.randn(3, 9))", "torch.fft.irfft(torch.randn(7, 3), n=9, dim=0, norm='ortho')", "torch.fft.hfft(torch.randint(-5, 5, (4, 6)))",
+    "torch.fft.irfftn(torch.randn(3, 5, 4), s=(6, -1), norm='forward')", "torch.fft.hfft2(torch.randn(2, 4, 5), norm='forward')",
     "torch.linalg.cholesky(2 * torch.eye(3) + 0.5, upper=True)",
     "torch.float_power(torch.rand(5) + 0.1, 1.5)", "torch.fft.fftshift(torch.randn(5, 4))",
     "F.interpolate(torch.randn(2, 3, 7), scale_factor=1.7, mode='linear')",
