@@ -184,18 +184,23 @@ class Resources:
     static_smem: int
 
 
+_ADVICE = re.compile(r"ptxas warning|\(C\d{4}\)")  # C7510: products that wait for each other
+
+
 @dataclass(frozen=True)
 class Assembly:
-    """A cubin and the resources of each of its kernels, by name."""
+    """A cubin, the resources of each of its kernels, by name, and what the assembler warned of."""
 
     cubin: bytes
     kernels: dict[str, Resources]
+    warnings: tuple[str, ...] = ()
 
 
 def assemble(text: str, arch: str) -> Assembly:
     """Builds a device translation unit afresh, with resource usage; for tests and benches. Raises BuildError."""
     cubin, log = _compile(text, arch, find_nvrtc(), verbose=True)
-    return Assembly(cubin, _resources(log))
+    warnings = tuple(line.strip() for line in log.splitlines() if _ADVICE.search(line))
+    return Assembly(cubin, _resources(log), warnings)
 
 
 def _compile(text: str, target: str, nvrtc: Nvrtc | None, verbose: bool = False) -> tuple[bytes, str]:

@@ -20,12 +20,14 @@ from ..ir.kernel import (  # fmt: skip
     Butterfly,
     CheckPlace,
     Commit,
+    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Element,
     Expect,
     FenceBarriers,
+    FenceProducts,
     Fragment,
     InitBarrier,
     LoadFrom,
@@ -33,6 +35,7 @@ from ..ir.kernel import (  # fmt: skip
     Loop,
     Multiply,
     PackWord,
+    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -40,6 +43,7 @@ from ..ir.kernel import (  # fmt: skip
     TensorMap,
     WaitGroup,
     WaitPhase,
+    WaitProducts,
 )
 from ..ir.node import Expr
 from ..ir.program import Block, Kernel, Stmt
@@ -377,8 +381,16 @@ class Printer:
         places = ", ".join(f"&{self.text(place, UNARY)}" for place in (stmt.acc, stmt.a, stmt.b))
         return f"mma_{stmt.atom}_{self.dtype(stmt.a)}({places});"
 
-    def wait_phase(self, stmt: WaitPhase) -> str:
-        return f"mbarrier_wait({self.address(stmt.barrier)}, {self.text(stmt.parity)});"
+    def queue_product(self, stmt: QueueProduct) -> str:
+        operands = f"&{self.text(stmt.acc, UNARY)}, {self.matrix(stmt.a)}, {self.matrix(stmt.b)}"
+        return f"wgmma_{stmt.atom}_{stmt.dtype}({operands});"
+
+    def matrix(self, matrix: Any) -> str:
+        form = f"across<{matrix.stride}, {matrix.leading}>" if matrix.across else f"along<{matrix.stride}>"
+        return f"matrix_{form}({self.address(matrix.at)})"
+
+    def wait_products(self, stmt: WaitProducts) -> list[str]:
+        return [f"wgmma_wait<{stmt.keep}>();", *(f"wgmma_done({self.text(sums)});" for sums in stmt.sums)]
 
 
 def listed(head: str, values: list[str], tail: str) -> list[str]:
@@ -414,10 +426,14 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     FenceBarriers: lambda printer, stmt: "mbarrier_fence();",
     Expect: lambda printer, stmt: f"mbarrier_expect({printer.address(stmt.barrier)}, {stmt.bytes});",
     CopyBox: Printer.copy_box,
-    WaitPhase: Printer.wait_phase,
+    WaitPhase: lambda printer, stmt: f"mbarrier_wait({printer.address(stmt.barrier)}, {printer.text(stmt.parity)});",
     Barrier: lambda printer, stmt: "block_sync();",
     Fragment: Printer.fragment,
     LoadMatrix: Printer.load_matrix,
     PackWord: Printer.pack,
     Multiply: Printer.multiply,
+    FenceProducts: lambda printer, stmt: "wgmma_fence();",
+    QueueProduct: Printer.queue_product,
+    CommitProducts: lambda printer, stmt: "wgmma_commit();",
+    WaitProducts: Printer.wait_products,
 }

@@ -381,6 +381,98 @@ DPLC_MMA(mma_m16n8k16_f16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
 DPLC_MMA(mma_m16n8k8_f32, float, "f", "m16n8k8.row.col.f32.tf32.tf32.f32")
 DPLC_MMA(mma_m16n8k32_i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
 #undef DPLC_MMA
+
+// ---- products of matrices in shared memory, by groups of four warps (sm_90a) --------------------------------------------
+// They are queued: from wgmma_fence to the wgmma_wait that covers their group nobody may touch the sums, or write to the
+// matrices. A matrix has rows of 128 bytes that are swizzled as TMA does it. Its lines (rows of a, columns of b) run along
+// those rows, or across them; the bytes are those from 8 rows to the next 8, and from 64 lines to the next.
+
+template <int across_> struct Matrix {  // a descriptor
+  static constexpr int across = across_;
+  uint64_t bits;
+};
+template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a) {
+  return {uint64_t{a >> 4} | uint64_t{1} << 16 | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
+}
+template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a) {
+  return {uint64_t{a >> 4} | uint64_t{leading >> 4} << 16 | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
+}
+#define DPLC_SUM(i) "+f"(d[i])
+#define DPLC_SUMS(i)                                                                                              \
+  DPLC_SUM(i), DPLC_SUM(i + 1), DPLC_SUM(i + 2), DPLC_SUM(i + 3), DPLC_SUM(i + 4), DPLC_SUM(i + 5), DPLC_SUM(i + 6), \
+      DPLC_SUM(i + 7)
+#define DPLC_NAMES_1 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define DPLC_SUMS_1 DPLC_SUMS(0)
+#define DPLC_NAMES_2 DPLC_NAMES_1 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define DPLC_SUMS_2 DPLC_SUMS_1, DPLC_SUMS(8)
+#define DPLC_NAMES_3 DPLC_NAMES_2 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define DPLC_SUMS_3 DPLC_SUMS_2, DPLC_SUMS(16)
+#define DPLC_NAMES_4 DPLC_NAMES_3 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define DPLC_SUMS_4 DPLC_SUMS_3, DPLC_SUMS(24)
+#define DPLC_NAMES_5 DPLC_NAMES_4 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define DPLC_SUMS_5 DPLC_SUMS_4, DPLC_SUMS(32)
+#define DPLC_NAMES_6 DPLC_NAMES_5 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define DPLC_SUMS_6 DPLC_SUMS_5, DPLC_SUMS(40)
+#define DPLC_NAMES_7 DPLC_NAMES_6 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define DPLC_SUMS_7 DPLC_SUMS_6, DPLC_SUMS(48)
+#define DPLC_NAMES_8 DPLC_NAMES_7 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define DPLC_SUMS_8 DPLC_SUMS_7, DPLC_SUMS(56)
+#define DPLC_NAMES_9 DPLC_NAMES_8 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define DPLC_SUMS_9 DPLC_SUMS_8, DPLC_SUMS(64)
+#define DPLC_NAMES_10 DPLC_NAMES_9 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define DPLC_SUMS_10 DPLC_SUMS_9, DPLC_SUMS(72)
+#define DPLC_NAMES_11 DPLC_NAMES_10 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define DPLC_SUMS_11 DPLC_SUMS_10, DPLC_SUMS(80)
+#define DPLC_NAMES_12 DPLC_NAMES_11 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define DPLC_SUMS_12 DPLC_SUMS_11, DPLC_SUMS(88)
+#define DPLC_NAMES_13 DPLC_NAMES_12 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define DPLC_SUMS_13 DPLC_SUMS_12, DPLC_SUMS(96)
+#define DPLC_NAMES_14 DPLC_NAMES_13 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define DPLC_SUMS_14 DPLC_SUMS_13, DPLC_SUMS(104)
+#define DPLC_NAMES_15 DPLC_NAMES_14 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define DPLC_SUMS_15 DPLC_SUMS_14, DPLC_SUMS(112)
+#define DPLC_NAMES_16 DPLC_NAMES_15 ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define DPLC_SUMS_16 DPLC_SUMS_15, DPLC_SUMS(120)
+#define DPLC_WGMMA_OF(n, type, rows, a_, b_, across_a, across_b)                                                  \
+  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_##type(float* d, A a, B b) {                        \
+    asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
+                 " {" DPLC_NAMES_##rows "}, " a_ ", " b_ ", p, 1, 1, " across_a ", " across_b "; }"               \
+                 : DPLC_SUMS_##rows                                                                               \
+                 : "l"(a.bits), "l"(b.bits), "n"(A::across), "n"(B::across));                                     \
+  }
+#define DPLC_WGMMA(n, rows, ...)             \
+  DPLC_WGMMA_OF(n, bf16, rows, __VA_ARGS__)  \
+  DPLC_WGMMA_OF(n, f16, rows, __VA_ARGS__)
+DPLC_WGMMA(16, 1, "%8", "%9", "%10", "%11")
+DPLC_WGMMA(32, 2, "%16", "%17", "%18", "%19")
+DPLC_WGMMA(48, 3, "%24", "%25", "%26", "%27")
+DPLC_WGMMA(64, 4, "%32", "%33", "%34", "%35")
+DPLC_WGMMA(80, 5, "%40", "%41", "%42", "%43")
+DPLC_WGMMA(96, 6, "%48", "%49", "%50", "%51")
+DPLC_WGMMA(112, 7, "%56", "%57", "%58", "%59")
+DPLC_WGMMA(128, 8, "%64", "%65", "%66", "%67")
+DPLC_WGMMA(144, 9, "%72", "%73", "%74", "%75")
+DPLC_WGMMA(160, 10, "%80", "%81", "%82", "%83")
+DPLC_WGMMA(176, 11, "%88", "%89", "%90", "%91")
+DPLC_WGMMA(192, 12, "%96", "%97", "%98", "%99")
+DPLC_WGMMA(208, 13, "%104", "%105", "%106", "%107")
+DPLC_WGMMA(224, 14, "%112", "%113", "%114", "%115")
+DPLC_WGMMA(240, 15, "%120", "%121", "%122", "%123")
+DPLC_WGMMA(256, 16, "%128", "%129", "%130", "%131")
+#undef DPLC_WGMMA
+#undef DPLC_WGMMA_OF
+#undef DPLC_SUMS
+#undef DPLC_SUM
+// Before the first product of a group: what was done to the sums comes first.
+DPLC_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+DPLC_FN void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+template <int N> DPLC_FN void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory"); }
+// The sums are there: the compiler must not read them before this.
+template <class T> DPLC_FN void wgmma_done(T& sums) {
+  float* d = reinterpret_cast<float*>(&sums);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(float)); ++i) asm volatile("" : "+f"(d[i]) : : "memory");
+}
 DPLC_FN uint32_t to_tf32(float x) {
   uint32_t w;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(w) : "f"(x));

@@ -17,7 +17,7 @@ from .compiler import find_program, run_compiler
 
 _LABEL = re.compile(r"\s*(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
-_MATH = ("FFMA", "HMMA", "FADD", "FMUL", "MUFU")
+_MATH = ("FFMA", "HMMA", "HGMMA", "FADD", "FMUL", "MUFU")
 MEMORY = ("LDG", "LDGSTS", "LDS", "STS", "STG")
 
 

@@ -33,7 +33,7 @@ from .rewrite.pinned import Settings, tell_unheard
 from .rewrite.torch_rules.bounds import check_places
 from .rewrite.trace import Trace
 from .rows import Rows, settled
-from .ruleset import Toolchain, check_setting, toolchain
+from .ruleset import Toolchain, check_setting, exactly, toolchain
 from .run.inputs import Frozen, Parameters, Weights, arguments, check_arguments, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
@@ -225,6 +225,7 @@ def compile(
     trace: bool = True,
     db: str | Path | bool | None = None,
     explore: bool = False,
+    exact: bool = False,
     dynamic: Any = None,
     rows: Any = (),
 ) -> Compiled:
@@ -244,7 +245,8 @@ def compile(
     file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
     name. settings: {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are
     replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it). explore:
-    search spellings and cuts together, and take the best candidate. dynamic: dimensions that are known at a call,
+    search spellings and cuts together, and take the best candidate. exact: no rule that reorders floating point
+    (@approx) fires, on any level. dynamic: dimensions that are known at a call,
     {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}: one program for every length of the range. rows: parts of
     the range that are compiled for themselves when a call first needs them, [dplc.Dim("s", 1, 64), ..], or True for the
     usual ones of one size. Raises UsageError for options that mean nothing, DplcError for what cannot be compiled. Any
@@ -252,7 +254,7 @@ def compile(
     """
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
-    chosen, tools, machine = choices(device, rules, target, settings, found)
+    chosen, tools, machine = choices(device, rules, target, settings, found, exact)
     start = time.perf_counter()
     captured = capture(function, args, named, dynamic)
     elapsed = (time.perf_counter() - start) * 1e3
@@ -284,21 +286,25 @@ def choices(
     target: str | Target | None,
     settings: Settings | None,
     ordinal: int | None = None,
+    exact: bool = False,
 ) -> tuple[str, Toolchain, Target]:
     """What the options of `compile` say: (device, toolchain, target). ordinal: the GPU that the arguments are on.
 
     Raises DplcError for options that mean nothing.
     """
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    tools = tools_of(rules, settings)
+    tools = tools_of(rules, settings, exact)
     return chosen, tools, tools.on(target_for(chosen, target, ordinal))
 
 
-def tools_of(rules: RuleSource, settings: Settings | None) -> Toolchain:
-    """The toolchain of what a caller gave. Raises DplcError for rules that do not check and settings of no rule."""
+def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) -> Toolchain:
+    """The toolchain of what a caller gave; exact: less what is @approx. Raises DplcError for rules that do not check
+    and for settings of no rule."""
     if isinstance(rules, Rules):
         rules = rules.rules
     tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)
+    if exact:
+        tools = toolchain(exactly(tools.rules), settings)
     for name, values in (settings or {}).items():
         for parameter in values:
             check_setting("settings", name, parameter, tools.rules)

@@ -28,7 +28,7 @@ from .kernels.candidate import Candidate, Prepared
 from .kernels.commute import commute
 from .kernels.kernels import Plan, compile_graph
 from .kernels.renaming import push_renamings
-from .kernels.sharing import Sharing, share, steps
+from .kernels.sharing import Sharing, Steps, share, steps
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.collector import collections_paused
 from .language.policy import policy
@@ -97,6 +97,12 @@ class Compilation:
             self._bound[key] = made
         return self._bound[key]
 
+    @property
+    def buffers(self) -> Buffers:
+        """What its launches read and write, with sizes where extents are made of them."""
+        assert self.shared is not None
+        return launches_of(self.plan, self.shared, self.kernels, self.captured.kinds)[1]
+
     @cached_property
     def _bound(self) -> dict[tuple[int, ...], Program]:
         return {}
@@ -129,11 +135,16 @@ class Compilation:
 
 
 class Stopwatch:
-    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are."""
+    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are;
+    made: of what a stage of STAGES made, when it is made."""
 
-    def __init__(self, begun: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        begun: Callable[[str, int, int], None] | None = None,
+        made: Callable[[str, Any], None] = lambda stage, units: None,
+    ) -> None:
         self.timings: dict[str, float] = {}
-        self._begun = begun
+        self._begun, self.made = begun, made
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -189,6 +200,9 @@ def compile_plan(
     prepared: tuple[Prepared, ...] = (),
 ) -> Compilation:
     """The rest of the way for a program that is cut into kernels of Loop IR."""
+    if graph is not None:
+        watch.made("tensor", graph)
+    watch.made("loop", plan.kernels)
     shared = share(plan.kernels)
     heard = trace if trace is not None or not tools.settings else Trace()
     tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, heard, watch, schedules)
@@ -241,6 +255,7 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
     """Torch IR to Tensor IR, simplified, with constants folded."""
     with watch.stage("torch"):
         folded = fold(captured, policy(target))
+        watch.made("torch", folded.graph)
         lowered = lower(folded, tools.torch, trace is not None)
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):
@@ -279,6 +294,7 @@ def schedule(
     shaped: dict[str, list[str]] = {}
     with watch.stage("tile"):
         tile, origins = schedule_tiles(loops, tools, target, trace, shaped, schedules)
+        watch.made("tile", tile)
     kernels, cuda = lower_tiles(tile, tools, target, trace, watch, shaped)
     return tile, kernels, cuda, origins
 
@@ -290,6 +306,7 @@ def lower_tiles(
     """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}; sizes: as of `print_cuda`."""
     with watch.stage("kernel"):
         kernels = kernel_ir(tile, tools, target, trace, shaped)
+        watch.made("kernel", kernels)
     with watch.stage("cuda"):
         return kernels, cuda_of(kernels, shaped, sizes)
 
@@ -310,21 +327,41 @@ def launch_plan(
     numbers = {name: size.hint for name, size in sizes_in((plan.inputs, plan.outputs, shared.kernels)).items()}
     numbers |= sizes
     placed = partial(buffer, sizes=numbers)
-    made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
-    known = {param.name for param in (*plan.inputs, *plan.outputs)}
-    read = {name for step in made.steps for name in step.buffers.values()} - known
-    between = [param for param in (*plan.temporaries, *made.between) if param.name in read]
+    made, found = launches_of(plan, shared, kernels, kinds)
     program = Program(
         tuple(cuda[step.index] for step in made.steps),
-        tuple(placed(p) for p in plan.inputs if kinds.get(p.name) == "input"),
-        tuple(map(placed, plan.outputs)),
-        tuple(placed(p) for p in plan.inputs if kinds.get(p.name) != "input"),
-        tuple(map(placed, between)),
+        tuple(map(placed, found.inputs)),
+        tuple(map(placed, found.outputs)),
+        tuple(map(placed, found.constants)),
+        tuple(map(placed, found.temporaries)),
         tuple(
             tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
         ),
     )
     return with_arena(program), tuple(step.index for step in made.steps)
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The buffers of a program; their extents may be made of sizes."""
+
+    inputs: tuple[Param, ...]
+    outputs: tuple[Param, ...]
+    constants: tuple[Param, ...]
+    temporaries: tuple[Param, ...]
+
+
+def launches_of(
+    plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...], kinds: Mapping[str, str]
+) -> tuple[Steps, Buffers]:
+    """The launches of a program in order, and its buffers."""
+    made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
+    known = {param.name for param in (*plan.inputs, *plan.outputs)}
+    read = {name for step in made.steps for name in step.buffers.values()} - known
+    inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
+    constants = tuple(p for p in plan.inputs if kinds.get(p.name) != "input")
+    between = tuple(param for param in (*plan.temporaries, *made.between) if param.name in read)
+    return made, Buffers(inputs, tuple(plan.outputs), constants, between)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from ..ir.substitute import with_sizes
 from .capture.capture import Capture
 from .capture.sizes import Dim
 from .compiler import Compilation
+from .dispatch import Dispatch
 
 MOST_ROWS = 12  # that are chosen without being asked for
 OCTAVES = (1, 8, 32, 64, 128, 256, 512, 1024, 2048)  # where rows end: a launch is another kind of launch on either side
@@ -70,12 +71,13 @@ class Rows:
 
     def __init__(self, whole: Compilation, rows: Sequence[Row], make: Callable[[Capture], Compilation]):
         self.whole, self.rows, self._make = whole, tuple(rows), make
+        self.place = Dispatch(self.rows)
         self._made: dict[Row, Compilation] = {}
 
     def at(self, sizes: Mapping[str, int]) -> Compilation:
         """What serves a call with such sizes."""
-        row = next((row for row in self.rows if all(dim.admits(sizes[dim.name]) for dim in row)), None)
-        return self.whole if row is None else self.compiled(row)
+        place = self.place(sizes)
+        return self.whole if place is None else self.compiled(self.rows[place])
 
     def compiled(self, row: Row) -> Compilation:
         if row not in self._made:

@@ -52,7 +52,7 @@ class OptionWarning(UserWarning):
 def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Function:
     """What dynamo calls with a part of a program and gets a function for.
 
-    options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore).
+    options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact).
     """
     chosen = {"trace": False, **(options.get("options") or {})}
     if options.get("mode") is not None:
@@ -276,7 +276,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         if name not in OPTIONS:
             notes = (f"options are {', '.join(OPTIONS)}",)
             raise UsageError(f"there is no option `{name}`", notes=notes, hint=did_you_mean(name, OPTIONS))
-    choices(*(options.get(name) for name in ("device", "rules", "target", "settings")))
+    device, rules, target, settings = map(options.get, ("device", "rules", "target", "settings"))
+    choices(device, rules, target, settings)
 
 
 def has_lengths(node: Any) -> bool:

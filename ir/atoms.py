@@ -1,12 +1,16 @@
 """Atoms, as data: what a warp multiplies in one instruction, and which element of its matrices lane and register hold.
 
+Late atoms (`wgmma`) are multiplied by four warps, out of shared memory: what lane and register of an operand are is
+then where the element of a slab stands that the product reads.
+
 An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the
 result, and of registers along what is summed (`depth`). Four expressions over them are
 all that is to be known: the row and the column of a register of the result, and, of the operands, the row of a, the
 column of b and the place along the sum, which both share.
 
 The meaning of `Mma`, the verifiers, the lowering, the model and the rules read this table; none of them knows an
-instruction by its name. Layouts are those of the PTX ISA, section "Matrix multiply-accumulate operation using mma".
+instruction by its name. Layouts are those of the PTX ISA, sections "Matrix multiply-accumulate operation using mma" and
+"Asynchronous warpgroup level matrix operations".
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ class Atom(NamedTuple):
 
     row, column: of a register of the result, row also of a; b_column: of b; place: along the sum, of a and of b.
     a_order, b_order: the axes of an operand's words, slowest first, as the instruction wants them.
+    late: several warps multiply matrices in shared memory, and are done by a Settle. newest: the newest machine.
     """
 
     name: str
@@ -45,6 +50,8 @@ class Atom(NamedTuple):
     place: str
     a_order: tuple[str, ...]
     b_order: tuple[str, ...]
+    late: bool = False
+    newest: int | None = None
 
     @property
     def axes(self) -> Axes:
@@ -71,18 +78,32 @@ _QUADS: dict[str, Any] = {
     "lanes": (("g", 8), ("t", 4)), "registers": (("h", 2), ("v", 2)), "row": "h*8 + g", "column": "t*2 + v",
     "b_column": "g", "a_order": ("u", "h"), "b_order": ("u",),
 }  # fmt: skip
+
+
+def _late(columns: int) -> Atom:
+    """A product of four warps: each has 16 rows of the result, and all columns, eight as `m16n8k16` has them."""
+    return Atom(
+        f"m64n{columns}k16", 64, columns, 16, ("bf16", "f16"), "f32", 90,
+        lanes=(("p", 4), ("g", 8), ("t", 4)), registers=(("q", columns // 8), ("h", 2), ("v", 2)),
+        depth=(("u", 2), ("w", 2)), row="p*16 + h*8 + g", column="q*8 + t*2 + v", b_column="q*8 + g",
+        place="u*8 + t*2 + w", a_order=(), b_order=(), late=True, newest=90,
+    )  # fmt: skip
+
+
+LATE_COLUMNS = range(16, 257, 16)
 _ALL: tuple[Atom, ...] = (
     Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
          depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
     Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2),), place="u*4 + t", **_QUADS),
     Atom("m16n8k32", 16, 8, 32, ("i8",), "i32", 80,
          depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", **_QUADS),
+    *map(_late, LATE_COLUMNS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
 
 
 @functools.cache
-def _numbers(atom: Atom, layout: str) -> Any:
+def numbers(atom: Atom, layout: str) -> Any:
     """A layout as numbers, one dimension for each axis of the atom."""
     grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
     known = {name: grid for (name, _), grid in zip(atom.axes, grids, strict=True)}
@@ -99,7 +120,7 @@ def multiplied(atom: Atom, a: Any, b: Any) -> Any:
     """
     count = len(atom.axes)
     sizes = [extent for _, extent in atom.axes]
-    row, column, b_column, place = (_numbers(atom, e) for e in (atom.row, atom.column, atom.b_column, atom.place))
+    row, column, b_column, place = (numbers(atom, e) for e in (atom.row, atom.column, atom.b_column, atom.place))
     left = np.zeros((*a.shape[:-count], atom.m, atom.k), a.dtype)
     right = np.zeros((*b.shape[:-count], atom.k, atom.n), b.dtype)
     left[..., row, place] = np.broadcast_to(a, (*a.shape[:-count], *sizes))

@@ -35,6 +35,19 @@ class Address(Node):
     xor: Expr = 0
 
 
+class Matrix(Node):
+    """A matrix in shared memory, as late atoms find it: where it starts, and where it goes on (ir/facts/views.py).
+
+    Rows of 128 bytes, swizzled as TMA does it; stride, leading: bytes; across: its lines run across those rows.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("at",)
+    at: Address
+    stride: Int
+    leading: Int = 0
+    across: Int = 0
+
+
 class Launch(Stmt):
     """The launch: blocks in x, y, z; threads in a block; bytes of shared memory; blocks an SM must be able to hold."""
 
@@ -296,12 +309,46 @@ class Multiply(Stmt):
     atom: AtomName
 
 
+class FenceProducts(Stmt):
+    """What this warp group did to its registers comes before what the products that follow do to them."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+
+
+class QueueProduct(Stmt):
+    """acc += a * b, made at any time until a WaitProducts covers it. acc: the first of its registers.
+
+    The four warps of a group come together; till then nobody may touch the registers, or write to the matrices.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
+    acc: Expr
+    a: Expr
+    b: Expr
+    atom: AtomName
+    dtype: Dtype
+
+
+class CommitProducts(Stmt):
+    """The products since the last commit are one group."""
+
+    positional: ClassVar[tuple[str, ...]] = ()
+
+
+class WaitProducts(Stmt):
+    """All but the `keep` latest groups of products are done. sums: the registers that no product is under way for."""
+
+    positional: ClassVar[tuple[str, ...]] = ("keep",)
+    keep: Int
+    sums: tuple[Expr, ...] = ()
+
+
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
     WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
-    Shuffle, Fragment, LoadMatrix, PackWord, Multiply,
+    Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts, WaitProducts,
 )  # fmt: skip
-VALUES: tuple[type[Node], ...] = (Address, Element)
+VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
 
 
 @memoised

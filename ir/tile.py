@@ -139,3 +139,14 @@ class Mma(Stmt):
     atom: AtomName
     axes: tuple[Over, ...]
     over: tuple[Over, ...] = ()
+
+
+class Settle(Stmt):
+    """`Settle(keep=n)`: all but the n most recent products of late atoms (ir/atoms.py) are done.
+
+    Until a Settle covers its Mma, an accumulator holds nothing, and the slabs that its operands were loaded from are
+    read: some time between the two, all cells at any of it.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    keep: Int = 0

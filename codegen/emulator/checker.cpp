@@ -123,6 +123,9 @@ Checker::Shadow& Checker::write(size_t offset, int line, const char* what) {
   if (piece.write.epoch >= block_began_ && piece.in_flight) fail_in_flight(what, offset, line);
   if (!write_is_ordered(piece)) fail_race(what, offset, line, "writes", piece.write);
   if (!reads_are_ordered(piece)) fail_race(what, offset, line, "reads", piece.read);
+  if (piece.late != 0)
+    machine_.fail("line %d: %s byte %td of shared memory, which a product still reads (line %u): no wgmma_wait covers it",
+                  line, what, machine_.byte_of(static_cast<ptrdiff_t>(offset)), piece.late_line);
   piece.write = now(line);
   return piece;
 }
@@ -146,6 +149,25 @@ void Checker::copy_landed(const char* to, unsigned bytes) {
     piece.write = now(piece.write.line);
     piece.in_flight = false;
   });
+}
+
+// ---- products -----------------------------------------------------------------------------------------------------
+
+void Checker::late_read(size_t offset, int line) {
+  each_piece(offset, 4, [&](size_t at) {
+    read(at, line);
+    Shadow& piece = shadow(at);
+    if (piece.mbarrier == 0)
+      machine_.fail("line %d: multiplies byte %td of shared memory, which thread %u wrote (line %u): only what boxes bring "
+                    "is there for tensor cores",
+                    line, machine_.byte_of(static_cast<ptrdiff_t>(at)), piece.write.thread, piece.write.line);
+    ++piece.late;
+    piece.late_line = static_cast<uint16_t>(line);
+  });
+}
+
+void Checker::late_done(size_t offset) {
+  each_piece(offset, 4, [&](size_t at) { --shadow(at).late; });
 }
 
 // ---- boxes --------------------------------------------------------------------------------------------------------

@@ -39,6 +39,9 @@ class Checker {
                   const int* at, int line);
   // The running thread has waited, and `phases` phases have ended.
   void phase_seen(const char* mbarrier, uint32_t phases);
+  // A product reads a word from its issue until it is done: a write in between is wrong.
+  void late_read(size_t offset, int line);
+  void late_done(size_t offset);
   void write_sites() const;
 
  private:
@@ -56,6 +59,8 @@ class Checker {
     bool in_flight;     // an asynchronous copy has been issued and not waited for
     uint16_t mbarrier;  // of the box that wrote it, counted from 1; 0: no box did
     uint32_t phase;     // that the box ends
+    uint16_t late;      // products under way that read it
+    uint16_t late_line;
   };
 
   // One instruction of one warp: the addresses of its lanes.

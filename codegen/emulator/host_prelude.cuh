@@ -253,6 +253,46 @@ DPLC_COPY_BOX(copy_box_5d, 5, DPLC_PLACES(int x, int y, int z, int u, int v), x,
 #undef DPLC_PLACES
 #undef DPLC_COPY_BOX
 
+// ---- products of matrices in shared memory ------------------------------------------------------------------------
+// What a descriptor says, in bits of its own: the address is one of the window here.
+
+template <int across_> struct Matrix {
+  static constexpr int across = across_;
+  uint64_t bits;
+};
+template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a) { return {a | uint64_t{stride >> 4} << 32}; }
+template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a) {
+  return {a | uint64_t{stride >> 4} << 32 | uint64_t{leading >> 4} << 46 | uint64_t{1} << 60};
+}
+#define DPLC_WGMMA(n)                                                                                         \
+  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_bf16(float* d, A a, B b DPLC_SITE) {            \
+    dplc_queue_product(d, n, false, a.bits, b.bits, DPLC_LINE);                                               \
+  }                                                                                                           \
+  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_f16(float* d, A a, B b DPLC_SITE) {             \
+    dplc_queue_product(d, n, true, a.bits, b.bits, DPLC_LINE);                                                \
+  }
+DPLC_WGMMA(16)
+DPLC_WGMMA(32)
+DPLC_WGMMA(48)
+DPLC_WGMMA(64)
+DPLC_WGMMA(80)
+DPLC_WGMMA(96)
+DPLC_WGMMA(112)
+DPLC_WGMMA(128)
+DPLC_WGMMA(144)
+DPLC_WGMMA(160)
+DPLC_WGMMA(176)
+DPLC_WGMMA(192)
+DPLC_WGMMA(208)
+DPLC_WGMMA(224)
+DPLC_WGMMA(240)
+DPLC_WGMMA(256)
+#undef DPLC_WGMMA
+DPLC_FN void wgmma_fence() { dplc_fence_products(); }
+DPLC_FN void wgmma_commit() { dplc_commit_products(); }
+template <unsigned N> DPLC_FN void wgmma_wait(DPLC_SITE_ALONE) { dplc_wait_products(N, DPLC_LINE); }
+template <class T> DPLC_FN void wgmma_done(T&) {}
+
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync(DPLC_SITE_ALONE) { dplc_block_barrier(DPLC_LINE); }

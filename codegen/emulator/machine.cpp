@@ -119,6 +119,7 @@ bool Machine::run_block(uint64_t linear_index) {
   free_fibers_.clear();
   for (unsigned i = usable_stacks_; i > 0; --i) free_fibers_.push_back(&fibers_[i - 1]);
   mbarriers_.clear();
+  groups_.clear();
   if (checker) checker->begin_block(linear_index);
   running = true;
   const bool failed = sigsetjmp(escape_, 1) != 0;
@@ -126,7 +127,7 @@ bool Machine::run_block(uint64_t linear_index) {
   running = false;
   if (checker) checker->end_block();
   if (failed)
-    for (Thread& thread : threads_) thread.copies.clear();  // the abandoned ones never got there
+    for (Thread& thread : threads_) thread.copies.clear(), thread.products.clear();  // the abandoned never got there
   return !failed;
 }
 
@@ -151,6 +152,7 @@ Thread* Machine::start_next() {
 
 void Machine::finish(Thread* thread) {
   thread->copies.clear();
+  finish_products(thread);
   --block_.live;
   if (block_.arrived > 0 && block_.arrived >= block_.live) complete_block_barrier();
   WarpState& warp = warp_of(thread);

@@ -76,6 +76,13 @@ void dplc_mbarrier_expect(char* barrier, int bytes, int line);
 void dplc_mbarrier_wait(char* barrier, int parity, int line);
 void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, int line);
 
+// Products of matrices in shared memory, by groups of four warps; `a`, `b`: where a matrix is and how it goes on, as
+// matrix_along and matrix_across pack it. Until a wait covers it the sums hold poison.
+void dplc_fence_products(void);
+void dplc_queue_product(float* sums, unsigned columns, bool half, uint64_t a, uint64_t b, int line);
+void dplc_commit_products(void);
+void dplc_wait_products(unsigned groups_left, int line);
+
 [[noreturn]] void dplc_misaligned(const void* address, unsigned bytes);
 [[noreturn]] void dplc_divided_by_zero(void);
 [[noreturn]] void dplc_no_place(long long place, long long extent, int line);

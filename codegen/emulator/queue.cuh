@@ -6,6 +6,7 @@
 
 #include "context.cuh"
 #include "machine.cuh"
+#include "products.cuh"
 
 namespace dplc {
 
@@ -50,6 +51,7 @@ struct Thread {
   Thread* next;     // in the queue it stands in
   Fiber* fiber;
   CopyQueue copies;
+  ProductQueue products;
 };
 
 class ThreadQueue {

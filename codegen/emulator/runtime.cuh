@@ -102,6 +102,10 @@ class Machine {
   void block_barrier(int line);
   void warp_barrier(bool orders_memory, int line);
   CopyQueue& copies() { return current()->copies; }
+  ProductQueue& products() { return current()->products; }
+  void group_meets(const LateProduct& product, uint32_t number);
+  void check_matrix(const LateMatrix& matrix, uint32_t bytes, int line);
+  void wait_products(unsigned groups_left, int line);
   void mbarrier_init(char* address, unsigned arrivals, int line);
   void mbarrier_fence();
   void mbarrier_expect(char* address, int bytes, int line);
@@ -145,6 +149,7 @@ class Machine {
   void land_boxes(Mbarrier& barrier);
   void notify(Mbarrier& barrier);
   void fail_unless_landed();
+  void finish_products(Thread* thread);
   [[noreturn]] void fail_deadlock();
 
   const LaunchRequest* request_ = nullptr;
@@ -152,6 +157,11 @@ class Machine {
   unsigned started_ = 0;
   Barrier block_{};
   std::deque<Mbarrier> mbarriers_;
+  struct GroupProduct {
+    LateProduct product;
+    unsigned thread;  // the first to issue it
+  };
+  std::vector<std::vector<GroupProduct>> groups_;  // of four warps: what they have multiplied in this block
   std::vector<Thread> threads_;
   std::vector<WarpState> warps_;
   std::vector<Fiber> fibers_;

@@ -13,13 +13,14 @@ from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Wait
+from ...ir.tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, Wait
 from .accumulators import replicated_axes
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
 from .copies import lower_put, lower_stage, lower_sync, lower_wait
 from .fragments import lower_mma
 from .guards import simplify_condition, weaken
+from .late import lower_settle
 from .lowering import Held, Level, Lowering, Path, Place, fresh
 from .memory import element_of, lower_load, lower_store, vector_axis
 from .ranges import counter_dtype, greatest, least, ranging, tidied
@@ -151,4 +152,5 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Combine: lower_combine,
     CombineTuple: lower_combine_tuple,
     Mma: lower_mma,
+    Settle: lower_settle,
 }

@@ -7,6 +7,7 @@ own with other numbers for lanes and registers. Any other operand is packed into
 
 from __future__ import annotations
 
+from ...ir.atoms import ATOMS
 from ...ir.expr import Var, add, floordiv, modulo, multiply
 from ...ir.facts.fragments import COLUMNS, FragmentOperand, matrix_form, matrix_rows, operands_of
 from ...ir.facts.structure import result_registers
@@ -17,6 +18,7 @@ from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Mma, Stage
+from .late import lower_late
 from .lowering import Held, Lowering, Place, Words, fresh
 from .ranges import ranging, tidied
 from .registers import axes_of, in_registers, nest
@@ -56,6 +58,8 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
 
 def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
     """An instruction for each fragment of the result, and for each step of what is summed along registers."""
+    if ATOMS[stmt.atom].late:
+        return lower_late(low, stmt, at)
     out: list[Stmt] = []
     places = []
     outer = [axis for axis in low.env[stmt.acc].axes if axis not in result_registers(stmt)]

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var
 from ...ir.facts.layout import params, stages
-from ...ir.loop import For
+from ...ir.facts.views import views_of
+from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, nodes
 from ...ir.program import Block, Kernel, Param, Stmt
@@ -67,7 +68,16 @@ class Words:
     each: int
 
 
-Value = Held | Inlined | Words
+@dataclass(frozen=True)
+class LateOperand:
+    """A load that a late atom makes itself, when it multiplies. axes: all that it varies with."""
+
+    load: Load
+    axes: tuple[str, ...]
+    dtype: str
+
+
+Value = Held | Inlined | Words | LateOperand
 
 
 @dataclass
@@ -178,6 +188,7 @@ class Lowering:
     cells: dict[tuple[str, Expr, Expr], Cell] = field(default_factory=dict)
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     heard: Heard | None = None
+    views: frozenset[Load] = frozenset()
 
     @property
     def top(self) -> Level:
@@ -208,6 +219,7 @@ def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
         vectors={axis.name: axis.extent for axis in tile.axes if axis.role == "VEC"},
         fixed={axis.name for axis in tile.axes if axis.role in ("THREAD", "BLOCK")} | {TID},
         ranges={axis.name: (0, interval(axis.extent, {})[1] - 1) for axis in tile.axes} | {TID: (0, thread_count - 1)},
+        views=views_of(kernel),
         taken={*RESERVED, *known, *(axis.name for axis in tile.axes), *loops},
     )
 

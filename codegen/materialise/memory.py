@@ -20,7 +20,7 @@ from ...ir.tile import Stage
 from .addresses import flat, global_address
 from .fragments import lower_matrices
 from .guards import simplify_condition, weaken
-from .lowering import Held, Lowering, Place, fresh
+from .lowering import Held, LateOperand, Lowering, Place, fresh
 from .ranges import tidied
 from .registers import axes_of, dtype_in, extents, in_registers, nest, register_of, varies
 from .slabs import slab_address, slab_dtype, slab_element
@@ -30,6 +30,9 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     """A load into registers. Its guard is tested once per vector, or else the load is no vector."""
     if stmt.buf in low.written:
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
+    if stmt in low.views:
+        low.env[stmt.dst] = LateOperand(stmt, axes_of(low, stmt.idx, at.bound), dtype_of_buffer(low, stmt.buf))
+        return ()
     stage, element, when = low.stages.get(stmt.buf), element_of(low, stmt), weaken(low, stmt.when)
     if isinstance(stage, Stage) and (operand := operand_of(stmt.dst, at.block[at.position + 1 :])) is not None:
         matrices = lower_matrices(low, stmt, stage, operand, at)

@@ -13,7 +13,7 @@ from ...ir.kernel import Element, Replicate
 from ...ir.node import Expr, Node, contents, marks_of
 from ...ir.program import Block
 from ..dtypes import dtype_of, is_index_arithmetic
-from .lowering import Held, Lowering, Words
+from .lowering import Held, LateOperand, Lowering, Words
 from .ranges import tidied
 from .widths import exact
 
@@ -72,7 +72,7 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
         value = low.env.get(e.name)
         if value is None:
             return fixed.get(e.name, e)
-        if isinstance(value, Words):
+        if isinstance(value, Words | LateOperand):
             raise InternalError(f"`{e.name}` is an operand of tensor cores: only an Mma reads it")
         return register_of(low, value, fixed) if isinstance(value, Held) else read(low, value.val, fixed)
     if kind is Call:

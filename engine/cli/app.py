@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from .tune_app import tune
 from .view_app import view
 
 INTERRUPTED = 130
+COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all of torch while it is imported: 0.8 s
 
 app = typer.Typer(
     name="dplc",
@@ -72,6 +74,7 @@ def compile_command(
     layers: given.Layers = None,
     length: given.Lengths = "32",
     batch: given.Batch = "1",
+    rows: given.Rows = None,
     dtype: given.FloatDtype = None,
     weights: given.Weights = None,
     out: given.ArtefactFolder = None,
@@ -92,11 +95,11 @@ def compile_command(
     """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
     options = Options(
         _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
-        no_db, explore, length, layers, sizes, exact, batch,
+        no_db, explore, length, layers, sizes, exact, batch, rows,
     )  # fmt: skip
     _check_sizes(sizes, model)
-    if model is None and (layers is not None or weights is not None or out is not None):
-        raise UsageError("--layers, --weights and -o go with a model", hint="dplc compile MODEL ..")
+    if model is None and (layers is not None or weights is not None or out is not None or rows is not None):
+        raise UsageError("--layers, --weights, --rows and -o go with a model", hint="dplc compile MODEL ..")
     if model is not None and model.endswith(".ir"):
         from .dump_command import compile_file
 
@@ -116,7 +119,7 @@ def compile_command(
 
 def _check_sizes(sizes: list[str] | None, subject: str | Path | None) -> None:
     """Raises UsageError for `--size` of what has no sizes."""
-    if sizes and subject is not None and not str(subject).endswith(".ir"):
+    if sizes and subject is not None and not str(subject).endswith(".ir") and not Path(subject).is_dir():
         raise UsageError("--size goes with a dump or a text of sizes", hint="dplc run FILE.ir --size s=7,100")
 
 
@@ -159,11 +162,12 @@ def run_command(
         run_file(artefact, options, device, out)
         return
     if artefact is not None:
-        from . import model_commands
+        from . import artefact_command as command
 
         if expression is not None or check:
             raise UsageError("run either an artefact or an expression; --check goes with an expression")
-        model_commands.run_command(artefact, weights, ids, device, seed, out, as_json, trust_edited_cuda)
+        given = command.RunOptions(weights, ids, device, seed, out, as_json, sizes, trust_edited_cuda)
+        command.run_command(artefact, given)
         return
     if weights is not None or ids is not None or trust_edited_cuda:
         raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
@@ -300,6 +304,8 @@ def _text(expression: str | None) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script. Exit codes: 0 ok, 1 the user's program or rule, 2 usage, 3 ours, 130 interrupted."""
+    if arguments is None:
+        gc.set_threshold(*COLLECTIONS)
     given = sys.argv[1:] if arguments is None else list(arguments)
     traceback = "--traceback" in given
     try:

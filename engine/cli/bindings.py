@@ -13,19 +13,18 @@ from ...ir.expr import Size
 from ..binding import at_binding
 from ..capture.capture import Capture
 from ..compiler import Compilation
-from .options import Options
 from .show import print_remark
 
 MOST_RUNS = 1000
 
 
-def bindings(sizes: Mapping[str, Size], subject: str, options: Options) -> list[dict[str, int]]:
+def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | None) -> list[dict[str, int]]:
     """The numbers of the sizes of a program: of `--size`, every combination; else hints, and a note says so.
 
-    subject: what declares them, for messages. Raises UsageError for what is no size of it.
+    asked: what `--size` says; subject: what declares them, for messages. Raises UsageError for what is no size of it.
     """
     given: dict[str, list[int]] = {}
-    for written in options.sizes or ():
+    for written in asked or ():
         name, _, numbers = (part.strip() for part in written.partition("="))
         if not re.fullmatch(r"\d{1,15}(\s*,\s*\d{1,15})*", numbers):
             raise UsageError(f"--size {written}: write NAME=7 or NAME=1,7,100")

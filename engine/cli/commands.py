@@ -79,7 +79,7 @@ def _table(
 
 def _run_bindings(compilation: Compilation, options: Options, device: str, out: Path | None, bench: str) -> None:
     """What was compiled once, at each binding of its sizes: the text is evaluated anew for its inputs."""
-    found = bindings(compilation.sizes, "the text", options)
+    found = bindings(compilation.sizes, "the text", options.sizes)
     alone(found, out is not None or options.as_json, "--out and --json are of one run")
     for binding in found:
         if len(found) > 1:

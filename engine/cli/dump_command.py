@@ -20,7 +20,7 @@ from .show import progress, write
 def compile_file(path: Path, options: Options, ir: str | None) -> None:
     """`dplc compile FILE.ir`"""
     stage_named(ir or "cuda")
-    found = bindings(sizes_of(read_text(path), str(path)), str(path), options)
+    found = bindings(sizes_of(read_text(path), str(path)), str(path), options.sizes)
     if len(found) > 1:
         raise UsageError("a compile is for one number of each size", hint="`dplc run` takes several")
     _, compilation = _compiled(path, options, None, found[0])
@@ -30,7 +30,7 @@ def compile_file(path: Path, options: Options, ir: str | None) -> None:
 def run_file(path: Path, options: Options, device: str | None, out: Path | None) -> None:
     """`dplc run FILE.ir`: on drawn inputs, compared with the meaning of the text, at each binding of its sizes."""
     check_arrays(out)
-    found = bindings(sizes_of(read_text(path), str(path)), str(path), options)
+    found = bindings(sizes_of(read_text(path), str(path)), str(path), options.sizes)
     if len(found) > 1 and (out is not None or options.as_json):
         raise UsageError("--out and --json are of one run: give one number of each size")
     for binding in found:

@@ -34,7 +34,7 @@ def _bound(compilation: Compilation, options: Options, shown: Shown, values: boo
     if not (compilation.sizes or options.sizes):
         yield compilation
         return
-    found = bindings(compilation.sizes, "the text", options)
+    found = bindings(compilation.sizes, "the text", options.sizes)
     alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
     for binding in found:
         if len(found) > 1:

@@ -57,7 +57,7 @@ def _subjects(path: str, options: Options, shown: Shown, trust: bool, tell: Tell
     if not (made.compilation.sizes or options.sizes):
         yield "", benching.of_compiled(made)
         return
-    found = bindings(made.compilation.sizes, path, options)
+    found = bindings(made.compilation.sizes, path, options.sizes)
     alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
     for binding in found:
         bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))

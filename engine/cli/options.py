@@ -60,6 +60,12 @@ Lengths = Annotated[
     typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence; or A..B, known at a call."),
 ]
 Batch = Annotated[str, typer.Option("--batch", metavar="N", help="Of a model: sequences at once; or A..B.")]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows", metavar="N[,N..]", help="With --seq-len A..B: where parts of it end that are compiled alone; or none."
+    ),
+]
 FloatDtype = Annotated[
     str | None,
     typer.Option("--dtype", metavar="DTYPE", help="Of a model, or of floats that -c leaves open: f32, f16, bf16."),
@@ -141,7 +147,7 @@ class Options:
     """What the options that commands share say, as it was typed.
 
     text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length,
-    layers, batch: of a model; sizes: of what has some; exact: without the rules that are @approx.
+    layers, batch: of a model; sizes: of what has some; rows: of its length; exact: without the rules that are @approx.
     """
 
     text: str = ""
@@ -161,6 +167,7 @@ class Options:
     sizes: Sequence[str] | None = None
     exact: bool = False
     batch: str = "1"
+    rows: str | None = None
 
     @property
     def pinned(self) -> list[str]:

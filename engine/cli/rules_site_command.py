@@ -26,7 +26,7 @@ def write_site(folder: Path, paths: list[Path], suite: Path | None) -> None:
     fired = None
     if suite is not None:
         with bars() as tell:
-            fired = fired_in(suite, tools, target_for("emulator"), tell)
+            fired = fired_in(suite, tools, target_for("emulator"), tell, priced=True)
     made = pages(tools.rules, fired, suite.name if suite is not None else "")
     try:
         (folder / "rules").mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,9 @@ from ..tune.search import Tried
 from ..tune.tuning import SearchOptions
 from ..tune.tuning_job import tune_job
 from ..tune.tuning_program import CANDIDATE
+from .artefact_command import drawn_tokens
 from .compiling import machine_for, tools_for
-from .model_commands import drawn_tokens, shape_of
+from .model_commands import shape_of
 from .options import Options
 from .show import bars, print_json, print_note, progress, write
 from .tune_command import check_search, ended_by, searching

@@ -28,7 +28,7 @@ def view(
     ] = False,
     tune: Annotated[
         int | None,
-        typer.Option("--tune", metavar="TRIES", min=1, help="With -c and -o: search schedules, and show it."),
+        typer.Option("--tune", metavar="TRIES", min=1, help="With -c: search schedules, and show it."),
     ] = None,
     layers: given.Layers = None,
     length: given.Length = 32,
@@ -41,21 +41,29 @@ def view(
     db: given.DatabaseFile = None,
     no_db: given.NoDatabase = False,
     explore: given.Explored = False,
+    exact: given.Exact = False,
 ) -> None:
     """See a compile in the browser: where each line came from, what each rule did and gained. Live without -o."""
     if (expression is None) == (model is None):
         raise UsageError("a program is needed: either -c EXPR, a suite or a model", hint="dplc view -c EXPR -o FILE")
     text = sys.stdin.read() if expression == "-" else expression or ""
-    options = Options(text, seed, dtype, rules, settings, prefer, target, 2, False, db, no_db, explore, length, layers)
-    from . import view_command
-
+    options = Options(
+        text, seed, dtype, rules, settings, prefer, target, 2, False, db, no_db, explore, length, layers, exact=exact
+    )
     if check and (out is None or model is not None):
         raise UsageError("--check goes with -c and -o", hint="dplc view -c EXPR --check -o FILE")
-    if tune is not None and (out is None or model is not None):
-        raise UsageError("--tune goes with -c and -o", hint="dplc view -c EXPR --tune 200 -o FILE")
+    if tune is not None and model is not None:
+        raise UsageError("--tune goes with -c", hint="dplc view -c EXPR --tune 200")
     if out is not None:
+        from . import view_command
+
         view_command.write_page(options, out, model, check, tune)
     elif model is not None:
         raise UsageError("a suite or a model goes to a page of its own", hint="dplc view MODEL --layers 1 -o FILE")
+    elif db is not None:
+        raise UsageError("--db goes with -o: a live page compiles by the rules alone")
     else:
-        view_command.serve_page(options, port, browse)
+        from ..view.wishes import SearchWish
+        from .live_command import serve_page
+
+        serve_page(options, port, browse, SearchWish(tune or 0, explore))

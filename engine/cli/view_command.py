@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import webbrowser
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...ir.diagnostic import DplcError, UsageError
 from ..view.last_viewed import remember
 from ..view.page import page
 from ..view.record import view_record
 from ..view.suite_map import suite_record
-from . import model_bench
 from .compiling import captured_text, compile_text, machine_for, tools_for
 from .options import Options
 from .output_file import PAGE, write_file
@@ -90,7 +85,7 @@ def write_page(
 ) -> None:
     """`dplc view -o FILE`. subject: a model or a suite; without one it is the expression. check, tries: as of
     `record_of`."""
-    if subject is None or model_bench.wanted(subject):
+    if subject is None or _is_a_model(subject):
         record = record_of(options, subject, check, tries)
     else:
         with bars() as tell:
@@ -99,28 +94,7 @@ def write_page(
     print_note(f"note: written to {out}: it opens in any browser, nothing is loaded from elsewhere")
 
 
-def serve_page(options: Options, port: int, browse: bool) -> None:
-    """`dplc view` without a file: the page on this machine, compiled again when a rule file changes, until Ctrl-C."""
-    from ..view.server import PageServer
-    from ..view.session import LiveProgram
+def _is_a_model(subject: str) -> bool:
+    from . import model_bench
 
-    if options.explore or options.db is not None:
-        raise UsageError("--explore and --db go with -o: a live page compiles by the rules alone")
-    machine = machine_for(options)
-    captured, _ = captured_text(options)
-    program = LiveProgram(captured, options.text, tuple(options.rules or ()), options.pinned, machine)
-    try:
-        server = PageServer(program, port)
-    except OSError as error:
-        raise DplcError(f"--port {port}: {error.strerror}", hint="leave it out to take a free one") from None
-    shown = program.compile("started")
-    if not shown.record:
-        raise DplcError(shown.error.removeprefix("error: "))
-    print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
-    stop = threading.Event()
-    threading.Thread(target=program.watch, args=(stop,), kwargs={"tell": print_note}, daemon=True).start()
-    if browse:
-        webbrowser.open(server.url)
-    with contextlib.closing(server), contextlib.suppress(KeyboardInterrupt):
-        server.serve_forever(poll_interval=0.1)
-    stop.set()
+    return model_bench.wanted(subject)

@@ -19,8 +19,8 @@ from ..language.policy import policy
 
 
 class AtomRecord(NamedTuple):
-    """An atom as rules ask for it: its name, what it sums as, its m x n x k, the extents of its axes by name; w is 1 if
-    it has none."""
+    """An atom of a warp as rules ask for it: its name, what it sums as, its m x n x k, the extents of its axes by name,
+    of w 1 if it has none."""
 
     name: Var
     sums: Var
@@ -108,7 +108,7 @@ def _turns(loop: For) -> int:
 
 def _multiplied(site: Any, atom: Atom) -> set[str]:
     """The dtypes that an atom multiplies here: f32 loses bits, so it is asked for by name."""
-    if site.target.sm < atom.sm:
+    if site.target.sm < atom.sm or atom.late:
         return set()
     return {dtype for dtype in atom.dtypes if dtype != "f32" or policy(site.target).tf32_products}
 

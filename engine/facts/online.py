@@ -93,7 +93,7 @@ def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
     """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
     target, shape = site.target, _shape(x, v, n)
     ways = [_in_tiles(shape, target), _in_rows(shape, target)]
-    atom = next((atom for atom in ATOMS.values() if _held(v) in set(HALVES) & set(atom.dtypes)), None)
+    atom = next((atom for atom in ATOMS.values() if not atom.late and _held(v) in set(HALVES) & set(atom.dtypes)), None)
     if atom is not None and target.sm >= atom.sm:
         ways.append(_in_fragments(shape, atom, target))
     return min(ways)

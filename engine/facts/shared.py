@@ -7,8 +7,9 @@ from typing import Any
 from ...ir.dtypes import FLOATS, INTEGERS
 from ...ir.expr import Binary, Call, Var, add, free_names, linear, modulo, multiply, only_sizes, subtract
 from ...ir.facts import staging
-from ...ir.facts.footprint import Footprint, local_index, region
+from ...ir.facts.footprint import Footprint, RangedBlock, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
+from ...ir.facts.footprint import lies_in as find_lies_in
 from ...ir.facts.layout import (
     WORD,
     bound_ranges,
@@ -42,6 +43,16 @@ def footprints(site: Any, body: Block, axes: Any, *more: Any) -> tuple[Footprint
 
     more: the context that the run stands in, or a loop (its variable and extent) that counts as inside.
     """
+    return find_footprints(_region(site, body, axes, more))
+
+
+@fact("lies_in([expr], record, run, [axis], any*) -> bool", TILE)
+def lies_in(site: Any, idx: Any, foot: Footprint, body: Block, axes: Any, *more: Any) -> bool:
+    """Whether a load of a run with this index is one of those that a footprint of it is of. more: as for footprints."""
+    return find_lies_in(idx, foot, _region(site, body, axes, more))
+
+
+def _region(site: Any, body: Block, axes: Any, more: tuple[Any, ...]) -> RangedBlock:
     outside = dict(site.ranges)
     for context in more:
         if isinstance(context, Context):
@@ -50,7 +61,7 @@ def footprints(site: Any, body: Block, axes: Any, *more: Any) -> tuple[Footprint
                 outside.update(bound_ranges(loop, outside))
     pairs = [item for item in more if not isinstance(item, Context)]
     extra = {var.name: extent for var, extent in zip(pairs[::2], pairs[1::2], strict=True)}
-    return find_footprints(region(site.kernel, body, axes, outside, extra))
+    return region(site.kernel, body, axes, outside, extra)
 
 
 @fact("local([expr], record) -> [expr]", TILE)

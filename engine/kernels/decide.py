@@ -76,8 +76,8 @@ class Fusion:
         self.open: dict[Any, dict[Any, int]] = {}
         self.why: dict[Any, Stored] = {}
         self.refusals: dict[tuple[str, str, Any], GuardRefusal] = {}
-        self.fused: dict[tuple[Any, Any], Rule] = {}  # by value and reader; None where no reader was asked
-        self.climbed: dict[tuple[Any, Any], Rule] = {}
+        self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was asked
+        self.climbed: dict[tuple[Any, Any], Fused] = {}
         self.called = called_in(graph) if told else None
         self.site = FusionSite(self)
         self.owners: dict[Any, int] = {}
@@ -88,11 +88,12 @@ class Fusion:
         while start is not None:
             self._forward(start)
             start = self._share()
-        fused = [
-            Fused(rule, value, reader) for (value, reader), rule in self.fused.items() if self._is_open(value, reader)
-        ]
-        fused += [Fused(rule, value, reader) for (value, reader), rule in self.climbed.items() if reader in self.why]
+        fused = [one for one in self.fused.values() if self._is_open(one.value, one.reader)]
+        fused += [one for one in self.climbed.values() if one.reader in self.why]
         return FusionDecisions(self.flow, self.kept, None, self.why, list(self.refusals.values()), fused, self.told)
+
+    def _fired(self, rule: Rule, value: Any, reader: Any, bound: dict[str, Any]) -> Fused:
+        return Fused(rule, value, reader, bound if self.told else {})
 
     def _is_open(self, value: Any, reader: Any) -> bool:
         """Whether the kernel of a reader computes a value, now that all is decided."""
@@ -168,8 +169,9 @@ class Fusion:
                 continue
             site.value, site.refused = value, None
             for attempt, run in attempts:
-                if run(term, site) is not None:
-                    self.fused[value, term] = attempt.rule
+                bound = run(term, site)
+                if bound is not None:
+                    self.fused[value, term] = self._fired(attempt.rule, value, term, bound)
                     break
                 if site.refused is not None:
                     self.refusals.setdefault((site.refused.rule.name, site.refused.because, value), site.refused)
@@ -219,8 +221,9 @@ class Fusion:
         site.reader = site.value = term
         site.refused = None
         for attempt, run in self.rules.inline.at(term):
-            if run(term, site) is not None:
-                self.fused[term, None] = attempt.rule
+            bound = run(term, site)
+            if bound is not None:
+                self.fused[term, None] = self._fired(attempt.rule, term, None, bound)
                 return True
         self._note(term)
         return False
@@ -296,8 +299,9 @@ class Fusion:
         site.reader, site.value, site.top = term, value, top
         site.refused = None
         for attempt, run in self.rules.climb.at(term):
-            if run(term, site) is not None:
-                self.climbed[value, term] = attempt.rule
+            bound = run(term, site)
+            if bound is not None:
+                self.climbed[value, term] = self._fired(attempt.rule, value, term, bound)
                 return True
         self._note(term)
         return False
@@ -322,14 +326,12 @@ class Fusion:
             self.site.reader = self.site.value = term
             self.site.refused = None
             for attempt, run in self.rules.share.at(term):
-                if run(term, self.site) is not None:
+                bound = run(term, self.site)
+                if bound is not None:
                     changed.append(term)
-                    self.why[term] = Stored(
-                        term,
-                        None,
-                        attempt.rule.docs[0] if attempt.rule.docs else attempt.rule.name,
-                        attempt.rule.location,
-                    )
+                    rule = attempt.rule
+                    reason, told = rule.docs[0] if rule.docs else rule.name, bound if self.told else {}
+                    self.why[term] = Stored(term, None, reason, rule.location, told)
                     break
             self._note(term)
         self.kept.update(changed)

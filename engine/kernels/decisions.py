@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,23 +18,26 @@ from ..rewrite.terms.terms import GuardRefusal
 
 @dataclass(frozen=True)
 class Stored:
-    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so."""
+    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so; of a rule
+    that stored it, what its names stand for, where somebody reads that."""
 
     value: Term
     reader: Term | None
     reason: str
     location: str = ""
+    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
 class Fused:
     """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in; None where
-    it was dropped for all that read it.
+    it was dropped for all that read it. bound: what its names stand for, where somebody reads that.
     """
 
     rule: Rule
     value: Term
     reader: Term | None
+    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass

@@ -231,7 +231,9 @@ class Kernels:
             for rule in self.rules.siblings:
                 refused = rule.refused(first.value, second.value, self)
                 if refused is None:
-                    self.joined.append(Fused(rule.rule, first.value, second.value))
+                    self.joined.append(
+                        Fused(rule.rule, first.value, second.value, rule.names_of(first.value, second.value))
+                    )
                     return other
                 guard, env = refused
                 self.refusals.append(refusal(rule.rule, guard, second.value, env, self.called))

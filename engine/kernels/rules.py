@@ -39,10 +39,14 @@ class Siblings:
             self.guards.append((clause, expressions.compile(clause.condition)))
         self.defaults = {p.name: expressions.compile(p.default) for p in rule.parameters if p.default is not None}
 
+    def names_of(self, first: Any, second: Any) -> dict[str, Any]:
+        """What the names of the pattern stand for."""
+        a, v, b, w = self.names
+        return {a: first, v: first, b: second, w: second}
+
     def refused(self, first: Any, second: Any, site: Any) -> tuple[s.Guard, dict[str, Any]] | None:
         """The guard that keeps two stored values apart and what it was asked of; None if they may share a kernel."""
-        a, v, b, w = self.names
-        env = {a: first, v: first, b: second, w: second, "@site": site, "target": site.target}
+        env = {**self.names_of(first, second), "@site": site, "target": site.target}
         for name, default in self.defaults.items():
             given = self.parameters.get(f"{self.rule.name}.{name}")
             env[name] = given

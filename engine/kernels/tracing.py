@@ -78,10 +78,15 @@ class Called:
     @property
     def name(self) -> str:
         """As text."""
-        if not isinstance(self.value, Term):
-            return show(self.value)
-        known = self.names.get(self.value)
-        return known or print_lines(self.graph, self.value, operands(self.value)).split("\n")[-1].rpartition(" = ")[2]
+        return self._called(self.value)
+
+    def _called(self, value: Any) -> str:
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self._called, value))})"
+        if not isinstance(value, Term):
+            return show(value)
+        known = self.names.get(value)
+        return known or print_lines(self.graph, value, operands(value)).split("\n")[-1].rpartition(" = ")[2]
 
 
 @dataclass(frozen=True)
@@ -121,8 +126,7 @@ def trace_algebra(
         name = names.get(fired.before) or names.get(fired.after) or "a value"
         made = Lines(after, (fired.after,), below=operands(fired.before))
         texts = (Lines(before, (fired.before,)),), (made,)
-        bound = {key: Called(value, before, names) for key, value in fired.bound.items()}
-        trace.add(_firing("a", fired.rule, before, name, *texts, bound))
+        trace.add(_firing("a", fired.rule, before, name, *texts, _called(fired.bound, before, names)))
     for refusal in evidence.refusals:
         unit, reason = f"{before.name}.{names.get(refusal.term, 'a value')}", TextReason(refusal.text(names))
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, unit, reason))
@@ -205,15 +209,16 @@ def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
 def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused) -> Firing:
     """`mat(v)` gone, or climbed over what reads v."""
     value, reader = fused.value, fused.reader
+    bound = _called(fused.bound, graph, names)
     values = (value,) if reader is None else (value, reader)
     kind = "" if reader is None else kind_of(fused.rule)
     where = (" and " if kind == "siblings" else " into ").join(names.get(term, "a value") for term in values)
     if kind == "siblings":
         both = Lines(graph, values, frozenset(values))
-        return _firing("f", fused.rule, graph, where, (both,), (JoinedLines(both),))
+        return _firing("f", fused.rule, graph, where, (both,), (JoinedLines(both),), bound)
     climbed = frozenset(values[1:]) if kind == "climb" else frozenset()
     before, after = Lines(graph, values, frozenset((value,))), Lines(graph, values, climbed)
-    return _firing("f", fused.rule, graph, where, (before,), (after,))
+    return _firing("f", fused.rule, graph, where, (before,), (after,), bound)
 
 
 def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: dict[str, Rule]) -> Firing | Skip | None:
@@ -223,7 +228,7 @@ def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: d
     if stored.reader is None and rule is not None:
         values = (stored.value,)
         after = Lines(graph, values, frozenset(values))
-        return _firing("f", rule, graph, name, (Lines(graph, values),), (after,))
+        return _firing("f", rule, graph, name, (Lines(graph, values),), (after,), _called(stored.bound, graph, names))
     if stored.location:
         return None
     reader = "nothing" if stored.reader is None else names.get(stored.reader, "a value")
@@ -240,6 +245,10 @@ def _reads(reader: Term, value: Term) -> bool:
         if isinstance(term, Remap):
             waiting.append(term.x)
     return False
+
+
+def _called(bound: Mapping[str, Any], graph: TensorGraph, names: Mapping[Term, str]) -> dict[str, Called]:
+    return {name: Called(value, graph, names) for name, value in bound.items()}
 
 
 def _firing(

@@ -8,6 +8,9 @@
       ir/torch.ir ..           the program at every stage
       cuda/KERNEL.cu           the text of every distinct kernel
       cubin/KERNEL.cubin       the same assembled for the plan's target, where an assembler was there
+      rows/N/..                of a model with sizes: plan, constants, ir, cuda, cubin for a part of their range
+
+Which row serves a call is data in plan.json (`rows`); kernels with sizes are the same for all calls of a row.
 
 It is written beside its place and exchanged with what was there (replacing.py). Loading executes nothing, and what is
 compiled for the emulator later is text that dplc prints itself (kernel_texts.py). But for figures.json the same model
@@ -16,10 +19,10 @@ gives the same bytes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +30,35 @@ import msgspec
 
 from ...codegen.build import build_device, device_text
 from ...codegen.compiler import find_program
+from ...codegen.cuda import bound
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.nvrtc import find_nvrtc
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Size
+from ...ir.program import Kernel
 from ...ir.schemas import DTYPES
 from ...ir.text.read import read_program
 from ...ir.torch import TorchGraph
 from ...version import __version__
-from ..compiler import STAGES
+from ..compiler import STAGES, Buffers
+from ..dispatch import Dispatch
 from .compiling import CompiledModel, Figures
 from .kernel_texts import kernels_of, read_text
-from .manifest import MANIFEST, check_file, read_file, read_manifest, seal
-from .plan_check import check_plan
-from .plan_file import BufferRecord, PlanFile, WeightRecord, buffer_record, launch_records, read_record
+from .manifest import MANIFEST, Manifest, check_file, read_file, read_manifest, seal
+from .plan_check import check_plan, check_rows, elements
+from .plan_file import (
+    ConditionRecord,
+    PlanFile,
+    RowRecord,
+    SizeRecord,
+    WeightRecord,
+    buffer_record,
+    launch_records,
+    read_record,
+    result_record,
+)
 from .replacing import replacing
-from .running import TorchOutput
+from .running import BoundModel, TorchOutput
 from .weights import Tell, WeightRequest, silent
 
 PLAN, FIGURES, CONSTANTS = "plan.json", "figures.json", "constants.safetensors"
@@ -53,28 +70,68 @@ WORKERS = 2
 class Artefact:
     """A compiled model that was read back. constants: {name: tensor} of those that no weight file holds.
 
-    cubins: {kernel: what the driver loads, for the plan's arch}.
+    program: at the hints of its sizes. units, kernels: {name: its Kernel IR}, {name: as it is at the hints}. cubins:
+    {kernel: what the driver loads, for the plan's arch}. rows: of the plan's table, in its order.
     """
 
     folder: Path
     plan: PlanFile
     program: Program
+    units: Mapping[str, Kernel]
+    kernels: Mapping[str, CudaKernel]
     constants: Mapping[str, Any]
     cubins: Mapping[str, bytes]
     figures: Figures
+    rows: tuple[Artefact, ...] = ()
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
-        return self.plan.wanted()
+        """{buffer: the weight it takes}, of all rows."""
+        return {name: want for part in (*self.rows, self) for name, want in part.plan.wanted().items()}
 
     @property
     def outputs(self) -> tuple[TorchOutput, ...]:
-        return self.plan.torch_outputs()
+        return self.plan.torch_outputs(self.plan.hints)
+
+    @cached_property
+    def sizes(self) -> dict[str, Size]:
+        """The lengths that are known at a call."""
+        return {record.name: record.size() for record in self.plan.sizes}
+
+    @property
+    def extents(self) -> tuple[int | str, ...]:
+        """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
+        return self.plan.batch, self.plan.length
+
+    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """(sequences, tokens of each) where the sizes are these numbers."""
+        return self.plan.tokens_at(sizes)
+
+    @cached_property
+    def dispatch(self) -> Dispatch:
+        """Which row serves a call."""
+        return Dispatch(row.when for row in self.plan.rows)
+
+    def at(self, sizes: Mapping[str, int]) -> BoundModel:
+        """What serves calls of such lengths, which must be within their ranges."""
+        place = self.dispatch(sizes)
+        part = self if place is None else self.rows[place]
+        return BoundModel(part.program_at(sizes), part.plan.torch_outputs(sizes), part.constants, place)
+
+    def program_at(self, sizes: Mapping[str, int]) -> Program:
+        """The launches of this plan: the same kernels, with the grids and buffers of a binding."""
+        if not self.sizes:
+            return self.program
+        return self.plan.program({n: bound(unit, self.kernels[n], sizes) for n, unit in self.units.items()}, sizes)
 
     def images(self) -> dict[tuple[str, str], bytes]:
         """{(text of a kernel, arch): its cubin}, for the executor."""
-        texts = {kernel.name: kernel.text for kernel in self.program.distinct_kernels()}
-        return {(texts[name], self.plan.arch): image for name, image in self.cubins.items() if name in texts}
+        return {
+            (part.kernels[name].text, part.plan.arch): image
+            for part in (*self.rows, self)
+            for name, image in part.cubins.items()
+            if name in part.kernels
+        }
 
     def ir(self, stage: str) -> str:
         """The program's text at a stage. Raises DplcError for a stage that is not there."""
@@ -82,11 +139,12 @@ class Artefact:
             return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
         return read_text(self.folder / "ir" / f"{stage}.ir")
 
-    def torch_graph(self) -> TorchGraph:
-        """What the program computes: the reference runs this in float64. Raises DplcError for what is no such graph."""
+    def torch_graph(self, sizes: Mapping[str, int] | None = None) -> TorchGraph:
+        """What the program computes where the sizes are these numbers (by default their hints): the reference runs
+        this in float64. Raises DplcError for what is no such graph."""
         path = self.folder / "ir" / "torch.ir"
         try:
-            _, units = read_program(read_text(path), str(path))
+            _, units = read_program(read_text(path), str(path), self.plan.hints if sizes is None else sizes)
         except RecursionError:
             raise DplcError(f"the artefact is damaged: {path} nests too deep") from None
         if len(units) != 1 or not isinstance(units[0], TorchGraph):
@@ -107,41 +165,65 @@ def save(
     cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: where they are, to be found at a run.
     Raises DplcError for a place that is taken.
     """
+    cubins = cubins and (find_nvrtc() is not None or find_program("nvcc") is not None)
     with replacing(folder) as workshop:
-        (workshop / "ir").mkdir()
-        for stage in STAGES[:-1]:
-            (workshop / "ir" / f"{stage}.ir").write_text(compiled.compilation.ir(stage))
-        (workshop / "cuda").mkdir()
-        for kernel in compiled.compilation.cuda_kernels:
-            (workshop / "cuda" / f"{kernel.name}.cu").write_text(kernel.text)
-        if cubins and (find_nvrtc() is not None or find_program("nvcc") is not None):
-            _assemble(compiled, workshop / "cubin", tell)
-        _save_constants(compiled.constants(), workshop / CONSTANTS)
-        for name, record in ((FIGURES, compiled.figures), (PLAN, plan_of(compiled, weights))):
-            (workshop / name).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+        _save_plan(compiled, workshop, cubins, weights, tell)
+        count = len(compiled.rows.rows) if compiled.rows is not None else 0
+        for place in range(count):
+            tell("compiling rows", place, count)
+            _save_plan(compiled.of_row(place), _row(workshop, place), cubins, weights, tell)
+        _save_record(workshop / FIGURES, compiled.figures)
         seal(workshop, __version__)
+
+
+def _row(folder: Path, place: int) -> Path:
+    return folder / "rows" / str(place)
+
+
+def _save_plan(compiled: CompiledModel, folder: Path, cubins: bool, weights: Path | None, tell: Tell) -> None:
+    """A plan with everything that it names."""
+    (folder / "ir").mkdir(parents=True)
+    for stage in STAGES[:-1]:
+        (folder / "ir" / f"{stage}.ir").write_text(compiled.compilation.ir(stage))
+    (folder / "cuda").mkdir()
+    for kernel in compiled.compilation.cuda_kernels:
+        (folder / "cuda" / f"{kernel.name}.cu").write_text(kernel.text)
+    if cubins:
+        _assemble(compiled, folder / "cubin", tell)
+    _save_constants(compiled.constants(), folder / CONSTANTS)
+    _save_record(folder / PLAN, plan_of(compiled, weights))
+
+
+def _save_record(path: Path, record: Any) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
 
 
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     """The plan of a compiled model."""
     compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
     kernels, launches = launch_records(program)
-    assert program.arena is not None
-    length, batch = shape.numbers
+    sizes, arena = compilation.sizes, program.arena
+    assert arena is not None
+    buffers: Buffers | Program = compilation.buffers if sizes else program
+    results = zip(compilation.plan.outputs, compilation.plan.results, strict=True)
+    batch, length = compiled.extents
+    rows = compiled.rows.rows if compiled.rows is not None else ()
     return PlanFile(
         dplc=__version__, rules=compiled.rules, model=compiled.source.name,
         config=compiled.source.config, length=length, batch=batch, layers=shape.layers,
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
-        inputs=[buffer_record(b) for b in program.inputs],
-        outputs=[buffer_record(b) for b in program.outputs],
-        results=[BufferRecord(o.buffer, o.dtype, o.shape) for o in compiled.outputs],  # type: ignore[arg-type]
-        constants=[buffer_record(b) for b in program.constants],
-        temporaries=[buffer_record(b) for b in program.temporaries],
+        inputs=[buffer_record(b) for b in buffers.inputs],
+        outputs=[buffer_record(b) for b in buffers.outputs],
+        results=[result_record(param.name, kind) for param, kind in results],
+        constants=[buffer_record(b) for b in buffers.constants],
+        temporaries=[buffer_record(b) for b in buffers.temporaries],
         weights=[WeightRecord(n, w.names, w.dtype, w.shape) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
         weights_from="" if weights is None else str(weights.absolute()),
-        kernels=kernels, launches=launches, arena_bytes=program.arena.bytes, offsets=dict(program.arena.offsets),
-        aliases=dict(program.aliases),
+        kernels=kernels, launches=launches, arena_bytes=0 if sizes else arena.bytes,
+        offsets={} if sizes else dict(arena.offsets), aliases=dict(program.aliases),
+        sizes=tuple(SizeRecord(n.name, n.low, n.high, n.multiple, hint=n.hint) for n in sizes.values()),
+        rows=tuple(RowRecord(tuple(ConditionRecord(d.name, d.low, d.high, d.multiple) for d in row)) for row in rows),
     )  # fmt: skip
 
 
@@ -154,16 +236,38 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
         what = f"is no artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
         raise DplcError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
     manifest = read_manifest(folder)
-    for name in sorted({PLAN, FIGURES, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1]), *manifest.files}):
-        if not name.startswith("cuda/"):  # what an edited text is told is in kernel_texts.py
+    for name in sorted({FIGURES, *_needed(), *manifest.files}):
+        if "cuda/" not in name:  # what an edited text is told is in kernel_texts.py
             check_file(folder, name, manifest)
-    plan, figures = read_record(folder / PLAN, PlanFile), read_record(folder / FIGURES, Figures)
-    program = plan.program(kernels_of(folder, plan, trust_edited_cuda))
-    check_plan(plan, program, folder / PLAN)
-    names = [name for name in manifest.files if name.startswith("cubin/")]
+    figures = read_record(folder / FIGURES, Figures)
+    found = _load_plan(folder, "", manifest, figures, trust_edited_cuda)
+    rows = [
+        _load_plan(folder, f"rows/{place}/", manifest, figures, trust_edited_cuda)
+        for place in range(len(found.plan.rows))
+    ]
+    found = replace(found, rows=tuple(rows))
+    check_rows(found.plan, [row.plan for row in rows], folder / PLAN)
+    return found
+
+
+def _needed(within: str = "") -> Iterator[str]:
+    """The files that every plan has beside it. within: its folder in the artefact, with `/`."""
+    yield from (within + name for name in (PLAN, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1])))
+
+
+def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, trust: bool) -> Artefact:
+    """A plan with everything that it names. Raises DplcError."""
+    for name in _needed(within):
+        check_file(folder, name, manifest)
+    place = folder / within
+    plan = read_record(place / PLAN, PlanFile)
+    units, kernels = kernels_of(place, plan, trust)
+    program = plan.program(kernels, plan.hints)
+    check_plan(plan, program, units, kernels, place / PLAN)
+    names = [name for name in manifest.files if name.startswith(f"{within}cubin/")]
     cubins = {Path(name).stem: read_file(folder / name, LARGEST_CUBIN) for name in names}
-    constants = _load_constants(folder / CONSTANTS, plan)
-    return Artefact(folder, plan, program, constants, cubins, figures)
+    constants = _load_constants(place / CONSTANTS, plan)
+    return Artefact(place, plan, program, units, kernels, constants, cubins, figures)
 
 
 def _assemble(compiled: CompiledModel, folder: Path, tell: Tell) -> None:
@@ -205,7 +309,7 @@ def _load_constants(path: Path, plan: PlanFile) -> dict[str, Any]:
         if buffer.name not in found:
             raise DplcError(f"the artefact is damaged: {path} has no `{buffer.name}`")
         tensor = found[buffer.name]
-        if (tensor.dtype, tensor.numel()) != (getattr(torch, DTYPES[buffer.dtype]), math.prod(buffer.shape)):
+        if (tensor.dtype, tensor.numel()) != (getattr(torch, DTYPES[buffer.dtype]), elements(buffer)):
             raise DplcError(
                 f"the artefact is damaged: {path}: `{buffer.name}` is not {buffer.dtype}{list(buffer.shape)}"
             )

@@ -11,6 +11,7 @@ from ...codegen.kernel import Program
 from ...codegen.names import safe_kernel_name
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
+from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..bench.assembling import Assembled, assembler, note_assembled, tried
 from ..bench.bench import provenance
@@ -62,7 +63,8 @@ class ModelBench(BenchRecord, kw_only=True):
 
 
 def of_compiled(compiled: CompiledModel) -> BenchedModel:
-    """The subject of a model that was compiled just now."""
+    """The subject of a model that was compiled just now. Raises DplcError for one with sizes."""
+    _ = compiled.shape.numbers  # which says so
     kernels = {safe_kernel_name(kernel.name): kernel for kernel in compiled.compilation.kernels}
     return BenchedModel(
         plan_of(compiled),
@@ -77,7 +79,9 @@ def of_compiled(compiled: CompiledModel) -> BenchedModel:
 
 
 def of_artefact(found: Artefact) -> BenchedModel:
-    """The subject of an artefact: its `ir/kernel.ir` is what predictions look at."""
+    """The subject of an artefact: its `ir/kernel.ir` is what predictions look at. Raises DplcError for many lengths."""
+    if found.sizes:
+        raise DplcError(f"{found.folder} is of many lengths", hint="dplc bench MODEL --seq-len 1..4096 --size s=512")
     kernels = read_kernels(found.folder / KERNEL_IR)
     return BenchedModel(
         found.plan, found.program, found.outputs, (), kernels, found.constants, found.weights, found.figures

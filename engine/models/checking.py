@@ -57,8 +57,10 @@ def emulator() -> EmulatorExecutor:
     return EmulatorExecutor(arena=True)
 
 
-def compare(found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any]) -> Comparison:
-    """Outputs against the reference. tensors: weights, constants and inputs by name.
+def compare(
+    found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Mapping[str, int] | None = None
+) -> Comparison:
+    """Outputs against the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
 
     Raises DplcError for a Torch IR that cannot be run.
     """
@@ -66,7 +68,7 @@ def compare(found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any])
     elements = sum(math.prod(want.shape) for want in found.weights.values())
     if elements > LARGEST:
         return Comparison(None, gate, f"{elements / 1e9:.1f} billion weights would take {8 * elements / 1e9:.0f} GB")
-    graph = found.torch_graph()
+    graph = found.torch_graph(sizes)
     try:
         wanted = meaning.run(graph, tensors)
         return Comparison(judge(results, wanted, gates=dict.fromkeys(GATES, gate)), gate)

@@ -16,17 +16,20 @@ import msgspec
 from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Size, value_of
+from ..capture.capture import Capture
 from ..capture.sizes import Dim
 from ..compiler import Compilation, Explore, Stopwatch, compile_captured
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
+from ..rows import Row, Rows, settled
 from ..ruleset import Toolchain
 from ..schedule.scheduling import ScheduleStore
 from .capturing import CapturedModel, capture_logits
 from .memory import eager_peak, planned_peak
 from .module import build
-from .running import TorchOutput
+from .running import BoundModel, TorchOutput
 from .sources import ModelSource
 from .weights import Tell, WeightRequest, silent
 
@@ -53,6 +56,12 @@ class ModelShape:
     def at(self, binding: Mapping[str, int]) -> ModelShape:
         """The shape where lengths are these numbers."""
         length, batch = (binding[n.name] if isinstance(n, Dim) else n for n in (self.length, self.batch))
+        return replace(self, length=length, batch=batch)
+
+    def within(self, row: Row) -> ModelShape:
+        """The shape where the lengths are those of a row."""
+        known: dict[str, int | Dim] = {dim.name: dim.low if dim.low == dim.high else dim for dim in row}
+        length, batch = (known.get(n.name, n) if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
 
     @property
@@ -83,7 +92,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A compiled model without its weights. weights: {buffer: what it takes}; rules: the digest of the rule set."""
+    """A compiled model without its weights. weights: {buffer: what it takes}; rules: the digest of the rule set.
+
+    rows: the compiles of parts of its range of lengths, made when they are first needed.
+    """
 
     source: ModelSource
     shape: ModelShape
@@ -91,6 +103,42 @@ class CompiledModel:
     weights: Mapping[str, WeightRequest]
     figures: Figures
     rules: str
+    rows: Rows | None = None
+
+    @property
+    def sizes(self) -> dict[str, Size]:
+        """The lengths that are known at a call."""
+        return self.compilation.sizes
+
+    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """(sequences, tokens of each) where the sizes are these numbers."""
+        length, batch = self.shape.at(sizes).numbers
+        return batch, length
+
+    @property
+    def extents(self) -> tuple[Any, ...]:
+        """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
+        return tuple(n.name if isinstance(n, Dim) else n for n in (self.shape.batch, self.shape.length))
+
+    def at(self, sizes: Mapping[str, int]) -> BoundModel:
+        """What serves calls of such lengths; a row is compiled when it is first needed."""
+        place = self.rows.place(sizes) if self.rows is not None else None
+        made = self.compilation if place is None else self.rows.compiled(self.rows.rows[place])  # type: ignore[union-attr]
+        program = made.at(sizes) if made.sizes else made.program
+        outputs = tuple(
+            TorchOutput(param.name, kind.dtype, tuple(value_of(n, sizes) for n in kind.shape))
+            for param, kind in zip(made.plan.outputs, made.plan.results, strict=True)
+        )
+        return BoundModel(program, outputs, _constants(made.captured), place)
+
+    def of_row(self, place: int) -> CompiledModel:
+        """A row as a model of its own; it is compiled now unless it has been."""
+        assert self.rows is not None
+        row = self.rows.rows[place]
+        made = self.rows.compiled(row)
+        kept = {param.name for param in made.captured.graph.ins}
+        weights = {name: want for name, want in self.weights.items() if name in kept}
+        return replace(self, shape=self.shape.within(row), compilation=made, weights=weights, rows=None)
 
     @property
     def program(self) -> Program:
@@ -110,16 +158,40 @@ class CompiledModel:
 
     def constants(self) -> dict[str, Any]:
         """{name: tensor} of what the program reads and no weight file holds, and of what only its Torch IR reads."""
-        captured = self.compilation.captured
-        return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
+        return _constants(self.compilation.captured)
 
 
-def compile_model(source: ModelSource, shape: ModelShape, options: CompileOptions) -> CompiledModel:
-    """Compile the logits of a model for its shape. Raises DplcError for what cannot be compiled."""
+def _constants(captured: Capture) -> dict[str, Any]:
+    return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
+
+
+def compile_model(
+    source: ModelSource, shape: ModelShape, options: CompileOptions, rows: Any = None
+) -> CompiledModel:  # fmt: skip
+    """Compile the logits of a model for its shape. rows: as `dplc.compile` takes them.
+
+    Raises DplcError for what cannot be compiled.
+    """
     seconds: dict[str, float] = {}
     with _timed(seconds, "build"):
         model = build(source, shape.dtype, shape.layers)
-    return compile_call(source, shape, lambda: capture_logits(model, shape.length, shape.batch), options, seconds)
+
+    def capture() -> CapturedModel:
+        return capture_logits(model, shape.length, shape.batch)
+
+    return with_rows(compile_call(source, shape, capture, options, seconds), options, rows)
+
+
+def with_rows(made: CompiledModel, options: CompileOptions, rows: Any) -> CompiledModel:
+    """The model with parts of its range that are compiled for themselves. Raises UsageError for what is no row."""
+    if not rows or not made.sizes:
+        return made
+
+    def narrower(part: Capture) -> Compilation:
+        trace = Trace() if options.trace is not None else None
+        return compile_captured(part, options.tools, options.target, trace, schedules=options.schedules)
+
+    return replace(made, rows=Rows(made.compilation, settled(rows, made.sizes), narrower))
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ def read_text(path: Path) -> str:
         raise DplcError(f"the artefact is damaged: {path} is no UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> dict[str, CudaKernel]:
-    """{name: kernel} of all kernels in a plan. trust: take CUDA that dplc did not print.
+def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
+    """{name: its Kernel IR} and {name: kernel} of all kernels in a plan. trust: take CUDA that dplc did not print.
 
     Raises DplcError where plan, Kernel IR and CUDA do not agree.
     """
@@ -56,13 +56,13 @@ def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> dict[str, C
                 hint=f"compile the model again, or say {TRUST} if you edited it yourself and trust all of it",
             )
         made[record.name] = replace(printed, text=text)
-    return made
+    return {name: units[name] for name in made}, made
 
 
 def read_kernels(path: Path) -> dict[str, Kernel]:
     """{name of the kernel in CUDA: its Kernel IR}, verified. Raises DplcError for anything else."""
     try:
-        _, units = read_program(read_text(path), str(path))
+        _, units = read_program(read_text(path), str(path), None)
         found: dict[str, Kernel] = {}
         for unit in units:
             if not isinstance(unit, Kernel):

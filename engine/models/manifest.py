@@ -25,7 +25,8 @@ CHUNK = 1 << 20
 TOO_LARGE = "too large"  # in the place of a digest
 LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is no text of ours
 OURS = re.compile(
-    r"plan\.json|figures\.json|constants\.safetensors|ir/[a-z]+\.ir|cuda/\w+\.cu|cubin/\w+\.cubin", re.ASCII
+    r"figures\.json|(rows/\d{1,3}/)?(plan\.json|constants\.safetensors|ir/[a-z]+\.ir|cuda/\w+\.cu|cubin/\w+\.cubin)",
+    re.ASCII,
 )
 
 

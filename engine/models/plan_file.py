@@ -6,14 +6,20 @@ Kernel IR.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from ...codegen.kernel import Arena, Buffer, CudaKernel, Program
+from ...codegen.memory_plan import with_arena
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Size
+from ..capture.sizes import Dim
+from .extents import ExtentText, extent_at, extent_record
 from .manifest import read_file
 from .running import TorchOutput
 from .weights import WeightRequest
@@ -26,21 +32,30 @@ Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Meta(ge=0, le=2**48)]
 Extent = Annotated[int, Meta(ge=0, le=2**48)]
 Extents = Annotated[tuple[Extent, ...], Meta(max_length=64)]
+SizedExtents = Annotated[tuple[Extent | ExtentText, ...], Meta(max_length=64)]
+Number = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+MOST_SIZES, MOST_ROWS = 8, 256  # of a plan that anybody would write
 DtypeText = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8"]
 LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
 class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A buffer, or a parameter of a kernel, as kernels know it: without dimensions of one element."""
+    """A buffer as kernels know it: without dimensions of one element. Extents may be made of sizes."""
+
+    name: Identifier
+    dtype: DtypeText
+    shape: SizedExtents
+
+
+class ParameterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A parameter of a kernel, at the hints of its sizes.
+
+    role: in, out or tensor_map; of a tensor map the parameter it describes, the sides of a box, the swizzle.
+    """
 
     name: Identifier
     dtype: DtypeText
     shape: Extents
-
-
-class ParameterRecord(BufferRecord, frozen=True, omit_defaults=True):
-    """role: in, out or tensor_map; of a tensor map the parameter it describes, the sides of a box, the swizzle."""
-
     role: Literal["in", "out", "tensor_map"] = "in"
     source: Line = ""
     sides: Annotated[tuple[Annotated[int, Meta(ge=1, le=256)], ...], Meta(max_length=5)] = ()
@@ -48,7 +63,7 @@ class ParameterRecord(BufferRecord, frozen=True, omit_defaults=True):
 
 
 class KernelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel; its text is `cuda/NAME.cu`."""
+    """A kernel; its text is `cuda/NAME.cu`, and its grid the one at the hints of its sizes."""
 
     name: Identifier
     grid: tuple[Count, Count, Count]
@@ -74,19 +89,45 @@ class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: Extents
 
 
+class ConditionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a row asks of a size: low..high, both included, a multiple of `multiple`."""
+
+    name: Identifier
+    low: Number
+    high: Number
+    multiple: Number = 1
+
+
+class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
+    """A number that is known at a call, and what it is as a rule."""
+
+    hint: Number
+
+    def size(self) -> Size:
+        """Raises DplcError for a range that holds nothing."""
+        return Dim(self.name, self.low, self.high, self.multiple, self.hint).size()
+
+
+class RowRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Calls for which all of `when` holds are served by the plan in the folder `rows/N`, N its place in the table."""
+
+    when: Annotated[tuple[ConditionRecord, ...], Meta(min_length=1, max_length=MOST_SIZES)]
+
+
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A compiled model. Constants that are not weights are in `constants.safetensors`, under their buffers' names.
 
     weights_from: the weights that the compile was checked against, "" for none. aliases: {output: the input whose
-    memory it takes}.
+    memory it takes}. length, batch: numbers, or names of sizes. sizes: what is known at a call; with any, offsets are
+    planned at each binding and none stands here. rows: the table of which the first row that holds serves a call.
     """
 
     dplc: Line
     rules: Line
     model: Line
     config: dict[str, Any]
-    length: Count
-    batch: Count
+    length: Count | Identifier
+    batch: Count | Identifier
     layers: Count | None
     dtype: Literal["f64", "f32", "f16", "bf16"]
     target: Line
@@ -103,34 +144,58 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     arena_bytes: Bytes
     offsets: dict[Identifier, Bytes]
     aliases: dict[Identifier, Identifier] = {}
+    sizes: Annotated[tuple[SizeRecord, ...], Meta(max_length=MOST_SIZES)] = ()
+    rows: Annotated[tuple[RowRecord, ...], Meta(max_length=MOST_ROWS)] = ()
+
+    @property
+    def hints(self) -> dict[str, int]:
+        """What the sizes are as a rule."""
+        return {size.name: size.hint for size in self.sizes}
+
+    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """(sequences, tokens of each) where the sizes are these numbers."""
+        return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
     def wanted(self) -> dict[str, WeightRequest]:
         """{buffer: the weight it takes}"""
         return {weight.buffer: WeightRequest(weight.names, weight.dtype, weight.shape) for weight in self.weights}
 
-    def program(self, kernels: dict[str, CudaKernel]) -> Program:
-        """The program, given its kernels by name. Raises DplcError where the plan contradicts itself."""
+    def program(
+        self, kernels: Mapping[str, CudaKernel], sizes: Mapping[str, int] = MappingProxyType({})
+    ) -> Program:  # fmt: skip
+        """The program, given its kernels by name, as they are at these sizes. Raises DplcError where the plan
+        contradicts itself."""
         try:
             made = [kernels[record.name] for record in self.kernels]
-            return Program(
+            program = Program(
                 tuple(made[launch.kernel] for launch in self.launches),
-                _buffers(self.inputs), _buffers(self.outputs), _buffers(self.constants), _buffers(self.temporaries),
+                _buffers(self.inputs, sizes),
+                _buffers(self.outputs, sizes),
+                _buffers(self.constants, sizes),
+                _buffers(self.temporaries, sizes),
                 tuple(launch.buffers for launch in self.launches),
-                Arena(self.arena_bytes, self.offsets), self.aliases,
-            )  # fmt: skip
+                Arena(self.arena_bytes, self.offsets),
+                self.aliases,
+            )
+            return with_arena(program) if self.sizes else program
         except (ValueError, IndexError, KeyError) as error:
             raise DplcError("the launch plan contradicts itself", notes=(str(error),)) from None
 
-    def torch_outputs(self) -> tuple[TorchOutput, ...]:
+    def torch_outputs(self, sizes: Mapping[str, int] = MappingProxyType({})) -> tuple[TorchOutput, ...]:
         return tuple(
-            TorchOutput(buffer.name, result.dtype, result.shape)
+            TorchOutput(buffer.name, result.dtype, tuple(extent_at(n, sizes) for n in result.shape))
             for buffer, result in zip(self.outputs, self.results, strict=True)
         )
 
 
 def buffer_record(buffer: Any) -> BufferRecord:
     """The record of a buffer, or of a parameter or result that has a name, a dtype and a shape."""
-    return BufferRecord(buffer.name, buffer.dtype, tuple(map(int, buffer.shape)))
+    return result_record(buffer.name, buffer)
+
+
+def result_record(name: str, kind: Any) -> BufferRecord:
+    """The record of what is of some dtype and shape, under a name."""
+    return BufferRecord(name, kind.dtype, tuple(map(extent_record, kind.shape)))
 
 
 def kernel_record(kernel: CudaKernel) -> KernelFile:
@@ -158,5 +223,5 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         raise DplcError(f"the artefact is damaged: {path} does not fit its schema: {error}") from None
 
 
-def _buffers(records: list[BufferRecord]) -> tuple[Buffer, ...]:
-    return tuple(Buffer(r.name, r.dtype, r.shape) for r in records)  # type: ignore[arg-type]
+def _buffers(records: Sequence[BufferRecord], sizes: Mapping[str, int]) -> tuple[Buffer, ...]:
+    return tuple(Buffer(r.name, r.dtype, tuple(extent_at(n, sizes) for n in r.shape)) for r in records)

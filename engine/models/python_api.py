@@ -13,6 +13,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import FLOATS
 from ..api import RuleSource, choose_device, logged, target_for, tools_of
+from ..capture.sizes import Dim
 from ..explore.exploring import chosen
 from ..explore.ways import remembered
 from ..rewrite.pinned import Settings
@@ -23,11 +24,14 @@ from .checking import emulator
 from .compiling import CompiledModel, CompileOptions, Figures, ModelShape
 from .compiling import compile_model as compile_source
 from .running import ModelRunner
+from .serving import ServedModel
 from .sources import find
 
 
 class Model:
     """A compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it gives the logits.
+
+    Where a length was compiled as a range, it is that of each call, and the table of rows says which kernels serve it.
 
     `.load_weights(folder)` reads safetensors; without, the weights are made up when it is first called. `.save(folder)`
     writes an artefact; `.figures` says what the compile gave; `.ir(stage)` and `.cuda` are its texts; `.remembered` has
@@ -36,7 +40,7 @@ class Model:
 
     def __init__(self, compiled: CompiledModel | Artefact, device: str, remembered: tuple[str, ...] = ()):
         self.compiled, self.device, self.remembered = compiled, device, remembered
-        self._runner: ModelRunner | None = None
+        self._runner: ModelRunner | ServedModel | None = None
 
     def __call__(self, input_ids: torch.Tensor) -> torch.Tensor:
         """The logits, on the device of the kernels. Raises DplcError for tokens of another shape or dtype."""
@@ -76,21 +80,25 @@ class Model:
         return f"<dplc.Model for {self.device}: {found.launches} launches of {found.kernels} kernels>"
 
     def _place(self, values: Mapping[str, Any]) -> None:
-        constants = self.compiled.constants
-        every = {**(constants() if callable(constants) else constants), **values}
         runner: Executor = emulator()
+        where = "cuda" if self.device == "cuda" else "cpu"
         if self.device == "cuda":
-            every = {name: tensor.cuda() for name, tensor in every.items()}
             images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
             runner = CudaExecutor(images=images)
-        self._runner = ModelRunner(self.compiled.program, self.compiled.outputs, runner, every)
+        placed = {name: tensor.to(where) for name, tensor in values.items()}
+        if self.compiled.sizes:
+            self._runner = ServedModel(self.compiled, runner, placed, where)
+            return
+        constants = self.compiled.constants
+        every = {n: t.to(where) for n, t in (constants() if callable(constants) else constants).items()}
+        self._runner = ModelRunner(self.compiled.program, self.compiled.outputs, runner, {**every, **placed})
 
 
 def compile_model(
     path_or_id: str | Path,
     *,
-    seq_len: int = 32,
-    batch: int = 1,
+    seq_len: int | Dim = 32,
+    batch: int | Dim = 1,
     layers: int | None = None,
     dtype: str = "f32",
     device: str | None = None,
@@ -99,24 +107,31 @@ def compile_model(
     settings: Settings | None = None,
     db: str | Path | bool | None = None,
     explore: bool = False,
+    exact: bool = False,
+    rows: Any = True,
 ) -> Model:
     """Compile the logits of a causal language model for `batch` sequences of `seq_len` tokens.
+
+    Either may be a range, `dplc.Dim("s", 1, 4096, hint=512)`: one model for all its lengths. rows: the parts of the
+    range that are compiled for themselves when a call first needs them, as `dplc.compile` takes them; by default the
+    usual ones of one size, False for none.
 
     path_or_id: a configuration (JSON), a folder with one, or an id of the hub. layers: only the first so many. dtype:
     f32, f16 or bf16. device: cuda or emulator; the GPU if there is one. Weights are symbolic until `load_weights` or a
     call. db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`. explore: search
-    spellings and cuts together, weights as their files have them. Raises DplcError for what cannot be compiled.
+    spellings and cuts together, weights as their files have them. exact: no rule that reorders floating point fires.
+    Raises DplcError for what cannot be compiled.
     """
     if dtype not in FLOATS:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOATS))
     where = _device(device)
-    shape, tools = ModelShape(seq_len, batch, dtype, layers), tools_of(rules, settings)
+    shape, tools = ModelShape(seq_len, batch, dtype, layers), tools_of(rules, settings, exact)
     machine = tools.on(target_for(where, target))
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     otherwise, told = chosen(tools, machine, schedules=schedules) if explore else None, list[str]()
     choose = remembered(schedules, tools, machine, otherwise, told.append)
     options = CompileOptions(tools, machine, schedules=schedules, explore=choose)
-    made = compile_source(find(str(path_or_id)), shape, options)
+    made = compile_source(find(str(path_or_id)), shape, options, rows)
     return Model(made, where, logged(told, made.compilation))
 
 

@@ -21,6 +21,17 @@ class TorchOutput:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class BoundModel:
+    """A model at a binding of its sizes. constants: {buffer: tensor} of those that no weight file holds; plan: which of
+    the plans of a table it is, None for the one of the whole range."""
+
+    program: Program
+    outputs: tuple[TorchOutput, ...]
+    constants: Mapping[str, Any]
+    plan: int | None = None
+
+
 class ModelRunner:
     """A program on a device with its weights and constants in place.
 

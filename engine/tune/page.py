@@ -9,7 +9,7 @@ from typing import Any
 
 from .running import SearchProgress
 from .search_log import CandidateTimes, SearchLog
-from .tuning import TuningOutcome, plain
+from .tuning import plain
 from .tuning_program import Programmed
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 820, 220, 60, 24
@@ -32,7 +32,12 @@ def html(found: Programmed, log: SearchLog, title: str, command: str) -> str:
         (Path(__file__).parent / "page.html").read_text()
     )
     kernels = [
-        {"outcome": one, "effects": effects(log, one), "schedule": plain(one.winner), "wrong": one.wrong}
+        {
+            "outcome": one,
+            "effects": effects(log, one.kernel, one.default_seconds),
+            "schedule": plain(one.winner),
+            "wrong": one.wrong,
+        }
         for one in found.kernels
     ]
     return template.render(
@@ -73,10 +78,10 @@ def curve(run: SearchProgress) -> dict[str, Any]:
     return {"path": " ".join([*path, f"L{end[0]} {end[1]}"]), "xs": xs, "ys": ys, "width": WIDTH, "height": HEIGHT}
 
 
-def effects(log: SearchLog, outcome: TuningOutcome) -> list[Effect]:
-    """The parameters of a kernel with more than one value tried, those that matter most first."""
-    default = outcome.default_seconds or 1.0
-    mine = ((key[1:], values) for key, values in log.effects.items() if key[0] == outcome.kernel)
+def effects(log: SearchLog, kernel: str, seconds: float | None) -> list[Effect]:
+    """The parameters of a kernel with more than one value tried, those that matter most first. seconds: its default."""
+    default = seconds or 1.0
+    mine = ((key[1:], values) for key, values in log.effects.items() if key[0] == kernel)
     found = [(_matters(values), key, values) for key, values in mine if len(values) > 1]
     out = []
     for _, (step, rule, name), values in sorted(found, key=lambda one: (-one[0], one[1]))[:EFFECTS]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..schedule.space import Fire, ScheduleCandidate
+from ..schedule.space import Fire, ScheduleCandidate, Start
 from .describe import plain_text, show
 from .running import SearchProgress
 from .search import Tried
@@ -65,10 +65,12 @@ class SharedPrefix:
 
 
 class SearchLog:
-    """Listens to a run. effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}."""
+    """Listens to a run. effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}; kernels: of each by
+    its start (seconds by default, how often it is launched)."""
 
     def __init__(self) -> None:
         self.root = SharedPrefix()
+        self.kernels: dict[Start, tuple[float | None, int]] = {}
         self.effects: dict[tuple[str, str, str, str], dict[str, CandidateTimes]] = {}
         self.default: float | None = None
         self._nodes = 0
@@ -86,7 +88,8 @@ class SearchLog:
                 self._nodes += 1
             branch = branch.children[decided]
             branch.times.add(seconds)
-        for candidate, _, score in tried.parts:
+        for candidate, count, score in tried.parts:
+            self.kernels.setdefault(candidate.start, (score.seconds, count))  # the first that is tried is the default
             self._effects(candidate, score.seconds)
 
     def _path(self, run: SearchProgress, tried: Tried) -> Iterator[tuple[Any, str]]:

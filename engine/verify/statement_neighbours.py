@@ -9,7 +9,7 @@ from ...ir.expr import Axis, Binary, Call, Sum, Var, add, binary, both, multiply
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
-from ...ir.tile import Combine, CombineTuple, Mma, Put, Stage, Sync, Tile, Wait
+from ...ir.tile import Combine, CombineTuple, Mma, Put, Settle, Stage, Sync, Tile, Wait
 from .extents import needs
 from .outcome import Dice, numeral
 from .whole_programs import completed, sized
@@ -82,7 +82,7 @@ def renumbered(value: Any, change: Callable[[int], int]) -> Any:
         return binary(value.op, renumbered(value.a, change), renumbered(value.b, change))
     if isinstance(value, Axis):
         return replace(value, extent=renumbered(value.extent, change))
-    if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait):
+    if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait | Settle):
         return value
     kept = ("depth", "pad", "swizzle", "xor", "lanes", "slot", "unroll", "resident", "snake", "other")
     fields = {
@@ -132,6 +132,7 @@ _STATEMENTS: tuple[type[Any], ...] = (
     Combine,
     CombineTuple,
     Mma,
+    Settle,
     Put,
 )
 
@@ -213,7 +214,10 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
     """One statement less."""
     return _statement(
-        kernel, dice, lambda statement: (), (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Mma, Put)
+        kernel,
+        dice,
+        lambda statement: (),
+        (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Mma, Settle, Put),
     )
 
 

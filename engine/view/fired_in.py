@@ -1,4 +1,4 @@
-"""Where rules fire in a suite: of every rule the cases, and how often in each."""
+"""Where rules fire in a suite: of every rule the cases, how often in each, and what it gained there."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from ..bench.suite_file import read_suite
 from ..compiler import compile_captured
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
+from .effects import Effects, credits
 
-Fired = dict[str, list[tuple[str, int]]]
+SECONDS = 0.5  # for the model's word on the firings of one case
+Fired = dict[str, list[tuple[str, int, float]]]
 
 
-def fired_in(path: Path, tools: Toolchain, target: Target, tell: Callable[[str, int, int], None]) -> Fired:
-    """{rule: [(case, firings)]}. tell: of every case when it begins. Cases that do not compile are left out."""
-    suite = read_suite(path)
+def fired_in(
+    path: Path, tools: Toolchain, target: Target, tell: Callable[[str, int, int], None], priced: bool = False
+) -> Fired:
+    """{rule: [(case, firings, times faster)]}. tell: of every case when it begins. priced: whether the model is asked;
+    else it is 1.0 times. Cases that do not compile are left out."""
+    suite, machine = read_suite(path), tools.on(target)
     found: Fired = {}
     for number, case in enumerate(suite.cases):
         tell(case.name, number, len(suite.cases))
         trace = Trace()
         try:
-            compile_captured(subject_of(suite, case).capture(), tools, tools.on(target), trace)
+            compile_captured(subject_of(suite, case).capture(), tools, machine, trace)
         except DplcError:
             continue
-        counts: dict[str, int] = {}
-        for event in trace.firings:
-            counts[event.rule] = counts.get(event.rule, 0) + 1
-        for name, count in counts.items():
-            found.setdefault(name, []).append((case.name, count))
+        for name, told in credits(trace.firings, Effects(tools, machine, SECONDS) if priced else None).items():
+            found.setdefault(name, []).append((case.name, *told))
     return found

@@ -17,7 +17,9 @@ from ...ir.diagnostic import Span
 from ...ir.loop import Accumulate, For, If, Load, Merge
 from ...ir.program import Kernel
 from ...ir.tensor import Index, Remap, Term, operands
+from ...ir.text.print import print_program
 from ...ir.text.tensor import values_of_lines
+from ..capture.capture import Capture
 from ..compiler import STAGES, Compilation
 from ..kernels.sharing import share
 from ..rewrite.trace import Firing
@@ -51,7 +53,7 @@ class LinkedKernel:
 
 def columns(compilation: Compilation, events: Sequence[Any]) -> list[Column]:
     """The columns of a compile, from the user's text to CUDA."""
-    source, torch = _source_and_torch(compilation)
+    source, torch = source_and_torch(compilation.captured)
     tensor = _tensor(compilation, events)
     loop, starts = _loop(compilation)
     shared = share(compilation.plan.kernels)
@@ -74,8 +76,8 @@ def columns(compilation: Compilation, events: Sequence[Any]) -> list[Column]:
 # ---- the user's text, torch, tensor
 
 
-def _source_and_torch(compilation: Compilation) -> tuple[Column, Column]:
-    captured = compilation.captured
+def source_and_torch(captured: Capture) -> tuple[Column, Column]:
+    """The user's text, of long files the lines that matter, and Torch IR."""
     spans = captured.spans
     files: dict[str, list[str]] = {}
     wanted: dict[str, set[int]] = {}
@@ -97,7 +99,7 @@ def _source_and_torch(compilation: Compilation) -> tuple[Column, Column]:
                 place[name, line if name == "modules" else number] = len(source.lines)
                 source.lines.append(line)
     _plain(source)
-    text = compilation.ir("torch").splitlines()
+    text = print_program(captured.graph, "torch").splitlines()
     up: Sources = [()] * (len(text) - len(captured.graph.body))
     for stmt in captured.graph.body:
         told = spans.get(stmt.dst)

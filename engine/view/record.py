@@ -8,6 +8,7 @@ from ...version import __version__
 from ..compiler import Compilation
 from ..rewrite.trace import Firing
 from ..ruleset import Toolchain
+from ..schedule.limits import predicted_registers
 from .effects import Effects
 from .fusion_graph import fusion_graph
 from .provenance import Column, columns
@@ -23,9 +24,16 @@ def view_record(
     seconds: how long the model may price firings; what is left says nothing. Times in microseconds, sizes in bytes.
     """
     events = compilation.trace.events if compilation.trace is not None else []
-    target, pricing = compilation.target, Effects(tools, compilation.target, seconds)
-    kernels = [_kernel(number, compilation, pricing) for number in range(len(compilation.kernels))]
+    pricing = Effects(tools, compilation.target, seconds)
     effects = {str(number): found for number, event in enumerate(events) if (found := pricing.of(event)) is not None}
+    return compile_record(compilation, tools, title) | {"effects": effects}
+
+
+def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> dict[str, Any]:
+    """All of the record but what the model says of firings."""
+    events = compilation.trace.events if compilation.trace is not None else []
+    target, pricing = compilation.target, Effects(tools, compilation.target)
+    kernels = [_kernel(number, compilation, pricing) for number in range(len(compilation.kernels))]
     return {
         "dplc": __version__,
         "title": title,
@@ -33,16 +41,17 @@ def view_record(
         "timings": compilation.timings,
         "launches": len(compilation.launched),
         "kernels": kernels,
-        "columns": [_column(column) for column in columns(compilation, events)],
+        "columns": [column_record(column) for column in columns(compilation, events)],
         "trace": [event.record() for event in events],
-        "effects": effects,
+        "effects": {},
         "fusion": fusion_graph(compilation),
         "rules": _rules(events, tools),
         "schedules": [origin.record() for origin in compilation.origins],
     }
 
 
-def _column(column: Column) -> dict[str, Any]:
+def column_record(column: Column) -> dict[str, Any]:
+    """A column as data."""
     return {
         "name": column.name, "lines": column.lines, "up": [list(found) for found in column.up],
         "made": [list(found) for found in column.made], "units": [list(unit) for unit in column.units],
@@ -51,11 +60,18 @@ def _column(column: Column) -> dict[str, Any]:
 
 def _kernel(number: int, compilation: Compilation, pricing: Effects) -> dict[str, Any]:
     made = compilation.cuda_kernels[number]
-    unlimited = Effects(pricing.tools, pricing.target)
     return {
         "name": made.name, "grid": list(made.grid), "block": made.block, "shared": made.smem,
-        "launches": compilation.launched.count(number), "predicted": unlimited.kernel(compilation.kernels[number]),
+        "launches": compilation.launched.count(number), "predicted": pricing.kernel(compilation.kernels[number]),
+        "registers": _registers(compilation, number), "assembled": None,
     }  # fmt: skip
+
+
+def _registers(compilation: Compilation, number: int) -> int | None:
+    """Registers of a thread as predicted from Tile IR; None for what began below it."""
+    if len(compilation.tile) != len(compilation.kernels):
+        return None
+    return predicted_registers(compilation.tile, number, compilation.target)
 
 
 def _rules(events: Any, tools: Toolchain) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import Any
 from ..explore.explore import Exploration
 from ..explore.page import regions_of
 from ..kernels.candidate import Candidate
+from ..schedule.space import ScheduleCandidate
 from ..tune.page import effects
+from ..tune.running import SearchProgress
 from ..tune.search_log import SearchLog, SharedPrefix
-from ..tune.tuning import TuningOutcome, plain
+from ..tune.tuning import plain
 from ..tune.tuning_program import Programmed
 
 MOST_CLASSES = 4000  # of a program's e-graphs together
@@ -21,18 +23,32 @@ MOST_CLASSES = 4000  # of a program's e-graphs together
 
 
 def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
-    """A tuning run. Times in microseconds; a reward is the default's time over a candidate's, 0 where it has none.
+    """A tuning run that has ended, as `tuning_so_far` says it; its best is what was settled on."""
+    kernels = [
+        _kernel(log, one.kernel, one.count, one.default_seconds, one.seconds, one.winner) for one in found.kernels
+    ]
+    told = {"best": _micro(found.score.seconds), "kernels": kernels, "running": False}
+    return tuning_so_far(found.run, log, found.run.seconds) | told
+
+
+def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> dict[str, Any]:
+    """A tuning run that goes on since so many seconds. Times in microseconds; a reward is the default's time over a
+    candidate's, 0 where it has none.
 
     curve: [tries, best time so far]; tree: decisions, each with the candidates that took it.
     """
-    run, default = found.run, found.default.seconds
+    default = run.default.seconds
+    kernels = [
+        _kernel(log, start.kernels[0].name, log.kernels[start][1], log.kernels[start][0], leaders[0][0], leaders[0][1])
+        for start, leaders in run.fastest.items()
+        if start in log.kernels
+    ]
     return {
-        "search": run.search.name, "basis": found.default.basis, "tries": run.tries, "programs": run.programs,
-        "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": run.seconds,
-        "default": _micro(default), "best": _micro(found.score.seconds),
-        "curve": [[tries, _micro(seconds)] for tries, _, seconds in run.curve],
-        "tree": _branch(log.root.shown(), default),
-        "kernels": [_kernel(log, outcome) for outcome in found.kernels],
+        "search": run.search.name, "basis": run.default.basis, "tries": run.tries, "programs": run.programs,
+        "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": seconds, "limit": run.limit,
+        "default": _micro(default), "best": _micro(run.best[0] if run.best else None), "running": True,
+        "curve": [[tries, _micro(found)] for tries, _, found in run.curve],
+        "tree": _branch(log.root.shown(), default), "kernels": kernels,
     }  # fmt: skip
 
 
@@ -50,16 +66,17 @@ def _shorter(label: str) -> str:
     return " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
 
 
-def _kernel(log: SearchLog, outcome: TuningOutcome) -> dict[str, Any]:
-    default = outcome.default_seconds or 1.0
+def _kernel(
+    log: SearchLog, name: str, count: int, default: float | None, best: float | None, winner: ScheduleCandidate
+) -> dict[str, Any]:
     rows = [
         {"title": one.title, "values": [{"value": row[0], "tried": row[1], "without": row[2], "best": row[3],
                                          "mean": row[4]} for row in one.rows]}
-        for one in effects(log, outcome)
+        for one in effects(log, name, default)
     ]  # fmt: skip
     return {
-        "name": outcome.kernel, "count": outcome.count, "default": _micro(default), "best": _micro(outcome.seconds),
-        "schedule": [dict(step) for step in plain(outcome.winner)], "effects": rows,
+        "name": name, "count": count, "default": _micro(default), "best": _micro(best),
+        "schedule": [dict(step) for step in plain(winner)], "effects": rows,
     }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """The live page on this machine: one page, its data, and what its reader may change. It answers nobody else.
 
+It serves before there is anything to show: the page hears of every part when it is made.
+
 It listens on 127.0.0.1 alone. Every request must name this server as its host (so that a name that is made to point
 here does not reach it), carry the token of the URL, and come from no other origin.
 """
@@ -9,14 +11,19 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import threading
 import urllib.parse
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...ir.diagnostic import DplcError
+from .live_page import LivePage
 from .page import as_json, page
-from .session import LiveCompile, LiveProgram, switches_of
+from .wishes import search_of, switches_of
+
+if TYPE_CHECKING:
+    from .session import LiveProgram
 
 ADDRESS = "127.0.0.1"
 LONGEST = 1 << 16  # bytes of a request's body
@@ -32,14 +39,17 @@ HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves a program. port: 0 takes a free one. url: what to open."""
+    """Serves what is shown. port: 0 takes a free one. url: what to open. program: what compiles, once it is there;
+    seen: set when the page was asked for; heard: the number of the last news that was sent."""
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, program: LiveProgram, port: int = 0):
+    def __init__(self, shown: LivePage, port: int = 0):
         super().__init__((ADDRESS, port), PageHandler)
-        self.program, self.token = program, secrets.token_urlsafe(24)
+        self.shown, self.token = shown, secrets.token_urlsafe(24)
+        self.program: LiveProgram | None = None
+        self.seen, self.heard = threading.Event(), 0
 
     @property
     def hosts(self) -> tuple[str, str]:
@@ -65,26 +75,38 @@ class PageHandler(BaseHTTPRequestHandler):
     server_version = "dplc"
     sys_version = ""
     timeout = 30
-    known: ClassVar[dict[str, tuple[str, ...]]] = {"GET": ("/", "/news", "/parameters"), "POST": ("/change",)}
+    known: ClassVar[dict[str, tuple[str, ...]]] = {
+        "GET": ("/", "/news", "/parameters"), "POST": ("/change", "/search"),
+    }  # fmt: skip
 
     def do_GET(self) -> None:
         asked = self._allowed("GET")
         if asked is None:
             return
         path, query = asked
-        program = self.server.program
+        shown, program = self.server.shown, self.server.program
         if path == "/":
-            self._send(page({**program.shown.record, "live": _news(program.shown, False)}, live=True), "text/html")
-        elif path == "/parameters":
-            self._send(as_json(program.parameters(query.get("rule", ""))))
+            told = shown.since(-1)
+            self._send(page({**told.pop("data"), "live": told}, live=True), "text/html")
+            self.server.seen.set()
+        elif path == "/news":
+            since = _number(query.get("since", "0"))
+            newer = shown.wait(lambda news: news.number > since, WAIT)
+            heard = shown.since(since) if newer else None
+            self._send(as_json(heard))
+            if heard is not None:
+                self.server.heard = max(self.server.heard, heard["number"])
+        elif program is None:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         else:
-            since = query.get("since", "0")
-            shown = program.after(int(since) if since.isdigit() else 0, WAIT)
-            self._send(as_json(None if shown is None else _news(shown)))
+            self._send(as_json(program.parameters(query.get("rule", ""))))
 
     def do_POST(self) -> None:
-        if self._allowed("POST") is None:
+        asked = self._allowed("POST")
+        if asked is None:
             return
+        path, query = asked
+        program = self.server.program
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > LONGEST:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -92,12 +114,19 @@ class PageHandler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json":
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             return
+        if program is None:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            return
         try:
-            wanted = switches_of(json.loads(self.rfile.read(int(length))))
+            wanted = json.loads(self.rfile.read(int(length)))
+            if path == "/search":
+                program.search(search_of(wanted))
+            else:
+                program.compile("changed on the page", switches_of(wanted))
         except (ValueError, RecursionError, DplcError):
             self._refuse(HTTPStatus.BAD_REQUEST)
             return
-        self._send(as_json(_news(self.server.program.compile("changed on the page", wanted))))
+        self._send(as_json(self.server.shown.since(_number(query.get("since", "0")))))
 
     # ---- who may ask
     def _allowed(self, method: str) -> tuple[str, dict[str, str]] | None:
@@ -135,9 +164,5 @@ class PageHandler(BaseHTTPRequestHandler):
         """The terminal tells of compiles, not of requests."""
 
 
-def _news(shown: LiveCompile, whole: bool = True) -> dict[str, Any]:
-    """What the page hears of a compile. whole: its record too."""
-    told = {
-        "number": shown.number, "error": shown.error, "diff": shown.diff, "ms": shown.milliseconds, "why": shown.why,
-    }  # fmt: skip
-    return told | ({"data": shown.record} if whole and not shown.error else {})
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 12 else 0

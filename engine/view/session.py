@@ -11,57 +11,49 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, Source, UsageError
+from ...ir.diagnostic import DplcError, Source
+from ...ir.text.print import print_program
 from ..capture.capture import Capture
-from ..compiler import Compilation, compile_captured
+from ..compiler import Compilation, Stopwatch, compile_captured
 from ..language.rule import RuleSet, read_rules
 from ..rewrite.seen import show
 from ..rewrite.trace import Firing, Trace
-from ..ruleset import Toolchain, read_settings, toolchain
+from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from .last_viewed import remember
-from .record import view_record
+from .live_page import LivePage, News
+from .provenance import Column, source_and_torch
+from .record import column_record, compile_record
+from .stages import Stages
+from .wishes import SearchWish, Switches
 
-SECONDS = 0.3  # for the model's word on firings, where somebody waits for the page
+if TYPE_CHECKING:
+    from .beside import Beside
+
 MOST = 64  # values of a parameter that are offered
 
 
-@dataclass(frozen=True)
-class Switches:
-    """What the reader of the page changed. without: rules that are off; settings: `RULE.PARAM=VALUE`, as of `--set`."""
-
-    without: frozenset[str] = frozenset()
-    settings: tuple[str, ...] = ()
-
-
-@dataclass
-class LiveCompile:
-    """A compile that the page shows. error: why there is no newer one; diff: of CUDA, to the one before."""
-
-    number: int = 0
-    record: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
-    diff: str = ""
-    milliseconds: float = 0.0
-    why: str = ""
-
-
 class LiveProgram:
-    """A captured program under rules that change. paths: of rule files and folders; settings: as of `--set`."""
+    """A captured program under rules that change. paths: of rule files and folders; settings: as of `--set`; exact: no
+    @approx rule fires; shown: what the page shows; search: what is searched beside each compile."""
 
     def __init__(
-        self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target
-    ) -> None:
+        self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
+        *, shown: LivePage | None = None, stages: Stages | None = None, exact: bool = False,
+        search: SearchWish | None = None,
+    ) -> None:  # fmt: skip
         self.captured, self.title, self.paths, self.target = captured, title, tuple(paths), target
-        self.given = tuple(settings)
+        self.given, self.exact = tuple(settings), exact
         self.switches = Switches()
-        self.changed = threading.Condition()
-        self.shown = LiveCompile()
+        self.shown = shown or LivePage(title)
+        self._stages = stages or Stages(self.shown)
         self._busy = threading.Lock()
+        self._search = search or SearchWish()
+        self._beside: Beside | None = None
         self._last: Compilation | None = None
         self._tools: Toolchain | None = None
         self._seen = self.files()  # as they were when they were last compiled
@@ -76,50 +68,91 @@ class LiveProgram:
         if switches.without:
             text = "".join(f"without {name}\n" for name in sorted(switches.without))
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
+        rules = exactly(rules) if self.exact else rules
         settings = read_settings((*self.given, *switches.settings), rules)
         return toolchain(rules, settings)
 
-    def compile(self, why: str, switches: Switches | None = None) -> LiveCompile:
+    def compile(self, why: str, switches: Switches | None = None) -> News:
         """Compile again, and tell who waits. What cannot be compiled leaves the page as it was, with the reason."""
         with self._busy:
             wanted = self.switches if switches is None else switches
+            beside = self._beside
+            if beside is not None:
+                beside.turns.rest()
             start = time.perf_counter()
             self._seen = self.files()
             try:
                 made, tools = self._compiled(wanted)
             except DplcError as error:
-                shown = LiveCompile(self.shown.number + 1, self.shown.record, error.render(), "", 0.0, why)
-            else:
-                self.switches = wanted
-                record = view_record(made, tools, self.title, SECONDS)
-                record["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
-                diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
-                self._last, self._tools = made, tools
-                remember(self.title, made.trace.events if made.trace is not None else ())
-                shown = LiveCompile(self.shown.number + 1, record, "", diff, (time.perf_counter() - start) * 1e3, why)
-            with self.changed:
-                self.shown = shown
-                self.changed.notify_all()
-            return shown
+                news = self.shown.tell({"stages": None}, error=error.render(), why=why)
+                if beside is not None:
+                    beside.turns.go_on()
+                return news
+            self.switches = wanted
+            parts = compile_record(made, tools, self.title)
+            parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
+            diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
+            self._last, self._tools = made, tools
+            remember(self.title, made.trace.events if made.trace is not None else ())
+            if beside is not None:
+                beside.turns.end()
+            cleared = {"tuning": None, "egraph": None, "stages": None}
+            took = (time.perf_counter() - start) * 1e3
+            news = self.shown.tell(parts | cleared, diff=diff, ms=took, why=why)
+            self._begin_beside()
+            return news
 
     def _compiled(self, switches: Switches) -> tuple[Compilation, Toolchain]:
+        if self._last is not None:
+            tools = self.tools(switches)
+            return compile_captured(self.captured, tools, tools.on(self.target), Trace()), tools
+        stages = self._stages  # nobody has seen it yet: every text is shown when it is made
+        stages.begin("rules")
         tools = self.tools(switches)
-        return compile_captured(self.captured, tools, tools.on(self.target), Trace()), tools
+        watch = Stopwatch(lambda name, number, count: stages.begin(name), Growing(self.shown, self.captured).add)
+        made = compile_captured(self.captured, tools, tools.on(self.target), Trace(), watch=watch)
+        stages.begin("links")
+        return made, tools
 
-    def after(self, number: int, seconds: float) -> LiveCompile | None:
-        """What is shown once it is newer than a number; None if nothing is for so many seconds."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.shown.number > number, seconds)
-            return self.shown if self.shown.number > number else None
+    def _begin_beside(self) -> None:
+        from .beside import Beside  # searches are many modules: the page is there first
+
+        assert self._last is not None and self._tools is not None
+        self._beside = Beside(self.captured, self._last, self._tools, self.shown, self._search)
+        self._beside.start()
+
+    def search(self, wanted: SearchWish) -> None:
+        """SearchWish beside this compile and those to come, instead of what was searched so far."""
+        with self._busy:
+            self._search = wanted
+            if self._beside is None:
+                return
+            self._beside.turns.end()
+            if wanted == SearchWish():
+                found = self.shown.record.get("tuning")
+                self.shown.show(tuning=None if found is None else {**found, "running": False})
+            else:
+                self._begin_beside()
+
+    def close(self) -> None:
+        """Nothing goes on any more."""
+        if self._beside is not None:
+            self._beside.turns.end()
 
     # ---- parameters
     def parameters(self, rule: str) -> list[dict[str, Any]]:
-        """The parameters of a rule where it first fired: each with its value there and the others of its domain."""
+        """The parameters of a rule where it first fired: each with its value there and the others of its domain; of a
+        rule of fusion, which decides at no site, with its value alone."""
         made, tools = self._last, self._tools
         if made is None or tools is None or made.trace is None:
             return []
-        fired = next((event for event in made.trace.firings if event.rule == rule and event.parameters), None)
-        return [] if fired is None else [_values(fired, name, tools, made.target) for name in fired.parameters]
+        firings = [event for event in made.trace.firings if event.rule == rule]
+        chosen = next((event for event in firings if event.parameters), None)
+        if chosen is not None:
+            return [_values(chosen, name, tools, made.target) for name in chosen.parameters]
+        bound = firings[0].record()["bound"] if firings else {}
+        names = (parameter.name for parameter in tools.rules.rule(rule).parameters) if firings else ()
+        return [{"name": name, "now": bound[name], "values": []} for name in names if name in bound]
 
     # ---- files
     def files(self) -> dict[Path, tuple[int, int]]:
@@ -140,8 +173,25 @@ class LiveProgram:
             now, known = self.files(), self._seen
             if now != known:
                 names = sorted(path.name for path in {*now, *known} if now.get(path) != known.get(path))
-                shown = self.compile(f"{', '.join(names)} changed")
-                tell(shown.error or f"{shown.why}: compiled in {shown.milliseconds:.0f} ms")
+                news = self.compile(f"{', '.join(names)} changed")
+                tell(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
+
+
+class Growing:
+    """The columns of a compile that goes on: each is shown when its stage is done, its links when all are."""
+
+    def __init__(self, shown: LivePage, captured: Capture) -> None:
+        self._shown, self._captured = shown, captured
+        self._columns: list[Column] = []
+
+    def add(self, stage: str, units: Any) -> None:
+        """What a stage made."""
+        if stage == "torch":
+            self._columns += source_and_torch(replace(self._captured, graph=units))
+        else:
+            lines = print_program(units, stage).splitlines()
+            self._columns.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
+        self._shown.show(columns=[column_record(column) for column in self._columns])
 
 
 def _values(fired: Firing, name: str, tools: Toolchain, target: Target) -> dict[str, Any]:
@@ -159,13 +209,3 @@ def cuda_diff(before: str, after: str) -> str:
     """The lines in which two CUDA texts differ; nothing where they are one."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=3)
     return "\n".join(itertools.islice(lines, 2, None))
-
-
-def switches_of(wanted: Any) -> Switches:
-    """Switches from JSON: {"without": [names], "settings": [texts]}. Raises UsageError for anything else."""
-    names, settings = (wanted.get(key, []) if isinstance(wanted, dict) else None for key in ("without", "settings"))
-    for found in (names, settings):
-        if not isinstance(found, list) or not all(isinstance(text, str) and len(text) < 400 for text in found):
-            raise UsageError('a change is {"without": [rules], "settings": ["RULE.PARAM=VALUE"]}')
-    assert names is not None and settings is not None
-    return Switches(frozenset(names), tuple(settings))

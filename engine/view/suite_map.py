@@ -15,7 +15,7 @@ from ..bench.suite_file import BenchCase, Suite, read_suite
 from ..compiler import compile_captured
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
-from .effects import Effects
+from .effects import Effects, credits
 
 SECONDS = 0.5  # for the model's word on the firings of one case
 
@@ -52,15 +52,8 @@ def _case(
         made = compile_captured(subject_of(suite, case).capture(), tools, target, trace)
     except DplcError as error:
         return {"name": case.name, "us": None, "launches": 0, "error": error.render()}, {}
-    pricing = Effects(tools, target, SECONDS)
-    fired: dict[str, tuple[int, float]] = {}
-    for event in trace.firings:
-        if event.prefix != "d" and event.rule in tools.rules.rules:
-            count, times = fired.get(event.rule, (0, 1.0))
-            effect = pricing.of(event)
-            if effect is not None and effect[0] is not None and effect[1] is not None:
-                times *= effect[0]["us"] / effect[1]["us"]
-            fired[event.rule] = count + 1, times
+    shown = (event for event in trace.firings if event.prefix != "d" and event.rule in tools.rules.rules)
+    fired = credits(shown, Effects(tools, target, SECONDS))
     whole = Effects(tools, target)
     told = [whole.kernel(made.kernels[place]) for place in made.launched]
     us = math.fsum(one["us"] for one in told if one is not None)

@@ -93,7 +93,7 @@ def completions(document: Document, line: int, column: int) -> list[Suggestion]:
         return [Suggestion(name, "keyword", says) for name, says in ATTRIBUTES.items()]
     if re.match(r"(?:override +)?rule .*\bon +\w*$", before):
         return [Suggestion(name, "keyword", says) for name, says in LEVELS.items()]
-    if re.match(r"\s+(?:pass|one of)\b|without ", before):
+    if re.match(r"\s+(?:pass|one of)\b|\s*without ", before):
         return [Suggestion(name, "rule") for name in (*document.rules.passes, *document.rules.rules)]
     if re.match(r"\w*$", before):
         return [Suggestion(word, "keyword") for word in (*TOP, *CLAUSES)]

@@ -143,7 +143,8 @@ def _atoms() -> list[Word]:
     listed = []
     for atom in ATOMS.values():
         extents = f"{atom.m}x{atom.k} by {atom.k}x{atom.n}"
-        says = f"A warp multiplies {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; from sm_{atom.sm}."
+        who, machines = ("Four warps multiply", "on") if atom.late else ("A warp multiplies", "from")
+        says = f"{who} {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; {machines} sm_{atom.sm}."
         listed.append(Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py"))
     return listed
 

@@ -60,7 +60,7 @@ def firings(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
     path = Path(asked["suite"])
     found = fired_in(path, toolchain(_document(asked).rules), target(), tell)
-    counts = {name: [sum(count for _, count in cases), len(cases)] for name, cases in found.items()}
+    counts = {name: [sum(count for _, count, _ in cases), len(cases)] for name, cases in found.items()}
     return {"suite": path.name, "counts": counts}
 
 

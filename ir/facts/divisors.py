@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd
 
-from ..expr import Binary, Call, Sum, Var, is_int
+from ..expr import Binary, Call, Size, Sum, Var, is_int
 from ..kernel import Assign, Define
 from ..node import Expr, nodes
 from ..program import Block
@@ -29,6 +29,10 @@ def divisor(e: Expr, strides: Mapping[str, int]) -> int:
         return abs(e)  # type: ignore[no-any-return]
     if isinstance(e, Var):
         return strides.get(e.name, 1)
+    if isinstance(e, Size):
+        return e.multiple
+    if isinstance(e, Binary) and e.op == "*":
+        return divisor(e.a, strides) * divisor(e.b, strides)
     if isinstance(e, Sum):
         return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
     if isinstance(e, Binary) and e.op == "%":

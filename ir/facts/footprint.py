@@ -1,7 +1,8 @@
-"""What a region reads: per buffer the box that all its loads stay in, and whether the threads of a block share it."""
+"""What a region reads: the boxes that its loads of each buffer stay in, and whether threads of a block share them."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ def region(
 
 
 def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
-    """One footprint per input buffer whose loads stay in one box with one origin.
+    """The boxes that loads of inputs stay in: one of each buffer, or several that lie apart (packed queries and keys).
 
     A guarded load counts with all its places: those it does not read may lie outside of the buffer and are copied as 0.
     """
@@ -78,10 +79,16 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
     taken: set[str] = set()
     found = []
     for buf, loads in wanted.items():
-        box = _common_box(loads, here)
-        if box is not None and any(extent > 1 for extent, _ in box.sides):
-            found.append(_footprint(buf, loads, box, here, taken))
+        for box, within in _boxes(loads, here):
+            if any(extent > 1 for extent, _ in box.sides):
+                found.append(_footprint(buf, within, box, here, taken))
     return tuple(found)
+
+
+def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
+    """Whether a load with this index is one of those that a footprint is of."""
+    box = _box(idx, here)
+    return box is not None and box.origin == foot.origin
 
 
 class _Box(NamedTuple):
@@ -91,19 +98,37 @@ class _Box(NamedTuple):
     sides: tuple[tuple[int, str], ...]
 
 
-def _common_box(loads: list[Load], here: RangedBlock) -> _Box | None:
-    boxes = [_box(load, here) for load in loads]
-    first = boxes[0]
-    if first is None or any(box is None or box.origin != first.origin for box in boxes):
-        return None
-    columns = zip(*(box.sides for box in boxes if box is not None), strict=True)
-    return _Box(first.origin, tuple((max(extent for extent, _ in sides), sides[0][1]) for sides in columns))
+def _boxes(loads: list[Load], here: RangedBlock) -> list[tuple[_Box, list[Load]]]:
+    """The boxes of all loads of a buffer, each with its loads; none if one load has no box, or two boxes meet."""
+    groups: dict[tuple[Any, ...], list[tuple[_Box, Load]]] = {}
+    for load in loads:
+        box = _box(load.idx, here)
+        if box is None:
+            return []
+        groups.setdefault(box.origin, []).append((box, load))
+    found = [(_hull([box for box, _ in group]), [load for _, load in group]) for group in groups.values()]
+    apart = all(_apart(a, b) for (a, _), (b, _) in itertools.combinations(found, 2))
+    return found if apart else []
 
 
-def _box(load: Load, here: RangedBlock) -> _Box | None:
-    """The box of one load, or None if its index is not a uniform origin plus non-negative multiples of local names."""
+def _hull(boxes: list[_Box]) -> _Box:
+    columns = zip(*(box.sides for box in boxes), strict=True)
+    return _Box(boxes[0].origin, tuple((max(extent for extent, _ in sides), sides[0][1]) for sides in columns))
+
+
+def _apart(a: _Box, b: _Box) -> bool:
+    """Whether two boxes have no element in common, or move differently: two copies then share little."""
+    for one, other, (side, _), (other_side, _) in zip(a.origin, b.origin, a.sides, b.sides, strict=True):
+        terms, constant = linear(subtract(other, one))
+        if terms or constant >= side or -constant >= other_side:
+            return True
+    return False
+
+
+def _box(idx: tuple[Any, ...], here: RangedBlock) -> _Box | None:
+    """The box of a load, or None if its index is not a uniform origin plus non-negative multiples of local names."""
     origin, sides = [], []
-    for dim, e in enumerate(load.idx):
+    for dim, e in enumerate(idx):
         terms, constant = linear(e)
         kept, extent, along = {}, 1, f"d{dim}"
         for atom, factor in terms.items():

@@ -30,6 +30,7 @@ class ThreadGroup:
     issued: int = 0  # TMA copies in program order
     waited: int = 0
     answer: Any = None
+    sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
 
 
 class BlockMemory:

@@ -30,11 +30,13 @@ from ..kernel import (  # fmt: skip
     Butterfly,
     CheckPlace,
     Commit,
+    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Expect,
     FenceBarriers,
+    FenceProducts,
     Fragment,
     InitBarrier,
     Launch,
@@ -43,6 +45,7 @@ from ..kernel import (  # fmt: skip
     Loop,
     Multiply,
     PackWord,
+    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -50,6 +53,7 @@ from ..kernel import (  # fmt: skip
     TensorMap,
     WaitGroup,
     WaitPhase,
+    WaitProducts,
 )
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
@@ -57,13 +61,25 @@ from ..text.print_statements import print_statement
 from . import kernel_values
 from .kernel_boxes import BARRIER_BYTES, Barriers, Map
 from .kernel_fragments import Fragments
+from .kernel_late import Products
 from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned, elements
 from .kernel_values import both
 from .scalar import KINDS, ScheduleError, as_kind, check_stores, empty, memory_of, seen_by
 
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
-TOGETHER = (Barrier, Commit, WaitGroup, Butterfly, Shuffle, LoadMatrix, Multiply)
+TOGETHER = (
+    Barrier,
+    Commit,
+    WaitGroup,
+    Butterfly,
+    Shuffle,
+    LoadMatrix,
+    Multiply,
+    QueueProduct,
+    CommitProducts,
+    WaitProducts,
+)
 
 
 def run(
@@ -138,6 +154,7 @@ class _MaskedBlocks:
         self.shared = SharedMemory(len(blocks), launch.shared, unit)
         self.barriers = Barriers(self.shared, self.shape, dice)
         self.fragments = Fragments(self.registers, self.shared, self.shape)
+        self.products = Products(self.registers, self.shared, self.shape, dice)
         self.maps: dict[str, Map] = {}
         self.group: list[Copy] = []  # copies since the last commit
         self.queue: list[list[Copy]] = []  # groups that have not been waited for
@@ -147,6 +164,8 @@ class _MaskedBlocks:
         self.block(self.launch.body, None)
         if self.group or any(self.queue) or not self.barriers.finished():
             raise ScheduleError("the kernel ends with copies in flight", notes=(f"in kernel `{self.kernel.name}`",))
+        if not self.products.finished():
+            raise ScheduleError("the kernel ends with products in flight", notes=(f"in kernel `{self.kernel.name}`",))
 
     def block(self, block: Block, mask: Any) -> None:
         for stmt in block:
@@ -231,6 +250,10 @@ class _MaskedBlocks:
     def multiply(self, stmt: Multiply, mask: Any) -> None:
         self.together(mask)
         self.fragments.multiply(stmt)
+
+    def product(self, stmt: Stmt, mask: Any) -> None:
+        self.together(mask)
+        self.products.statement(stmt, lambda matrix: self.lanes(matrix.at, None))
 
     # ---- control
 
@@ -409,4 +432,8 @@ _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     LoadMatrix: _MaskedBlocks.load_matrix,
     PackWord: _MaskedBlocks.pack,
     Multiply: _MaskedBlocks.multiply,
+    FenceProducts: _MaskedBlocks.product,
+    QueueProduct: _MaskedBlocks.product,
+    CommitProducts: _MaskedBlocks.product,
+    WaitProducts: _MaskedBlocks.product,
 }

@@ -16,24 +16,29 @@ from typing import Any
 
 import numpy as np
 
+from ..atoms import ATOMS
 from ..facts.layout import tile_of
 from ..facts.scopes import Path, accumulator_scopes
 from ..facts.structure import summary, variation
 from ..facts.types import value_dtypes
+from ..facts.views import views_of
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
-from ..tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, ThreadGroup, both, nothing
 from .fragments import added
+from .late import LateProduct, SlabRead, SlabReads, begin, settled
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
 from .tuples import combined, folded_tuples, lifted
 
 BATCH = 1 << 18  # lanes that run at once
 
-Program = Generator[tuple[Any, ...], Any, None]  # yields ("sync", stmt), ("combine" or "mma", stmt, values), ("poll",)
+Program = Generator[
+    tuple[Any, ...], Any, None
+]  # yields ("sync" or "settle", stmt), ("combine" or "mma", stmt, values), ("poll",)
 
 
 def run(
@@ -89,6 +94,7 @@ class _Blocks(BlockMemory):
         self.ones = (1,) * len(self.registers)
         self.grid = {name: value.reshape(-1, 1, *self.ones) for name, value in grid.items()}
         self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
+        self.views, self.late = views_of(kernel), list[LateProduct]()
         super().__init__()
 
     # ---- groups and barriers
@@ -102,10 +108,16 @@ class _Blocks(BlockMemory):
                 raise ScheduleError("threads wait at different barriers")
             if any(copy is not nothing for g in done for copy in live[g].queue):
                 raise ScheduleError("the kernel ends with copies in flight")
+            if self.late and done:
+                raise ScheduleError(f"the kernel ends with products on `{self.late[0].stmt.acc}` that are not settled")
             live = {g: group for g, group in live.items() if g not in done}
             event = next(iter(waiting.values()), None)
             if event is not None and event[0] == "combine":
                 self.combine(event[1], {g: e[2] for g, e in waiting.items()}, live)
+            elif event is not None and event[0] == "settle":
+                self.settle(event[1], live)
+            elif event is not None and event[0] == "mma" and ATOMS[event[1].atom].late:
+                self.begin_product(event[1], {g: e[2] for g, e in waiting.items()}, live)
             elif event is not None and event[0] == "mma":
                 self.multiply(event[1], {g: e[2] for g, e in waiting.items()}, live)
             else:  # a Combine may be shuffles only, so that it orders nothing in shared memory
@@ -186,6 +198,35 @@ class _Blocks(BlockMemory):
         for g in values:
             live[g].answer = product[:, live[g].threads]
 
+    def begin_product(self, stmt: Mma, views: SlabReads, live: dict[int, ThreadGroup]) -> None:
+        """A late product sets out: it reads now or when it is settled, and both must be possible."""
+        late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
+        try:
+            late.product = self.product_of(late, live)
+        except ScheduleError as error:
+            raise _at(stmt, error) from None
+        self.late.append(late)
+        for g in views:
+            begin(stmt.acc, live[g])
+
+    def settle(self, stmt: Settle, live: dict[int, ThreadGroup]) -> None:
+        """The products that a Settle covers are done."""
+        try:
+            while len(self.late) > stmt.keep:
+                late = self.late.pop(0)
+                acc, now = late.stmt.acc, self.product_of(late, live)
+                for group in live.values():
+                    group.sums[acc] = group.sums[acc] + (late.product if late.early else now)[:, group.threads]
+                    if all(other.stmt.acc != acc for other in self.late):
+                        settled(acc, group)
+        except ScheduleError as error:
+            raise _at(stmt, error) from None
+
+    def product_of(self, late: LateProduct, live: dict[int, ThreadGroup]) -> Any:
+        dtype = self.dtypes[late.stmt.acc]
+        a, b = (self.gathered(values, live, dtype) for values in late.read(self))
+        return added(late.stmt, a, b, self.registers)
+
     def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
         """The values of all threads, of those of each group: (blocks, threads, *registers)."""
         count = math.prod(axis.extent for axis in self.threads)
@@ -228,6 +269,10 @@ class _Blocks(BlockMemory):
                 value = self.fold_registers(stmt, group)
                 shared = any(axis.name in (a.name for a in self.threads) for axis in stmt.over)
                 group.env.update(zip(stmt.accs, (yield "combine", stmt, value) if shared else value, strict=True))
+            elif isinstance(stmt, Settle):
+                yield "settle", stmt
+            elif isinstance(stmt, Mma) and ATOMS[stmt.atom].late:
+                yield "mma", stmt, tuple(group.env[e.name] for e in (stmt.a, stmt.b))
             elif isinstance(stmt, Mma):
                 operands = evaluate(stmt.a, group.env), evaluate(stmt.b, group.env)
                 group.env[stmt.acc] = group.env[stmt.acc] + (yield "mma", stmt, operands)
@@ -256,6 +301,8 @@ class _Blocks(BlockMemory):
                 if np.any(both(mask, condition)):
                     inner = mask if np.all(condition) else both(mask, condition)
                     self.plain_block(stmt.body, path, group, inner)
+            elif isinstance(stmt, Load) and stmt in self.views:
+                env[stmt.dst] = SlabRead(stmt, [np.asarray(evaluate(e, env)) for e in stmt.idx], group)
             elif isinstance(stmt, Load):
                 env[stmt.dst] = self.load(stmt, group, mask)
             elif isinstance(stmt, Let):

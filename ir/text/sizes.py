@@ -12,7 +12,8 @@ from typing import Any
 
 from ..diagnostic import DplcError, Span
 from ..expr import OPERATORS, Size, negate
-from ..node import Node, nodes
+from ..node import Node
+from ..sizes import sizes_in
 from . import syntax as s
 from .arithmetic import LARGEST_EXTENT, calculated
 from .print_statements import print_expr
@@ -22,7 +23,7 @@ Binding = Mapping[str, int]
 
 def print_sizes(unit: Node) -> Iterator[str]:
     """The declarations of the sizes that a unit depends on, by name."""
-    for size in sorted(set(nodes(unit, Size)), key=lambda size: size.name):
+    for size in sizes_in(unit).values():
         step = f" by {size.multiple}" if size.multiple != 1 else ""
         yield f"{size.name}: {size.low}..{size.high}{step}" + _hint(size)
 

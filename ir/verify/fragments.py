@@ -11,12 +11,25 @@ from typing import Any
 
 from ..atoms import ATOMS
 from ..expr import Var
+from ..facts.layout import stages
 from ..facts.structure import summary
 from ..facts.types import value_dtypes
+from ..facts.views import views_of
 from ..program import Kernel
 from ..tile import Mma, Tile
 
 REPLICATED = ("REG", "VEC")
+
+
+def late_problems(stmt: Mma, kernel: Kernel) -> Iterator[str]:
+    """What is wrong with the operands of a late atom: it reads slabs that TMA has filled, and nothing else."""
+    views, slabs = {load.dst: load for load in views_of(kernel)}, stages(kernel)
+    for e in (stmt.a, stmt.b):
+        load = views.get(e.name) if isinstance(e, Var) else None
+        slab = slabs.get(load.buf) if load else None
+        if load is None or getattr(slab, "via", "") != "TMA" or load.when is not True:
+            yield f"`{stmt.atom}` multiplies what TMA has copied to a slab, and nothing else reads that value"
+            return
 
 
 def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
@@ -41,3 +54,5 @@ def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
     for other in summary(tile.body).sums:
         if other.acc == stmt.acc and other.fn != "add":
             yield f"`{stmt.acc}` is no sum"
+    if atom.late:
+        yield from late_problems(stmt, kernel)

@@ -25,20 +25,24 @@ from ..kernel import (  # fmt: skip
     Butterfly,
     CheckPlace,
     Commit,
+    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Element,
     Expect,
     FenceBarriers,
+    FenceProducts,
     Fragment,
     InitBarrier,
     Launch,
     LoadFrom,
     LoadMatrix,
     Loop,
+    Matrix,
     Multiply,
     PackWord,
+    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -46,6 +50,7 @@ from ..kernel import (  # fmt: skip
     TensorMap,
     WaitGroup,
     WaitPhase,
+    WaitProducts,
     names_read,
 )
 from ..node import Expr
@@ -53,12 +58,11 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import interval
 from ..sizes import lowest
 from ..text.print_statements import print_statement
+from .products import product_problems
 
-INSTRUCTION_BYTES = (1, 2, 4, 8, 16)
-COPY_BYTES = (4, 8, 16)
+INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
-MATRIX_ROW_BYTES = 16
-MOST_THREADS = 1024
+MATRIX_ROW_BYTES, MATRIX_START, MOST_THREADS = 16, 32, 1024  # start: of what a descriptor says
 SWIZZLES = (0, 32, 64, 128)
 
 
@@ -274,8 +278,20 @@ class _Check:
             known = self.words(stmt, place, atom.words(order))
             if known and known.dtype not in atom.dtypes:
                 self.say(stmt, f"`{stmt.atom}` does not multiply {known.dtype}")
-        if self.target(stmt, stmt.acc) not in (None, atom.sums):
-            self.say(stmt, f"`{stmt.atom}` sums {atom.sums}")
+        self.sums(stmt)
+
+    def queue_product(self, stmt: QueueProduct) -> None:
+        self.together(stmt)
+        for problem in product_problems(stmt):
+            self.say(stmt, problem)
+        for matrix in (stmt.a, stmt.b):
+            if isinstance(matrix, Matrix) and self.address(stmt, matrix.at, None, MATRIX_START).dtype is not None:
+                self.say(stmt, "a matrix stands in shared memory")
+        self.sums(stmt)
+
+    def sums(self, stmt: Multiply | QueueProduct) -> None:
+        if self.target(stmt, stmt.acc) not in (None, ATOMS[stmt.atom].sums):
+            self.say(stmt, f"`{stmt.atom}` sums {ATOMS[stmt.atom].sums}")
         self.elements(stmt, stmt.acc)
 
     # ---- memory
@@ -404,6 +420,10 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     LoadMatrix: _Check.load_matrix,
     PackWord: _Check.pack,
     Multiply: _Check.multiply,
+    FenceProducts: _Check.together,
+    QueueProduct: _Check.queue_product,
+    CommitProducts: _Check.together,
+    WaitProducts: _Check.together,
     LoadFrom: _Check.load,
     CheckPlace: _Check.check_place,
     StoreTo: _Check.store,

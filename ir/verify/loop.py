@@ -22,7 +22,7 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
-from ..tile import Combine, CombineTuple, Mma, Put, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, Tile, Wait
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 
@@ -222,4 +222,4 @@ def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
     return factor * (bound // atom.b)  # type: ignore[no-any-return]
 
 
-TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Mma)
+TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Mma, Settle)

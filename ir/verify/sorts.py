@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..expr import COMPARISONS, Axis, Binary, Call, Not, Sum, Var
+from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, Var
 from ..functions import DTYPES, FUNCTIONS
 from ..kernel import Address, Element
 from ..node import CLASSES, Field
@@ -20,7 +20,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LARGEST = 2**63  # what an index may reach
 DEEPEST = 200  # expressions and blocks in one another
 NODES: dict[str, type] = {"Address": Address, "Axis": Axis, "Param": Param, "TensorType": TensorType, "Block": Stmt}
-EXPRESSIONS = (Var, Axis, Sum, Binary, Not, Call, Element)
+EXPRESSIONS = (Var, Axis, Size, Sum, Binary, Not, Call, Element)
 OPERATORS = frozenset((*COMPARISONS, "*", "//", "%", "^", "and", "or"))
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import torch
 from command_line import SOFTMAX, Command
 
+import dplc as package
 from dplc.engine.ruleset import exactly, toolchain
 
 PROGRAMS = [
@@ -31,7 +35,7 @@ def test_nothing_approximate_fires(ok: Command, program: str) -> None:
 
 
 def test_every_command_that_compiles_takes_it(ok: Command, dplc: Command) -> None:
-    for command in ("compile", "run", "fuse", "rewrite", "tune", "bench"):
+    for command in ("compile", "run", "fuse", "rewrite", "tune", "bench", "view", "generate"):
         assert "--exact" in ok(command, "--help").out, command
     assert "cooperative_reduce" not in ok("rewrite", "--trace", "-c", PROGRAMS[1], "--exact").out
     why = dplc("rules", "why", "cooperative_reduce", "-c", PROGRAMS[1], "--exact")
@@ -41,3 +45,29 @@ def test_every_command_that_compiles_takes_it(ok: Command, dplc: Command) -> Non
 def test_the_exact_rules_are_made_once() -> None:
     rules = toolchain().rules
     assert exactly(rules) is exactly(rules) and exactly(rules).digest != rules.digest
+
+
+def test_python_takes_it() -> None:
+    x = torch.randint(-8, 8, (4, 4096)).float()  # whose sums are exact in any order
+    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    fired = {
+        exact: {event.rule for event in package.compile(total, (x,), device="emulator", exact=exact).trace.firings}
+        for exact in (False, True)
+    }
+    assert fired[False] & approx and fired[True] and not fired[True] & approx
+    compiled = torch.compile(total, backend="dplc", options={"exact": True, "device": "emulator"})
+    assert torch.equal(compiled(x), x.sum(-1))
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(-1)
+
+
+def test_a_model_that_is_exact_has_none_of_their_rules() -> None:
+    config = Path(__file__).resolve().parents[2] / "examples" / "models" / "tinyllama-1.1b.json"
+    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    words = {
+        exact: set(re.findall(r"\w+", package.compile_model(config, layers=1, seq_len=4, exact=exact).cuda))
+        for exact in (False, True)
+    }
+    assert words[False] & approx and not words[True] & approx  # each kernel names the rules that shaped it

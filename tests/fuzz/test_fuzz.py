@@ -18,6 +18,7 @@ SAMPLE = {
     "programs": 60,
     "dumps": 60,
     "artefacts": 50,
+    "sized artefacts": 40,
     "stores": 30,
     "files": 100,
 }
@@ -27,7 +28,8 @@ MANY = {
     "policies": 1_000,
     "programs": 4_000,
     "dumps": 6_000,
-    "artefacts": 8_000,
+    "artefacts": 6_000,
+    "sized artefacts": 2_000,
     "stores": 2_000,
     "files": 2_000,
 }

@@ -22,6 +22,7 @@ from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import DEVICES, target
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.capture import capture
+from dplc.engine.capture.sizes import Dim
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import Stopwatch, compile_captured, schedule
 from dplc.engine.kernels import graph_examples as term_examples
@@ -191,15 +192,16 @@ class Artefacts:
     """Folders of `dplc compile MODEL -o`, damaged as they are and by one who makes digests and CUDA fit."""
 
     name = "artefacts"
+    shape, rows = ModelShape(length=3), ()
+    likely: tuple[str, ...] = ("plan.json",) * 8 + ("ir/kernel.ir",) * 4
 
     def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
         self.evil, self.whole, self.made = evil, folder / "whole", folder / "made"
         self.elsewhere = folder / "elsewhere"
         folder.mkdir(parents=True, exist_ok=True)
         self.elsewhere.write_text(PRECIOUS)
-        compiled = compile_model(
-            ModelSource("tiny", TINY), ModelShape(length=3), CompileOptions(toolchain(), target("sm_80"))
-        )
+        options = CompileOptions(toolchain(), target("sm_80"))
+        compiled = compile_model(ModelSource("tiny", TINY), self.shape, options, self.rows)
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()
         for kernel in compiled.program.distinct_kernels()[:2]:
@@ -215,23 +217,27 @@ class Artefacts:
         kernel_texts.sort_problems = functools.lru_cache(256)(sort_problems)
 
     def attack(self, dice: random.Random) -> None:
-        name = dice.choice((*self.names, *["plan.json"] * 8, *["ir/kernel.ir"] * 4, *["dplc-artefact.json"] * 3))
+        name = dice.choice((*self.names, *self.likely, *["dplc-artefact.json"] * 3))
         try:
             self._damage(dice, self.made / name)
             if dice.random() < 0.75:
                 if dice.random() < 0.3:
-                    self._fit()
+                    self._fit(self.made / "/".join(name.split("/")[: 2 * name.startswith("rows/")]))
                 if name != "dplc-artefact.json":
                     seal(self.made, "0")
             found = artefact.load(self.made)
-            for stage in ("torch", "kernel", "cuda"):
-                found.ir(stage)
-            assert of_artefact(found).kernels
-            found.torch_graph()
-            weights.make(found.weights)
+            self.use(found)
         finally:
             self._restore(name)
             assert self.elsewhere.read_text() == PRECIOUS, "something wrote through a link"
+
+    def use(self, found: artefact.Artefact) -> None:
+        """What commands do with an artefact that was read."""
+        for stage in ("torch", "kernel", "cuda"):
+            found.ir(stage)
+        assert found.sizes or of_artefact(found).kernels
+        found.torch_graph()
+        weights.make(found.weights)
 
     def _damage(self, dice: random.Random, path: Path) -> None:
         if dice.random() < 0.05:
@@ -243,27 +249,43 @@ class Artefacts:
         else:
             path.write_bytes(m.flipped(dice, path.read_bytes()))
 
-    def _fit(self) -> None:
-        """CUDA and plan as the changed Kernel IR would have them, where it can be printed."""
+    def _fit(self, at: Path) -> None:
+        """CUDA and plan as the changed Kernel IR would have them, where it can be printed. at: the folder of the plan."""
         try:
-            plan = json.loads(read_file(self.made / "plan.json"))
-            for kernel in read_kernels(self.made / "ir" / "kernel.ir").values():
+            plan = json.loads(read_file(at / "plan.json"))
+            for kernel in read_kernels(at / "ir" / "kernel.ir").values():
                 printed = kernel_texts.print_cuda(kernel)
-                m.replaced(self.made / "cuda" / f"{printed.name}.cu", printed.text.encode())
+                m.replaced(at / "cuda" / f"{printed.name}.cu", printed.text.encode())
                 record = msgspec.to_builtins(kernel_record(printed))
                 plan["kernels"] = [record if k["name"] == printed.name else k for k in plan["kernels"]]
-            m.replaced(self.made / "plan.json", json.dumps(plan).encode())
+            m.replaced(at / "plan.json", json.dumps(plan).encode())
         except Exception:
             return  # it will be refused as it is
 
     def _restore(self, name: str) -> None:
-        for one in {name, "plan.json", "dplc-artefact.json"} | {n for n in self.names if n.startswith("cuda/")}:
+        changed = {n for n in self.names if "cuda/" in n or n.endswith("plan.json")}
+        for one in {name, "dplc-artefact.json"} | changed:
             path = self.made / one
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             elif os.path.lexists(path):
                 path.unlink()
             shutil.copyfile(self.whole / one, path)
+
+
+class SizedArtefacts(Artefacts):
+    """The same of a model with sizes: a table of rows, extents that are texts, a plan for each row."""
+
+    name = "sized artefacts"
+    shape = ModelShape(length=Dim("s", 1, 8, hint=4))
+    rows = (Dim("s", 1, 1), Dim("s", 4, 8, multiple=4))
+    likely = ("plan.json",) * 20 + ("rows/0/plan.json", "rows/1/plan.json") * 6 + ("rows/1/ir/kernel.ir",) * 4
+
+    def use(self, found: artefact.Artefact) -> None:
+        super().use(found)
+        for length in (1, 4, 7):
+            if found.sizes and all(size.low <= length <= size.high for size in found.sizes.values()):
+                found.at(dict.fromkeys(found.sizes, length))
 
 
 class Stores:
@@ -393,6 +415,6 @@ class Files:
         )
 
 
-KINDS = (Rules, Compiles, Policies, Programs, Dumps, Artefacts, Stores, Files)
+KINDS = (Rules, Compiles, Policies, Programs, Dumps, Artefacts, SizedArtefacts, Stores, Files)
 VICTIMS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 __all__ = ["VICTIMS", "DplcError"]

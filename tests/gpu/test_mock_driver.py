@@ -18,7 +18,14 @@ from mock_driver import environment
 HERE = Path(__file__).parent
 SCENARIOS = [
     f"{module}.{name}"
-    for module in ("on_mock_driver", "graphs_on_mock", "devices_on_mock", "families_on_mock", "benches_on_mock")
+    for module in (
+        "on_mock_driver",
+        "graphs_on_mock",
+        "devices_on_mock",
+        "families_on_mock",
+        "benches_on_mock",
+        "lengths_on_mock",
+    )
     for name in re.findall(r"^def ([a-z]\w+)\(\) -> None:", (HERE / f"{module}.py").read_text(), re.MULTILINE)
     if name != "every_family"
 ]

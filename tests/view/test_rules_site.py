@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import posixpath
 import re
 from html.parser import HTMLParser
@@ -11,9 +12,13 @@ from pathlib import Path
 import pytest
 from pygments.token import Error, Keyword, String
 
+from dplc.codegen.target import target
 from dplc.engine.language.rule import RuleSet, load, read_rules
+from dplc.engine.ruleset import toolchain
+from dplc.engine.view.fired_in import fired_in
 from dplc.engine.view.lexer import RuleLexer
 from dplc.engine.view.rules_site import pages
+from dplc.engine.view.suite_map import suite_record
 from dplc.ir.diagnostic import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,8 +85,26 @@ def test_every_rule_has_its_text_and_its_reasons() -> None:
 
 
 def test_a_suite_says_where_rules_fire() -> None:
-    made = pages(load(), {"stage_inputs": [("small", 2)]}, "a suite")
-    assert "It fires in 1 cases of a suite: small (2)" in re.sub(r"\s+", " ", made["rules/stage_inputs.html"])
+    made = pages(load(), {"stage_inputs": [("none", 1, 1.0), ("small", 2, 8.0), ("slow", 1, 0.5)]}, "a suite")
+    gain = "what it changes there takes 0.50 of its time, predicted, in the geometric mean"
+    cases = "small (2, 8.00× faster), none (1), slow (1, 2.00× slower)"
+    assert f"It fires in 3 cases of a suite; {gain}: {cases}" in re.sub(r"\s+", " ", made["rules/stage_inputs.html"])
+
+
+def test_gains_of_a_suite_are_those_of_its_map(tmp_path: Path) -> None:
+    suite = {
+        "about": "one case",
+        "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
+        "cases": [{"name": "large", "operation": "sum", "sizes": {"rows": 512, "in": 512, "out": 512}}],
+    }
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    asked = (tmp_path / "suite.json", toolchain(), target())
+    found = fired_in(*asked, lambda *_: None, priced=True)
+    heat = {rule["name"]: rule["cells"]["0"] for rule in suite_record(*asked)["heat"]["rules"]}
+    assert {name: [count, times] for name, ((_, count, times),) in found.items() if name in heat} == heat
+    assert max(times for ((_, _, times),) in found.values()) > 2 and "matmul_matmul" in found
+    unpriced = fired_in(*asked, lambda *_: None)
+    assert {times for cases in unpriced.values() for *_, times in cases} == {1.0}
 
 
 def test_markup_in_a_rule_stays_text() -> None:

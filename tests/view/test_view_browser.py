@@ -18,11 +18,15 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation
 from dplc.engine.ruleset import toolchain
+from dplc.engine.view.live_page import LivePage
 from dplc.engine.view.page import page
-from dplc.engine.view.record import view_record
+from dplc.engine.view.provenance import Column
+from dplc.engine.view.record import column_record, view_record
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
+from dplc.engine.view.stages import Stages
 from dplc.engine.view.suite_map import suite_record
+from dplc.engine.view.wishes import SearchWish
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -296,7 +300,8 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
     file.write_text("# no rule yet\n")
     program = LiveProgram(capture_text(TEXT), TEXT, [file], (), target())
     program.compile("started")
-    server, stop = PageServer(program), threading.Event()
+    server, stop = PageServer(program.shown), threading.Event()
+    server.program = program
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}),
         threading.Thread(target=program.watch, args=(stop, 0.05)),
@@ -324,8 +329,164 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
         complaints(browser)
     finally:
         browser.get("about:blank")
+        program.close()
         stop.set()
         server.shutdown()
         server.server_close()
         for thread in threads:
             thread.join()
+
+
+def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> None:
+    text = PROGRAMS["rmsnorm"][0]
+    shown = LivePage(text)
+    stages = Stages(shown)
+    server = PageServer(shown)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    stages.begin("pytorch")
+    program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, stages=stages)
+    try:
+        browser.get(server.url)
+        assert "loading PyTorch" in until(browser, "document.querySelector('#stages .now')?.textContent")
+        stages.begin("capture")
+        until(browser, "document.querySelector('#stages .now')?.textContent.includes('capturing')")
+        assert "✓ loading PyTorch" in browser.find_element("id", "stages").text
+        lines = Column("torch", ["growing"], [()], [()])
+        shown.show(columns=[column_record(lines)])
+        until(browser, "document.querySelector('.column .ln')?.textContent.includes('growing')")
+        server.program = program
+        program.compile("started")
+        until(browser, "document.querySelectorAll('.column').length === 7")
+        assert not browser.find_element("id", "stages").is_displayed()
+        assert not browser.find_element("id", "banner").is_displayed()
+        browser.find_element("id", "tab-timeline").click()
+        until(browser, "[...document.querySelectorAll('.gain')].some((one) => one.textContent.includes('µs'))")
+        browser.find_element("id", "tab-tuning").click()
+        typed = "const t = document.getElementById('tries'); t.value = 30; t.dispatchEvent(new Event('input'))"
+        browser.execute_script(f"{typed}; document.getElementById('search').focus()")
+        browser.find_element("id", "search").click()
+        until(browser, "data.tuning && !data.tuning.running && document.querySelector('#main svg .best')")
+        assert "30 tries" in browser.find_element("id", "main").text
+        assert browser.execute_script("return document.activeElement.id") == "search"
+        assert browser.find_element("id", "tries").get_attribute("value") == "30"
+        complaints(browser)
+    finally:
+        browser.get("about:blank")
+        program.close()
+        server.shutdown()
+        server.close()
+        thread.join()
+
+
+SPOKEN = {
+    "button",
+    "checkbox",
+    "combobox",
+    "link",
+    "listbox",
+    "option",
+    "searchbox",
+    "slider",
+    "spinbutton",
+    "tab",
+    "textbox",
+}
+
+
+def unnamed(browser: Any) -> list[str]:
+    """What a screen reader could only call by its role: parts of the page that act, or that the keyboard comes to."""
+    found = []
+    for node in browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]:
+        role = node.get("role", {}).get("value", "")
+        reached = any(one["name"] == "focusable" and one["value"]["value"] for one in node.get("properties", ()))
+        spoken = role in SPOKEN or (reached and role not in ("RootWebArea", "main", "tabpanel", "generic"))
+        if spoken and not node.get("ignored") and not node.get("name", {}).get("value", "").strip():
+            found.append(f"{role} {node.get('backendDOMNodeId')}")
+    return found
+
+
+def test_all_that_acts_has_a_name_for_a_screen_reader(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    text = PROGRAMS["attention"][0]
+    program = LiveProgram(capture_text(text), text, [], (), target(), search=SearchWish(8, True))
+    server = PageServer(program.shown)
+    server.program = program
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        program.compile("started")
+        browser.get(server.url)
+        until(browser, "data.egraph && data.tuning && !data.tuning.running", 120)
+        tabs = [tab.get_attribute("id") for tab in browser.find_elements("css selector", "#tabs button")]
+        assert tabs == [f"tab-{n}" for n in ("program", "timeline", "kernels", "fusion", "rules", "tuning", "egraph")]
+        for tab in tabs:
+            browser.find_element("id", tab).click()
+            browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+            assert unnamed(browser) == [], tab
+            roles = (
+                "[...document.querySelectorAll('[role=button], .link, svg g[onclick]')].filter((x) => x.tabIndex < 0)"
+            )
+            assert browser.execute_script(f"return {roles}.length") == 0, tab  # what a click reaches, a key does
+        browser.find_element("id", "tab-rules").click()
+        browser.find_element("css selector", "[data-parameters=tensor_tile], [data-parameters]").click()
+        until(browser, "document.querySelector('[data-parameter]') !== null")
+        assert unnamed(browser) == []
+        complaints(browser)
+    finally:
+        browser.get("about:blank")
+        program.close()
+        server.shutdown()
+        server.close()
+        thread.join()
+
+
+def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile) -> None:
+    record = record_of(compiled, "rmsnorm")
+    node = {"label": MARKUP, "tried": 1, "without": 0, "best": 1.0, "mean": 1.0, "below": []}
+    kernel = {
+        "name": MARKUP, "count": 1, "default": 1.0, "best": 1.0,
+        "schedule": [{"pass": MARKUP, "rule": MARKUP, "site": MARKUP, "parameters": {MARKUP: MARKUP}}],
+        "effects": [{"title": MARKUP, "values": [{"value": MARKUP, "tried": 1, "without": 0, "best": MARKUP, "mean": "1"}]}],
+    }  # fmt: skip
+    tuning = {
+        "search": MARKUP, "basis": MARKUP, "tries": 1, "programs": 1, "refused": 0, "failed": 0, "again": 0,
+        "seconds": 1.0, "limit": 2, "default": 1.0, "best": 1.0, "running": True, "curve": [[1, 1.0]],
+        "tree": {**node, "below": [node]}, "kernels": [kernel],
+    }  # fmt: skip
+    spelling = {"chosen": True, "text": MARKUP}
+    held = {
+        "title": MARKUP, "dtype": MARKUP, "axes": MARKUP, "stored": True, "needed": True, "known": True,
+        "spellings": [spelling],
+    }  # fmt: skip
+    region = {
+        "times": 2, "classes": [held], "enodes": 1, "operations": 1, "stop": MARKUP, "kernels": [MARKUP],
+        "rules": [MARKUP],
+    }  # fmt: skip
+    candidate = {"label": MARKUP, "kernels": 1, "bytes": 1, "us": 1.0, "rules": [MARKUP], "problem": MARKUP}
+    egraph = {"regions": [region], "left_out": 0, "candidates": [candidate]}
+    shown = LivePage(MARKUP)
+    server = PageServer(shown)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        browser.get(server.url)
+        shown.show(stages=[{"text": MARKUP, "ms": None, "now": True}])
+        until(browser, "document.querySelector('#stages .now') !== null")
+        parts = {**record, "stages": None, "switches": {"without": [MARKUP], "settings": [MARKUP]}}
+        shown.tell({**parts, "tuning": tuning, "egraph": egraph}, diff=f"-{MARKUP}\n+{MARKUP}", why=MARKUP)
+        until(browser, "data.egraph && document.getElementById('tab-egraph')")
+        for view in ("rules", "tuning", "egraph"):
+            browser.find_element("id", f"tab-{view}").click()
+            assert "onerror" in browser.find_element("id", "main").text
+            assert browser.execute_script("return document.querySelectorAll('img, main script').length") == 0
+        shown.tell({}, error=MARKUP, why=MARKUP)
+        until(browser, "document.getElementById('banner').className === 'bad'")
+        assert browser.find_element("id", "banner").text == MARKUP
+        assert browser.execute_script("return document.querySelectorAll('img').length + document.scripts.length") == 2
+        assert browser.title != "broken"
+        complaints(browser)
+    finally:
+        browser.get("about:blank")
+        server.shutdown()
+        server.close()
+        thread.join()

@@ -93,6 +93,24 @@ def test_algebra_says_what_its_pattern_bound(tmp_path: Path) -> None:
     assert fired["bound"] == {"y": "mul", "a": "x", "b": "tanh_1"}
 
 
+def test_fusion_says_what_its_pattern_bound() -> None:
+    product = "x = torch.randn(64, 256)\ntorch.relu(x @ torch.randn(256, 128) + torch.randn(128))"
+    twice = "x = torch.randn(64, 512)\n(x.sum(-1), x.amax(-1))"
+    rotated = "x = torch.randn(4096, 64)\ns = torch.exp(x).cumsum(-1)\n(s @ torch.randn(64, 8), s.sin())"
+    found: dict[str, list[dict[str, str]]] = {}
+    for text in (product, twice, rotated):
+        made = compile_captured(capture_text(text), toolchain(), target(), Trace())
+        for event in made.trace.firings:
+            if event.prefix == "f":
+                found.setdefault(event.rule, []).append(event.record()["bound"])
+    assert all(bound for bounds in found.values() for bound in bounds)
+    bound = found["fuse_epilogue"][0]
+    assert (bound["y"], bound["v"], bound["f"], bound["TILE"]) == ("add_1", "matmul", "add", "128")
+    assert bound["before"] == "()" and bound["after"].startswith("(")
+    assert found["inline"][0]["v"] == "product"
+    assert found["siblings"] == [{"a": "sum", "v": "sum", "b": "amax", "w": "amax"}]
+
+
 def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["rmsnorm"][0])
     record = view_record(compilation, toolchain(), "rmsnorm", seconds=None)

@@ -13,8 +13,10 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
+from dplc.engine.view.live_page import News
 from dplc.engine.view.server import PageServer
-from dplc.engine.view.session import LiveProgram, Switches
+from dplc.engine.view.session import LiveProgram
+from dplc.engine.view.wishes import Switches
 from dplc.ir.diagnostic import DplcError, UsageError
 
 TEXT = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
@@ -30,17 +32,19 @@ rewrite
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> LiveProgram:
+def program(tmp_path: Path) -> Iterator[LiveProgram]:
     file = tmp_path / "my.rw"
     file.write_text("# no rule yet\n")
     made = LiveProgram(capture_text(TEXT), TEXT, [file], (), target())
     made.compile("started")
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def server(program: LiveProgram) -> Iterator[PageServer]:
-    made = PageServer(program)
+    made = PageServer(program.shown)
+    made.program = program
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     yield made
@@ -100,21 +104,27 @@ def test_other_paths_and_other_bodies_are_refused(server: PageServer) -> None:
     assert (
         ask(server, f"/change{token}", "POST", '{"without": [], "settings": ["a.b=__import__(1)"]}', **kind)[0] == 200
     )
-    assert "there is no rule `a`" in server.program.shown.error
+    assert "there is no rule `a`" in server.shown.news.error
 
 
 def test_a_rule_that_is_off_does_not_fire(server: PageServer) -> None:
     wanted = json.dumps({"without": ["blockify_flat"], "settings": []})
-    assert "blockify_flat" in {event["rule"] for event in fired(server.program)}
+    assert "blockify_flat" in {event["rule"] for event in fired(server.shown.record)}
     status, text = ask(server, f"/change?token={server.token}", "POST", wanted, Content_Type="application/json")
     found = json.loads(text)
     assert status == 200 and not found["error"] and found["diff"]
-    assert "blockify_flat" not in {event["rule"] for event in fired(server.program)}
+    assert "blockify_flat" not in {event["rule"] for event in fired(server.shown.record)}
     assert found["data"]["switches"] == {"without": ["blockify_flat"], "settings": []}
 
 
-def fired(program: LiveProgram) -> list[dict[str, Any]]:
-    return [event for event in program.shown.record["trace"] if event["event"] == "fired"]
+def fired(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [event for event in record["trace"] if event["event"] == "fired"]
+
+
+def told(program: LiveProgram, compiles: int) -> News:
+    """The news once so many compiles were told."""
+    assert program.shown.wait(lambda news: news.compiles >= compiles, 60)
+    return program.shown.news
 
 
 def test_a_rule_file_that_changes_compiles_again(program: LiveProgram) -> None:
@@ -123,15 +133,14 @@ def test_a_rule_file_that_changes_compiles_again(program: LiveProgram) -> None:
     watcher.start()
     try:
         (file,) = program.paths
-        number = program.shown.number
         file.write_text(RULE)
-        shown = program.after(number, 60)
-        assert shown is not None and not shown.error and "my.rw changed" in shown.why
-        assert "product_of_exponentials" in {event["rule"] for event in fired(program)}
+        shown = told(program, 2)
+        assert not shown.error and "my.rw changed" in shown.why
+        assert "product_of_exponentials" in {event["rule"] for event in fired(program.shown.record)}
         assert "-" in {line[:1] for line in shown.diff.splitlines()}
         file.write_text(RULE.replace("multiply(exp(a)", "multiply(exp(a"))
-        broken = program.after(shown.number, 60)
-        assert broken is not None and "my.rw:" in broken.error and broken.record is shown.record
+        assert "my.rw:" in told(program, 3).error
+        assert "product_of_exponentials" in {event["rule"] for event in fired(program.shown.record)}
     finally:
         stop.set()
         watcher.join()
@@ -148,6 +157,9 @@ def test_parameters_have_the_values_of_their_site(tmp_path: Path) -> None:
     assert not shown.error and shown.diff
     assert program.parameters("cooperative_reduce")[0]["now"] == other
     assert program.parameters("no_such_rule") == []
+    assert program.parameters("inline") == [{"name": "MOST", "now": "32", "values": []}]
+    shown = program.compile("changed", Switches(settings=("inline.MOST=16",)))
+    assert not shown.error and program.parameters("inline")[0]["now"] == "16"
 
 
 def test_what_cannot_be_compiled_leaves_the_switches_as_they_were(program: LiveProgram) -> None:

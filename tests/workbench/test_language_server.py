@@ -75,6 +75,18 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
     assert help_.signatures[0].label.startswith("Stage(dst")
 
 
+@pytest.mark.parametrize("text", ["without ", "without til", "pipeline tile\n    without ", "pipeline tile\n    pass "])
+def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> None:
+    from dplc.engine.workbench import answers
+    from dplc.engine.workbench.document import Document
+
+    half = Document(tmp_path / "mine.rw")
+    half.problems(text)
+    lines = text.split("\n")
+    listed = answers.completions(half, len(lines) - 1, len(lines[-1]))
+    assert {("tileify", "rule"), ("stage_inputs", "rule")} <= {(one.name, one.kind) for one in listed}
+
+
 def test_hover_tells_what_a_parameter_was_in_the_program_last_viewed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

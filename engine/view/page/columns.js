@@ -62,7 +62,7 @@ function listing(column, place) {
   starts.forEach((start, number) => {
     const unit = make("div", { class: "unit", role: "presentation" });
     for (let line = start; line < (starts[number + 1] ?? column.lines.length); line++) {
-      const row = make("div", { class: "ln", role: "option", id: `l${place}-${line}`, "data-line": line, "aria-selected": "false" },
+      const row = make("div", { class: "ln", role: "option", id: `l${place}-${line}`, "data-line": line, "aria-selected": "false", "aria-label": column.lines[line].trim() ? null : "empty line" },
         make("span", { class: "no", "aria-hidden": "true" }, String(line + 1)), ...code(column.lines[line]), ...(column.name === "cuda" ? costs(line) : []));
       rows[place][line] = row;
       unit.append(row);

@@ -9,7 +9,10 @@ function kernelsView(main) {
 function card(kernel) {
   const said = kernel.predicted;
   const box = make("section", { class: "card", "aria-label": kernel.name }, make("h3", {}, kernel.name));
-  box.append(make("p", { class: "quiet" }, `${kernel.launches > 1 ? `${kernel.launches} launches, ` : ""}grid ${kernel.grid.join(" × ")}, ${kernel.block} threads, ${bytes(kernel.shared)} shared`));
+  box.append(make("p", { class: "quiet" }, `${kernel.launches > 1 ? `${kernel.launches} launches, ` : ""}grid ${kernel.grid.join(" × ")}, ${kernel.block} threads, ${bytes(kernel.shared)} shared` +
+    (kernel.registers === null ? "" : `, about ${kernel.registers} registers a thread (predicted; assembled ones lie within about a third)`)));
+  if (kernel.assembled) box.append(make("p", {}, make("b", {}, `${kernel.assembled.registers} registers`), ` a thread as assembled for ${data.target.arch}` +
+    (kernel.assembled.spill_bytes ? `, ${bytes(kernel.assembled.spill_bytes)} spilled` : ", nothing spilled")));
   if (said) {
     box.append(make("p", {}, make("b", {}, micro(said.us)), ` bound by ${said.binding}, ${bytes(said.dram)} of DRAM, occupancy ${(said.occupancy * 100).toFixed(0)}% (held by ${said.held_by}), ${plural(said.waves, "wave")}`));
     const most = Math.max(...Object.values(said.bounds), 1e-9);

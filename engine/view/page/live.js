@@ -3,7 +3,7 @@ const token = new URLSearchParams(location.search).get("token");
 const address = (path, more = "") => `${path}?token=${encodeURIComponent(token)}${more}`;
 let news = data.live;
 let busy = false;
-VIEWS.push(["rules", "Rules", rulesView, () => data.rules, () => Object.keys(data.rules).length]);
+VIEWS.splice(4, 0, ["rules", "Rules", rulesView, () => data.rules, () => Object.keys(data.rules).length]);
 
 async function listen() {
   for (;;) {
@@ -20,19 +20,89 @@ async function listen() {
 }
 
 function total(record) {
-  return record.kernels.reduce((sum, kernel) => sum + (kernel.predicted ? kernel.predicted.us * kernel.launches : 0), 0);
+  return (record.kernels || []).reduce((sum, kernel) => sum + (kernel.predicted ? kernel.predicted.us * kernel.launches : 0), 0);
 }
 
+// News bring the parts of the record that are new: all of a compile, or what followed it.
 function hear(found) {
-  const before = total(data);
+  const before = total(data), first = !data.kernels, compiled = found.compiles > news.compiles;
   news = found;
-  if (found.error) { banner(found.error, true); say("The rules do not compile."); return; }
-  refresh(found.data);
+  for (const [part, value] of Object.entries(found.data)) { if (value === null) delete data[part]; else data[part] = value; }
+  const parts = Object.keys(found.data).filter((part) => part !== "stages");
+  if ("stages" in found.data) stages();
+  if (!compiled && parts.every((part) => part === "effects" || part === "kernels")) { if (parts.length) gains(); }
+  else if (parts.every((part) => part === "tuning" || part === "egraph")) searched(parts);
+  else start();
+  if (!compiled) return;
+  if (found.error) { banner(found.error, true); say("It does not compile."); return; }
+  if (first) { find("banner").hidden = true; say("Compiled."); return; }
   const lines = found.diff ? found.diff.split("\n").filter((line) => /^[+-]/.test(line)).length : 0;
   banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(total(data))}. ` +
     (lines ? `CUDA differs in ${plural(lines, "line")}: see Rules.` : "The CUDA is the same."), false);
   say(find("banner").textContent);
 }
+
+function stages() {
+  const box = find("stages");
+  box.hidden = !data.stages;
+  if (!data.stages) return;
+  box.replaceChildren(...data.stages.map((one) => make("li", { class: one.now ? "now" : one.ms === null ? "quiet" : "good" },
+    make("span", { "aria-hidden": "true" }, one.now ? "◌ " : one.ms === null ? "· " : "✓ "), one.text,
+    make("span", { class: "quiet" }, one.now ? " …" : one.ms === null ? "" : ` ${Math.round(one.ms)} ms`))));
+  const now = data.stages.find((one) => one.now);
+  if (now) say(`${now.text} …`);
+}
+
+// What the model says of firings comes after the compile: it goes into the rows that are there.
+function gains() {
+  if (open === "kernels") searched(["kernels"]);
+  if (open !== "timeline") return;
+  for (const box of document.querySelectorAll(".event")) {
+    const number = Number(box.id.slice(1));
+    if (!data.effects[number]) continue;
+    box.querySelector(".gain").replaceWith(gain(number));
+    if (box.open && box.childNodes.length > 1) box.lastChild.replaceWith(detail(number));
+  }
+}
+
+// A search goes on while its reader looks: what is scrolled, open and focused stays so.
+function searched(parts) {
+  tabs();
+  for (const tab of find("tabs").children) markTab(tab, open);
+  if (!parts.includes(open)) return;
+  const top = find("main").scrollTop, at = document.activeElement && document.activeElement.dataset.key;
+  openTab(open);
+  find("main").scrollTop = top;
+  const again = at && [...document.querySelectorAll("[data-key]")].find((node) => node.dataset.key === at);
+  if (again) again.focus();
+}
+
+async function search(wanted) {
+  const answer = await fetch(address("/search"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
+  if (!answer.ok) banner(`The server refused: ${answer.status}`, true);
+}
+
+function searching(id, controls) {
+  const view = VIEWS.find((one) => one[0] === id);
+  const [, , draw, , count] = view;
+  view[2] = (main) => { main.append(controls()); if (data[id]) draw(main); };
+  view[3] = () => data.kernels;
+  view[4] = () => (data[id] ? count() : "");
+}
+
+let asked = null; // tries of each kernel, as typed
+searching("tuning", () => {
+  const tries = make("input", { type: "number", id: "tries", "data-key": "tries", min: 1, max: 100000, value: asked ?? ((data.tuning && data.tuning.each) || 200),
+    oninput: (event) => { asked = event.target.value; } });
+  const going = data.tuning && data.tuning.running;
+  return make("p", { class: "tools" }, make("label", {}, "Try ", tries, " schedules of each kernel, by the model's word "),
+    make("button", { class: "chip", id: "search", "data-key": "search", onclick: () => search({ tries: Number(tries.value), explore: Boolean(data.egraph) }) }, going ? "begin again" : "search"),
+    going ? make("button", { class: "chip", id: "stop", "data-key": "stop", onclick: () => search({ tries: 0 }) }, "stop") : null,
+    make("span", { class: "quiet" }, going ? `${data.tuning.tries} of ${data.tuning.limit} tries so far; a rule that is saved begins it again.` : "Nothing is kept: dplc tune keeps what it finds."));
+});
+searching("egraph", () => make("p", { class: "tools" },
+  make("button", { class: "chip", id: "explore", "data-key": "explore", onclick: () => search({ tries: 0, explore: true }) }, data.egraph ? "explore again" : "explore"),
+  make("span", { class: "quiet" }, "Algebra and cuts together, by equality saturation: it may take as long as dplc fuse --explore does.")));
 
 function banner(text, bad) {
   const box = find("banner");
@@ -50,8 +120,7 @@ async function change(edit) {
   banner("compiling …", false);
   try {
     const answer = await fetch(address("/change"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
-    if (answer.ok) { const found = await answer.json(); if (found.number > news.number) hear(found); }
-    else banner(`The server refused: ${answer.status}`, true);
+    if (!answer.ok) banner(`The server refused: ${answer.status}`, true); // what it made comes as news
   } finally { busy = false; }
 }
 
@@ -105,4 +174,5 @@ function slider(name, one) {
   return make("div", {}, label);
 }
 
+stages();
 listen();

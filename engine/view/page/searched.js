@@ -1,17 +1,18 @@
 // What searches found: a tuning run, and the e-graph class by class.
-VIEWS.push(["tuning", "Tuning", tuningView, () => data.tuning, () => data.tuning.tries]);
-VIEWS.push(["egraph", "E-graph", egraphView, () => data.egraph, () => data.egraph.regions.reduce((sum, one) => sum + one.classes.length, 0)]);
+VIEWS.push(["tuning", "Tuning", tuningView, () => data.tuning, () => data.tuning.tries ?? ""]);
+VIEWS.push(["egraph", "E-graph", egraphView, () => data.egraph, () => (data.egraph.regions || []).reduce((sum, one) => sum + one.classes.length, 0)]);
 const gained = (reward) => (reward ? `${reward.toFixed(2)}×` : "no time");
 
 function tuningView(main) {
   const run = data.tuning;
+  if (run.error) { main.append(make("pre", {}, run.error)); return; }
   main.append(
     make("p", {}, make("b", {}, `${micro(run.default)} by default, ${micro(run.best)} tuned`), `, ${run.basis} for ${data.target.name}. ` +
       `${run.search}: ${run.tries} tries, ${run.programs} programs, ${run.refused} refused by limits, ${run.failed} failed, ${run.again} seen before, ${run.seconds.toFixed(1)} s.`),
     make("h2", {}, "Best so far"), curve(run),
     make("h2", {}, "Decisions"),
     make("p", { class: "quiet" }, "Candidates that decided alike so far share a branch; of what followed without a choice only firings are named. A reward is the default's time over theirs: the best, and the geometric mean."),
-    decision(run.tree, 0));
+    decision(run.tree, 0, "tree"));
   for (const kernel of run.kernels) main.append(tuned(kernel));
 }
 
@@ -30,17 +31,24 @@ function curve(run) {
   return make("div", { class: "wide" }, picture);
 }
 
-function decision(node, depth) {
+const toggled = new Map(); // what the reader opened or closed, for when the page is made again
+
+function folding(key, opened, fields, summary, ...rest) {
+  return make("details", { ...fields, open: toggled.get(key) ?? opened, ontoggle: (event) => toggled.set(key, event.target.open) },
+    make("summary", { "data-key": key }, ...summary), ...rest);
+}
+
+function decision(node, depth, path) {
   const label = [make("code", {}, node.label || "everything"), make("span", { class: "quiet" }, ` ${plural(node.tried, "candidate")}, best `), make("b", {}, gained(node.best)), make("span", { class: "quiet" }, `, mean ${gained(node.mean)}${node.without ? `, ${node.without} without a time` : ""}`)];
   if (!node.below.length) return make("div", { class: "leaf" }, ...label);
-  return make("details", { class: "branch", open: depth < 3 }, make("summary", {}, ...label), node.below.map((one) => decision(one, depth + 1)));
+  return folding(path, depth < 3, { class: "branch" }, label, node.below.map((one) => decision(one, depth + 1, `${path}/${one.label}`)));
 }
 
 function tuned(kernel) {
   const box = make("section", { class: "card tuned", "aria-label": kernel.name }, make("h3", {}, kernel.name + (kernel.count > 1 ? `, ${kernel.count} times` : "")),
     make("p", {}, `${micro(kernel.default)} by default, ${micro(kernel.best)} tuned`));
   const steps = kernel.schedule.map((step) => `${step.pass}: ${step.rule} at ${step.site}${Object.entries(step.parameters).map(([name, value]) => ` ${name}=${JSON.stringify(value)}`).join("")}`);
-  box.append(make("details", {}, make("summary", {}, `its schedule, ${plural(steps.length, "decision")}`), make("pre", { tabindex: 0 }, steps.map((step) => make("span", {}, step)))));
+  box.append(folding(`schedule of ${kernel.name}`, false, {}, [`its schedule, ${plural(steps.length, "decision")}`], make("pre", { tabindex: 0 }, steps.map((step) => make("span", {}, step)))));
   for (const effect of kernel.effects) {
     const table = make("table", {}, make("caption", {}, effect.title), make("tr", {}, ["value", "tried", "no time", "best", "mean"].map((text) => make("th", { scope: "col" }, text))));
     for (const one of effect.values) table.append(make("tr", {}, make("td", {}, make("code", {}, one.value)), [one.tried, one.without, one.best, one.mean].map((text) => make("td", { class: "num" }, String(text)))));
@@ -51,6 +59,7 @@ function tuned(kernel) {
 }
 
 function egraphView(main) {
+  if (data.egraph.error) { main.append(make("pre", {}, data.egraph.error)); return; }
   const { regions, candidates, left_out } = data.egraph;
   main.append(make("p", { class: "quiet" }, "A class holds the spellings that are equal by the rules; ✓ is what the best solution takes. Choose an operand to see its class." + (left_out ? ` ${left_out} classes are not shown.` : "")));
   const table = make("table", {}, make("tr", {}, ["candidate", "launches", "moved", "predicted", "by"].map((text) => make("th", { scope: "col" }, text))));

@@ -35,12 +35,16 @@ function tabs() {
   return there;
 }
 
+function markTab(tab, id) {
+  const own = tab.id === `tab-${id}`;
+  tab.setAttribute("aria-selected", String(own));
+  tab.tabIndex = own ? 0 : -1;
+}
+
 function openTab(id) {
   open = id;
   for (const tab of find("tabs").children) {
-    const own = tab.id === `tab-${id}`;
-    tab.setAttribute("aria-selected", String(own));
-    tab.tabIndex = own ? 0 : -1;
+    markTab(tab, id);
   }
   const main = find("main");
   main.className = "";
@@ -51,13 +55,8 @@ function openTab(id) {
   VIEWS.find((view) => view[0] === id)[2](main);
 }
 
-function refresh(made) {
-  data = made;
-  start();
-}
-
 function start() {
   const there = tabs().map((view) => view[0]);
   facts();
-  openTab(there.includes(open) ? open : there[0]);
+  if (there.length) openTab(there.includes(open) ? open : there[0]);
 }

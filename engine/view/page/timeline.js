@@ -89,6 +89,7 @@ function gain(number) {
 }
 
 const MEASURES = [["us", "time, predicted", micro], ["dram", "DRAM", bytes], ["shared", "shared memory", bytes],
+  ["registers", "registers of a thread, predicted from Tile IR", (n) => (n === null ? "not of this IR" : `about ${n}`)],
   ["threads", "threads of a block", String], ["blocks", "blocks", String], ["occupancy", "occupancy", (x) => `${(x * 100).toFixed(0)}%`],
   ["binding", "bound by", String]];
 
@@ -132,7 +133,6 @@ function effects([before, after]) {
     const [a, b] = [before, after].map((side) => (side ? write(side[key]) : "cannot be launched as it stands"));
     table.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "num" }, a), make("td", { class: "num" }, a === b ? make("span", { class: "quiet" }, b) : make("b", {}, b))));
   }
-  table.append(make("tr", {}, make("th", { scope: "row" }, "registers"), make("td", { class: "quiet", colspan: 2 }, "known when the kernel is assembled")));
   return make("div", { class: "wide" }, table);
 }
 

@@ -1,0 +1,94 @@
+"""`dplc view` without a file: a page that is served at once, and filled while PyTorch loads and the program compiles.
+
+What is imported here is light; all that needs PyTorch is imported once the server answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import webbrowser
+from collections.abc import Iterator
+
+from ...ir.diagnostic import DplcError
+from ..view.live_page import LivePage, News
+from ..view.page import page
+from ..view.server import PageServer
+from ..view.stages import Stages
+from ..view.wishes import SearchWish
+from .options import Options
+from .show import print_note
+
+FIRST_LOOK = 1.0  # seconds that the browser has for asking for the page, before torch's import takes the processor
+LAST_LOOK = 2.0  # seconds that a page has for hearing why there will be nothing
+
+
+def serve_page(options: Options, port: int, browse: bool, search: SearchWish) -> None:
+    """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside.
+
+    Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
+    """
+    shown = LivePage(options.text)
+    stages = Stages(shown)
+    page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
+    with _served(shown, port) as server:
+        print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
+        if browse:
+            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+            server.seen.wait(FIRST_LOOK)
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(options, server, stages, search)
+
+
+@contextlib.contextmanager
+def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
+    """A server that answers in a thread of its own."""
+    try:
+        server = PageServer(shown, port)
+    except OSError as error:
+        raise DplcError(f"--port {port}: {error.strerror}", hint="leave it out to take a free one") from None
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.close()
+
+
+def _follow(options: Options, server: PageServer, stages: Stages, search: SearchWish) -> None:
+    """Capture, compile, and compile again."""
+    shown = server.shown
+    stages.begin("pytorch")
+    try:
+        import torch.export._trace  # noqa: F401
+
+        from ..view.session import LiveProgram
+        from .compiling import captured_text, machine_for
+
+        stages.begin("rules")
+        machine = machine_for(options)
+        stages.begin("capture")
+        captured, _ = captured_text(options)
+    except DplcError as error:
+        _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
+        raise
+    program = LiveProgram(
+        captured, options.text, tuple(options.rules or ()), options.pinned, machine, shown=shown, stages=stages,
+        exact=options.exact, search=search,
+    )  # fmt: skip
+    server.program = program
+    news = program.compile("started")
+    if news.error and not program.paths:
+        _tell_the_end(server, news)
+        raise DplcError(news.error.removeprefix("error: "))
+    if news.error:
+        print_note(news.error)
+    program.watch(threading.Event(), tell=print_note)
+
+
+def _tell_the_end(server: PageServer, news: News) -> None:
+    """Wait until a page that is open has heard the last news."""
+    end = time.monotonic() + LAST_LOOK
+    while server.seen.is_set() and server.heard < news.number and time.monotonic() < end:
+        time.sleep(0.02)

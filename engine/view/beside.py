@@ -1,0 +1,121 @@
+"""What follows a compile on a live page, in a thread of its own: the model's word on every firing, then searches."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen.build import BuildError
+from ...ir.diagnostic import DplcError
+from ..bench.assembling import assembled, assembler
+from ..capture.capture import Capture
+from ..compiler import Compilation, Stopwatch, values_of
+from ..explore.exploring import exploration
+from ..explore.ways import Fusing
+from ..rewrite.trace import Event
+from ..ruleset import Toolchain
+from ..tune.predicting import PredictingEvaluator
+from ..tune.running import Budget, SearchProgress
+from ..tune.search import Tried
+from ..tune.search_log import SearchLog
+from ..tune.tuning import SearchOptions
+from ..tune.tuning_program import tune_program
+from .effects import Effects
+from .live_page import LivePage
+from .searched import egraph_record, tuning_record, tuning_so_far
+from .turns import Turns
+from .wishes import SearchWish
+
+EVERY = 0.4  # seconds between two looks at what goes on
+
+
+@dataclass
+class Beside:
+    """Prices and searches of one compile."""
+
+    captured: Capture
+    made: Compilation
+    tools: Toolchain
+    shown: LivePage
+    search: SearchWish
+    turns: Turns = field(default_factory=Turns)
+
+    def __post_init__(self) -> None:
+        self._told = 0.0
+
+    def start(self) -> None:
+        """Begin."""
+        self.turns.start(self._work)
+
+    def _work(self) -> None:
+        self._price()
+        self._assemble()
+        if self.search.tries:
+            self._show(tuning=self._tuned())
+        if self.search.explore:
+            self._show(egraph=self._explored())
+
+    def _show(self, **parts: Any) -> None:
+        self.turns.do(lambda: self.shown.show(**parts))
+
+    def _price(self) -> None:
+        """Every firing, those before told while the rest is looked at."""
+        events: list[Event] = [] if self.made.trace is None else self.made.trace.events
+        pricing = Effects(self.tools, self.made.target)
+        found: dict[str, Any] = {}
+        self._told = time.monotonic()
+        for number, event in enumerate(events):
+            self.turns.turn()
+            effect = pricing.of(event)
+            if effect is not None:
+                found[str(number)] = effect
+            if self._due():
+                self._show(effects=dict(found))
+        self._show(effects=found)
+
+    def _due(self) -> bool:
+        now = time.monotonic()
+        due = now - self._told > EVERY
+        if due:
+            self._told = now
+        return due
+
+    def _assemble(self) -> None:
+        """The registers that kernels really take, where an assembler is here. One that it refuses stays without."""
+        if not assembler():
+            return
+        kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
+        for kernel, made in zip(kernels, self.made.cuda_kernels, strict=True):
+            self.turns.turn()
+            with contextlib.suppress(BuildError):
+                found = assembled(made, self.made.target.arch)
+                kernel["assembled"] = {"registers": found.registers, "spill_bytes": found.spill_bytes}
+            self._show(kernels=list(kernels))
+
+    # ---- searches
+    def _tuned(self) -> dict[str, Any]:
+        log, began, each = SearchLog(), time.monotonic(), {"each": self.search.tries}
+
+        def heard(run: SearchProgress, tried: Tried) -> None:
+            self.turns.turn()
+            log.heard(run, tried)
+            if run.tries == 1 or self._due():
+                self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | each)
+
+        options = SearchOptions(budget=Budget(self.search.tries), check=False, predict=True)
+        try:
+            values = values_of(self.captured, self.tools, self.made.target, None, Stopwatch())
+            fusing = Fusing(values, self.tools, self.made.target, 1)
+            return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log) | each
+        except DplcError as error:
+            return {"error": error.render()}
+
+    def _explored(self) -> dict[str, Any]:
+        try:
+            values = values_of(self.captured, self.tools, self.made.target, None, Stopwatch())
+            made = exploration(values, self.tools, self.made.target)
+            return egraph_record(made, made.explained(made.candidates()))
+        except DplcError as error:
+            return {"error": error.render()}

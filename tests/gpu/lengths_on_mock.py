@@ -1,0 +1,45 @@
+"""A model with sizes on the mock driver; run_on_mock.py runs it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import torch
+from on_mock_driver import MockedExecutor
+
+from dplc.codegen.target import target
+from dplc.engine.capture.sizes import Dim
+from dplc.engine.models import artefact
+from dplc.engine.models.checking import compare
+from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
+from dplc.engine.models.serving import MOST_KEPT, ServedModel
+from dplc.engine.models.sources import ModelSource
+from dplc.engine.models.weights import make
+from dplc.engine.ruleset import toolchain
+
+TINY = {
+    "model_type": "llama", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+def an_artefact_serves_every_length() -> None:
+    """Rows by the table, weights placed once, memory for few lengths at a time."""
+    options = CompileOptions(toolchain(), target("sm_90a"))
+    shape = ModelShape(Dim("s", 1, 64, hint=32))
+    made = compile_model(ModelSource("tiny", TINY), shape, options, [Dim("s", 1, 1), Dim("s", 2, 16)])
+    with tempfile.TemporaryDirectory() as folder:
+        artefact.save(made, Path(folder) / "made", cubins=False)
+        found = artefact.load(Path(folder) / "made")
+        weights = make(found.weights)
+        served = ServedModel(found, MockedExecutor(), weights)
+        places = []
+        for length in (1, 5, 64, 33, 16, 5, 1, 7, 5):
+            ids = torch.randint(0, 50, (1, length))
+            results = served.run({"input_ids": ids})
+            places.append(found.dispatch({"s": length}))
+            compared = compare(found, {**found.constants, **weights, "input_ids": ids}, results, {"s": length})
+            assert compared.ok and compared.judged is not None, (length, compared.line())
+            assert len(served._runners) <= MOST_KEPT
+        assert places == [0, 1, None, None, 1, 1, 0, 1, 1]

@@ -1,0 +1,212 @@
+"""The live page while it grows: before PyTorch is there, stage by stage, and what follows a compile."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import compile_captured
+from dplc.engine.rewrite.trace import Trace
+from dplc.engine.ruleset import toolchain
+from dplc.engine.view.live_page import LivePage, News
+from dplc.engine.view.record import view_record
+from dplc.engine.view.server import PageServer
+from dplc.engine.view.session import LiveProgram
+from dplc.engine.view.turns import Ended, Turns
+from dplc.engine.view.wishes import SearchWish, search_of
+from dplc.ir.diagnostic import UsageError
+
+TEXT = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
+START = "import sys; from dplc.engine.cli.app import main; main(sys.argv[1:])"
+
+
+class Watched(LivePage):
+    """Keeps what was shown, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        super().__init__(TEXT)
+
+    def show(self, **parts: Any) -> News:
+        self.seen.append(parts)
+        return super().show(**parts)
+
+
+@pytest.fixture
+def live() -> Iterator[Callable[..., LiveProgram]]:
+    made: list[LiveProgram] = []
+
+    def begin(**options: Any) -> LiveProgram:
+        made.append(LiveProgram(capture_text(TEXT), TEXT, [], (), target(), **options))
+        return made[-1]
+
+    yield begin
+    for program in made:
+        program.close()
+
+
+def until(true: Callable[[], Any], seconds: float = 120) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it was never true")
+
+
+def test_nothing_before_the_server_needs_torch() -> None:
+    """What makes a page be there within a second: half of the time goes into importing torch."""
+    text = "import sys, dplc.engine.cli.live_command; sys.exit('torch' in sys.modules or 'lark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
+
+
+def test_a_reader_hears_only_of_parts_that_are_newer() -> None:
+    shown = LivePage("a program")
+    first = shown.show(columns=[1], stages=[])
+    second = shown.tell({"columns": [2], "stages": None}, why="started")
+    assert (first.number, first.compiles, second.number, second.compiles) == (1, 0, 2, 1)
+    assert shown.since(first.number)["data"] == {"columns": [2], "stages": None}
+    assert shown.since(second.number)["data"] == {}
+    assert shown.since(-1)["data"] == {"title": "a program", "columns": [2], "stages": None}
+    assert shown.record == {"title": "a program", "columns": [2]}
+    third = shown.show(effects={})
+    assert third.why == "started" and third.compiles == 1
+    assert not shown.wait(lambda news: news.number > 3, 0.01)
+
+
+def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Callable[..., LiveProgram]) -> None:
+    shown = Watched()
+    assert not live(shown=shown).compile("started").error
+    last = {column["name"]: column["lines"] for column in shown.record["columns"]}
+    grown = [parts["columns"] for parts in shown.seen if "columns" in parts]
+    names = ["source", "torch", "tensor", "loop", "tile", "kernel"]
+    assert [[column["name"] for column in columns] for columns in grown] == [names[:n] for n in range(2, 7)]
+    assert all(column["lines"] == last[column["name"]] for columns in grown for column in columns)
+    stages = [parts["stages"] for parts in shown.seen if parts.get("stages")]
+    now = [one["text"] for told in stages for one in told if one["now"]]
+    assert now == [
+        "reading rules", "rules on Torch IR", "rules on Tensor IR", "fusion", "rules on Tile IR", "rules on Kernel IR",
+        "printing CUDA", "printing CUDA", "linking lines",
+    ]  # fmt: skip
+    assert "stages" not in shown.record and all(one["ms"] for one in stages[-1] if one["text"] == "fusion")
+
+
+def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
+    program = live()
+    program.compile("started")
+    tools = toolchain()
+    whole = view_record(compile_captured(capture_text(TEXT), tools, target(), Trace()), tools, TEXT, seconds=None)
+    until(lambda: program.shown.record["effects"].keys() == whole["effects"].keys())
+    assert json.dumps(program.shown.record["effects"]) == json.dumps(whole["effects"])
+    assert program.shown.record["trace"] == whole["trace"]
+    registers = [after["registers"] for _, after in whole["effects"].values() if after]
+    assert any(registers) and whole["kernels"][0]["registers"] == [count for count in registers if count][-1]
+
+
+def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Callable[..., LiveProgram]) -> None:
+    shown = Watched()
+    program = live(shown=shown, search=SearchWish(tries=12))
+    program.compile("started")
+    ended = until(lambda: (found := shown.record.get("tuning")) and not found["running"] and found)
+    going = [parts["tuning"] for parts in shown.seen if parts.get("tuning")]
+    assert going[0]["running"] and going[0]["tries"] == 1 and going[0]["default"] == ended["default"]
+    assert ended["tries"] == ended["limit"] == ended["each"] == 12 and ended["tree"]["tried"] == 12
+    assert [kernel["name"] for kernel in going[0]["kernels"]] == [kernel["name"] for kernel in ended["kernels"]]
+    assert any(kernel["effects"] for kernel in ended["kernels"])
+    number = shown.news.number
+    program.compile("again")
+    assert "tuning" not in shown.record or shown.record["tuning"]["running"]
+    until(lambda: shown.record.get("tuning") and not shown.record["tuning"]["running"])
+    program.search(SearchWish(tries=100_000))
+    until(lambda: shown.record["tuning"]["running"])
+    program.search(SearchWish())
+    stopped = shown.record["tuning"]
+    assert not stopped["running"] and stopped["tries"] < 100_000 and shown.news.number > number
+    time.sleep(0.5)
+    assert shown.record["tuning"] == stopped
+
+
+def test_a_step_waits_for_a_compile_and_ends_with_its_subject() -> None:
+    turns, steps, ended = Turns(), [0], threading.Event()
+
+    def work() -> None:
+        try:
+            while True:
+                turns.turn()
+                steps[0] += 1
+                time.sleep(0.001)
+        except Ended:
+            ended.set()
+            raise
+
+    turns.start(work)
+    until(lambda: steps[0] > 3)
+    turns.rest()
+    before = steps[0]
+    time.sleep(0.1)
+    assert steps[0] == before
+    turns.go_on()
+    until(lambda: steps[0] > before)
+    turns.end()
+    assert ended.wait(10)
+    with pytest.raises(Ended):
+        turns.do(lambda: None)
+
+
+@pytest.mark.parametrize(
+    "wanted", [[], {"tries": "3"}, {"tries": -1}, {"tries": True}, {"tries": 10**9}, {"explore": 1}]
+)
+def test_a_search_that_is_none_is_refused(wanted: Any) -> None:
+    with pytest.raises(UsageError):
+        search_of(wanted)
+    assert search_of({"tries": 3}) == SearchWish(3) and search_of({"explore": True}) == SearchWish(0, True)
+
+
+def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> None:
+    server = PageServer(LivePage("nothing yet"))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        with urllib.request.urlopen(server.url, timeout=10) as answer:
+            assert "nothing yet" in answer.read().decode()
+        assert server.seen.is_set()
+        for path, body in (("parameters", None), ("change", b"{}"), ("search", b"{}")):
+            asked = server.url.replace("/?", f"/{path}?")
+            request = urllib.request.Request(asked, body, {"Content-Type": "application/json"})
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=10)
+            assert refused.value.code == 503
+    finally:
+        server.shutdown()
+        server.close()
+        thread.join()
+
+
+def test_a_program_that_cannot_be_captured_ends_the_command_and_the_page_hears_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", START, "view", "--no-browse", "-c", "torch.randn(4) + undefined_name"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    url = process.stderr.readline().strip()
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        assert "loading PyTorch" in answer.read().decode()
+    number, news = 0, {"compiles": 0}
+    while not news["compiles"]:
+        with urllib.request.urlopen(url.replace("/?", "/news?") + f"&since={number}", timeout=120) as answer:
+            news = json.loads(answer.read())
+        number = news["number"]
+    assert "undefined_name" in str(news["error"])
+    said = process.stderr.read()
+    assert process.wait(60) == 1 and "undefined_name" in said and "Traceback" not in said
