@@ -69,9 +69,14 @@ def _table(rows: int, columns: int, n: int, like: Any) -> Pair:
     return torch.cos(angle).to(like.dtype), torch.sin(angle).to(like.dtype)
 
 
+def _first(part: Any, d: int, n: int) -> Any:
+    """The first n places of dimension d, which comes last."""
+    return None if part is None else part.movedim(d, -1)[..., :n]
+
+
 def _transformed(pair: Pair, d: int, n: int) -> Pair:
     """Dimension d, cut or filled up to n, as its sums times exp(2 pi i j k / n)."""
-    real, imaginary = (None if part is None else part.movedim(d, -1)[..., :n] for part in pair)
+    real, imaginary = (_first(part, d, n) for part in pair)
     cosines, sines = _table(real.shape[-1], n, n, real)
     first, second = real @ cosines, real @ sines
     if imaginary is not None:
@@ -82,7 +87,7 @@ def _transformed(pair: Pair, d: int, n: int) -> Pair:
 
 def _from_half(pair: Pair, d: int, n: int) -> Any:
     """The real sums along d of a spectrum whose other half mirrors this one: all but its ends count twice."""
-    real, imaginary = (None if part is None else part.movedim(d, -1)[..., : n // 2 + 1] for part in pair)
+    real, imaginary = (_first(part, d, n // 2 + 1) for part in pair)
     cosines, sines = _table(real.shape[-1], n, n, real)
     j = torch.arange(real.shape[-1], device=real.device)
     times = torch.where((j == 0) | (2 * j == n), 1, 2).to(real.dtype)[:, None]
