@@ -63,8 +63,8 @@ def _follow(options: Options, server: PageServer, stages: Stages, search: Search
     try:
         import torch.export._trace  # noqa: F401
 
-        from ..view.session import LiveProgram
         from ..api import choose_device, target_for
+        from ..view.session import LiveProgram
         from .compiling import captured_text, tools_for
 
         stages.begin("rules")

@@ -96,19 +96,19 @@ class Beside:
 
     # ---- searches
     def _tuned(self) -> dict[str, Any]:
-        log, began = SearchLog(), time.monotonic()
+        log, began, each = SearchLog(), time.monotonic(), {"each": self.search.tries}
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             self.turns.turn()
             log.heard(run, tried)
             if run.tries == 1 or self._due():
-                self._show(tuning=tuning_so_far(run, log, time.monotonic() - began))
+                self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | each)
 
         options = SearchOptions(budget=Budget(self.search.tries), check=False, predict=True)
         try:
             values = values_of(self.captured, self.tools, self.made.target, None, Stopwatch())
             fusing = Fusing(values, self.tools, self.made.target, 1)
-            return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log)
+            return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log) | each
         except DplcError as error:
             return {"error": error.render()}
 

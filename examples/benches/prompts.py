@@ -2,8 +2,8 @@
 
     python examples/benches/prompts.py [--config FILE] [--dtype bf16] [--layers 1] [--target h200] [LENGTH ..]
 
-The call that reads a prompt, compiled once for 1..2047 tokens, with its rows (what `dplc generate` runs; a row is compiled
-when a prompt needs it), and for each length. All times are the model's; all launches of the call count.
+The call that reads a prompt, compiled once for 1..2047 tokens, with its rows (what `dplc generate` runs; a row is
+compiled when a prompt needs it), and for each length. All times are the model's; all launches of the call count.
 """
 
 from __future__ import annotations

@@ -363,11 +363,13 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
         browser.find_element("id", "tab-timeline").click()
         until(browser, "[...document.querySelectorAll('.gain')].some((one) => one.textContent.includes('µs'))")
         browser.find_element("id", "tab-tuning").click()
-        browser.execute_script("document.getElementById('tries').value = 30; document.getElementById('search').focus()")
+        typed = "const t = document.getElementById('tries'); t.value = 30; t.dispatchEvent(new Event('input'))"
+        browser.execute_script(f"{typed}; document.getElementById('search').focus()")
         browser.find_element("id", "search").click()
         until(browser, "data.tuning && !data.tuning.running && document.querySelector('#main svg .best')")
         assert "30 tries" in browser.find_element("id", "main").text
         assert browser.execute_script("return document.activeElement.id") == "search"
+        assert browser.find_element("id", "tries").get_attribute("value") == "30"
         complaints(browser)
     finally:
         browser.get("about:blank")

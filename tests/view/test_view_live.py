@@ -124,7 +124,7 @@ def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: 
     ended = until(lambda: (found := shown.record.get("tuning")) and not found["running"] and found)
     going = [parts["tuning"] for parts in shown.seen if parts.get("tuning")]
     assert going[0]["running"] and going[0]["tries"] == 1 and going[0]["default"] == ended["default"]
-    assert ended["tries"] == ended["limit"] == 12 and ended["tree"]["tried"] == 12
+    assert ended["tries"] == ended["limit"] == ended["each"] == 12 and ended["tree"]["tried"] == 12
     assert [kernel["name"] for kernel in going[0]["kernels"]] == [kernel["name"] for kernel in ended["kernels"]]
     assert any(kernel["effects"] for kernel in ended["kernels"])
     number = shown.news.number

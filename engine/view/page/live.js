@@ -90,8 +90,10 @@ function searching(id, controls) {
   view[4] = () => (data[id] ? count() : "");
 }
 
+let asked = null; // tries of each kernel, as typed
 searching("tuning", () => {
-  const tries = make("input", { type: "number", id: "tries", "data-key": "tries", min: 1, max: 100000, value: (data.tuning && data.tuning.limit) || 200 });
+  const tries = make("input", { type: "number", id: "tries", "data-key": "tries", min: 1, max: 100000, value: asked ?? ((data.tuning && data.tuning.each) || 200),
+    oninput: (event) => { asked = event.target.value; } });
   const going = data.tuning && data.tuning.running;
   return make("p", { class: "tools" }, make("label", {}, "Try ", tries, " schedules of each kernel, by the model's word "),
     make("button", { class: "chip", id: "search", "data-key": "search", onclick: () => search({ tries: Number(tries.value), explore: Boolean(data.egraph) }) }, going ? "begin again" : "search"),
