@@ -63,11 +63,14 @@ def _follow(options: Options, server: PageServer, stages: Stages, search: Search
     try:
         import torch.export._trace  # noqa: F401
 
+        from ..api import choose_device, target_for
         from ..view.session import LiveProgram
-        from .compiling import captured_text, machine_for
+        from .compiling import captured_text, tools_for
 
         stages.begin("rules")
-        machine = machine_for(options)
+        machine = target_for(choose_device(None), options.target)
+        if not (options.rules and all(path.exists() for path in options.rules)):
+            tools_for(options)  # nothing that is saved could mend what is wrong here
         stages.begin("capture")
         captured, _ = captured_text(options)
     except DplcError as error:

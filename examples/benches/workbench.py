@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
+import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -91,6 +95,10 @@ def page_rows(times: int) -> Iterator[Row]:
         for what, text, bar in (("page of RMSNorm, a whole command", NORM, 1000), ("of a decoder block", block, 4000)):
             command = [sys.executable, "-c", START, "view", "-c", text, "-o", str(out)]
             yield what, [_of_child(command) for _ in range(few)], bar
+        for what, text, bar in (("RMSNorm", NORM, 1000), ("a decoder block", block, 4000)):
+            found = [_live(text) for _ in range(few)]
+            yield f"live page of {what}: it is there", [there for there, _ in found], 1000
+            yield f"live page of {what}: it is whole", [whole for _, whole in found], bar
         rule = Path(folder) / "my.rw"
         rule.write_text("# nothing yet\n")
         program = LiveProgram(capture_text(NORM), NORM, [rule], (), target())
@@ -108,6 +116,30 @@ def _of_child(command: list[str]) -> float:
     subprocess.run(command, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
+
+
+def _live(text: str) -> tuple[float, float]:
+    """Of `dplc view`: what it took until its page was served, and until all columns and the trace were there."""
+    command = [sys.executable, "-c", START, "view", "--no-browse", "-c", text]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().strip()
+        urllib.request.urlopen(address).read()
+        there, number, parts = _spent(process.pid), 0, {}
+        while "trace" not in parts:
+            with urllib.request.urlopen(f"{address.replace('/?', '/news?')}&since={number}") as answer:
+                news = json.loads(answer.read())
+            number, parts = news["number"], news["data"]
+        whole = _spent(process.pid)
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+    return there, whole
+
+
+def _spent(pid: int) -> float:
+    """The processor time of a process so far, in milliseconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1e3 / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

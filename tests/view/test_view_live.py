@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -195,18 +196,43 @@ def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> Non
         thread.join()
 
 
-def test_a_program_that_cannot_be_captured_ends_the_command_and_the_page_hears_why(tmp_path: Path) -> None:
+def listen(url: str, until: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """The news for which something is true, with all parts that came on the way."""
+    number, parts = 0, dict[str, Any]()
+    while True:
+        with urllib.request.urlopen(url.replace("/?", "/news?") + f"&since={number}", timeout=120) as answer:
+            news = json.loads(answer.read())
+        number, parts = news["number"], parts | news["data"]
+        if until(news):
+            return {**news, "data": parts}
+
+
+def test_a_program_that_cannot_be_captured_ends_the_command_and_the_page_hears_why() -> None:
     command = [sys.executable, "-c", START, "view", "--no-browse", "-c", "torch.randn(4) + undefined_name"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     url = process.stderr.readline().strip()
     with urllib.request.urlopen(url, timeout=60) as answer:
         assert "loading PyTorch" in answer.read().decode()
-    number, news = 0, {"compiles": 0}
-    while not news["compiles"]:
-        with urllib.request.urlopen(url.replace("/?", "/news?") + f"&since={number}", timeout=120) as answer:
-            news = json.loads(answer.read())
-        number = news["number"]
-    assert "undefined_name" in str(news["error"])
+    assert "undefined_name" in listen(url, lambda news: news["compiles"])["error"]
     said = process.stderr.read()
     assert process.wait(60) == 1 and "undefined_name" in said and "Traceback" not in said
+
+
+def test_a_rule_file_that_is_wrong_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    rule = "## A sine.\nrule sine on tensor\nmatch\n    y = cos(x)\n{}rewrite\n    y = sin(x)\n"
+    (tmp_path / "my.rw").write_text(rule.format("where dtype(x) == f32\n"))
+    given = ["view", "--no-browse", "-c", "torch.randn(64).cos()", "--rules", str(tmp_path / "my.rw")]
+    process = subprocess.Popen([sys.executable, "-c", START, *given], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        url = process.stderr.readline().strip()
+        first = listen(url, lambda news: news["compiles"] == 1)
+        assert "my.rw:5:21: error: a `where` without its reason" in first["error"] and "trace" not in first["data"]
+        (tmp_path / "my.rw").write_text(rule.format(""))
+        mended = listen(url, lambda news: news["compiles"] == 2)
+        assert not mended["error"] and mended["why"] == "my.rw changed"
+        assert "sine" in {event["rule"] for event in mended["data"]["trace"] if event["event"] == "fired"}
+    finally:
+        process.send_signal(signal.SIGINT)
+    assert "Traceback" not in process.stderr.read() and process.wait(60) == 0
