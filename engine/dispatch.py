@@ -26,15 +26,17 @@ class Dispatch:
     """A table of rows. Asked at every call, so it is plain numbers."""
 
     def __init__(self, rows: Iterable[Iterable[Condition]]):
-        self._rows = tuple(tuple((c.name, c.low, c.high, c.multiple) for c in row) for row in rows)
+        listed = (tuple((c.name, c.low, c.high, c.multiple) for c in row) for row in rows)
+        self._rows = tuple((place, *first, rest) for place, (first, *rest) in enumerate(listed))
 
     def __call__(self, sizes: Mapping[str, int]) -> int | None:
         """The place of the row that serves a call with such sizes; None where only the whole range does."""
-        for place, row in enumerate(self._rows):
-            for name, low, high, multiple in row:
-                number = sizes[name]
-                if not low <= number <= high or number % multiple:
-                    break
-            else:
+        for place, name, low, high, multiple, rest in self._rows:
+            number = sizes[name]
+            if low <= number <= high and not number % multiple and (not rest or _hold(rest, sizes)):
                 return place
         return None
+
+
+def _hold(conditions: Iterable[tuple[str, int, int, int]], sizes: Mapping[str, int]) -> bool:
+    return all(low <= sizes[name] <= high and not sizes[name] % by for name, low, high, by in conditions)

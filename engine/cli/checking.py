@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from ...codegen.emulator.checking import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, Violation
@@ -11,8 +12,9 @@ from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled
 from ..compiler import Compilation
 from ..run.judge import Judgement, judge, run_reference
+from .bindings import alone, bindings, drawn_at, told
 from .commands import judged_line, judged_record
-from .compiling import compile_text, print_trace
+from .compiling import captured_text, compile_text, print_trace
 from .options import Options
 from .show import print_json, progress, write
 
@@ -25,8 +27,24 @@ def check_expression(options: Options, blocks: str | None = None, device: str | 
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
     compilation = compile_text(options, "emulator")
     print_trace(compilation, options)
+    if not (compilation.sizes or options.sizes):
+        _check(compilation, options, blocks)
+        return
+    asked = bindings(compilation.sizes, "the text", options.sizes)
+    alone(asked, options.as_json, "--json is of one run")
+    for binding in asked:
+        if len(asked) > 1:
+            write(told(binding))
+        drawn, _ = captured_text(options, sizes=binding)
+        _check(drawn_at(compilation, drawn, binding), options, blocks, run_reference(drawn, drawn.tensors))
+
+
+def _check(
+    compilation: Compilation, options: Options, blocks: str | None, references: Sequence[Any] | None = None
+) -> None:  # fmt: skip
+    """One run of the kernels. references: the right outputs, else those of what was captured."""
     checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
-    judged = _run(compilation, checker)
+    judged = _run(compilation, checker, references)
     ok = judged is not None and judged.ok
     found = checker.findings
     if options.as_json:
@@ -43,7 +61,9 @@ def check_expression(options: Options, blocks: str | None = None, device: str | 
         raise DplcError(f"the result is off by {judged.relative:.2e} of the largest value")
 
 
-def _run(compilation: Compilation, checker: CheckingExecutor) -> Judgement | None:
+def _run(
+    compilation: Compilation, checker: CheckingExecutor, references: Sequence[Any] | None
+) -> Judgement | None:  # fmt: skip
     """How the outputs compare with float64; None where a kernel did not end."""
     compiled = Compiled(compilation, "emulator")
     compiled.executor = checker
@@ -53,7 +73,7 @@ def _run(compilation: Compilation, checker: CheckingExecutor) -> Judgement | Non
             results = compiled.run({})
         except EmulatorError:
             return None  # it is among the findings
-    references = run_reference(captured, captured.tensors)
+    references = run_reference(captured, captured.tensors) if references is None else references
     return judge(results, references, captured.reference)
 
 

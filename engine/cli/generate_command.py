@@ -93,7 +93,7 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
     maximum = room.length(len(tokens), source)
     check_length(len(tokens), maximum)
     with bars() as tell:
-        generation, generator = _made(source, maximum, options, folder, chosen, tell)
+        generation, generator = _made(source, (len(tokens), maximum), options, folder, chosen, tell)
     if folder is None:
         print_note(f"note: no weights were given (--weights DIR): they are made up, seed {options.seed}")
     if room.count > maximum - len(tokens):
@@ -111,9 +111,10 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
 
 
 def _made(
-    source: ModelSource, maximum: int, options: Options, folder: Path | None, device: str, tell: Tell
+    source: ModelSource, lengths: tuple[int, int], options: Options, folder: Path | None, device: str, tell: Tell
 ) -> tuple[Generation, Generator]:
-    """The model compiled, and on the device with its weights."""
+    """The model compiled, and on the device with its weights. lengths: of the prompt, and the greatest of all."""
+    length, maximum = lengths
     made_with = compile_options(options, tell, device)
     generation = compile_generation(source, all_lengths(maximum), maximum, shape_of(options), made_with)
     for call in (generation.prompt, generation.token):
@@ -124,7 +125,7 @@ def _made(
         values = weight_files.load(folder, generation.weights, tell)
     runner: Executor = CudaExecutor() if device == "cuda" else emulator()
     tell(f"placing weights on {device}", 0, 1)
-    return generation, Generator(generation, runner, values, "cuda" if device == "cuda" else "cpu")
+    return generation, Generator(generation, runner, values, "cuda" if device == "cuda" else "cpu", length)
 
 
 def _told(

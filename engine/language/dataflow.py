@@ -15,9 +15,10 @@ from .sorts import ANY, AXES, AXIS, BOOL, EXPR, INDEX, LIST, NAME, TERM, Sort
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 VALUE = "a value"  # what a function of values is given
 # Kinds of ATen arguments that have a sort of their own; everything else may be several things.
+TERMS = Sort("term", True)
 _KINDS = {
     "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "dtype": Sort("dtype"),
-    "int[]": Sort("int", True), "Tensor": TERM, "Tensor[]": Sort("term", True),
+    "int[]": Sort("int", True), "Tensor": TERM, "Tensor[]": TERMS,
 }  # fmt: skip
 
 
@@ -196,8 +197,8 @@ class DataflowPositions(Positions):
                     self._attribute(item.base, Sort(inner.kind, True), what)
                 else:
                     self._attribute(item, inner, what)
-        elif isinstance(node, s.NameOf) and node.text in CONSTANTS:
-            self.add(node, ANY, what)
+        elif isinstance(node, s.NameOf) and (node.text in CONSTANTS or sort == TERMS):
+            self.add(node, ANY, what)  # where tensors are listed, an op that gives several has one name for them
         else:
             self.add(node, sort, what)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...codegen.kernel import Buffer, Program
+from ...codegen.kernel import Buffer
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
@@ -17,10 +17,10 @@ from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.sizes import Dim
 from ..run.aliasing import refusal, with_aliases
 from .caching import capture_prompt, capture_token
-from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call
+from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call, with_rows
 from .memory import planned_peak
 from .module import build
-from .running import ModelRunner
+from .running import BoundModel, ModelRunner
 from .sources import ModelSource
 from .weights import WeightRequest
 
@@ -31,8 +31,8 @@ USUAL = 512  # tokens of a prompt, which schedules are chosen for
 class Generation:
     """A model compiled to generate after prompts of some lengths, up to `maximum` tokens with them.
 
-    prompt, token: the two calls of caching.py; the second writes its cache where it reads it. stops: the tokens that
-    end a text.
+    prompt, token: the two calls of caching.py; the second writes its cache where it reads it. The rows of the first are
+    compiled when a prompt needs them. stops: the tokens that end a text.
     """
 
     prompt: CompiledModel
@@ -41,14 +41,13 @@ class Generation:
     maximum: int
     stops: frozenset[int]
 
-    def prompt_of(self, length: int) -> Program:
-        """The launches for a prompt of so many tokens. Raises DplcError for a length that this was not compiled for."""
+    def prompt_of(self, length: int) -> BoundModel:
+        """What reads a prompt of so many tokens. Raises DplcError for a length that this was not compiled for."""
         if not self.lengths.admits(length):
             low, high = self.lengths.low, self.lengths.high
             told = f"{low}" if low == high else f"{low} to {high}"
             raise DplcError(f"the prompt has {length} tokens; this was compiled for {told}")
-        made = self.prompt.compilation
-        return made.at(dict.fromkeys(made.sizes, length)) if made.sizes else made.program
+        return self.prompt.at(dict.fromkeys(self.prompt.sizes, length))
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
@@ -64,7 +63,7 @@ class Generation:
             tables=sum(buffer.nbytes for call in (self.prompt, self.token) for buffer in _others(call)),
             cache=sum(buffer.nbytes for buffer in cache),
             copied=sum(b.nbytes for b in cache if b.name not in self.token.program.aliases.values()),
-            prompt=planned_peak(self.prompt_of(self.lengths.high)),
+            prompt=self.prompt.figures.planned_bytes,
             token=planned_peak(self.token.program),
         )
 
@@ -97,10 +96,11 @@ def all_lengths(maximum: int) -> Dim:
 
 
 def compile_generation(
-    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, how: CompileOptions
+    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, how: CompileOptions, rows: Any = True
 ) -> Generation:
     """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
-    one compile serves; maximum: of prompt and text; shape: dtype and layers.
+    one compile serves; maximum: of prompt and text; shape: dtype and layers; rows: parts of the range that are compiled
+    for themselves when a prompt needs them, as `dplc.compile` takes them.
 
     Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.
     """
@@ -110,7 +110,7 @@ def compile_generation(
     lengths = length if isinstance(length, Dim) else Dim("s", length, length)
     wanted = lengths if lengths.low < lengths.high else lengths.low
     told = replace(shape, length=lengths.high)
-    prompt = compile_call(source, told, lambda: capture_prompt(model, wanted, maximum), how)
+    prompt = with_rows(compile_call(source, told, lambda: capture_prompt(model, wanted, maximum), how), how, rows)
     cache = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache, maximum), how)
     return Generation(prompt, _in_place(token), lengths, maximum, _stops(model))
@@ -140,16 +140,21 @@ class Generator:
     """A compiled model with its weights in place. One text at a time: the cache is the generator's own.
 
     weights: {name in files: tensor}, all of `Generation.weights`; placed once for both calls. device: torch's, where
-    the executor finds tensors.
+    the executor finds tensors. length: of the first prompt; its kernels are built now, not when its token is asked for.
     """
 
-    def __init__(self, generation: Generation, executor: Executor, weights: Mapping[str, Any], device: str = "cpu"):
+    def __init__(
+        self, generation: Generation, executor: Executor, weights: Mapping[str, Any], device: str = "cpu",
+        length: int | None = None,
+    ):  # fmt: skip
         self.generation, self._executor, self._device = generation, executor, device
         values = {name: tensor.to(device) for name, tensor in weights.items()}
-        self._values = [_values(call, values, device) for call in (generation.prompt, generation.token)]
-        call = generation.token
-        self._token = ModelRunner(call.program, call.outputs, executor, self._values[1])
-        self._prompt(generation.lengths.high)  # its kernels are built now, not when the first token is asked for
+        prompt, call = generation.prompt, generation.token
+        self._weights = _weights(prompt, values)
+        self._tables: dict[int | None, dict[str, Any]] = {}  # constants of each row, placed
+        placed = {**_placed(call.constants(), device), **_weights(call, values)}
+        self._token = ModelRunner(call.program, call.outputs, executor, placed)
+        self._prompt(generation.lengths.high if length is None else length)
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
         """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
@@ -179,19 +184,23 @@ class Generator:
         return token, cache
 
     def _prompt(self, length: int) -> ModelRunner:
-        call = self.generation.prompt
-        return ModelRunner(
-            self.generation.prompt_of(length), call.outputs, self._executor, self._values[0], beside=self._token
-        )
+        made = self.generation.prompt_of(length)
+        if made.plan not in self._tables:
+            self._tables[made.plan] = _placed(made.constants, self._device)
+        constants = {**self._tables[made.plan], **self._weights}
+        return ModelRunner(made.program, made.outputs, self._executor, constants, beside=self._token)
 
 
-def _values(call: CompiledModel, weights: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """{buffer: tensor} of everything that stays the same. Raises DplcError for a weight that is not given."""
+def _placed(tensors: Mapping[str, Any], device: str) -> dict[str, Any]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """{buffer: tensor} of its weights. Raises DplcError for one that is not given."""
     missing = [want.names[0] for want in call.weights.values() if want.names[0] not in weights]
     if missing:
         raise DplcError(f"the weight `{missing[0]}` is not given", notes=(f"{len(missing)} in all are not",))
-    constants = {name: tensor.to(device) for name, tensor in call.constants().items()}
-    return {**constants, **{buffer: weights[want.names[0]] for buffer, want in call.weights.items()}}
+    return {buffer: weights[want.names[0]] for buffer, want in call.weights.items()}
 
 
 def _others(call: CompiledModel) -> list[Buffer]:

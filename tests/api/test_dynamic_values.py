@@ -58,3 +58,18 @@ def test_places_that_a_program_writes_are_looked_at_with_the_length_of_the_call(
     assert torch.equal(program(x, torch.tensor([8])), put(x, torch.tensor([8])))
     with pytest.raises(DplcError, match="place 9 is out of range: `index_fill` takes 0 to 8 here"):
         program(x, torch.tensor([9]))
+
+
+def test_places_that_a_length_says_are_added_to() -> None:
+    """How many places there are is known at a call; how many rows they are places of is not."""
+    n = dplc.Dim("n", 1, 2048, hint=512)
+
+    def added(x: Any, i: Any, s: Any) -> Any:
+        return x.index_add(0, i, s)
+
+    x = torch.randn(300, 30)
+    given = (x, torch.zeros(512, dtype=torch.long), torch.randn(512, 30))
+    program = dplc.compile(added, given, dynamic={"i": {0: n}, "s": {0: n}})
+    for length in (1, 7, 512, 1031):
+        i, s = torch.randint(0, 300, (length,)), torch.randn(length, 30)
+        assert accepted([program(x, i, s)], [added(x.double(), i, s.double())], [added(x, i, s)]), length

@@ -14,6 +14,7 @@ import torch
 from tiny_models import source
 
 from dplc.codegen.target import target
+from dplc.engine.capture.sizes import Dim
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.caching import check_attention
 from dplc.engine.models.checking import emulator
@@ -66,24 +67,25 @@ def test_a_prompt_of_one_token() -> None:
     assert found == of_transformers("tied", weights, [9], NEW)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
-def test_one_compile_serves_prompts_of_every_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "rows"), [("llama", ()), ("qwen3", (Dim("s", 1, 8),))])
+def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or one for each row that a prompt is in, of the one captured program."""
     compiles: list[Any] = []
     real = generating.compile_call
     monkeypatch.setattr(generating, "compile_call", lambda *given: compiles.append(given) or real(*given))
     maximum, dice = 64, random.Random(7)
     how = CompileOptions(toolchain(), target("sm_80"))
-    generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how)
+    generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows)
     weights = make(generation.weights, seed=3, scale=SCALE)
     generator = Generator(generation, emulator(), weights)
     for length in [1, maximum - 1, *(dice.randint(2, maximum - 2) for _ in range(38))]:
         prompt = [dice.randrange(50) for _ in range(length)]
         found = list(generator.tokens(prompt, 2, stops=()))
         assert found == of_transformers(name, weights, prompt, len(found)), length
-    assert len(compiles) == 2 and len({k.text for k in generation.prompt_of(9).kernels}) == len(
-        {k.text for k in generation.prompt_of(33).distinct_kernels()}
-    )
-    assert generation.memory.prompt >= generation.prompt_of(9).arena.bytes  # type: ignore[union-attr]
+    texts = [{k.text for k in generation.prompt_of(n).program.kernels} for n in (5, 33, 40)]
+    assert len(compiles) == 2 and texts[1] == texts[2] and (texts[0] != texts[1]) is bool(rows)
+    assert generation.prompt.rows is None or generation.prompt.rows.compiled_rows == [tuple(rows)]
+    assert generation.memory.prompt >= generation.prompt_of(9).program.arena.bytes  # type: ignore[union-attr]
     with pytest.raises(DplcError, match="the prompt has 64 tokens; this was compiled for 1 to 63"):
         list(generator.tokens([1] * 64, 1))
 
@@ -143,7 +145,9 @@ def test_the_weights_are_placed_once() -> None:
     weights = make(generation.weights, seed=2)
     executor = emulator()
     generator = Generator(generation, executor, weights)
-    first, second = generator._values
+    first = {**generator._tables[None], **generator._weights}
+    token = generation.token
+    second = {**generating._placed(token.constants(), "cpu"), **generating._weights(token, weights)}
     placed = executor.prepare(generation.token.program, _shaped(generation.token, second))
     beside = executor.prepare(generation.prompt.program, _shaped(generation.prompt, first), beside=placed)
     ours = {id(buffer) for buffer in placed._constants.values()}

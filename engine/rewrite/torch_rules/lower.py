@@ -132,9 +132,9 @@ class TorchLowering:
         self.origin: TorchOp | None = None  # the user's op that is being lowered
         self.depth = 0
         self.references: dict[View, Var] = {}  # what templates call values
-        self.made_before: dict[
-            Any, View
-        ] = {}  # two results of one op (values and places of a sort) share what both need
+        # two results of one op (values and places of a sort) share what both need
+        self.made_before: dict[Any, View] = {}
+        self.several_before: dict[Any, Producer] = {}  # ops of templates that give several tensors
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
@@ -269,16 +269,9 @@ class TorchLowering:
         self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]
     ) -> View:
         """Lower an op that a template made: its tensors get names, so that it is a statement like any other."""
-        if op not in names():
-            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
         if self.depth >= DEPTH:
             raise DplcError(f"torch rules do not end: `{op}` is made again and again", self._place(call.origin))
-        given = {key: self._reference(value) for key, value in fields.items()}
-        args = next(filter(None, (_bound(overload, given) for overload in overloads(op))), None)
-        if args is None:
-            raise DplcError(
-                f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}"
-            )
+        args = self._arguments(op, fields)
         statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
         key = op, repr(args), types
         known = self.made_before.get(key)
@@ -289,9 +282,31 @@ class TorchLowering:
         self.depth -= 1
         return view
 
+    def several(self, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> Producer:
+        """An op of a template that gives several tensors: each is lowered where `Getitem` reads it."""
+        args = self._arguments(op, fields)
+        statement = TorchOp(f"%{len(self.producers)}_", op, args, types)
+        made = self.several_before.setdefault((op, repr(args), types), Producer(statement))
+        self.producers[made.statement.dst] = made.statement
+        return made
+
+    def _arguments(self, op: str, fields: dict[str | int, Any]) -> tuple[tuple[str, Any], ...]:
+        """The fields that a template gives to an op, by their names."""
+        if op not in names():
+            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
+        given = {key: self._reference(value) for key, value in fields.items()}
+        args = next(filter(None, (_bound(overload, given) for overload in overloads(op))), None)
+        if args is None:
+            raise DplcError(
+                f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}"
+            )
+        return args
+
     def _reference(self, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(self._reference, value))
+        if isinstance(value, Producer):
+            return Var(value.statement.dst)
         if not isinstance(value, View):
             return value
         known = self.references.get(value)

@@ -19,7 +19,7 @@ from .compiler import Numbers, TemplateCompiler
 from .firing import TorchSite
 from .pattern import StatementPattern
 from .template import Bracket, Part
-from .values import Lowers, NotApplicable, OpCall, View, views
+from .values import Lowers, NotApplicable, OpCall, Producer, View, views
 
 
 class Definition:
@@ -136,10 +136,10 @@ class TorchRule:
                 raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
         for statement in self.statements:
             if isinstance(statement, TorchStatement):
-                view = self._torch(lowering, call, firing, statement)
+                made = firing.env[statement.name] = self._torch(lowering, call, firing, statement)
                 if statement is last:
-                    return view
-                firing.env[statement.name] = view
+                    assert isinstance(made, View)
+                    return made
             else:
                 statement.part.scan(firing)
         firing.name_axes()
@@ -157,10 +157,12 @@ class TorchRule:
         pairs = zip(firing.result_entries, firing.result.shape, strict=True)
         return tuple(None if n == 1 else firing.named(entry) for entry, n in pairs)
 
-    def _torch(self, lowering: Lowers, call: OpCall, firing: TorchSite, statement: TorchStatement) -> View:
-        """Lower an op that the template made."""
+    def _torch(self, lowering: Lowers, call: OpCall, firing: TorchSite, statement: TorchStatement) -> View | Producer:
+        """Lower an op that the template made, or name one that gives several tensors."""
         types = tuple(TensorType(dtype(firing.env).name, tuple(shape(firing.env))) for dtype, shape in statement.types)
         fields = {name: closure(firing.env) for name, closure in statement.fields.items()}
+        if len(types) > 1:
+            return lowering.several(statement.op, fields, types)
         return lowering.made(call, statement.name, statement.op, fields, types or call.statement.types)
 
 

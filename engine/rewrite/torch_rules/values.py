@@ -116,6 +116,7 @@ class Lowers(Protocol):
     def made(
         self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]
     ) -> View: ...
+    def several(self, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> Producer: ...
 
 
 # Unnamed axes stand in index expressions as leaves; `?` keeps them apart from every axis of a program.

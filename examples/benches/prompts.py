@@ -1,0 +1,66 @@
+"""What `dplc generate` makes of prompts of every length, beside a compile for each: predicted times.
+
+    python examples/benches/prompts.py [--config FILE] [--dtype bf16] [--layers 1] [--target h200] [LENGTH ..]
+
+The call that reads a prompt, compiled once for 1..2047 tokens, with its rows (what `dplc generate` runs; a row is
+compiled when a prompt needs it), and for each length. All times are the model's; all launches of the call count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from dplc.codegen.target import target
+from dplc.engine.binding import at_binding
+from dplc.engine.compiler import Compilation
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.engine.models.compiling import CompileOptions, ModelShape
+from dplc.engine.models.generating import all_lengths, compile_generation
+from dplc.engine.models.sources import find
+from dplc.engine.ruleset import toolchain
+
+LENGTHS = (1, 7, 16, 32, 33, 64, 100, 128, 200, 256, 500, 512, 1000, 1024, 1500, 2000, 2047)
+MAXIMUM = 2048
+TINYLLAMA = Path(__file__).parents[1] / "models" / "tinyllama-1.1b.json"
+
+
+def seconds(made: Compilation) -> float:
+    """Predicted, of all launches."""
+    each = [predict(instruction_counts(kernel), made.target).seconds for kernel in made.kernels]
+    return sum(each[place] for place in made.launched)
+
+
+def bound(made: Compilation, length: int) -> Compilation:
+    return at_binding(made, dict.fromkeys(made.sizes, length)) if made.sizes else made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lengths", nargs="*", type=int, default=LENGTHS, metavar="LENGTH")
+    parser.add_argument("--config", default=str(TINYLLAMA))
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--target", default="h200")
+    options = parser.parse_args()
+    how = CompileOptions(toolchain(), target(options.target))
+    source, shape = find(options.config), ModelShape(dtype=options.dtype, layers=options.layers)
+    prompt = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, shape, how).prompt
+    assert prompt.rows is not None
+    print("| tokens | a compile of its own, us | one compile | rows |\n|---:|---:|---:|---:|")
+    ratios = []
+    for length in options.lengths:
+        own = seconds(compile_generation(source, length, MAXIMUM, shape, how).prompt.compilation)
+        row = prompt.rows.at(dict.fromkeys(prompt.sizes, length))
+        one, rows = (seconds(bound(made, length)) / own for made in (prompt.compilation, row))
+        ratios.append((one, rows))
+        print(f"| {length} | {own * 1e6:.1f} | {one:.2f} | {rows:.2f} |", flush=True)
+    means = [math.exp(sum(map(math.log, column)) / len(column)) for column in zip(*ratios, strict=True)]
+    worst = [max(column) for column in zip(*ratios, strict=True)]
+    print(f"| geomean; worst | | {means[0]:.2f}; {worst[0]:.2f} | {means[1]:.2f}; {worst[1]:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
