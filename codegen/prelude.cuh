@@ -681,6 +681,9 @@ DPLC_F64_1(acosh_f64, acosh)
 DPLC_F64_1(atanh_f64, atanh)
 DPLC_F64_1(erf_f64, erf)
 DPLC_F64_1(erfc_f64, erfc)
+DPLC_F64_1(erfinv_f64, erfinv)
+DPLC_F64_1(erfcinv_f64, erfcinv)
+DPLC_F64_1(erfcx_f64, erfcx)
 DPLC_F64_1(lgamma_f64, lgamma)
 DPLC_F64_1(floor_f64, floor)
 DPLC_F64_1(ceil_f64, ceil)
@@ -753,11 +756,12 @@ template <class T> DPLC_FN T common_divisor(T a, T b) {
 // The sum of (q + k) ** -s over all k >= 0: term by term up to 9, the rest by Euler and Maclaurin.
 DPLC_FN double zeta_sum(double s, double q) {
   if (s == 1.0) return DPLC_INF;
-  if (!(s > 1.0) || isnan(q)) return DPLC_NAN;
+  if (s < 1.0) return DPLC_NAN;
   if (q <= 0.0 && q == floor(q)) return DPLC_INF;
-  if (q <= 0.0 && s != floor(s)) return DPLC_NAN;
+  if (isnan(s) || isnan(q) || (q <= 0.0 && s != floor(s))) return DPLC_NAN;
   double total = 0.0, end = q;
   for (; end <= 9.0; end += 1.0) total += pow(end, -s);
+  if (s > 1e13 || isinf(q)) return total > 0.0 ? total : DPLC_NAN;  // one term is all, or none; of none PyTorch says nan
   total += pow(end, 1.0 - s) / (s - 1.0) + 0.5 * pow(end, -s);
   const double bernoulli[7] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,
                                -691.0 / 1307674368000.0, 1.0 / 74724249600.0};  // B(2j) / (2j)!

@@ -47,15 +47,16 @@ FLOATING: dict[str, Form] = {
     "round": Form(_CALL1("rintf")), "isnan": Form("(bool)isnan({0})", UNARY), "isinf": Form("(bool)isinf({0})", UNARY),
     **{fn: Form(_CALL1(fn + "f")) for fn in (
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-        "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "trunc",
+        "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "floor", "ceil",
+        "trunc",
     )},
 }  # fmt: skip
 
 # f64. The C library's functions are called by names of their own: `exp` may be a value of a kernel.
 _OF_F64 = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "trunc", "pow",
-    "atan2", "hypot", "fmod",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma",
+    "floor", "ceil", "trunc", "pow", "atan2", "hypot", "fmod",
 )  # fmt: skip
 DOUBLE: dict[str, Form] = {
     **FLOATING,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import special
 from .dtypes import FLOATS, HALVES, INTEGERS, NARROW
 from .monoid_texts import PARTS, part_identity
 
@@ -61,13 +62,17 @@ def _zeta_of_one(s: float, q: float) -> float:
     """The sum of (q + k) ** -s over k, from places beyond 9 on by Euler and Maclaurin."""
     if s == 1:
         return math.inf
-    if not s > 1 or q != q:
+    if s < 1:
         return math.nan
-    if q <= 0 and (q == math.floor(q) or s != math.floor(s)):
-        return math.inf if q == math.floor(q) else math.nan
-    total, steps = 0.0, max(0, math.ceil(9 - q)) + 1
+    if q <= 0 and (q == -math.inf or q == math.floor(q)):
+        return math.inf
+    if s != s or q != q or (q <= 0 and s != math.inf and s != math.floor(s)):
+        return math.nan
+    total, steps = 0.0, max(0, math.ceil(9 - min(q, 9))) + 1
     for k in range(steps):
-        total += math.copysign(math.pow(abs(q + k), -s), 1 if q + k > 0 or s % 2 == 0 else -1)
+        total += math.copysign(math.pow(abs(q + k), -s), 1 if q + k > 0 or s % 2 != 1 else -1)
+    if s > 1e13 or q == math.inf:  # one term is all, or none; of none PyTorch says nan
+        return total or math.nan
     end = q + steps
     total += math.pow(end, 1 - s) / (s - 1) + 0.5 * math.pow(end, -s)
     factor = s * math.pow(end, -s - 1)
@@ -169,6 +174,9 @@ _TABLE = (
     Function("erf", 1, _erf, FLOAT, meaning="the error function"),
     Function("erfc", 1, _erfc, FLOAT, meaning="1 - erf(x)"),
     Function("lgamma", 1, _lgamma, FLOAT, meaning="the logarithm of the absolute value of the gamma function"),
+    Function("erfinv", 1, special.erfinv, FLOAT, meaning="the inverse of erf"),
+    Function("erfcinv", 1, special.erfcinv, FLOAT, meaning="the inverse of erfc"),
+    Function("erfcx", 1, special.erfcx, FLOAT, meaning="erfc(x) times exp(x * x)"),
     Function("zeta", 2, _zeta, FLOAT, meaning="the sum of 1 / (b + k) ** a over k from 0 on"),
     Function("sigmoid", 1, _sigmoid, FLOAT, meaning="1 / (1 + exp(-x))"),
     Function("floor", 1, np.floor, ARITHMETIC, meaning="the greatest integer that is at most x"),

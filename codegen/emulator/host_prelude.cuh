@@ -358,6 +358,36 @@ double sinh(double), cosh(double), tanh(double), asinh(double), acosh(double), a
 double erf(double), erfc(double), lgamma(double), sqrt(double), fabs(double), floor(double), ceil(double), trunc(double), rint(double);
 double pow(double, double), fmod(double, double), atan2(double, double), hypot(double, double), copysign(double, double);
 }
+
+// Those that CUDA has and the C library has not. Inverses: Winitzki's approximation, then Halley's steps.
+DPLC_FN double dplc_halley(double x, double over) {
+  const double newton = over / (1.1283791670955126 * exp(-x * x)), turn = x * newton;
+  return turn < 0.5 && turn > -0.5 ? x + newton / (1 - turn) : x + newton;
+}
+DPLC_FN double erfcinv(double share) {
+  if (!(share >= 0 && share <= 2)) return __builtin_nan("");
+  const double y = share > 1 ? 2 - share : share;
+  if (y == 0) return share == 0 ? __builtin_inf() : -__builtin_inf();
+  const double log_ = log(y * (2 - y)), middle = 2 / (3.141592653589793 * 0.147) + log_ / 2;
+  double x = sqrt(fabs(sqrt(middle * middle - log_ / 0.147) - middle));
+  for (int step = 0; step < 4; step++) x = dplc_halley(x, erfc(x) - y);
+  return share > 1 ? -x : x;
+}
+DPLC_FN double erfinv(double y) {
+  if (!(fabs(y) <= 0.5)) return copysign(erfcinv(1 - fabs(y)), y);
+  double x = y * 0.886226925452758;
+  for (int step = 0; step < 6; step++) x = dplc_halley(x, y - erf(x));
+  return x;
+}
+DPLC_FN double erfcx(double x) {
+  if (!(x >= 10)) return exp(x * x) * erfc(x);
+  double term = 1, total = 1;
+  for (int k = 1; k < 12; k++) total += term *= -(2 * k - 1) / (2 * x * x);
+  return total / (x * 1.772453850905516);
+}
+DPLC_FN float erfcinvf(float y) { return static_cast<float>(erfcinv(y)); }
+DPLC_FN float erfinvf(float y) { return static_cast<float>(erfinv(y)); }
+DPLC_FN float erfcxf(float x) { return static_cast<float>(erfcx(x)); }
 DPLC_FN float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 DPLC_FN bool isnan(float x) { return __builtin_isnan(x); }
 DPLC_FN bool isinf(float x) { return __builtin_isinf(x); }

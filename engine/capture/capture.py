@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ class Capture:
     was asked for; the path of its module where no line of the user's did}. inputs: the user inputs in calling order.
     signature: how the function is called and what it returns. reference: what torch itself gave, one tensor per output
     of the graph (texts only, else None). folds: loading may compute with weights; else they stay as their files are.
+    strides: {input: its strides}, of those whose memory is read by strides.
     """
 
     graph: TorchGraph
@@ -48,6 +49,7 @@ class Capture:
     signature: Signature
     reference: tuple[Any, ...] | None = None
     folds: bool = True
+    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @alone()
@@ -91,7 +93,9 @@ def capture(
     given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
     arguments = tuple(by_position.get(index) or Fixed(leaf) for index, leaf in enumerate(leaves))
-    return finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
+    result = finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
+    strided = {conversion.inputs[place]: tensors[place].stride() for place in exported.strided}
+    return replace(result, strides=strided) if strided else result
 
 
 def finish(

@@ -7,11 +7,14 @@ and weights of a resize) folds. No rule takes an op that stands here (a test).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+
+from ...ir.diagnostic import DplcError
+from .spectra import inverse_of_half
 
 # Formulas in Python (`torch._decomp`).
 FORMULAS = {
@@ -79,6 +82,16 @@ COMPOSITES = {
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
+# Ops that rules take of tensors whose memory is their elements in order: others are brought into order first.
+IN_ORDER = ("as_strided", "as_strided_copy")
+
+# Spectra whose result is real, of real tensors: products with tables.
+SPECTRA = {
+    f"fft_{name}{dims}": functools.partial(inverse_of_half, back=name == "irfft", most=most)
+    for name in ("irfft", "hfft")
+    for dims, most in (("", 1), ("2", 2), ("n", None))
+}
+
 # Optimizers' ops on lists of tensors: the op of the same name on each of them.
 ON_LISTS = """
     abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
@@ -110,6 +123,9 @@ def _own() -> dict[Any, Callable[..., Any]]:
                 found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
+    found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
+    found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
+    found |= {getattr(torch.ops.aten, name).default: function for name, function in SPECTRA.items()}
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
     return found
@@ -142,6 +158,31 @@ def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = No
     inside = group < w.shape[0]
     product = torch.bmm(x[:, None], w[group.clamp(max=w.shape[0] - 1)])[:, 0]
     return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
+
+
+def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
+    """The memory of a tensor with other strides: its elements in order, which is what the rule reads.
+
+    Elsewhere the elements are put in the order of their memory first. Raises DplcError where memory holds more.
+    """
+    count = x.untyped_storage().nbytes() // x.dtype.itemsize
+    if x.storage_offset() or count != x.numel():
+        raise DplcError("as_strided of a tensor that is a part of another one's memory", hint="take the part by slices")
+    if x.is_contiguous():
+        return NotImplemented
+    order = sorted(range(x.dim()), key=lambda d: (-x.stride(d), -x.shape[d]))
+    return torch.as_strided(x.permute(order).contiguous(), size, stride, offset)
+
+
+def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
+    """Elements put at strided places of a tensor's memory."""
+    if not x.is_contiguous() or x.storage_offset():
+        return NotImplemented
+    places = torch.full(tuple(size), offset or 0, dtype=torch.int64, device=x.device)
+    for d, (n, step) in enumerate(zip(size, stride, strict=True)):
+        along = torch.arange(n, device=x.device) * step
+        places = places + along.reshape(n, *[1] * (len(size) - d - 1))
+    return torch.put(x, places, values)
 
 
 def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:

@@ -24,6 +24,7 @@ from .places import SourcePlaces
 from .record import KEY, Annotate
 from .signature import Fixed, ObjectOutput, Results
 from .sizes import Dynamic, exported_shapes, refused, stand_ins
+from .views import storages
 
 # A functional spelling of these is the value itself: no reason to pay for functionalisation.
 HARMLESS = frozenset(("aten::detach_",))
@@ -33,12 +34,13 @@ HARMLESS = frozenset(("aten::detach_",))
 class Exported:
     """program: the exported graph, functional; its user inputs are the tensors in order. outputs: the nodes of the
     tensors it returns. results: as in Signature. labels: {name of a weight in the program: its kind, its name for
-    people, the tensor}."""
+    people, the tensor}. strided: places of the user inputs whose memory is read by strides."""
 
     program: Any
     labels: Mapping[str, tuple[str, str, Any]]
     results: Results
     outputs: tuple[Any, ...]
+    strided: tuple[int, ...] = ()
 
 
 @dataclass
@@ -130,8 +132,9 @@ def export(
             asked = refused(str(error), dynamic, span or guards.span()) if guards is not None else None
             raise asked or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
+        strided = _strided(program)
         program = _functional(program, root, places, may_change)
-    return Exported(program, _labels(program, root), results, _outputs(program))
+    return Exported(program, _labels(program, root), results, _outputs(program), strided)
 
 
 def explain(error: BaseException, span: Span | None) -> DplcError:
@@ -192,6 +195,8 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
         return program
     try:
         functional = program.run_decompositions(formulas)
+    except DplcError as error:
+        raise DplcError(error.what, places.of_error(error), hint=error.hint) from None
     except AssertionError:  # torch's own, of what it cannot make functional
         if not changes:
             raise
@@ -220,6 +225,18 @@ def _nodes(program: Any) -> Iterator[Any]:
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield from module.graph.nodes
+
+
+def _strided(program: Any) -> tuple[int, ...]:
+    """Which user inputs, in order, share memory with a tensor that is read by strides."""
+    nodes = list(_nodes(program))
+    read = {x for node in nodes if "as_strided" in str(node.target) for x in storages(node.args[0])}
+    if not read:
+        return ()
+    kinds = [spec.kind.name for spec in program.graph_signature.input_specs]
+    given = [node for node in nodes if node.op == "placeholder"]
+    user = [node for node, kind in zip(given, kinds, strict=False) if kind == "USER_INPUT"]
+    return tuple(place for place, node in enumerate(user) if read & storages(node))
 
 
 def _mutable(node: Any) -> bool:

@@ -69,4 +69,4 @@ def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int 
     whole = torch.empty(tuple(size), device="meta")
     if x.is_contiguous() and not offset and x.numel() == whole.numel() and tuple(stride) == whole.stride():
         return x.view(size)
-    return NotImplemented
+    return table()[torch.ops.aten.as_strided.default](x, size, stride, offset)

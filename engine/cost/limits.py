@@ -12,10 +12,11 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Call, Var
+from ...ir.expr import Call, Var, linear
 from ...ir.facts.structure import Variations, dependencies, summary
 from ...ir.loop import Accumulate, Load, Merge, Store
 from ...ir.program import Kernel
+from .accesses import SECTOR
 from .work import COSTS
 
 
@@ -43,19 +44,24 @@ def _launch(target: Target) -> float:
 
 
 def _bytes(kernel: Kernel) -> float:
-    """Bytes of global memory, each once: of a buffer, at most as many elements as there are places asked for."""
+    """Bytes of global memory, each once: of a buffer at most all, and what comes with each place that is asked for."""
     body, found = kernel.body, summary(kernel.body)
     extents = {loop.var: loop.stop for loop in found.loops}
+    items = {param.name: DTYPES[param.dtype].item_bytes for param in (*kernel.ins, *kernel.outs)}
     asked: dict[str, float] = {}
     accesses: tuple[Load | Store, ...] = (*found.loads, *found.stores)
     for access in accesses:
         along = dependencies(access.idx, body) & extents.keys()
-        asked[access.buf] = asked.get(access.buf, 0) + math.prod(extents[name] for name in along)
-    total = 0.0
-    for param in (*kernel.ins, *kernel.outs):
-        item = DTYPES[param.dtype].item_bytes
-        total += item * min(asked.get(param.name, 0), math.prod(param.shape))
-    return total
+        places = math.prod(extents[name] for name in along)
+        asked[access.buf] = asked.get(access.buf, 0) + places * _bytes_of_a_place(access.idx, items[access.buf])
+    sizes = {param.name: items[param.name] * math.prod(param.shape) for param in (*kernel.ins, *kernel.outs)}
+    return float(sum(min(asked.get(name, 0), size) for name, size in sizes.items()))
+
+
+def _bytes_of_a_place(idx: tuple[Any, ...], item: int) -> int:
+    """Memory moves sectors whole: of every other element of a row, each brings the one that is left out."""
+    steps = [step for step in linear(idx[-1])[0].values() if isinstance(step, int)] if idx else []
+    return min(item * max(math.gcd(*steps), 1), SECTOR)
 
 
 def _slots(kernel: Kernel, target: Target) -> float:

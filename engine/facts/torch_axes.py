@@ -143,6 +143,15 @@ def flat_place(site: TorchSite, places: Axes, sizes: tuple[int, ...]) -> Expr:
     return flat
 
 
+@torch_fact("strided([axis], [int]) -> expr")
+def strided(site: TorchSite, os: Axes, strides: tuple[int, ...]) -> Expr:
+    """How far an element is from the first, by the strides of its dimensions."""
+    place: Expr = 0
+    for o, stride in zip(os, strides, strict=True):
+        place = add(place, multiply(o, stride))
+    return place
+
+
 @torch_fact("covered([axis], [int], int) -> expr")
 def covered(site: TorchSite, os: Axes, sizes: tuple[int, ...], d: int) -> Expr:
     """Whether a place is in a tensor of these sizes, which may be smaller, along all dimensions but one."""

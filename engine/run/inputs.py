@@ -74,6 +74,15 @@ def check_arguments(
             _refuse_gradients(param.name, inputs[param.name])
             shape = tuple(value_of(n, sizes) for n in param.shape) if sizes else param.shape
             check_tensor(f"argument `{param.name}`", inputs[param.name], param.dtype, shape)
+            _check_strides(param.name, inputs[param.name], captured.strides.get(param.name))
+
+
+def _check_strides(name: str, tensor: Any, wanted: tuple[int, ...] | None) -> None:
+    """Raises DplcError for a tensor in another order of memory, where the program reads its memory."""
+    given = tuple(tensor.stride())
+    if wanted is not None and (given != wanted or tensor.storage_offset()):
+        what = f"argument `{name}` has the strides {given}, not {wanted}, by which the program reads its memory"
+        raise DplcError(what, hint="pass `.contiguous()`, or compile it for such a tensor")
 
 
 def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, Any]) -> dict[str, int]:

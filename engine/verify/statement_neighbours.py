@@ -67,7 +67,7 @@ def _extents(body: Block) -> set[int]:
     return found
 
 
-def renumbered(value: Any, change: Callable[[int], int]) -> Any:
+def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
     """A statement or expression with its whole numbers changed; what is not a number of an index stays."""
     if type(value) is int:
         return change(value)

@@ -24,6 +24,7 @@ from .extents import TooLarge
 from .meaning import Meaning, baseline, compare
 from .outcome import Dice, Outcome, Subject, Wrong, said
 from .reduce import smaller_programs
+from .sized import SizedCheck, machines_way
 from .statement_neighbours import perturbed
 from .statement_subjects import Instance
 from .whole_programs import completed, runnable, scoped
@@ -66,6 +67,7 @@ class StatementChecker:
         self.rules, self.orders = rules, range(ORDERS)
         self.engine = CountingEngine(rules)
         self._neighbours: dict[str, tuple[Rule, ...]] = {}
+        self._sized = SizedCheck(self.orders)
         self._baselines: dict[Program, Any] = {} if known is None else known
 
     # ---- subjects
@@ -144,6 +146,7 @@ class StatementChecker:
             for match in found:
                 self._fire(compiled, program, match, machine_target, (subject, *start), outcome)
             self._ends(rule, program, machine_target, (subject, *start))
+            self._at_a_size(compiled, program, machine_target, subject)
             return outcome
         return outcome
 
@@ -239,6 +242,18 @@ class StatementChecker:
                 told = (said(error), *getattr(error, "notes", ()))
                 if any(f"`{rule.name}`" in line for line in told):
                     raise Wrong(subject, f"{told[0]} (beside the others of its pass)", told[1:]) from error
+
+    def _at_a_size(self, rule: CompiledRule, program: Program, machine: Target, subject: Subject) -> None:
+        """Raises Wrong where the rule fires on the program with a size, and another program comes out at a number."""
+
+        def matches(sized: Program) -> Iterator[Match]:
+            return rule.matches(sized, range(len(sized)), machine, {}, None, True)
+
+        found = self._sized.problem(program, subject.seed, matches, machines_way(self.engine, rule, machine))
+        if found is not None:
+            problem, before, after = found
+            texts = ("of", *print_program(before, "tile").splitlines(), "it makes", *print_program(after).splitlines())
+            raise Wrong(subject, f"{problem} (with a size, for {machine.name})", texts)
 
     def _overlaps(self, rule: Rule, program: Program, machine: Target, found: list[Match], outcome: Outcome) -> None:
         """Other rules of the same pass that match at the same place."""

@@ -1,18 +1,24 @@
 """One kernel for every length beside a kernel for each: predicted times, at seventeen lengths.
 
     python examples/benches/dynamic.py [--only RMSNorm] [--dtype f32] [--target h200] [--lengths]
+    python examples/benches/dynamic.py --costs
 
 Every program is compiled once for 1..4096 (hint 512), then with the usual rows (`rows=True`: ten parts of the range),
 and once for each length. A cell is the predicted time of the first or the second over that of the third, all by the
 model of `dplc bench`: the geometric mean over the lengths, the worst and where it is, and issued instructions. left
-open: rule refusals, of all compiles with sizes, that a number would not have had.
+open: rule refusals, of all compiles with sizes, that a number would not have had. --costs measures what rows cost here:
+seconds of CPU for twelve rows of a Linear, and microseconds of a look into the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import inspect
+import itertools
 import math
+import time
+import timeit
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -151,14 +157,38 @@ HEAD = (
 )
 
 
+def costs(machine: Target) -> None:
+    """What rows cost on this machine: CPU seconds to compile twelve, warm, and microseconds to find one."""
+    ends = (0, 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072, 4096)
+    rows = [dplc.Dim("s", low + 1, high) for low, high in itertools.pairwise(ends)]
+    layer = nn.Linear(2048, 2048)
+    spent = []
+    for _ in range(2):  # the first warms what a process keeps
+        dynamic = {"input": {0: dplc.Dim("s", 1, 4096, hint=HINT)}}
+        made = dplc.compile(layer, (torch.empty(HINT, 2048),), dynamic=dynamic, rows=rows, target=machine, db=False)
+        assert made.rows is not None
+        start = time.process_time()
+        made.rows.compile_all()
+        spent.append(time.process_time() - start)
+    print(f"{len(rows)} rows of a Linear: {spent[0]:.2f} s of CPU, warm {spent[1]:.2f}")
+    for length in (1, HINT, 4096):
+        place = functools.partial(made.rows.place, {"s": length})
+        best = min(timeit.repeat(place, number=100_000, repeat=5)) * 10
+        print(f"row {place()} for {length}: {best:.2f} us")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--dtype", choices=DTYPES, help="one of them; else both")
     parser.add_argument("--target", default="h200")
     parser.add_argument("--lengths", action="store_true", help="every length, and what sizes left open")
+    parser.add_argument("--costs", action="store_true", help="what rows cost here, instead")
     options = parser.parse_args()
     machine = target(options.target)
+    if options.costs:
+        costs(machine)
+        return
     print(HEAD)
     for case in CASES:
         for dtype in DTYPES:

@@ -14,7 +14,6 @@ import gc
 import json
 import os
 import resource
-import signal
 import statistics
 import subprocess
 import sys
@@ -131,7 +130,7 @@ def _live(text: str) -> tuple[float, float]:
                 news = json.loads(answer.read())
             number, parts = news["number"], news["data"]
         whole = _spent(process.pid)
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.stderr.read()
     return there, whole
 

@@ -141,3 +141,16 @@ kernel f(x: f32[4096, 4096]) -> y: f32[4096, 512]:
 """
     found = [least_seconds(kernel, H200) for text in (once, again) for kernel in read_program(text)[1]]
     assert found[0] == found[1] > 4 * 4096 * (4096 + 512) / H200.dram_bytes_per_second
+
+
+def test_what_lies_between_the_elements_of_a_row_is_moved_with_them() -> None:
+    """Half of the elements of 64 KB, a quarter, and one in a hundred: a sector for each, at most what there is."""
+
+    def moved(text: str) -> float:
+        (kernel,) = compiled(text).plan.kernels
+        launch = H200.launch_seconds + 1.5 * H200.memory_latency_seconds
+        return round((least_seconds(kernel, H200) - launch) * H200.dram_bytes_per_second)
+
+    assert moved("torch.randn(64, 256)[:, ::2].contiguous()") == 64 * 256 * 4 + 64 * 128 * 4
+    assert moved("torch.randn(64, 256)[::2].contiguous()") == 2 * 32 * 256 * 4
+    assert moved("torch.randn(64, 3200)[:, ::100].contiguous()") == 64 * 32 * (32 + 4)

@@ -110,6 +110,9 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
     "erff": lambda v: torch.erf(torch.from_numpy(v)).numpy(),
     "erfcf": lambda v: torch.erfc(torch.from_numpy(v)).numpy(),
+    "erfinvf": lambda v: torch.erfinv(torch.from_numpy(v)).numpy(),
+    "erfcinvf": lambda v: torch.erfinv(torch.from_numpy(1 - v)).numpy(),
+    "erfcxf": lambda v: torch.special.erfcx(torch.from_numpy(v)).numpy(),
     "lgammaf": lambda v: torch.lgamma(torch.from_numpy(v)).numpy(),
 }  # fmt: skip
 

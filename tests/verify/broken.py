@@ -281,6 +281,18 @@ match
 rewrite
     y[os..] = sigmoid(x[os..])
 """),
+    _rule("a remainder that only a size has", """
+rule four_at_once on tile
+match
+    for k in 0..K serial:
+        body..
+where highest(K) % 4 == 0                        because "the loop has a remainder"
+split k:K => ko:K // 4=serial, k:4=serial
+rewrite
+    for ko:
+        for k:
+            body..
+"""),
     _rule("an argument is dropped", """
 override rule leaky_relu on torch
 match
