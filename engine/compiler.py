@@ -43,6 +43,7 @@ from .schedule.tail import cuda_of, kernel_ir
 
 BINDINGS = 64  # of a program whose launches are kept
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
+TIMED = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
 
 
 @dataclass
@@ -135,7 +136,7 @@ class Compilation:
 
 
 class Stopwatch:
-    """Milliseconds per stage. begun: told of every stage when it begins, with its place in STAGES and how many are;
+    """Milliseconds per stage. begun: told of every stage when it begins, with its place in TIMED and how many are;
     made: of what a stage of STAGES made, when it is made."""
 
     def __init__(
@@ -149,7 +150,7 @@ class Stopwatch:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         if self._begun is not None:
-            self._begun(name, len(self.timings), len(STAGES))
+            self._begun(name, TIMED.index(name), len(TIMED))
         start = time.perf_counter()
         yield
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3

@@ -11,8 +11,10 @@ this through the entry point group `torch_dynamo_backends`.
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -84,7 +86,16 @@ def _without(known: Container[int], function: Function) -> Function:
 
 def _warn_of_lengths(why: str, more: Sequence[str] = ()) -> None:
     what = f"dplc: a part of the program is compiled anew for every length: {why}"
-    warnings.warn("\n".join((what, *more)), LengthWarning, stacklevel=5)
+    warnings.warn("\n".join((what, *more)), LengthWarning, stacklevel=_to_the_user())
+
+
+def _to_the_user() -> int:
+    """Frames from a warning to the line that called a compiled function: beyond our own files and torch's."""
+    ours = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _warn_of_the_last() -> None:
@@ -94,11 +105,11 @@ def _warn_of_the_last() -> None:
     if compile_id is not None and compile_id.frame_compile_id + 1 == most:
         what = f"torch has compiled one function {most} times: further kinds of arguments run in eager, all of it"
         why = "  help: TORCH_LOGS=recompiles says what differed; torch._dynamo.config.recompile_limit is the number"
-        warnings.warn(f"dplc: {what}\n{why}", EagerWarning, stacklevel=2)
+        warnings.warn(f"dplc: {what}\n{why}", EagerWarning, stacklevel=_to_the_user())
 
 
 def _unheeded(what: str, instead: str) -> None:
-    warnings.warn(f"dplc: {what}: {instead}", OptionWarning, stacklevel=2)
+    warnings.warn(f"dplc: {what}: {instead}", OptionWarning, stacklevel=_to_the_user())
 
 
 class FixedLengths(DplcError):
@@ -255,7 +266,7 @@ class GraphPart:
         nodes = alike(graph, bad) if bad in every else set(every)
         if problem.what not in self.told:
             self.told.add(problem.what)
-            warnings.warn(self._message(problem, bad, len(nodes)), EagerWarning, stacklevel=3)
+            warnings.warn(self._message(problem, bad, len(nodes)), EagerWarning, stacklevel=_to_the_user())
         if len(nodes) < len(every):
             return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total))
         forward: Function = graph.forward

@@ -139,6 +139,7 @@ def test_what_cannot_be_for_all_lengths_is_said_once(compiles: list[Any]) -> Non
         for n in LENGTHS[:3]:
             assert same(compiled(x := torch.randn(n, 8)), function(x))
     assert sum(w.category is LengthWarning for w in told) == 1
+    assert {w.filename for w in told if w.category is LengthWarning} == {__file__}
 
 
 def test_an_op_without_a_rule_is_cut_out_of_an_open_length(compiles: list[Any]) -> None:

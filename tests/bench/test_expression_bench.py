@@ -63,6 +63,17 @@ def test_a_profile_says_what_is_busy_and_by_what_count(capsys: pytest.CaptureFix
     assert "no profiler was asked" in page.read_text()
 
 
+def test_names_and_bounds_begin_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+    """Numbers end in one column; what is read as words begins in one."""
+    _, out, _ = bench(capsys, "-c", SPLIT, "--target", "h200", "--no-run", "--no-assemble")
+    title, _, *rows = [line for line in out.splitlines() if line.strip()][:5]
+    kernels = [row for row in rows if "matmul" in row or "relu" in row]
+    assert len(kernels) == 2 and len({len(row.split()[0]) for row in kernels}) == 2
+    assert all(row.startswith(f" {row.split()[0]} ") for row in kernels)
+    at = title.index("bound")
+    assert all(row[at - 1] == " " != row[at] for row in kernels)
+
+
 def test_launches_of_one_kernel_are_one_row(capsys: pytest.CaptureFixture[str]) -> None:
     cases = rows(compiled(TWICE).record.kernels, "f32")
     assert [case.sizes["launches"] for case in cases] == [2, 1]

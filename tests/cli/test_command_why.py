@@ -66,6 +66,7 @@ def test_the_nearest_miss_of_a_rule_on_values(ok: Command) -> None:
     assert near in ok("compile", "-c", SOFTMAX, "-vv").err  # nothing else of its file was there
     nowhere = ok("rules", "why", "double_negation", "-c", SOFTMAX).out
     assert "no value here is made as its last, `negative(n)`" in nowhere
+    assert nowhere.startswith("--- a:exact skipped at main: rules/tensor/exact.rw:")  # at no value of it
 
 
 def test_a_pattern_whose_operations_are_there_differs_in_axes(ok: Command, tmp_path: Path) -> None:

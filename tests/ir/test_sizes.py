@@ -18,7 +18,7 @@ from dplc.engine.language.statements import shape_of
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, Source
-from dplc.ir.expr import Size, add, floordiv, modulo, multiply, only_sizes, subtract
+from dplc.ir.expr import Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
 from dplc.ir.ranges import interval
 from dplc.ir.text.parse import parse
 from dplc.ir.text.print import print_program
@@ -221,3 +221,10 @@ def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, nam
             values = [results[param.name] for param in made.plan.outputs]
             assert accepted(values, reference_of(found, made.captured.tensors)), (length, made.cuda)
     assert len(texts) == 1
+
+
+def test_sizes_of_a_product_are_one_factor() -> None:
+    """So a stride that is a product of sizes is one stride, in whatever order it was multiplied."""
+    s, t, i = Size("s", 1, 9, 1, 4), Size("t", 1, 9, 1, 4), Var("i")
+    assert multiply(multiply(i, s), t) == multiply(i, multiply(s, t)) == multiply(multiply(t, i), s)
+    assert only_sizes(multiply(i, multiply(s, t)).b)

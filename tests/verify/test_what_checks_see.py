@@ -12,6 +12,7 @@ from dplc.engine.language.rule import load
 from dplc.engine.verify import outcome, run
 from dplc.engine.verify.named_numbers import named_numbers
 from dplc.engine.verify.outcome import Outcome, RuleVerdict, Subject
+from dplc.engine.verify.report import summary
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule
 from dplc.engine.verify.search import PlainDice
 from dplc.engine.verify.term_subjects import TermInstance
@@ -229,3 +230,13 @@ def test_a_drawn_case_is_cut_close_to_an_end(tmp_path: Path) -> None:
         graph = TermInstance(rule, PlainDice(seed)).graph()
         cuts |= {case.cond.b for out in graph.outs for case in nodes((out.value,), Case)}
     assert cuts == {1, 2, 3}
+
+
+def test_a_file_tells_how_many_of_its_guards_were_tested() -> None:
+    """Of three guards one refused something; without `--each` a file is one line."""
+    found = RuleVerdict("r", "tile", "mine.rw:3", guards=("one", "two", "three"))
+    for _ in range(outcome.ENOUGH):
+        found.add(Outcome(firings=1))
+    found.refusals["two"] += 1
+    line = next(line for line in summary([found], 0.5, each=False).splitlines() if line.startswith("mine.rw"))
+    assert " 1/3 " in line and line.endswith("1 of 1 ok")

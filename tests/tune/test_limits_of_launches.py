@@ -1,0 +1,40 @@
+"""What no launch can be is told from Tile IR: too many threads, too much shared memory, registers that would be spilled."""
+
+from __future__ import annotations
+
+import pytest
+
+from dplc.codegen.target import target
+from dplc.engine.schedule.limits import no_launch, refusal
+from dplc.ir.text.read import read_program
+
+TEXT = """## level: tile
+kernel f(A: f32[64, 64], B: f32[64, 32, {1}]) -> C: f32[64, 32, {1}]:
+    Tile(i:{0}=THREAD, j:32=THREAD, p:{1}=REG):
+        A_smem = Stage(A, origin=(0, 0), slab=(i1:{2}@0, k:64@1))
+        Sync()
+        for k in 0..64 reduce:
+            a = load A_smem[i, k]
+            b = load B[k, j, p]
+            c = multiply(a, b)
+            acc <- add(acc, c)
+        C[i, j, p] = acc
+"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "rows", "said", "launched"),
+    [
+        (8, 4, 8, None, True),
+        (64, 4, 64, "2048 threads", False),
+        (8, 4, 4096, "bytes of shared memory", False),
+        (8, 300, 8, "registers per thread", True),
+    ],
+)
+def test_a_launch_is_refused_by_what_is_too_much(
+    threads: int, registers: int, rows: int, said: str | None, launched: bool
+) -> None:
+    _, program = read_program(TEXT.format(threads, registers, rows))
+    found = refusal(program, target("h200"))
+    assert found is None if said is None else said in (found or "")
+    assert (no_launch(program, target("h200")) is None) is launched
