@@ -49,15 +49,16 @@ def test_paths_that_are_no_models(tmp_path: Path) -> None:
             find(str(tmp_path))
 
 
-def test_an_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "said"), [(OSError("no network"), "no network"), (TimeoutError(), "TimeoutError")])
+def test_an_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, said: str) -> None:
     def nothing(*arguments: Any, **options: Any) -> Any:
-        raise OSError("no network")
+        raise error
 
     monkeypatch.setattr("socket.create_connection", nothing)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(DplcError, match="cannot get `Nobody/Nothing-9` from the hub") as caught:
         find("Nobody/Nothing-9")
-    assert "no network" in caught.value.render()
+    assert said in caught.value.render()
 
 
 @pytest.mark.parametrize("asked", ["Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B-Instruct"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.verify.extents import needs
+from dplc.engine.verify.extents import TooLarge, needs
+from dplc.engine.verify.meaning import work
 from dplc.ir.text.read import read_program
 
 BODIES = {
@@ -24,3 +25,18 @@ def test_what_is_reached(name: str) -> None:
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     (kernel,) = read_program(f"## level: loop\nkernel k(x: f32[99]) -> y: f32[99]:\n{lines}\n")[1]
     assert needs(kernel.body).hard == reached  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("start", "turns"), [(0, 8), (5, 3), (8, 1)])
+def test_work_counts_turns_from_where_a_loop_starts(start: int, turns: int) -> None:
+    text = f"## level: tile\nkernel f(x: f32[8]) -> y: f32[4]:\n    Tile(t:4=THREAD):\n        for k in {start}..8 serial:\n"
+    body = "            a = load x[k]\n            s <- add(s, a)\n        y[t] = s\n"
+    assert work(read_program(text + body)[1]) == 4 * (2 * turns + 1)  # two statements a turn, and the store behind
+
+
+def test_an_index_over_many_names_is_refused_before_it_is_counted() -> None:
+    axes = ", ".join(f"a{n}:99=REG" for n in range(9))
+    whole = " + ".join(f"a{n}" for n in range(9))
+    text = f"## level: tile\nkernel f(x: f32[900]) -> y: f32[1]:\n    Tile({axes}):\n        b = load x[{whole}]\n        y[0] = b\n"
+    with pytest.raises(TooLarge):
+        needs(read_program(text)[1][0].body)

@@ -70,7 +70,10 @@ def loaded(folder: Path, text: str) -> tuple[RuleSet, Rule]:
     return rules, rules.rule(text.split("rule ", 1)[1].split()[0].split("(")[0])
 
 
-@pytest.mark.parametrize("text", [DIVISION, CHUNKS], ids=["division", "chunks"])
+NUMBER_BY_NAME = CHUNKS.replace("where BK < K", 'where 64 // BK > 0 because "chunks of more"\nwhere BK < K')
+
+
+@pytest.mark.parametrize("text", [DIVISION, CHUNKS, NUMBER_BY_NAME], ids=["division", "chunks", "number by name"])
 def test_what_is_right_is_proved(text: str, tmp_path: Path) -> None:
     assert prove(loaded(tmp_path, text)[1]).result == "proved"
 
