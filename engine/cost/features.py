@@ -13,6 +13,7 @@ from .latency import Waits
 Features = dict[str, Any]
 WAITS = tuple(name for name in vars(Waits()) if not name.startswith("_"))
 NAMES = frozenset(field.name for field in dataclasses.fields(InstructionCounts))
+LATER = {"late": 0.0}  # counts that came to the model after times were measured, and what they were until then
 
 
 def features(counts: InstructionCounts) -> Features:
@@ -23,6 +24,7 @@ def features(counts: InstructionCounts) -> Features:
 
 def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
     """The counts read back. Raises DplcError for features of another model, or that are not numbers."""
+    found = LATER | dict(found)
     waits = found.get("waits")
     odd = set(found) ^ NAMES
     if isinstance(waits, dict):

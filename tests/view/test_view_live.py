@@ -183,7 +183,7 @@ def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> Non
     try:
         with urllib.request.urlopen(server.url, timeout=10) as answer:
             assert "nothing yet" in answer.read().decode()
-        assert server.seen.is_set()
+        assert server.seen.wait(10)
         for path, body in (("parameters", None), ("change", b"{}"), ("search", b"{}")):
             asked = server.url.replace("/?", f"/{path}?")
             request = urllib.request.Request(asked, body, {"Content-Type": "application/json"})

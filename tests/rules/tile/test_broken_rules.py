@@ -54,8 +54,8 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant("no barrier after staging", "stage_inputs", "                Sync()\n                body.. with", "                body.. with", RAGGED, (("double_buffer",), ())),
-    Mutant("no barrier before the next chunk", "stage_inputs", "for f in which\n                Sync()\n", "for f in which\n", RAGGED, (("double_buffer",), ())),
-    Mutant("loads look elsewhere in the slab", "stage_inputs", "f.smem[local(i, f)..] for f in which\n                Sync()", "f.smem[i..] for f in which\n                Sync()", MATMUL),
+    Mutant("no barrier before the next chunk", "stage_inputs", "site)\n                Sync()\n", "site)\n", RAGGED, (("double_buffer",), ())),
+    Mutant("loads look elsewhere in the slab", "stage_inputs", "f.smem[local(i, f)..] for f in which where lies_in(i, f, body, axes, site)", "f.smem[i..] for f in which where lies_in(i, f, body, axes, site)", MATMUL),
     Mutant("wrong slot in the loads", "double_buffer", "load B[k % N, i..] where", "load B[(k + 1) % N, i..] where", MATMUL),
     Mutant("no barrier in the ring", "double_buffer", "slot=k % N\n        Sync()", "slot=k % N", MATMUL, (("async_copy",), ())),
     Mutant("no barrier after the wait", "async_copy", "        Wait()\n        Sync()\n        rest..\n", "        Wait()\n        rest..\n", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ())),

@@ -176,8 +176,8 @@ def test_a_product_of_prime_extents(nest: Nest, without: tuple[str, ...]) -> Non
 def test_a_lost_barrier_is_noticed() -> None:
     """Without the barrier that ends a turn of `stage_inputs`, a Put overwrites what others still read."""
     broken = Engine(rule_files({"stage_inputs": (
-        "load f.buf[i..] => load f.smem[local(i, f)..] for f in which\n                Sync()\n",
-        "load f.buf[i..] => load f.smem[local(i, f)..] for f in which\n")}))  # fmt: skip
+        "for f in which where lies_in(i, f, body, axes, site)\n                Sync()\n",
+        "for f in which where lies_in(i, f, body, axes, site)\n")}))  # fmt: skip
     program = prefetched(PRIMES, ("double_buffer",), broken)
     inputs = PRIMES.inputs()
     wanted = {name: np.asarray(value) for name, value in PRIMES.meaning(**inputs).items()}
