@@ -210,7 +210,9 @@ def _record(atom: Atom) -> AtomRecord:
 
 def _operand_dtypes(kernel: Kernel, body: Block, sources: set[str]) -> tuple[set[str], set[str]]:
     """The dtypes of what a loop's body multiplies, of some buffers and slabs, and of the sum; none where it does
-    anything else."""
+    anything else, or nothing."""
+    if not body:
+        return set(), set()
     loads = {stmt.dst: stmt for stmt in body if isinstance(stmt, Load) and stmt.when is True and stmt.buf in sources}
     values = {stmt.dst: stmt.val for stmt in body[:-1] if isinstance(stmt, Let)}
     total = body[-1]

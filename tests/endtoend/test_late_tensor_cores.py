@@ -18,8 +18,11 @@ from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
+from dplc.engine.facts.fragments import late_atoms
+from dplc.engine.rewrite.statements.site import Site
 from dplc.ir.interp import tile
 from dplc.ir.node import nodes
+from dplc.ir.text.read import read_program
 from dplc.ir.tile import Mma
 
 Product = Callable[..., torch.Tensor]
@@ -158,3 +161,18 @@ def test_large_products_by_default_settings(form: str, asked: str) -> None:
     assert found.registers <= 168
     assert Counter(op.split(".")[0] for op in hot)["HGMMA"] == 4
     assert len(hot) <= 150
+
+
+def test_a_loop_that_only_copies_has_no_product() -> None:
+    """A copy that is made twice, in a loop of its own: no atom does what is not there."""
+    text = """## level: tile
+kernel f(A: bf16[4, 4]) -> C: f32[4]:
+    Tile(p:4=THREAD, g:8=THREAD, t:4=THREAD):
+        for again in 0..2 serial:
+            A_smem = Stage(A, origin=(0, 0), slab=(i:4@0, k:4@1))
+        Sync()
+        a = load A_smem[p, t]
+        C[p] = a
+"""
+    _, program = read_program(text)
+    assert late_atoms(Site(program, (0,), target("h200")), ()) == ()
