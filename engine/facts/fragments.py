@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ...ir.atoms import ATOMS, WITHIN, Atom
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Call, Var
+from ...ir.facts.boxes import is_box, is_swizzled_box
 from ...ir.facts.layout import ROW, item_bytes, params, stages
-from ...ir.facts.staging import is_box, is_swizzled_box
 from ...ir.facts.structure import summary
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import promote

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.dtypes import FLOATS, INTEGERS
 from ...ir.expr import Binary, Call, Var, add, free_names, linear, modulo, multiply, only_sizes, subtract
 from ...ir.facts import staging
+from ...ir.facts.boxes import is_box
 from ...ir.facts.footprint import Footprint, RangedBlock, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
 from ...ir.facts.footprint import lies_in as find_lies_in
@@ -104,7 +105,7 @@ def fitting(site: Any, feet: Any, room: int) -> tuple[Footprint, ...]:
 def box_ok(site: Any, copies: Any) -> bool:
     """Whether TMA can copy all of some Stages."""
     known = params(site.kernel)
-    return all(staging.is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
+    return all(is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
 
 @fact("read_better_unboxed([stmt], run) -> bool", TILE)

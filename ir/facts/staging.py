@@ -21,7 +21,6 @@ from ..tile import Combine, CombineTuple, Mma, Slab, Stage
 from .fragments import matrix_form, matrix_rows, operands_of
 from .layout import (
     CHUNK,
-    ROW,
     WORD,
     CopyShape,
     answers,
@@ -69,20 +68,6 @@ def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
 
 
 _ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor}
-
-
-def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
-    """Whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
-    inner, dims, chunk = stage.slab[-1], [axis.dim or 0 for axis in stage.slab], CHUNK // item
-    aligned = inner.dim == len(source) - 1 and inner.extent % chunk == 0 and source[-1] % chunk == 0
-    return aligned and len(source) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.slab)
-
-
-def is_swizzled_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
-    """Whether TMA can copy the slab, in boxes whose rows are each 128 bytes that it swizzles."""
-    inner = stage.slab[-1]
-    rows = inner.extent * item == ROW and inner.dim == len(source) - 1 and source[-1] * item % CHUNK == 0
-    return rows and len(source) <= 5 and all(axis.extent <= 256 for axis in stage.slab)
 
 
 def spread_lanes(kernel: Kernel, stage: Stage) -> int:

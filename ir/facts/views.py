@@ -6,7 +6,8 @@ swizzled as TMA does it, a line of the matrix (a row of a, a column of b) runs a
     along:  element (line, place) at  start + line // 8 * stride + line % 8 * 128 + place*item
     across: the same at  start + line // 64 * leading + line % 64 * item + place // 8 * stride + place % 8 * 128
 
-(PTX ISA, "Shared Memory Matrix Layout", elements of 2 bytes), before the swizzle takes its bits from the sum.
+before the swizzle takes its bits from the sum (elements of 2 bytes). The emulator reads matrices by these numbers; for
+`across` they were compared with no manual and no hardware.
 """
 
 from __future__ import annotations
