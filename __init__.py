@@ -11,6 +11,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .engine.api import Compiled, Rules, compile
+    from .engine.capture.shares import Shares
     from .engine.capture.sizes import Dim
     from .engine.models.python_api import Model, compile_model, load_model
     from .engine.verify.strategies import programs_of
@@ -22,6 +23,7 @@ __all__ = [
     "DplcError",
     "Model",
     "Rules",
+    "Shares",
     "__version__",
     "compile",
     "compile_model",
@@ -33,6 +35,7 @@ _HOME = {
     **dict.fromkeys(("compile", "Rules", "Compiled"), "engine.api"),
     **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.models.python_api"),
     "Dim": "engine.capture.sizes",
+    "Shares": "engine.capture.shares",
     "DplcError": "ir.diagnostic",
     "programs_of": "engine.verify.strategies",
     "load_ipython_extension": "engine.view.notebook",

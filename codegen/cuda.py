@@ -8,11 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ..ir.diagnostic import DplcError, InternalError
-from ..ir.expr import value_of
 from ..ir.kernel import Launch, TensorMap
 from ..ir.node import nodes
 from ..ir.program import Kernel
-from ..ir.sizes import sizes_in
+from ..ir.sizes import sizes_in, value_of
 from ..ir.text.print_statements import print_expr
 from .cuda_statements import Printer
 from .kernel import Box, CudaKernel, KernelParam
@@ -55,7 +54,8 @@ def print_cuda(
     comment = header(launch, rules)
     name = safe_kernel_name(kernel.name)
     lines = [f"// {line}" for line in comment.splitlines()]
-    lines.append(f'extern "C" __global__ void __launch_bounds__({launch.block}, {launch.resident})')
+    clusters = f" __cluster_dims__({launch.cluster}, 1, 1)" if launch.cluster > 1 else ""
+    lines.append(f'extern "C" __global__ void{clusters} __launch_bounds__({launch.block}, {launch.resident})')
     lines += signature(
         name, [*(param.declaration for param in params), *(f"const int {names[size.name]}" for size in declared)]
     )
@@ -65,7 +65,8 @@ def print_cuda(
     text = "\n".join([*lines, "}"]) + "\n"
     x, y, z = (value_of(extent, sizes) for extent in launch.grid)
     values = tuple(sizes[size.name] for size in declared)
-    return CudaKernel(name, text, (x, y, z), launch.block, launch.shared, tuple(params), comment, values)
+    geometry = (x, y, z), launch.block, launch.shared
+    return CudaKernel(name, text, *geometry, tuple(params), comment, values, launch.cluster)
 
 
 def bound(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKernel:
@@ -96,7 +97,8 @@ def header(launch: Launch, rules: Sequence[str]) -> str:
     """What shaped the kernel and how it is launched."""
     grid = " x ".join(map(print_expr, launch.grid))
     shared = f", {launch.shared} bytes of shared memory" if launch.shared else ""
-    lines = [f"grid {grid}, {launch.block} thread{'s' if launch.block > 1 else ''}{shared}"]
+    clusters = f" in clusters of {launch.cluster}" if launch.cluster > 1 else ""
+    lines = [f"grid {grid}{clusters}, {launch.block} thread{'s' if launch.block > 1 else ''}{shared}"]
     return "\n".join([*wrap("rules: ", list(rules)), *lines])
 
 

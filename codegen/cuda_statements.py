@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.diagnostic import InternalError
 from ..ir.dtypes import DTYPES, HALVES
-from ..ir.expr import Call, Var, is_int
+from ..ir.expr import Binary, Call, Var, is_int
 from ..ir.functions import opmath
 from ..ir.kernel import (  # fmt: skip
     SHARED,
@@ -108,7 +108,8 @@ class Printer(ExpressionPrinter):
             if stmt.dtype == "i32" and not is_literal(stmt.val)
             else self.value(stmt.val, stmt.dtype)
         )
-        return f"{const}{DTYPES[stmt.dtype].c_type} {self.names[stmt.dst]} = {val[0]};"
+        text = f"warp_uniform({val[0]})" if stmt.uniform else val[0]
+        return f"{const}{DTYPES[stmt.dtype].c_type} {self.names[stmt.dst]} = {text};"
 
     def base(self, stmt: Base) -> str:
         name = self.names[stmt.dst]
@@ -151,7 +152,9 @@ class Printer(ExpressionPrinter):
         return [*pragma, head, *self.block(stmt.body, 1), "}"]
 
     def branch(self, stmt: Branch) -> list[str]:
-        return [f"if ({self.text(stmt.cond)}) {{", *self.block(stmt.body, 1), "}"]
+        one = stmt.alone and isinstance(stmt.cond, Binary)
+        cond = f"one_thread({self.text(stmt.cond.a)})" if one else self.text(stmt.cond)  # type: ignore[attr-defined]
+        return [f"if ({cond}) {{", *self.block(stmt.body, 1), "}"]
 
     def assign(self, stmt: Assign) -> str:
         place, val = self.text(stmt.place), stmt.val
@@ -253,7 +256,9 @@ class Printer(ExpressionPrinter):
     def copy_box(self, stmt: CopyBox) -> str:
         places = ", ".join(self.text(e) for e in reversed(stmt.at))  # the innermost first, as in a tensor map
         barrier = self.address(stmt.barrier)
-        return f"copy_box_{len(stmt.at)}d({self.address(stmt.to)}, {self.names[stmt.map]}, {barrier}, {places});"
+        shared = f"_shared<{stmt.cluster}>" if stmt.cluster > 1 else ""
+        to, name = self.address(stmt.to), self.names[stmt.map]
+        return f"copy_box_{len(stmt.at)}d{shared}({to}, {name}, {barrier}, {places});"
 
     # ---- fragments
 
@@ -280,7 +285,10 @@ class Printer(ExpressionPrinter):
 
     def matrix(self, matrix: Any) -> str:
         form = f"across<{matrix.stride}, {matrix.leading}>" if matrix.across else f"along<{matrix.stride}>"
-        return f"matrix_{form}({self.address(matrix.at)})"
+        at = matrix.at
+        if at.xor == 0 and at.offset != 0:  # what a descriptor says of the offset is added to it as it is
+            return f"matrix_{form}({self.names[at.base]}, {self.text(at.offset)})"
+        return f"matrix_{form}({self.address(at)})"
 
     def wait_products(self, stmt: WaitProducts) -> list[str]:
         return [f"wgmma_wait<{stmt.keep}>();", *(f"wgmma_done({self.text(sums)});" for sums in stmt.sums)]
@@ -315,7 +323,7 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     Expect: lambda printer, stmt: f"mbarrier_expect({printer.address(stmt.barrier)}, {stmt.bytes});",
     CopyBox: Printer.copy_box,
     WaitPhase: lambda printer, stmt: f"mbarrier_wait({printer.address(stmt.barrier)}, {printer.text(stmt.parity)});",
-    Barrier: lambda printer, stmt: "block_sync();",
+    Barrier: lambda printer, stmt: "cluster_sync();" if stmt.cluster > 1 else "block_sync();",
     Fragment: Printer.fragment,
     LoadMatrix: Printer.load_matrix,
     PackWord: Printer.pack,

@@ -108,7 +108,8 @@ class CudaKernel:
 
     `text` holds one `extern "C" __global__ void name(...) { ... }` and no #include; it calls the functions of
     `prelude.cuh`. `grid` counts blocks in x, y, z; `block` counts threads in x; `smem` is dynamic shared memory in
-    bytes, which the kernel reaches through `DPLC_DYN_SMEM(float, smem_buf)`. Kernels that differ in `values` alone are
+    bytes, which the kernel reaches through `DPLC_DYN_SMEM(float, smem_buf)`. `cluster` neighbours in x run together, as
+    the text declares. Kernels that differ in `values` alone are
     one text at several bindings of its sizes.
     """
 
@@ -120,6 +121,7 @@ class CudaKernel:
     params: tuple[KernelParam, ...]
     comment: str = ""
     values: tuple[int, ...] = ()
+    cluster: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.block <= MAX_THREADS_PER_BLOCK:
@@ -129,6 +131,8 @@ class CudaKernel:
         for axis, extent, limit in zip("xyz", self.grid, MAX_GRID, strict=True):
             if not 1 <= extent <= limit:
                 raise DplcError(f"kernel `{self.name}` has {extent} blocks in {axis}; 1 to {limit} are possible")
+        if self.cluster < 1 or self.grid[0] % self.cluster:
+            raise DplcError(f"kernel `{self.name}` has {self.grid[0]} blocks in x, no whole clusters of {self.cluster}")
         if self.smem < 0:
             raise DplcError(f"kernel `{self.name}` asks for {self.smem} bytes of shared memory")
 

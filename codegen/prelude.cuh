@@ -344,13 +344,41 @@ DPLC_COPY_BOX(copy_box_4d, "4d", DPLC_PLACES(int x, int y, int z, int u), "%3,%4
               "r"(u))
 DPLC_COPY_BOX(copy_box_5d, "5d", DPLC_PLACES(int x, int y, int z, int u, int v), "%3,%4,%5,%6,%7", "r"(x), "r"(y),
               "r"(z), "r"(u), "r"(v))
+#undef DPLC_COPY_BOX
+// Into the same place of N blocks of a cluster, counted at the mbarrier that each has there.
+#define DPLC_COPY_BOX(name, rank, parameters, places, mask, ...)                                              \
+  template <int N> DPLC_FN void name(uint32_t s, const TensorMap& map, uint32_t barrier, parameters) {        \
+    asm volatile("cp.async.bulk.tensor." rank                                                                 \
+                 ".shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "                   \
+                 "[%0], [%1, {" places "}], [%2], " mask ";"                                                  \
+                 : : "r"(s), "l"(&map), "r"(barrier), __VA_ARGS__, "h"((uint16_t)((1 << N) - 1)) : "memory"); \
+  }
+DPLC_COPY_BOX(copy_box_2d_shared, "2d", DPLC_PLACES(int x, int y), "%3,%4", "%5", "r"(x), "r"(y))
+DPLC_COPY_BOX(copy_box_3d_shared, "3d", DPLC_PLACES(int x, int y, int z), "%3,%4,%5", "%6", "r"(x), "r"(y), "r"(z))
+DPLC_COPY_BOX(copy_box_4d_shared, "4d", DPLC_PLACES(int x, int y, int z, int u), "%3,%4,%5,%6", "%7", "r"(x), "r"(y),
+              "r"(z), "r"(u))
+DPLC_COPY_BOX(copy_box_5d_shared, "5d", DPLC_PLACES(int x, int y, int z, int u, int v), "%3,%4,%5,%6,%7", "%8",
+              "r"(x), "r"(y), "r"(z), "r"(u), "r"(v))
 #undef DPLC_PLACES
 #undef DPLC_COPY_BOX
 
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync() { __syncthreads(); }
+// All threads of a cluster; what they have written is there for the threads of their own block. Blocks give each other
+// boxes alone, which mbarriers bring, and those are made known by mbarrier_fence.
+DPLC_FN void cluster_sync() {
+  asm volatile("fence.acq_rel.cta;\n\tbarrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait.acquire;" : : : "memory");
+}
 DPLC_FN void warp_sync() { __syncwarp(); }
+// What all lanes of a warp have alike: the compiler may keep it in a register of the warp.
+DPLC_FN int warp_uniform(int v) { return __shfl_sync(0xffffffffu, v, 0); }
+// Holds in one thread of a block, of its first warp: the compiler then knows that it is alone (sm_90).
+DPLC_FN bool one_thread(int thread) {
+  uint32_t one;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p; }" : "=r"(one));
+  return warp_uniform(thread >> 5) == 0 && one;
+}
 template <class T> DPLC_FN T shfl_xor(T v, int lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 template <class T> DPLC_FN T shfl(T v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
 
@@ -391,11 +419,11 @@ template <int across_> struct Matrix {  // a descriptor
   static constexpr int across = across_;
   uint64_t bits;
 };
-template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a) {
-  return {uint64_t{a >> 4} | uint64_t{1} << 16 | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
+template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a, int offset = 0) {
+  return {uint64_t{((a >> 4) | 1u << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
 }
-template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a) {
-  return {uint64_t{a >> 4} | uint64_t{leading >> 4} << 16 | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
+template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, int offset = 0) {
+  return {uint64_t{((a >> 4) | (leading >> 4) << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
 }
 #define DPLC_SUM(i) "+f"(d[i])
 #define DPLC_SUMS(i)                                                                                              \

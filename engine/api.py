@@ -19,14 +19,12 @@ from ..codegen.present import target_of
 from ..codegen.target import Target
 from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..ir.expr import value_of
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
+from ..ir.sizes import value_of
 from ..ir.text import html
 from .capture.capture import Capture, capture
 from .compiler import Compilation, buffer, compile_captured
-from .explore.exploring import chosen as best
-from .explore.ways import remembered
 from .language.pipeline import describe
 from .language.rule import RuleSet
 from .rewrite.pinned import Settings, tell_unheard
@@ -99,8 +97,9 @@ class Compiled:
         if self._parameters is not None:
             args, kwargs = self._parameters.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
-        check_arguments(captured, inputs, sizes_of_call(self.compilation.inputs_with_sizes, inputs))
-        results = self.run(inputs)
+        sizes = sizes_of_call(self.compilation.inputs_with_sizes, inputs)
+        check_arguments(captured, inputs, sizes)
+        results = self._run(inputs, sizes)
         if self.device == "reference":
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
@@ -119,10 +118,13 @@ class Compiled:
 
         What is not given is what it was when the program was captured. The reference computes in float64.
         """
+        tensors = {**self.compilation.captured.tensors, **inputs}
+        return self._run(inputs, sizes_of_call(self.compilation.inputs_with_sizes, tensors))
+
+    def _run(self, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
         captured = self.compilation.captured
         weights = self._weights.now() if self._weights is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}
-        sizes = sizes_of_call(self.compilation.inputs_with_sizes, tensors)
         if self.device == "reference":
             return run_reference(captured, tensors)
         tensors |= self._preparation.now(tensors)
@@ -259,6 +261,9 @@ def compile(
     captured = capture(function, args, named, dynamic)
     elapsed = (time.perf_counter() - start) * 1e3
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    from .explore.exploring import chosen as best  # forty modules, which a page that is opened does not wait for
+    from .explore.ways import remembered
+
     otherwise, told = best(tools, machine, schedules=schedules) if explore else None, list[str]()
     choose = remembered(schedules, tools, machine, otherwise, told.append)
     record = Trace() if trace else None

@@ -15,9 +15,9 @@ from ..codegen.kernel import Buffer, CudaKernel, Program
 from ..codegen.memory_plan import with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
-from ..ir.expr import Size, value_of
+from ..ir.expr import Size
 from ..ir.program import Kernel, Param, TensorType
-from ..ir.sizes import sizes_in
+from ..ir.sizes import sizes_in, value_of
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.print import print_program
 from ..ir.torch import TorchOp

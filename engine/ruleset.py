@@ -17,7 +17,8 @@ from .language.check import check, errors, load_facts
 from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
 from .language.policy import under
-from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules, rule_paths
+from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules
+from .language.rule_texts import rule_paths
 from .rewrite.pinned import Settings
 from .rewrite.statements.driver import Engine
 from .rewrite.terms.terms import TermRules, mentions_mat

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.narrower import Narrower
 from .api import Compiled, choices
@@ -28,6 +29,7 @@ from .capture.joint import changes, joint, wants_gradients
 from .capture.lengths import Lengths, is_number
 from .capture.numbers import ByNumbers, fixed, guarded, numbers, without
 from .capture.partition import alike, cut, node_at, ops, user_place
+from .capture.shares import Shares
 from .capture.views import apart, value
 
 Function = Callable[..., Any]
@@ -54,9 +56,11 @@ class OptionWarning(UserWarning):
 def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Function:
     """What dynamo calls with a part of a program and gets a function for.
 
-    options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact).
+    options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact); `shares`
+    is a `Shares`, which counts what is compiled and what is not.
     """
     chosen = {"trace": False, **(options.get("options") or {})}
+    shares = shares_in(chosen)
     if options.get("mode") is not None:
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
     told: set[str] = set()
@@ -64,8 +68,8 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
 
     def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
         if not changes(graph) and not wants_gradients(inputs):
-            return GraphPart(graph, chosen, told)
-        return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told))
+            return GraphPart(graph, chosen, told, shares=shares)
+        return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told, shares=shares))
 
     if known := guarded(graph):
         return _without(known, backend(fixed(graph, known), without(example_inputs, known), **options))
@@ -127,7 +131,8 @@ class NotCompiled(Exception):
 class GraphPart:
     """A part of a program, compiled once for each signature of its arguments: ranges of its lengths, all else as it is.
 
-    told: causes that were warned of; total: ops of the part that dynamo found, of which this may be a piece.
+    told: causes that were warned of; total: ops of the part that dynamo found, of which this may be a piece; shares:
+    count what is compiled here.
     """
 
     def __init__(
@@ -136,8 +141,9 @@ class GraphPart:
         options: dict[str, Any],
         told: set[str] | None = None,
         total: int | None = None,
+        shares: Shares | None = None,
     ):
-        self.graph, self.options = graph, options
+        self.graph, self.options, self.shares = graph, options, shares
         self.compiled: dict[Hashable, Function] = {}
         self.told: set[str] = set() if told is None else told
         self.total = len(ops(graph)) if total is None else total
@@ -229,7 +235,7 @@ class GraphPart:
             raise
         except DplcError as error:
             return self._eager(graph, error, node_at(graph, error.span))
-        return made
+        return self._counted(graph, made)
 
     def _sized(
         self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
@@ -243,11 +249,19 @@ class GraphPart:
         except DplcError as error:
             problem = error
         else:
-            return made
+            return self._counted(graph, made)
         if self._compiles(graph, args, options):
             raise FixedLengths(problem.what, problem.span, problem.notes, problem.hint)
         bad = node_at(graph, problem.span)
         raise NotCompiled(problem, bad and bad.name)
+
+    def _counted(self, graph: torch.fx.GraphModule, made: Compiled) -> Function:
+        """A part that was compiled; the same part in eager, where who counts asks that nothing runs."""
+        if self.shares is None:
+            return made
+        self.shares.add_compiled(made.compilation, len(ops(graph)))
+        forward: Function = graph.forward
+        return made if self.shares.runs else forward
 
     def _compiles(self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any]) -> bool:
         """Whether a graph compiles for the shapes of a call."""
@@ -264,13 +278,19 @@ class GraphPart:
         """The graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""
         every = ops(graph)
         nodes = alike(graph, bad) if bad in every else set(every)
+        if self.shares is not None:
+            self.shares.add_eager(nodes, problem, bad, self._target())
         if problem.what not in self.told:
             self.told.add(problem.what)
             warnings.warn(self._message(problem, bad, len(nodes)), EagerWarning, stacklevel=_to_the_user())
         if len(nodes) < len(every):
-            return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total))
+            return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total, self.shares))
         forward: Function = graph.forward
         return forward
+
+    def _target(self) -> Target:
+        device, rules, target, settings = map(self.options.get, ("device", "rules", "target", "settings"))
+        return choices(device, rules, target, settings)[2]
 
     def _message(self, problem: DplcError, bad: Any | None, count: int) -> str:
         share = f"all {count}" if count == self.total else f"{count} of {self.total}"
@@ -279,6 +299,14 @@ class GraphPart:
         lines += [f"  note: {note}" for note in problem.notes]
         hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
         return "\n".join((*lines, *([f"  help: {hint}"] if hint else [])))
+
+
+def shares_in(options: dict[str, Any]) -> Shares | None:
+    """What counts, taken out of the options. Raises UsageError for anything else under its name."""
+    found = options.pop("shares", None)
+    if found is not None and not isinstance(found, Shares):
+        raise UsageError("the option `shares` is no dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
+    return found
 
 
 def check_options(options: Mapping[str, Any]) -> None:

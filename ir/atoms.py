@@ -68,6 +68,11 @@ class Atom(NamedTuple):
         """The elements of a word of an operand."""
         return dict(self.depth).get(WITHIN, 1)
 
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The axes that say which row of the left operand and of the result."""
+        return tuple(term.partition("*")[0] for term in self.row.split(" + "))
+
     def words(self, order: tuple[str, ...]) -> int:
         """The words of an operand."""
         sizes = dict(self.axes)

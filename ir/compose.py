@@ -199,13 +199,9 @@ def _simplify(fn: str, args: tuple[Term, ...]) -> Term | None:
         value = _compute(fn, tuple(x.value for x in args))  # type: ignore[attr-defined]
         if value is not None:
             return const(value, "b8" if value.__class__ is bool else dtype(args[0]))
-    if fn == "where":
-        return (args[1] if args[0].value else args[2]) if args[0].__class__ is Const else None  # type: ignore[attr-defined]
     if len(args) == 2:
         return _simplify_two(fn, *args)
-    if fn == "copy" or (fn == "logical_not" and args[0].__class__ is Index):
-        return args[0] if fn == "copy" else index(_negated(args[0]))
-    return None
+    return index(_negated(args[0])) if fn == "logical_not" and args[0].__class__ is Index else None
 
 
 def _negated(x: Any) -> Expr:
@@ -227,21 +223,7 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
             return index(operate(fn.removeprefix("logical_"), left, right))
         if fn in ("floor_divide", "remainder") and right.__class__ is int and right > 0:
             return index(operate("//" if fn == "floor_divide" else "%", left, right))
-    for x, other in ((a, b), (b, a)):
-        if x.__class__ is not Const:
-            continue
-        if fn in ("logical_and", "logical_or"):
-            return other if x.value == (fn == "logical_and") else x  # type: ignore[no-any-return]
-        if (fn == "multiply" and x.value == 1) or (x.value == 0 and _changes_nothing(fn, x.value, x is b)):
-            return other  # type: ignore[no-any-return]
     return None
-
-
-def _changes_nothing(fn: str, zero: Any, right: bool) -> bool:
-    """Whether x is the same with a zero added or subtracted: -0.0 + 0.0 is 0.0."""
-    negative = math.copysign(1.0, zero) < 0
-    whole = zero.__class__ is not float
-    return (fn == "add" and (whole or negative)) or (fn == "subtract" and right and (whole or not negative))
 
 
 def _is_i64(e: Expr) -> bool:

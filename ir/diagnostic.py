@@ -98,6 +98,7 @@ class Diagnostics(DplcError):
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str | None:
-    """A hint that names the closest of the options, or None."""
-    close = difflib.get_close_matches(name, sorted(set(options)), 1, 0.6)
+    """A hint that names the closest of the options, or None where none is close."""
+    share = 0.65 if len(name) < 5 else 0.7  # of the letters, in order; one slip in a short word is a third of it
+    close = difflib.get_close_matches(name, sorted(set(options)), 1, share)
     return f"did you mean `{close[0]}`?" if close else None

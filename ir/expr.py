@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from .node import CLASSES, Expr, Fn, Int, Name, Node, Role, memoised
@@ -354,13 +354,6 @@ def only_sizes(e: Expr) -> bool:
     return kind is Binary and e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
 
 
-def known_at_launch(e: Any) -> bool:
-    """Whether a node is a number at every launch: `only_sizes`, or functions of those (`reciprocal(s)`)."""
-    if e.__class__ is Call:
-        return all(x.__class__ is float or known_at_launch(x) for x in e.args)
-    return isinstance(e, Node) and only_sizes(e)
-
-
 def multiple_of(e: Expr) -> int:
     """A number that an expression is known to be a multiple of; 0 for zero."""
     kind = e.__class__
@@ -371,15 +364,6 @@ def multiple_of(e: Expr) -> int:
     if kind is Sum:
         return math.gcd(e.constant, *(multiple_of(atom) * n for atom, n in e.terms))
     return multiple_of(e.a) * multiple_of(e.b) if kind is Binary and e.op == "*" else 1
-
-
-def value_of(e: Expr, values: Mapping[str, int]) -> int:
-    """What an expression of sizes is at a binding of them."""
-    if e.__class__ is Size:
-        return values[e.name]
-    found = rebuild(e, lambda part: value_of(part, values))
-    assert found.__class__ is int, found
-    return found
 
 
 _EMPTY: frozenset[str] = frozenset()

@@ -49,7 +49,10 @@ class Matrix(Node):
 
 
 class Launch(Stmt):
-    """The launch: blocks in x, y, z; threads in a block; bytes of shared memory; blocks an SM must be able to hold."""
+    """The launch: blocks in x, y, z; threads in a block; bytes of shared memory; blocks an SM must be able to hold.
+
+    cluster: so many neighbours in x run together, and write into the shared memory of each other.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ()
     grid: tuple[Expr, ...]
@@ -57,16 +60,21 @@ class Launch(Stmt):
     body: Block
     shared: Int = 0
     resident: Int = 1
+    cluster: Int = 1
 
 
 class Define(Stmt):
-    """`dst = val`, a register of its own. mutable: an Assign, a Butterfly or a Shuffle changes it later."""
+    """`dst = val`, a register of its own. mutable: an Assign, a Butterfly or a Shuffle changes it later.
+
+    uniform: all lanes of a warp have the same, which the assembler does not see by itself.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("dtype", "val")
     dst: Name
     dtype: Dtype
     val: Expr
     mutable: Int = 0
+    uniform: Int = 0
 
 
 class Base(Stmt):
@@ -121,11 +129,12 @@ class Loop(Stmt):
 
 
 class Branch(Stmt):
-    """The block where cond holds."""
+    """The block where cond holds. alone: for one thread, `thread == 0`, for which any of the first warp will do."""
 
     positional: ClassVar[tuple[str, ...]] = ("cond",)
     cond: Expr
     body: Block
+    alone: Int = 0
 
 
 class LoadFrom(Stmt):
@@ -219,13 +228,18 @@ class Expect(Stmt):
 
 
 class CopyBox(Stmt):
-    """TMA copies the box of a tensor map that begins at the element `at`; elements outside of the tensor are zero."""
+    """TMA copies the box of a tensor map that begins at the element `at`; elements outside of the tensor are zero.
+
+    It lands in the shared memory of so many blocks of a cluster, at the same place of each, and counts at an mbarrier
+    of each.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("to", "map", "barrier")
     to: Address
     map: Name
     barrier: Address
     at: tuple[Expr, ...]
+    cluster: Int = 1
 
 
 class WaitPhase(Stmt):
@@ -237,9 +251,10 @@ class WaitPhase(Stmt):
 
 
 class Barrier(Stmt):
-    """All threads of the block are here."""
+    """All threads of the block are here, or of so many blocks of a cluster."""
 
     positional: ClassVar[tuple[str, ...]] = ()
+    cluster: Int = 1
 
 
 class Assign(Stmt):

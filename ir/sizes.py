@@ -127,6 +127,22 @@ def _replaced(e: Expr, number: Callable[[Size], int]) -> Any:
 _EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum": max}
 
 
+def value_of(e: Expr, values: Mapping[str, int]) -> int:
+    """What an expression of sizes is at a binding of them."""
+    if e.__class__ is Size:
+        return values[e.name]
+    found = rebuild(e, lambda part: value_of(part, values))
+    assert found.__class__ is int, found
+    return found
+
+
+def known_at_launch(e: Any) -> bool:
+    """Whether a node is a number at every launch: `only_sizes`, or functions of those (`reciprocal(s)`)."""
+    if e.__class__ is Call:
+        return all(x.__class__ is float or known_at_launch(x) for x in e.args)
+    return isinstance(e, Node) and only_sizes(e)
+
+
 def divides_sizes(e: Expr) -> bool:
     """Whether a remainder of sizes occurs: a hint says nothing about what divides a size."""
     return any(part.op == "%" for part in nodes((e,), Binary))
@@ -211,6 +227,14 @@ def decide_sizes(op: str, a: Expr, b: Expr) -> bool | None:
         return True if low >= 0 else False if high < 0 else None
     equal = True if low == high == 0 else False if low > 0 or high < 0 else None
     return equal if op == "==" or equal is None else not equal
+
+
+def compared(op: str, a: Expr, b: Expr) -> Any:
+    """A comparison as an expression: True or False where it is the same for all that sizes can be."""
+    made = compare(op, a, b)
+    sized = made.__class__ is Binary and has_sizes(made) and only_sizes(a) and only_sizes(b)
+    known = decide_sizes(op, a, b) if sized else None
+    return made if known is None else known
 
 
 def settled(op: str, a: Expr, b: Expr) -> bool:

@@ -52,12 +52,12 @@ void Machine::mbarrier_init(char* address, unsigned arrivals, int line) {
   Mbarrier& made = mbarriers_.back();
   made.address = address;
   made.arrivals = made.pending = arrivals;
-  made.owner = view.thread->index.x;
+  made.owner = view.thread->number;
 }
 
 void Machine::mbarrier_fence() {
   for (Mbarrier& barrier : mbarriers_)
-    if (barrier.owner == view.thread->index.x) barrier.fenced = true;
+    if (barrier.owner == view.thread->number) barrier.fenced = true;
 }
 
 Mbarrier& Machine::mbarrier_at(char* address, int line) {
@@ -95,21 +95,32 @@ void Machine::notify(Mbarrier& barrier) {
 
 // ---- boxes --------------------------------------------------------------------------------------------------------
 
-void Machine::copy_box(char* to, const TensorMap& map, char* address, const int* at, int rank, int line) {
-  Mbarrier& barrier = mbarrier_at(address, line);
+// The blocks of a cluster get the box at the place that it has in this one.
+void Machine::copy_box(char* to, const TensorMap& map, char* address, const int* at, int rank, unsigned blocks, int line) {
+  if (rank != map.rank) fail("line %d: %d coordinates in a tensor of %d dimensions", line, rank, map.rank);
+  if (blocks == 1) return copy_box(to, map, mbarrier_at(address, line), at, line, true);
+  if (blocks != request_->cluster)
+    fail("line %d: copies a box for %u blocks, in clusters of %u", line, blocks, request_->cluster);
+  const ptrdiff_t own = ptrdiff_t{view.thread->rank} * view.block_bytes;
+  for (unsigned block = 0; block < blocks; ++block) {
+    const ptrdiff_t there = ptrdiff_t{block} * view.block_bytes - own;
+    copy_box(to + there, map, mbarrier_at(address + there, line), at, line, block == 0);
+  }
+}
+
+void Machine::copy_box(char* to, const TensorMap& map, Mbarrier& barrier, const int* at, int line, bool counted) {
   const unsigned bytes = box_bytes(map);
   const ptrdiff_t offset = to - view.shared;
-  if (rank != map.rank) fail("line %d: %d coordinates in a tensor of %d dimensions", line, rank, map.rank);
   if (!barrier.fenced) fail("line %d: copies to an mbarrier that no mbarrier_fence shows to the TMA engine", line);
   if (offset < 0 || static_cast<size_t>(offset) + bytes > request_->shared_span)
     fail("line %d: box out of bounds, at byte %td of shared memory, which has %u bytes", line, byte_of(offset),
          request_->shared_bytes);
   if (offset % box_alignment != 0) fail_misaligned(to, box_alignment);
   if (barrier.complete()) land_boxes(barrier);
-  if (checker) checker->box_issued(to, bytes, address, barrier.phase, map, at, line);
+  if (checker) checker->box_issued(to, bytes, barrier.address, barrier.phase, map, at, line, counted);
   memset(to, poison, bytes);
   PendingBox box{to, map, {}, bytes};
-  memcpy(box.at, at, static_cast<size_t>(rank) * sizeof(int));
+  memcpy(box.at, at, static_cast<size_t>(map.rank) * sizeof(int));
   barrier.boxes.push_back(box);
   barrier.copied += bytes;
   notify(barrier);
@@ -169,7 +180,8 @@ void dplc_mbarrier_expect(char* barrier, int bytes, int line) {
 void dplc_mbarrier_wait(char* barrier, int parity, int line) {
   reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_wait(barrier, parity, line);
 }
-void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, int line) {
-  reinterpret_cast<dplc::Machine*>(dplc_view)->copy_box(to, *map, barrier, at, rank, line);
+void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, unsigned blocks,
+                   int line) {
+  reinterpret_cast<dplc::Machine*>(dplc_view)->copy_box(to, *map, barrier, at, rank, blocks, line);
 }
 }

@@ -189,7 +189,7 @@ void Checker::mbarrier(const char* address, bool initialised, int line) {
 }
 
 void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
-                         const int* at, int line) {
+                         const int* at, int line, bool counted) {
   const uint16_t number = mbarrier_number(mbarrier);
   stay_in_slab(to - machine_.view.shared, bytes, line);
   each_piece(static_cast<size_t>(to - machine_.view.shared), bytes, [&](size_t at) {
@@ -198,7 +198,7 @@ void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, u
     piece.mbarrier = number;
     piece.phase = phase;
   });
-  count_box(map, at, line);
+  if (counted) count_box(map, at, line);  // for the blocks of a cluster it is read once
 }
 
 void Checker::phase_seen(const char* mbarrier, uint32_t phases) { phases_seen(mbarrier_number(mbarrier)) = phases; }

@@ -36,7 +36,7 @@ class Checker {
   // An mbarrier is about to be initialised, or used.
   void mbarrier(const char* address, bool initialised, int line);
   void box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
-                  const int* at, int line);
+                  const int* at, int line, bool counted);
   // The running thread has waited, and `phases` phases have ended.
   void phase_seen(const char* mbarrier, uint32_t phases);
   // A product reads a word from its issue until it is done: a write in between is wrong.
@@ -85,7 +85,7 @@ class Checker {
     Site(size_t threads, size_t warps) : executed(threads), open(warps), closed(warps) {}
   };
 
-  unsigned self() const { return machine_.view.thread->index.x; }
+  unsigned self() const { return machine_.view.thread->number; }
   uint32_t& warp_epoch() { return warp_epochs_[self() / lanes_per_warp]; }
   bool warp_has_met_since(const Touch& touch);
   Shadow& shadow(size_t offset) { return split_[offset / 4] ? bytes_[offset / 4][offset % 4] : words_[offset / 4]; }

@@ -15,12 +15,17 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define threadIdx (dplc_view->thread->index)
-#define blockIdx (dplc_view->block_index)
+#define blockIdx (dplc_block_index())
 #define blockDim (dplc_view->block_shape)
 #define gridDim (dplc_view->grid_shape)
 
+static inline __attribute__((always_inline)) dplc::Index3 dplc_block_index() {
+  const dplc::Index3& first = dplc_view->block_index;
+  return {first.x + dplc_view->thread->rank, first.y, first.z};
+}
 using TensorMap = dplc::TensorMap;
 struct __align__(8) float2 {
   float x, y;
@@ -81,7 +86,7 @@ struct dplc_argument {
 static char* dplc_window;
 __attribute__((constructor)) static void dplc_find_window() { dplc_window = dplc_shared_window(); }
 
-#define DPLC_DYN_SMEM(T, name) T* name = reinterpret_cast<T*>(dplc_view->shared)
+#define DPLC_DYN_SMEM(T, name) T* name = reinterpret_cast<T*>(dplc_view->shared + dplc_view->thread->rank * dplc_view->block_bytes)
 DPLC_FN uint32_t smem_addr(const void* p) { return static_cast<uint32_t>(static_cast<const char*>(p) - dplc_window); }
 DPLC_FN char* dplc_shared(uint32_t a) { return dplc_window + a; }
 
@@ -242,7 +247,7 @@ DPLC_FN void mbarrier_wait(uint32_t a, int parity DPLC_SITE) { dplc_mbarrier_wai
 #define DPLC_COPY_BOX(name, rank, parameters, ...)                                                                   \
   DPLC_FN void name(uint32_t s, const TensorMap& map, uint32_t barrier, parameters DPLC_SITE) {            \
     const int at[] = {__VA_ARGS__};                                                                            \
-    dplc_copy_box(dplc_shared(s), &map, dplc_shared(barrier), at, rank, DPLC_LINE);                            \
+    dplc_copy_box(dplc_shared(s), &map, dplc_shared(barrier), at, rank, 1, DPLC_LINE);                         \
   }
 #define DPLC_PLACES(...) __VA_ARGS__
 DPLC_COPY_BOX(copy_box_1d, 1, int x, x)
@@ -250,6 +255,16 @@ DPLC_COPY_BOX(copy_box_2d, 2, DPLC_PLACES(int x, int y), x, y)
 DPLC_COPY_BOX(copy_box_3d, 3, DPLC_PLACES(int x, int y, int z), x, y, z)
 DPLC_COPY_BOX(copy_box_4d, 4, DPLC_PLACES(int x, int y, int z, int u), x, y, z, u)
 DPLC_COPY_BOX(copy_box_5d, 5, DPLC_PLACES(int x, int y, int z, int u, int v), x, y, z, u, v)
+#undef DPLC_COPY_BOX
+#define DPLC_COPY_BOX(name, rank, parameters, ...)                                                                   \
+  template <unsigned N> DPLC_FN void name(uint32_t s, const TensorMap& map, uint32_t barrier, parameters DPLC_SITE) { \
+    const int at[] = {__VA_ARGS__};                                                                            \
+    dplc_copy_box(dplc_shared(s), &map, dplc_shared(barrier), at, rank, N, DPLC_LINE);                         \
+  }
+DPLC_COPY_BOX(copy_box_2d_shared, 2, DPLC_PLACES(int x, int y), x, y)
+DPLC_COPY_BOX(copy_box_3d_shared, 3, DPLC_PLACES(int x, int y, int z), x, y, z)
+DPLC_COPY_BOX(copy_box_4d_shared, 4, DPLC_PLACES(int x, int y, int z, int u), x, y, z, u)
+DPLC_COPY_BOX(copy_box_5d_shared, 5, DPLC_PLACES(int x, int y, int z, int u, int v), x, y, z, u, v)
 #undef DPLC_PLACES
 #undef DPLC_COPY_BOX
 
@@ -260,8 +275,12 @@ template <int across_> struct Matrix {
   static constexpr int across = across_;
   uint64_t bits;
 };
-template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a) { return {a | uint64_t{stride >> 4} << 32}; }
-template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a) {
+template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a, int offset = 0) {
+  a += static_cast<uint32_t>(offset);
+  return {a | uint64_t{stride >> 4} << 32};
+}
+template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, int offset = 0) {
+  a += static_cast<uint32_t>(offset);
   return {a | uint64_t{stride >> 4} << 32 | uint64_t{leading >> 4} << 46 | uint64_t{1} << 60};
 }
 #define DPLC_WGMMA(n)                                                                                         \
@@ -296,6 +315,9 @@ template <class T> DPLC_FN void wgmma_done(T&) {}
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync(DPLC_SITE_ALONE) { dplc_block_barrier(DPLC_LINE); }
+DPLC_FN int warp_uniform(int v) { return v; }
+DPLC_FN bool one_thread(int thread) { return thread == 0; }
+DPLC_FN void cluster_sync(DPLC_SITE_ALONE) { dplc_cluster_barrier(DPLC_LINE); }
 DPLC_FN void warp_sync(DPLC_SITE_ALONE) { dplc_warp_barrier(true, DPLC_LINE); }
 template <class T> DPLC_FN T shfl(T v, int lane DPLC_SITE) {
   const dplc::ThreadView* self = dplc_view->thread;

@@ -80,8 +80,9 @@ Machine::Machine(char* region) : shared_end_(region + shared_region) {
 
 void Machine::begin_launch(const LaunchRequest& request) {
   request_ = &request;
-  view.block_shape = {request.threads, 1, 1};
-  view.grid_shape = {request.grid[0], request.grid[1], request.grid[2]};
+  view.block_shape = {request.threads / request.cluster, 1, 1};
+  view.grid_shape = {request.grid[0] * request.cluster, request.grid[1], request.grid[2]};
+  view.block_bytes = request.shared_span / request.cluster;
   // Right against the guard, so that an access past the end faults.
   // Aligned for the hardware's swizzles where it holds more than one of their patterns.
   const uint32_t unit = request.shared_span < 1024 ? 128 : 1024;
@@ -97,12 +98,16 @@ void Machine::set_order(uint32_t order) {
   if (order == 1) std::reverse(starts.begin(), starts.end());
   if (order > 1) std::shuffle(starts.begin(), starts.end(), std::minstd_rand(order));
   for (size_t i = 0; i < starts.size(); ++i)
-    threads_[i].view = {{starts[i], 0, 0}, starts[i] % lanes_per_warp, &warps_[starts[i] / lanes_per_warp].shared};
+    threads_[i].view = {{starts[i] % view.block_shape.x, 0, 0},
+                        starts[i] % lanes_per_warp,
+                        &warps_[starts[i] / lanes_per_warp].shared,
+                        starts[i],
+                        starts[i] / view.block_shape.x};
 }
 
 bool Machine::run_block(uint64_t linear_index) {
   const uint32_t* grid = request_->grid;
-  view.block_index = {static_cast<unsigned>(linear_index % grid[0]),
+  view.block_index = {static_cast<unsigned>(linear_index % grid[0]) * request_->cluster,
                       static_cast<unsigned>(linear_index / grid[0] % grid[1]),
                       static_cast<unsigned>(linear_index / grid[0] / grid[1])};
   memset(view.shared, poison, static_cast<size_t>(shared_end_ - view.shared));
@@ -212,7 +217,14 @@ void Machine::release(Barrier& barrier) {
   ready_.take(barrier.waiting);
 }
 
+// What one block of a cluster does by itself is not told apart from what all do.
 void Machine::block_barrier(int line) {
+  if (request_->cluster > 1)
+    fail("line %d: block_sync, where the blocks of a cluster copy boxes for each other: cluster_sync orders them", line);
+  cluster_barrier(line);
+}
+
+void Machine::cluster_barrier(int line) {
   if (block_.arrived == 0) block_.line = line;
   else if (block_.line != line)
     fail("line %d: block_sync, where other threads wait at the one of line %d", line, block_.line);
@@ -248,7 +260,8 @@ void Machine::complete_warp_exchange(WarpState& warp) {
 // ---- failures -----------------------------------------------------------------------------------------------------
 
 void Machine::fail(const char* format, ...) {
-  const Index3& block = view.block_index;
+  Index3 block = view.block_index;
+  if (view.thread != nullptr) block.x += view.thread->rank;
   int used = view.thread == nullptr ? 0
                                     : snprintf(failure, sizeof failure, "block (%u, %u, %u), thread %u: ", block.x,
                                                block.y, block.z, view.thread->index.x);
@@ -264,6 +277,7 @@ void Machine::fail(const char* format, ...) {
 extern "C" {
 
 void dplc_block_barrier(int line) { dplc::machine().block_barrier(line); }
+void dplc_cluster_barrier(int line) { dplc::machine().cluster_barrier(line); }
 void dplc_warp_barrier(bool orders_memory, int line) { dplc::machine().warp_barrier(orders_memory, line); }
 void dplc_copy_async(char* to, const void* from, unsigned bytes, bool inside) {
   dplc::machine().copies().push(to, from, bytes, inside);

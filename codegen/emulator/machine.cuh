@@ -26,13 +26,17 @@ struct ThreadView {
   Index3 index;  // within its block
   unsigned lane;
   Warp* warp;
+  unsigned number;  // among all threads of the machine
+  unsigned rank;    // of its block in its cluster
 };
 
-// The parts of a machine that kernels look at. One machine executes blocks, one after another, on one OS thread.
+// The parts of a machine that kernels look at. One machine executes blocks, one after another, on one OS thread. The
+// blocks of a cluster are one of all their threads, each with its part of the shared memory.
 struct View {
   const ThreadView* thread;  // the one that is running
-  Index3 block_index, block_shape, grid_shape;
-  char* shared;  // the block's dynamic shared memory
+  Index3 block_index, block_shape, grid_shape;  // block_index: of the first block of a cluster
+  char* shared;          // the block's dynamic shared memory; of a cluster one behind the other
+  unsigned block_bytes;  // from one to the next
 };
 
 enum class Access : uint8_t { global_load, global_store, shared_load, shared_store, async_store, box_copy };
@@ -60,6 +64,7 @@ char* dplc_shared_window(void);
 
 // `line`: of the kernel text, in checked mode.
 void dplc_block_barrier(int line);
+void dplc_cluster_barrier(int line);
 // Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one. A shuffle does not order memory.
 void dplc_warp_barrier(bool orders_memory, int line);
 
@@ -74,7 +79,8 @@ void dplc_mbarrier_init(char* barrier, unsigned arrivals, int line);
 void dplc_mbarrier_fence(void);
 void dplc_mbarrier_expect(char* barrier, int bytes, int line);
 void dplc_mbarrier_wait(char* barrier, int parity, int line);
-void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, int line);
+// blocks: of the cluster, at the same place of each.
+void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, unsigned blocks, int line);
 
 // Products of matrices in shared memory, by groups of four warps; `a`, `b`: where a matrix is and how it goes on, as
 // matrix_along and matrix_across pack it. Until a wait covers it the sums hold poison.

@@ -61,7 +61,7 @@ def spaced(kernel: CudaKernel) -> Spaced:
     for name, start in lines.items():
         first.setdefault(start, name)
     starts = sorted(first)
-    if starts[0] != 0 or starts[-1] >= kernel.smem or kernel.smem + GAP * len(starts) > SPAN:
+    if starts[0] != 0 or starts[-1] >= kernel.smem or (kernel.smem + GAP * len(starts)) * kernel.cluster > SPAN:
         return as_it_is
     ends = [*starts[1:], kernel.smem]
     slabs = tuple(

@@ -50,8 +50,8 @@ struct LaunchRequest {
   const uint64_t* blocks;  // linear indices of the blocks to run, or null for all
   uint64_t block_count;
   uint32_t grid[3];
-  uint32_t threads;
-  uint32_t shared_bytes;
+  uint32_t threads;       // of the blocks of a cluster together
+  uint32_t shared_bytes;  // of one block
   uint32_t workers;   // OS threads
   uint32_t order;     // in which the threads of a block start: 0 forwards, 1 backwards, else a seed to shuffle them by
   uint32_t checked;   // 1: checked mode, for kernels built for it, on one worker
@@ -60,7 +60,8 @@ struct LaunchRequest {
   uint64_t* site_count;
   const SlabInfo* slabs;  // of checked mode, in order, with gaps between them; none: the layout is the kernel's
   uint32_t slab_count;
-  uint32_t shared_span;  // bytes of shared memory, gaps among them
+  uint32_t shared_span;  // bytes of shared memory, gaps among them, of the blocks of a cluster together
+  uint32_t cluster;      // blocks that are one here; grid counts clusters in x
 };
 
 // ---- barriers -------------------------------------------------------------------------------------------------------
@@ -100,6 +101,7 @@ class Machine {
   bool run_block(uint64_t linear_index);
 
   void block_barrier(int line);
+  void cluster_barrier(int line);
   void warp_barrier(bool orders_memory, int line);
   CopyQueue& copies() { return current()->copies; }
   ProductQueue& products() { return current()->products; }
@@ -110,7 +112,7 @@ class Machine {
   void mbarrier_fence();
   void mbarrier_expect(char* address, int bytes, int line);
   void mbarrier_wait(char* address, int parity, int line);
-  void copy_box(char* to, const TensorMap& map, char* barrier, const int* at, int rank, int line);
+  void copy_box(char* to, const TensorMap& map, char* barrier, const int* at, int rank, unsigned blocks, int line);
 
   // Ends the block at once, abandoning every fiber; kernels own nothing that would need unwinding.
   [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
@@ -146,6 +148,7 @@ class Machine {
   void complete_warp_exchange(WarpState& warp);
   Fiber* take_fiber();
   Mbarrier& mbarrier_at(char* address, int line);
+  void copy_box(char* to, const TensorMap& map, Mbarrier& barrier, const int* at, int line, bool counted);
   void land_boxes(Mbarrier& barrier);
   void notify(Mbarrier& barrier);
   void fail_unless_landed();

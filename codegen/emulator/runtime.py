@@ -20,6 +20,7 @@ from ..kernel import Buffer, CudaKernel, KernelParam, TensorView
 from .redzones import Spaced, spaced
 
 MESSAGE_BYTES = 1024
+SWIZZLE_REPEAT = 1024  # bytes: the shared memories of a cluster start at its multiples
 MAX_SITES = 4096
 # Starting an OS thread takes about as long as running this many CUDA threads.
 THREADS_WORTH_A_WORKER = 1024
@@ -130,6 +131,7 @@ class LaunchRequest(ctypes.Structure):
         ("slabs", ctypes.POINTER(SlabInfo)),
         ("slab_count", ctypes.c_uint32),
         ("shared_span", ctypes.c_uint32),
+        ("cluster", ctypes.c_uint32),
     ]
 
 
@@ -239,7 +241,7 @@ class LaunchOptions:
     """How to run a grid; none of it changes what a right kernel computes.
 
     workers: OS threads that share the blocks out, None: as many as pay.
-    blocks: linear indices (x fastest) of the blocks to run, None: all.
+    blocks: linear indices (x fastest) of the blocks to run, None: all; of a cluster all or none.
     order: of the threads of a block: 0 from the first, 1 from the last, any other number a seed to shuffle them by.
     checked: look at every access (the kernels must be built for it); runs on one worker.
     counted: in checked mode, count what accesses cost, which takes several times as long.
@@ -265,10 +267,13 @@ def launch(
     addresses = [ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params]
     values = (ctypes.c_int * len(kernel.values))(*kernel.values)
     addresses += [ctypes.addressof(values) + 4 * place for place in range(len(kernel.values))]
-    blocks = options.blocks
+    blocks = None if options.blocks is None else sorted({block // kernel.cluster for block in options.blocks})
     reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
     report_count = ctypes.c_uint64(0)
     apart = spaced(kernel) if options.checked else Spaced(kernel, (), kernel.smem)
+    span = apart.span if kernel.cluster == 1 else -(-apart.span // SWIZZLE_REPEAT) * SWIZZLE_REPEAT
+    starts = range(0, span * kernel.cluster, max(span, 1))  # of the shared memories of a cluster
+    slabs = [SlabInfo(s.name.encode(), s.start, at + s.begin, s.bytes) for at in starts for s in apart.slabs]
     request = LaunchRequest(
         entry=entry,
         arguments=(ctypes.c_void_p * len(addresses))(*addresses),
@@ -276,8 +281,8 @@ def launch(
         buffer_count=len(pointers),
         blocks=None if blocks is None else (ctypes.c_uint64 * len(blocks))(*blocks),
         block_count=0 if blocks is None else len(blocks),
-        grid=kernel.grid,
-        threads=kernel.block,
+        grid=(kernel.grid[0] // kernel.cluster, *kernel.grid[1:]),
+        threads=kernel.block * kernel.cluster,
         shared_bytes=kernel.smem,
         workers=_workers(kernel, options),
         order=options.order,
@@ -285,11 +290,10 @@ def launch(
         sites=reports,
         site_capacity=MAX_SITES,
         site_count=ctypes.pointer(report_count),
-        slabs=(SlabInfo * len(apart.slabs))(
-            *[SlabInfo(s.name.encode(), s.start, s.begin, s.bytes) for s in apart.slabs]
-        ),
-        slab_count=len(apart.slabs),
-        shared_span=apart.span,
+        slabs=(SlabInfo * len(slabs))(*slabs),
+        slab_count=len(slabs),
+        shared_span=span * kernel.cluster,
+        cluster=kernel.cluster,
     )
     message = ctypes.create_string_buffer(MESSAGE_BYTES)
     how = runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES)

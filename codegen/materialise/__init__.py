@@ -14,7 +14,7 @@ from .accumulators import find_accumulators
 from .blocks import lower_block
 from .boxes import first_of_all
 from .copies import plan_groups
-from .launch import block_axes, check_limits, check_registers, thread_axes
+from .launch import block_axes, check_cluster, check_limits, check_registers, thread_axes
 from .lowering import Heard, start_lowering
 from .prepare import prepare
 
@@ -29,6 +29,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     """
     prepared, tile = prepare(kernel)
     check_registers(tile)
+    check_cluster(tile, target)
     low = start_lowering(prepared, tile, target)
     low.heard = heard
     low.accumulators = find_accumulators(low)
@@ -37,7 +38,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     grid, blocks = block_axes(low)
     check_limits(kernel, target, low.thread_count, low.shared_bytes)
     whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *first_of_all(low), *body))
-    launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident)
+    launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident, tile.cluster)
     return replace(prepared, body=(launch,))
 
 

@@ -5,6 +5,10 @@ Group g uses mbarrier g % R, in the phase of parity g // R % 2. Between the wait
 thread has passed a barrier of the block: R + 1 groups use some slot twice, and a slot is used again only behind one.
 So no phase can end twice before a slow thread has looked.
 
+Blocks of a cluster that want the same box copy a part each into the shared memory of all of them: the bytes that a
+block announces come from all. Every barrier is one of the cluster then, so that what holds of the threads of a block
+above holds of those of the cluster.
+
 A box ends where a slab stops being one: axes to the left of the longest run of source dimensions in order, each with
 stride 1, are loops over boxes.
 """
@@ -14,12 +18,11 @@ from __future__ import annotations
 import math
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Axis, Binary, Call, Var, add, floordiv, modulo, multiply, subtract
+from ...ir.expr import Axis, Binary, Call, Var, add, floordiv, free_names, modulo, multiply, subtract
 from ...ir.kernel import (  # fmt: skip
     SHARED,
     Address,
     Assign,
-    Barrier,
     Base,
     Branch,
     CopyBox,
@@ -32,10 +35,11 @@ from ...ir.kernel import (  # fmt: skip
     WaitPhase,
 )
 from ...ir.loop import For
-from ...ir.node import Expr, nodes
+from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Stmt
 from ...ir.tile import Stage, Wait
 from .addresses import resolve
+from .last_boxes import only_full_ones
 from .lowering import Boxes, Key, Lowering, Path, Place, allocate, fresh
 from .ranges import ranging, tidied
 from .registers import in_registers, nest, read
@@ -43,7 +47,9 @@ from .slabs import element_bytes, slab_base, slot_bytes
 from .trips import trip_count
 
 BARRIER_BYTES = 8
+LANES = 32
 BOX_ALIGNMENT = 128
+SWIZZLE_REPEAT = 1024  # bytes: eight rows of 128
 
 
 def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
@@ -61,6 +67,7 @@ def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
     enough = 1 << (max(slots // group, 1) - 1).bit_length()  # then `%` and `//` are masks and shifts
     low.boxes = boxes = Boxes(group, enough, mixed, first, {})
     _count_waits(low.kernel.body, (), 0, boxes)
+    boxes.empty_waited = not only_full_ones(low.tile.body, boxes)
     for stage in low.stages.values():
         slab_base(low, stage)
     boxes.base, boxes.issued, boxes.waited = fresh(low, "barriers"), fresh(low, "issued"), fresh(low, "waited")
@@ -77,11 +84,13 @@ def first_of_all(low: Lowering) -> Block:
     maps = [TensorMap(name, *described) for described, name in boxes.maps.items()]
     every = [InitBarrier(Address(boxes.base, BARRIER_BYTES * number)) for number in range(boxes.barriers)]
     ready = _by_one_thread(low, (*every, FenceBarriers()))
-    return (*maps, *ready, *([Barrier()] if low.thread_count > 1 else []))
+    return (*maps, *ready, *([low.barrier] if low.thread_count * low.tile.cluster > 1 else []))
 
 
-def _by_one_thread(low: Lowering, block: Block) -> Block:
-    return (Branch(Binary("==", low.thread, 0), block),) if low.thread_count > 1 else block
+def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
+    """any_one: it may be another thread of the first warp, all of whose lanes come here."""
+    one = int(any_one and low.thread_count % LANES == 0)
+    return (Branch(Binary("==", low.thread, 0), block, one),) if low.thread_count > 1 else block
 
 
 # ---- copies
@@ -102,10 +111,13 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     size = sum(slab_bytes(low, stage) for stage in group)
     issue: Block = (Expect(barrier, size), *copies)
     when = in_registers(low, tidied(low, stmt.when))
-    if when is not True:  # an empty group still ends a phase
+    if when is not True and boxes.empty_waited:  # an empty group still ends a phase
         empty = Branch(Call("logical_not", (when,)), (Expect(barrier, 0),))
         issue = (Branch(when, issue), empty)
-    return (*_by_one_thread(low, issue), Assign(Var(boxes.issued), add(Var(boxes.issued), 1)))
+    issue = _by_one_thread(low, issue, any_one=True)
+    if when is not True and not boxes.empty_waited:
+        issue = (Branch(when, issue),)
+    return (*issue, Assign(Var(boxes.issued), add(Var(boxes.issued), 1)))
 
 
 def slab_bytes(low: Lowering, stage: Stage) -> int:
@@ -115,9 +127,17 @@ def slab_bytes(low: Lowering, stage: Stage) -> int:
 def _copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
     """The boxes of one slab."""
     loops, box = split_axes(stage)
+    whole = element_bytes(low, stage) * math.prod(axis.extent for axis in box)
+    _check(low, stage, box, whole, bool(loops))
+    ways, place = part_of(low, stage)
+    position, behind = list(stage.origin), 0
+    if ways > 1:
+        cut, rank = stage.slab[place], modulo(Var(_neighbours(low)), ways)
+        cut = replace(cut, extent=cut.extent // ways)
+        loops, box = split_axes(replace(stage, slab=(*stage.slab[:place], cut, *stage.slab[place + 1 :])))
+        position[cut.dim or 0] = add(position[cut.dim or 0], multiply(rank, cut.extent * cut.stride))
+        behind = multiply(rank, slab_bytes(low, stage) // math.prod(a.extent for a in stage.slab[:place]) // ways)
     sides = dict.fromkeys(range(len(stage.origin)), 1) | {axis.dim: axis.extent for axis in box}
-    size = element_bytes(low, stage) * math.prod(sides.values())
-    _check(low, stage, box, size, bool(loops))
     described = (stage.src, tuple(sides[dim] for dim in range(len(stage.origin))), stage.swizzle)
     assert low.boxes is not None
     name = low.boxes.maps.get(described)
@@ -125,22 +145,41 @@ def _copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
         name = low.boxes.maps[described] = fresh(low, f"{stage.src}_map")
     names = [fresh(low, axis.name) for axis in loops]
     turns = {name: axis.extent for name, axis in zip(names, loops, strict=True)}
-    position, number = list(stage.origin), 0
-    number_of: Expr = number
+    number_of: Expr = 0
     for turn, axis in zip(names, loops, strict=True):
         position[axis.dim or 0] = add(position[axis.dim or 0], multiply(Var(turn), axis.stride))
         number_of = add(multiply(number_of, axis.extent), Var(turn))
     low.replicated.update(turns)
     with ranging(low, {turn: (0, extent - 1) for turn, extent in turns.items()}):
         start = multiply(stage.slot, slot_bytes(low, stage)) if stage.depth > 1 else 0
-        offset = tidied(low, add(start, multiply(number_of, size)))
+        offset = tidied(low, add(add(start, multiply(number_of, whole)), behind))
         base, rest = resolve(low, slab_base(low, stage), offset, f"{stage.dst}_wr", shared=True)
         to = Address(base, read(low, rest))
         at = tuple(read(low, tidied(low, e)) for e in position)
-        out = nest(low, tuple(turns), (CopyBox(to, name, barrier, at),))
+        out = nest(low, tuple(turns), (CopyBox(to, name, barrier, at, ways),))
     for turn in turns:
         del low.replicated[turn]
     return out
+
+
+def part_of(low: Lowering, stage: Stage) -> tuple[int, int]:
+    """(how many blocks of a cluster copy a part each of what is the same for all, along which axis of the slab).
+
+    The first axis that is no row of the slab, if parts end where a pattern of swizzled rows does; else one does it all.
+    """
+    ways = low.tile.cluster
+    alike = ways > 1 and _neighbours(low) not in free_names((stage.origin, stage.slot, stage.when))
+    for place in range(len(stage.slab) - 1) if alike else ():
+        extents = [axis.extent for axis in stage.slab[: place + 1]]
+        part = slab_bytes(low, stage) // math.prod(extents) * (extents[-1] // ways)
+        if extents[-1] > 1:
+            return (ways, place) if extents[-1] % ways == 0 and part % SWIZZLE_REPEAT == 0 else (1, 0)
+    return 1, 0
+
+
+def _neighbours(low: Lowering) -> str:
+    """The axis along which blocks of a cluster are neighbours."""
+    return [axis.name for axis in low.tile.axes if axis.role == "BLOCK"][-1]
 
 
 def split_axes(stage: Stage) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:

@@ -13,7 +13,6 @@ from ...ir.kernel import (  # fmt: skip
     SHARED,
     Address,
     Assign,
-    Barrier,
     Base,
     Branch,
     Butterfly,
@@ -141,8 +140,8 @@ class Exchange:
 
     def lower(self) -> Block:
         # in a loop the readers of the last turn must be done before the area is written again
-        again: Block = (Barrier(),) if self.low.repeats else ()
-        return (*again, *self.put(), Barrier(), *nest(self.low, self.outer, self.get()))
+        again: Block = (self.low.barrier,) if self.low.repeats else ()
+        return (*again, *self.put(), self.low.barrier, *nest(self.low, self.outer, self.get()))
 
     def put(self) -> Block:
         """One lane of each group of lanes stores what they hold."""

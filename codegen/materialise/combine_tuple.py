@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Mapping
 
 from ...ir.expr import Var
-from ...ir.kernel import Assign, Barrier, Define, Element, Registers, Shuffle
+from ...ir.kernel import Assign, Define, Element, Registers, Shuffle
 from ...ir.loop import Let
 from ...ir.monoids import Monoid, monoid
 from ...ir.node import Expr
@@ -114,10 +114,10 @@ class _Work:
             return parts
         exchanges = {part: Exchange(low, "", held, Var(name), split) for part, held in parts.items()}
         # in a loop the readers of the last turn must be done before the area is written again
-        self.out += [Barrier()] if low.repeats else []
+        self.out += [low.barrier] if low.repeats else []
         for exchange in exchanges.values():
             self.out += exchange.put()
-        self.out.append(Barrier())
+        self.out.append(low.barrier)
         read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
         return self.tree([{part: values[n] for part, values in read.items()} for n in range(split.parts)])
 

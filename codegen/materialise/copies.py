@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...ir.expr import Var, add, binary, floordiv, modulo, multiply
 from ...ir.facts.layout import copy_shape, lanes_of
-from ...ir.kernel import Barrier, Branch, Commit, CopyAsync, Element, LoadFrom, Registers, StoreTo, WaitGroup
+from ...ir.kernel import Branch, Commit, CopyAsync, Element, LoadFrom, Registers, StoreTo, WaitGroup
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
@@ -171,7 +171,7 @@ def _waits(block: Block) -> Iterator[Wait]:
 
 
 def lower_sync(low: Lowering, stmt: Sync, at: Place) -> Block:
-    return (Barrier(),) if low.thread_count > 1 else ()
+    return (low.barrier,) if low.thread_count * low.tile.cluster > 1 else ()
 
 
 def lower_wait(low: Lowering, stmt: Wait, at: Place) -> Block:

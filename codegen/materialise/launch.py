@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Var, floordiv, modulo, multiply
+from ...ir.expr import Var, floordiv, is_int, modulo, multiply
 from ...ir.kernel import BLOCK_INDEX, THREAD, Define
 from ...ir.node import Expr
 from ...ir.program import Kernel, Stmt
@@ -17,6 +17,8 @@ from ..target import Target
 from .lowering import Lowering
 from .prepare import TID
 
+FIRST_CLUSTERS = 90  # the architecture that brought them
+LANES_OF_GROUP = 128  # that multiply together
 MAX_REPLICATED = 2**14  # elements of 4 bytes along one axis of registers: an eighth of the local memory of a thread
 
 
@@ -43,16 +45,21 @@ def thread_axes(low: Lowering) -> list[Stmt]:
     axes = [(axis.name, axis.extent) for axis in low.threads]
     if len(axes) < 2:
         return decompose(THREAD, axes)
-    return [Define(TID, "i32", Var(THREAD)), *decompose(TID, axes)]
+    whole = LANES_OF_GROUP if low.views else 0  # where a descriptor is must be seen to be the same for a warp
+    return [Define(TID, "i32", Var(THREAD)), *decompose(TID, axes, whole)]
 
 
-def decompose(index: str, axes: list[tuple[str, Expr]]) -> list[Stmt]:
-    """Row-major coordinates of an index. Shifts and masks where extents are powers of two."""
+def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[Stmt]:
+    """Row-major coordinates of an index. Shifts and masks where extents are powers of two.
+
+    whole: so many threads have the same along an axis whose stride is a multiple of it, and are told so.
+    """
     out: list[Stmt] = []
     stride: Expr = 1
     for number, (name, extent) in enumerate(reversed(axes)):
         e: Expr = floordiv(Var(index), stride)
-        out.append(Define(name, "i32", modulo(e, extent) if number < len(axes) - 1 else e))
+        same = bool(whole) and is_int(stride) and stride % whole == 0  # type: ignore[operator]
+        out.append(Define(name, "i32", modulo(e, extent) if number < len(axes) - 1 else e, uniform=int(same)))
         stride = multiply(stride, extent)
     return out[::-1]
 
@@ -65,6 +72,12 @@ def check_registers(tile: Tile) -> None:
             raise DplcError(
                 f"a thread has {most} elements along {axis.name}={axis.role}; {MAX_REPLICATED} are possible"
             )
+
+
+def check_cluster(tile: Tile, target: Target) -> None:
+    """Raises DplcError for a cluster that the target refuses."""
+    if tile.cluster > 1 and target.sm < FIRST_CLUSTERS:
+        raise DplcError(f"{target.name} has no clusters of blocks", hint="cluster=1")
 
 
 def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:

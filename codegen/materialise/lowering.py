@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 from ...ir.expr import Axis, Var
 from ...ir.facts.layout import params, stages
 from ...ir.facts.views import views_of
+from ...ir.kernel import Barrier
 from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, nodes
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import Interval, interval
+from ...ir.sizes import has_sizes, sizes_in
 from ...ir.tile import Stage, Tile
 from ..target import Target
 from .prepare import RESERVED, TID
@@ -130,6 +132,7 @@ class Accumulator:
 class Boxes:
     """The copies by TMA of a kernel. runs: the first copy of each group and how many follow; waits: groups per Wait.
 
+    empty_waited: a Wait may be for a group that copies nothing.
     base: the register with the address of the mbarriers; issued, waited: the counters of groups. Where copies of
     another kind are mixed in, a Wait waits for all.
     """
@@ -139,6 +142,7 @@ class Boxes:
     mixed: bool  # there are copies of another kind beside them
     runs: dict[Key, int]
     waits: dict[Key, int | None]
+    empty_waited: bool = True
     base: str = ""
     issued: str = ""
     waited: str = ""
@@ -195,6 +199,11 @@ class Lowering:
         return self.levels[0]
 
     @property
+    def barrier(self) -> Barrier:
+        """Of the block, or of all blocks that copy boxes for each other."""
+        return Barrier(self.tile.cluster)
+
+    @property
     def thread(self) -> Var:
         """The index in the block: the THREAD axis itself where there is only one."""
         return Var(self.threads[0].name if len(self.threads) == 1 else TID)
@@ -220,7 +229,13 @@ def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
         fixed={axis.name for axis in tile.axes if axis.role in ("THREAD", "BLOCK")} | {TID},
         ranges={axis.name: (0, interval(axis.extent, {})[1] - 1) for axis in tile.axes} | {TID: (0, thread_count - 1)},
         views=views_of(kernel),
-        taken={*RESERVED, *known, *(axis.name for axis in tile.axes), *loops},
+        taken={
+            *RESERVED,
+            *known,
+            *(sizes_in(kernel) if has_sizes(kernel) else ()),
+            *(axis.name for axis in tile.axes),
+            *loops,
+        },
     )
 
 

@@ -14,6 +14,8 @@ import torch
 from ...ir.diagnostic import Span
 from .places import SourcePlaces
 
+_LENGTH = re.compile(r"L\['\w+'\]\[\d+\]\.size\(\)\[\d+\]")
+
 
 class GuardPlaces:
     """The guards of a trace with their places."""
@@ -31,15 +33,23 @@ class GuardPlaces:
         for guard in guards[len(self._found) :]:
             self._found.append((guard, place))
 
-    def span(self) -> Span | None:
-        """Where the first of them stands, if all are of one length: of several nothing is known."""
-        if self._env is not None:
-            self.note((), None)
-        symbols = {symbol for guard, _ in self._found for symbol in guard.expr.free_symbols}
-        if len(symbols) != 1:
+    def span(self, said: str) -> Span | None:
+        """Where the first of those stands that torch's message is about. said: the message, which names lengths."""
+        if self._env is None:
             return None
-        spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in self._found)
+        self.note((), None)
+        every = set[str]().union(*(self._lengths(guard) for guard, _ in self._found))
+        named = set(_LENGTH.findall(said)) or (every if len(every) == 1 else set())
+        about = [(guard, place) for guard, place in self._found if (own := self._lengths(guard)) and own <= named]
+        ties = [found for found in about if len(named) > 1 and self._lengths(found[0]) == named]
+        spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in ties or about)
         return next(filter(None, spans), None)
+
+    def _lengths(self, guard: Any) -> set[str]:
+        """The lengths that a guard is of, as torch writes them."""
+        sources = self._env.var_to_sources
+        found = [source.name for symbol in guard.expr.free_symbols for source in sources.get(symbol, ())]
+        return {name() if callable(name) else name for name in found}
 
     def _of(self, guard: Any) -> Span | None:
         told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(getattr(guard, "sloc", "")), re.DOTALL)

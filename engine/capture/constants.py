@@ -35,7 +35,7 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     graph = captured.graph
     given = {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
     known = {name: tensor.detach().cpu() for name, tensor in given.items() if tensor.device.type != "meta"}
-    known |= {param.name: _nothing(param.dtype, param.shape) for param in graph.ins if 0 in param.shape}
+    known |= {param.name: _nothing(param.dtype, param.shape) for param in graph.ins if _without_elements(param)}
     rest = []
     with torch.no_grad():
         for statement in graph.body:
@@ -76,7 +76,12 @@ def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tu
 
 
 def _empty(statement: TorchOp) -> bool:
-    return len(statement.types) == 1 and 0 in statement.types[0].shape
+    return len(statement.types) == 1 and _without_elements(statement.types[0])
+
+
+def _without_elements(kind: Any) -> bool:
+    """Of an input or a result. One of every size is left to the rules: a tensor of numbers has one shape."""
+    return 0 in kind.shape and not has_sizes(kind.shape)
 
 
 def _nothing(dtype: str, shape: tuple[Any, ...]) -> Any:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from ...ir.diagnostic import DplcError
 from ...ir.program import Param
 from ...ir.schemas import DTYPES
+from ...ir.sizes import has_sizes
 from .objects import Mould
 
 
@@ -55,12 +56,11 @@ class Signature:
     results: Results
 
     def without_empty(self, outs: Sequence[Param]) -> Signature:
-        """The same where the empty ones of these outputs of the graph are none of its outputs."""
+        """The same where the empty ones of these outputs of the graph are none of its outputs. Raises DplcError for an
+        empty one of every size."""
         spec, leaves = self.results
         order = itertools.count()
-        places: list[int | Empty] = [
-            Empty(out.dtype, tuple(map(int, out.shape))) if 0 in out.shape else next(order) for out in outs
-        ]
+        places: list[int | Empty] = [_empty(out) if 0 in out.shape else next(order) for out in outs]
 
         def placed(leaf: int | Fixed | Empty | ObjectOutput) -> int | Fixed | Empty | ObjectOutput:
             if isinstance(leaf, ObjectOutput):
@@ -101,3 +101,10 @@ class Signature:
             return leaf.make(device) if isinstance(leaf, Empty) else leaf.value
 
         return pytree.tree_unflatten(map(value, leaves), spec)
+
+
+def _empty(out: Param) -> Empty:
+    if has_sizes(out.shape):
+        what = f"a result of {out.dtype}{list(map(str, out.shape))} has no elements, whatever its sizes are"
+        raise DplcError(what, hint="leave it out, or compile for one length")
+    return Empty(out.dtype, tuple(map(int, out.shape)))

@@ -266,9 +266,7 @@ def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
             narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
             return Narrower(narrow, f"{told}, but the program asks for a multiple of {step}", span, hint)
         if fix in sizes or fix.lstrip("_") in sizes:
-            other = sizes.get(fix) or sizes[fix.lstrip("_")]
-            hint = f"give both the name `{other.name}`"
-            return DplcError(f"`{size.name}` and `{other.name}` must be equal in this program", span, hint=hint)
+            return _tied(size, sizes.get(fix) or sizes[fix.lstrip("_")], where, span)
         if found := re.fullmatch(r"Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fix):
             low, high = int(found[1] or size.low), int(found[2] or size.high)
             narrow = narrowed_by(text, sizes) or node.replace(size, low=low, high=high, hint=low)
@@ -279,6 +277,16 @@ def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
     asked = tuple(f"asked of `{name}`: {guard}" for name, guard in guards_of(text)) or tuple(text.splitlines()[1:4])
     hint = "leave it out of dynamic=, or compile the ranges for themselves"
     return DplcError("the program asks more of its dimensions than was declared", span, asked, hint)
+
+
+def _tied(size: Size, other: Size, where: Mapping[str, str], span: Span | None) -> DplcError:
+    """Two lengths that a program takes for one."""
+    told = " and ".join(f"{range_of(n)} ({where[n.name]})" for n in (size, other))
+    low, high = max(size.low, other.low), min(size.high, other.high)
+    alike = (size.low, size.high) == (other.low, other.high)
+    hint = f"give both the name `{other.name}`" + ("" if alike or low > high else f" and the range {low}..{high}")
+    what = f"`{size.name}` and `{other.name}` must be equal in this program, and are declared {told}"
+    return DplcError(what, span, hint=hint)
 
 
 def _of_a_part(part: Size, told: str, span: Span | None) -> Narrower:

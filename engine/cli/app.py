@@ -92,14 +92,16 @@ def compile_command(
     explore: given.Explored = False,
     exact: given.Exact = False,
 ) -> None:
-    """Compile an expression and print it at a stage, or a dump of any stage; or a model, and write an artefact."""
+    """Compile an expression, a dump or a model: print it at a stage, or write an artefact (not of a dump)."""
     options = Options(
         _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
         no_db, explore, length, layers, sizes, exact, batch, rows,
     )  # fmt: skip
     _check_sizes(sizes, model)
-    if model is None and (layers is not None or weights is not None or out is not None or rows is not None):
-        raise UsageError("--layers, --weights, --rows and -o go with a model", hint="dplc compile MODEL ..")
+    if model is None and (layers is not None or weights is not None):
+        raise UsageError("--layers and --weights go with a model", hint="dplc compile MODEL ..")
+    if model is None and rows is not None and out is None:
+        raise UsageError("--rows is of an artefact: it goes with -o", hint="dplc compile -c TEXT --rows 1,64 -o DIR")
     if model is not None and model.endswith(".ir"):
         from .dump_command import compile_file
 
@@ -111,6 +113,11 @@ def compile_command(
         if expression is not None:
             raise UsageError("compile either a model or an expression, not both")
         model_commands.compile_command(model, options, weights, out, cubins, ir)
+        return
+    if out is not None:
+        from . import model_commands
+
+        model_commands.compile_text_command(options, out, cubins, ir)
         return
     from . import commands
 
@@ -277,11 +284,29 @@ app.command("view")(view)
 
 
 @app.command("doctor")
-def doctor_command(as_json: given.Json = False) -> None:
-    """What this machine has: compilers, GPU, caches, and what to do about what is missing."""
-    from . import doctor
+def doctor_command(
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="How much of a model dplc runs, instead.")
+    ] = None,
+    length: given.Length = 32,
+    batch: given.Batch = "1",
+    layers: given.Layers = None,
+    dtype: given.FloatDtype = None,
+    target: given.TargetName = None,
+    as_json: given.Json = False,
+) -> None:
+    """What this machine has: compilers, GPU, caches, and what to do about what is missing. With --model: what share of
+    a model's ops, and of their predicted time, dplc runs under torch.compile, and what is left to eager, and why."""
+    if model is None:
+        from . import doctor
 
-    doctor.report(as_json)
+        doctor.report(as_json)
+        return
+    from .doctor_model import report_of_model
+
+    report_of_model(
+        model, Options(length=length, batch=batch, layers=layers, dtype=dtype, target=target, as_json=as_json)
+    )
 
 
 def _table(bench: bool, profile: bool, artefact: Path | None, check: bool, blocks: str | None) -> str:

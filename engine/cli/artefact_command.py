@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from ...codegen.launch import CudaExecutor, Executor
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.text.sizes import refusal
 from ..api import choose_device
-from ..models import artefact, weights
+from ..models import artefact, texts, weights
 from ..models.artefact import Artefact
 from ..models.checking import compare, emulator
+from ..models.inputs import TOKENS, drawn, vocabulary
 from ..models.running import ModelRunner
 from ..models.serving import ServedModel
 from ..models.weights import Tell
+from ..run.inputs import sizes_of_call
 from .bindings import alone, bindings, told
 from .commands import save_outputs
 from .show import bars, print_json, print_note, write
@@ -92,7 +94,7 @@ def _run_at(
 def _bindings(found: Artefact, given: RunOptions) -> list[dict[str, int]]:
     """The lengths of the runs: of `--size`; of `--ids`, where these are the tokens of one sequence; else hints."""
     written = list(given.sizes or ())
-    if found.sizes and given.ids is not None and not written:
+    if found.sizes and given.ids is not None and not written and found.plan.config:
         batch, length = found.extents
         count = len(given.ids.replace(",", " ").split())
         numbers = [(batch, 1), (length, count // (batch if isinstance(batch, int) else 1))]
@@ -101,20 +103,25 @@ def _bindings(found: Artefact, given: RunOptions) -> list[dict[str, int]]:
     for binding in asked:
         for name, number in binding.items():
             if why := refusal(found.sizes[name], number):
-                raise DplcError(f"`{name}` is {number}, {why}", hint="compile the model for a wider range")
+                raise DplcError(f"`{name}` is {number}, {why}", hint="compile it for a wider range")
     alone(asked, given.out is not None or given.as_json or given.ids is not None, "--out, --json, --ids are of one run")
     return asked
 
 
 def _tokens(found: Artefact, ids: str | None, seed: int, binding: dict[str, int]) -> dict[str, Any]:
     """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for anything else."""
-    if len(found.plan.inputs) != 1:
-        raise DplcError(f"{found.folder} takes {len(found.plan.inputs)} inputs: only a model of tokens can be run so")
-    (buffer,) = found.plan.inputs
-    words = found.plan.config.get("vocab_size", 2)
-    shape = found.tokens_at(binding)
+    inputs = {buffer.name for buffer in found.plan.inputs}
+    if ids is None and found.plan.examples:
+        return texts.drawn(found.plan.examples, binding, seed)
     if ids is None:
-        return {buffer.name: drawn_tokens(found.plan.config, *shape, seed)}
+        graph = found.torch_graph(binding)
+        return drawn({p.name: (p.dtype, p.shape) for p in graph.ins if p.name in inputs}, found.plan.config, seed)
+    if inputs != {TOKENS}:
+        raise UsageError(
+            f"--ids: {found.folder} takes {', '.join(sorted(inputs))}", hint="without --ids they are drawn"
+        )
+    (buffer,) = found.plan.inputs
+    words, shape = vocabulary(found.plan.config), found.tokens_at(binding)
     parts = ids.replace(",", " ").split()
     if not all(part.isdigit() and int(part) < words for part in parts):
         raise UsageError(f"--ids {ids}: numbers from 0 to {words - 1} are expected")
@@ -123,14 +130,10 @@ def _tokens(found: Artefact, ids: str | None, seed: int, binding: dict[str, int]
     return {buffer.name: torch.tensor([int(part) for part in parts]).reshape(shape)}
 
 
-def drawn_tokens(config: Mapping[str, Any], batch: int, length: int, seed: int = 0) -> Any:
-    """Tokens of a model, the same for the same seed."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, config.get("vocab_size", 2), (batch, length), generator=generator)
-
-
 def _weights(found: Artefact, given: Path | None, seed: int, tell: Tell) -> tuple[dict[str, Any], str]:
     """The weights of the program, and whose they are."""
+    if not found.weights:
+        return {}, "its weights are its own"
     folder = given or (Path(found.plan.weights_from) if found.plan.weights_from else None)
     if folder is None:
         print_note("note: no weights were given (--weights DIR): they are made up")
@@ -157,6 +160,4 @@ def _runner(found: Artefact, device: str, constants: dict[str, Any]) -> Run:
 def _reference(found: Artefact, tensors: dict[str, Any]) -> list[Any]:
     from ...ir.interp import torch as meaning
 
-    (tokens,) = (tensors[buffer.name] for buffer in found.plan.inputs)
-    sizes = {name: n for name, n in zip(found.extents, tokens.shape, strict=True) if isinstance(name, str)}
-    return list(meaning.run(found.torch_graph(sizes), tensors))
+    return list(meaning.run(found.torch_graph(sizes_of_call(found.inputs_with_sizes, tensors)), tensors))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...ir.diagnostic import Diagnostics, DplcError, Source, UsageError
 from ..language.layout import formatted
-from ..language.rule import read_text
+from ..language.rule_texts import read_text
 from .output_file import write_file
 from .show import print_note, print_text, write
 

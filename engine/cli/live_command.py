@@ -24,8 +24,9 @@ FIRST_LOOK = 1.0  # seconds that the browser has for asking for the page, before
 LAST_LOOK = 2.0  # seconds that a page has for hearing why there will be nothing
 
 
-def serve_page(options: Options, port: int, browse: bool, search: SearchWish) -> None:
-    """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside.
+def serve_page(options: Options, port: int, browse: bool, search: SearchWish, check: bool) -> None:
+    """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside;
+    check: checked mode runs beside, too.
 
     Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
     """
@@ -38,7 +39,7 @@ def serve_page(options: Options, port: int, browse: bool, search: SearchWish) ->
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
             server.seen.wait(FIRST_LOOK)
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(options, server, stages, search)
+            _follow(options, server, stages, search, check)
 
 
 @contextlib.contextmanager
@@ -56,7 +57,7 @@ def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
         server.close()
 
 
-def _follow(options: Options, server: PageServer, stages: Stages, search: SearchWish) -> None:
+def _follow(options: Options, server: PageServer, stages: Stages, search: SearchWish, check: bool) -> None:
     """Capture, compile, and compile again."""
     shown = server.shown
     stages.begin("pytorch")
@@ -78,7 +79,7 @@ def _follow(options: Options, server: PageServer, stages: Stages, search: Search
         raise
     program = LiveProgram(
         captured, options.text, tuple(options.rules or ()), options.pinned, machine, shown=shown, stages=stages,
-        exact=options.exact, search=search,
+        exact=options.exact, search=search, check=check,
     )  # fmt: skip
     server.program = program
     news = program.compile("started")

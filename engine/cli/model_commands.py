@@ -1,20 +1,27 @@
-"""compile of whole models."""
+"""compile of whole models, and of texts as artefacts."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import UsageError, did_you_mean
 from ...ir.dtypes import FLOATS
+from ...ir.expr import Size
+from ..capture.capture import Capture
 from ..capture.sizes import Dim
+from ..capture.text import capture_text
 from ..models import artefact, weights
-from ..models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model
+from ..models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model, with_rows
 from ..models.sources import find
+from ..models.texts import compile_text
 from ..models.weights import Tell
 from .compiling import (
+    float_named,
     fusing_for,
     machine_for,
     print_schedules,
@@ -58,21 +65,21 @@ def extent(option: str, text: str, name: str) -> int | Dim:
     return replace(dim, hint=dim.size().hint)
 
 
-def rows_of(options: Options) -> Any:
-    """What `--rows` says of the length `s`, as `dplc.compile` takes rows: the numbers where they end, or `none`.
+def rows_of(options: Options, size: Any) -> Any:
+    """What `--rows` says of a length, as `dplc.compile` takes rows: the numbers where they end, or `none`.
 
-    Raises UsageError.
+    size: the length, a Dim or a Size; anything else where there is none, or several. Raises UsageError.
     """
-    text, shape = (options.rows or "").strip(), shape_of(options)
+    text = (options.rows or "").strip()
     if not text or text == "none":
         return not text
     ends = [int(end) for end in text.split(",")] if re.fullmatch(r"\d{1,9}(\s*,\s*\d{1,9})*", text) else []
     if not ends or ends != sorted(set(ends)):
         raise UsageError(f"--rows {text}: write the numbers where rows end, 1,64,512, or none")
-    if not isinstance(shape.length, Dim):
-        raise UsageError("--rows goes with a range of lengths", hint="--seq-len 1..4096")
-    lows = [shape.length.low, *(end + 1 for end in ends)]
-    return [Dim(shape.length.name, low, high) for low, high in zip(lows, ends, strict=False)]
+    if not isinstance(size, (Dim, Size)):
+        raise UsageError("--rows goes with one range of lengths", hint="--seq-len 1..4096, or `dim(s, 1..4096)` in -c")
+    lows = [size.low, *(end + 1 for end in ends)]
+    return [Dim(size.name, low, high) for low, high in zip(lows, ends, strict=False)]
 
 
 def compile_options(options: Options, tell: Tell, device: str | None = None) -> CompileOptions:
@@ -83,7 +90,8 @@ def compile_options(options: Options, tell: Tell, device: str | None = None) -> 
 
 def compiled_model(model: str, options: Options, tell: Tell) -> CompiledModel:
     """Raises DplcError for a model that is not there or cannot be compiled."""
-    made = compile_model(find(model), shape_of(options), compile_options(options, tell), rows_of(options))
+    shape = shape_of(options)
+    made = compile_model(find(model), shape, compile_options(options, tell), rows_of(options, shape.length))
     print_schedules(made.compilation)
     return made
 
@@ -99,6 +107,28 @@ def compile_command(
             weights.check(folder, compiled.weights)
         if out is not None:
             artefact.save(compiled, out, cubins, folder, tell)
+    _print(compiled, options, stage, out)
+
+
+def compile_text_command(options: Options, out: Path, cubins: bool, ir: str | None) -> None:
+    """`dplc compile -c TEXT -o DIR`"""
+    stage = None if ir is None else stage_named(ir)
+
+    def capture() -> Capture:
+        with contextlib.redirect_stdout(sys.stderr):  # ours is for results
+            return capture_text(options.text, options.seed, float_named(options.dtype), values=False)
+
+    with bars() as tell:
+        made_with = compile_options(options, tell)
+        compiled = compile_text(options.text, capture, made_with)
+        length = next(iter(compiled.sizes.values())) if len(compiled.sizes) == 1 else None
+        compiled = with_rows(compiled, made_with, rows_of(options, length))
+        artefact.save(compiled, out, cubins, None, tell)
+    print_schedules(compiled.compilation)
+    _print(compiled, options, stage, out)
+
+
+def _print(compiled: CompiledModel, options: Options, stage: str | None, out: Path | None) -> None:
     if options.as_json:
         print_json(_record(compiled, stage, out))
         return
@@ -115,10 +145,13 @@ def report(compiled: CompiledModel) -> str:
     """The figures of a compile, for people."""
     shape, target, found = compiled.shape, compiled.compilation.target, compiled.figures
     layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
+    whole = bool(compiled.source.config)
+    what = f"{layers}, {compiled.told}, {shape.dtype}" if whole else compiled.told
+    blocks = f", at most {found.per_block} in a block" if whole else ""
     times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
     lines = [
-        f"{compiled.source.name}: {layers}, {shape.told}, {shape.dtype}, for {target.name} ({target.arch})",
-        f"  launches       {found.launches}, at most {found.per_block} in a block",
+        f"{compiled.source.name}: {what}, for {target.name} ({target.arch})",
+        f"  launches       {found.launches}{blocks}",
         f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
         f"  weights        {size(found.weight_bytes)}",
         f"  peak memory    {size(found.planned_bytes)} planned; eager at least {size(found.eager_bytes)}"

@@ -63,7 +63,9 @@ Batch = Annotated[str, typer.Option("--batch", metavar="N", help="Of a model: se
 Rows = Annotated[
     str | None,
     typer.Option(
-        "--rows", metavar="N[,N..]", help="With --seq-len A..B: where parts of it end that are compiled alone; or none."
+        "--rows",
+        metavar="N[,N..]",
+        help="With --seq-len A..B or dim(s, A..B): where parts of it end that are compiled alone; or none.",
     ),
 ]
 FloatDtype = Annotated[
@@ -125,7 +127,8 @@ Artefact = Annotated[
     Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote; or FILE.ir.")
 ]
 ArtefactFolder = Annotated[
-    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Of a model: write an artefact for `dplc run DIR`.")
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", help="Of a model or of -c: write an artefact for `dplc run DIR`."),
 ]
 Cubins = Annotated[
     bool, typer.Option("--cubins/--no-cubins", help="With -o: assemble the kernels too, where NVRTC or nvcc is.")

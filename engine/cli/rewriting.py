@@ -30,7 +30,7 @@ from ..rewrite.statements.passes import only as only_steps
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..rewrite.torch_rules.lower import lower_graph
 from ..rewrite.torch_rules.rule import TorchRule
-from ..rewrite.trace import PREFIXES, Event, Trace, lines_of
+from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from .compiling import captured_text, machine_for, tools_for
 from .options import Options
@@ -61,7 +61,7 @@ def rewrite_program(file: Path | None, options: Options, only: list[str], about:
     events = [event for event in trace.events if not shown or concerns(event, shown)]
     print_text("\n".join(lines_of(events, 2)), "diff")
     if not events:
-        told = [_unmatched(tools.rules.rules.get(name), name, trace) for name in shown]
+        told = [_unmatched(tools, name, trace) for name in shown]
         print_note("note: " + ("\n".join(told) or "no rule fired, and none was refused"))
 
 
@@ -78,27 +78,30 @@ def why_rule(name: str, file: Path | None, options: Options) -> None:
     if options.as_json:
         print_json([event.record() for event in events])
     elif not events:
-        print_note(f"note: {_unmatched(tools.rules.rules.get(name), name, trace)}")
+        print_note(f"note: {_unmatched(tools, name, trace)}")
     else:
         print_text("\n".join(line for event in events for line in lines_of((event,), 2, diffs=False)), "diff")
 
 
-def _unmatched(rule: Rule | None, name: str, trace: Trace) -> str:
+def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:
     """Why a rule says nothing of a program: of one on torch, which op it starts from, and the ops of the program."""
+    rule = tools.rules.rules.get(name)
     if rule is not None and rule.level == "torch":
         ops = [f"  {op}" for event in trace.firings if event.prefix == PREFIXES["torch"] for op in event.before]
         starts = f"`{name}` matches nowhere: it starts from `{TorchRule(rule).key}`"
         return "\n".join((f"{starts}, and here stand", *ops)) if ops else starts
-    if rule is not None and "unstable" in rule.attributes:
+    named = (rule,) if rule is not None else rules_named(tools, name)
+    if named and all("unstable" in one.attributes for one in named):
         return f"`{name}` is @unstable: no compile asks it but one with --explore"
-    if rule is not None and mentions_mat(rule):
-        return f"`{name}` matches nowhere: no value comes into question for it"
+    if rule is not None and "canonical" in rule.attributes:
+        return f"`{name}` is asked after every firing of a rule on {rule.level}, and fired after none"
     return f"`{name}` neither fired nor was refused: another rule of its pass fired"
 
 
 def concerns(event: Event, names: Iterable[str]) -> bool:
     """Whether an event is about a rule, pass, file or alias of one of these names."""
-    return any(name in (event.rule, event.label, pass_name(event.label)) for name in names)
+    cleaned = event.cleaned if isinstance(event, Firing) else ()
+    return any(name in (event.rule, event.label, pass_name(event.label), *cleaned) for name in names)
 
 
 # ---- an expression
@@ -136,18 +139,31 @@ def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
     for pipeline in PIPELINES:
         if any(name in names_of(step) for step in tools.pipelines[pipeline]):
             return pipeline
-    if name in tools.rules.rules or name in tools.rules.passes:
-        what = f"{asked} {name}: it stands in no pipeline, so a compile never runs it"
-        raise UsageError(what, hint="give a dump of its level: `dplc rewrite FILE.ir --only` fires any rule")
+    rule = tools.rules.rules.get(name)
+    if rule is not None and rule in tools.rules.canonical:
+        return "kernel" if rule.level == "kernel" else "tile"  # after every firing there
+    if rule is not None or name in tools.rules.passes:
+        raise _homeless(tools, name, asked)
     known = {known for steps in tools.pipelines.values() for step in steps for known in names_of(step)}
     raise UsageError(f"{asked} {name}: there is no such rule or pass", hint=did_you_mean(name, known))
+
+
+def _homeless(tools: Toolchain, name: str, asked: str) -> UsageError:
+    """A rule that no pipeline holds: what took it out, or that nothing put it in."""
+    for removed in (removed for file in tools.rules.files for removed in file.without if removed.name == name):
+        if removed.span.source.name == "--exact":
+            return UsageError(f"{asked} {name}: --exact leaves it out, for it is @approx", hint="leave out --exact")
+        place = f"{removed.span.source.name}:{removed.span.line}"
+        return UsageError(f"{asked} {name}: `without {name}` takes it out ({place})", hint="take that line out")
+    what = f"{asked} {name}: it stands in no pipeline, so a compile never runs it"
+    return UsageError(what, hint="give a dump of its level: `dplc rewrite FILE.ir --only` fires any rule")
 
 
 def until(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
     """The steps up to the last that a name stands for."""
     wanted = set(names)
     places = [place for place, step in enumerate(steps) if wanted & names_of(step)]
-    return tuple(steps[: places[-1] + 1])
+    return tuple(steps[: places[-1] + 1] if places else steps)  # a canonical rule has no place of its own
 
 
 # ---- a file

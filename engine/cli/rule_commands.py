@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.text.words import words_in
 from ..kernels import graph_examples as term_examples
-from ..language.check import check, errors, warnings
+from ..language.check import check, errors, load_facts, warnings
 from ..language.format import format_fact, format_number, format_rule
 from ..language.numbers import PolicyNumber, format_value
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
@@ -108,6 +108,7 @@ def accept_examples(paths: list[Path]) -> None:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
     from .accept_command import accept
 
+    load_facts()
     rules = load(paths, copies=True)
     sources = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
     chosen = [rule for rule in rules.rules.values() if rule.span.source.name in sources]

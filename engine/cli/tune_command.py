@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import UsageError, did_you_mean
+from ...ir.sizes import sizes_in
 from ..compiler import Stopwatch, values_of
 from ..explore.explore import HINT
 from ..explore.saturate import available
@@ -95,6 +96,10 @@ def fusing_of(options: Options, top: int) -> tuple[Toolchain, Fusing]:
     """The rules, and the ways to compute the expression: so many candidates of fusion."""
     tools, machine = tools_for(options), machine_for(options)
     captured, _ = captured_text(replace(options, seed=0))
+    if lengths := sizes_in(captured.graph):
+        why = "schedules are searched for numbers, and a length is known at a call"
+        hint = "write a number in its place; `dplc compile -c TEXT --rows 1,64 -o DIR` has a default order for each row"
+        raise UsageError(f"tune: `{next(iter(lengths))}` is a size", notes=(why,), hint=hint)
     values = values_of(captured, tools, machine, None, Stopwatch())
     if top > 1 and not available():
         print_remark(HINT)

@@ -15,7 +15,8 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..bench.suite_file import read_suite
 from ..models import weights
-from ..models.capturing import capture_logits
+from ..models.capturing import capture_results
+from ..models.inputs import drawn
 from ..models.module import build
 from ..models.sources import find, is_model
 from ..ruleset import Toolchain
@@ -28,7 +29,6 @@ from ..tune.search import Tried
 from ..tune.tuning import SearchOptions
 from ..tune.tuning_job import tune_job
 from ..tune.tuning_program import CANDIDATE
-from .artefact_command import drawn_tokens
 from .compiling import machine_for, tools_for
 from .model_commands import shape_of
 from .options import Options
@@ -114,11 +114,11 @@ def _of_model(model: str, options: Options, tools: Toolchain, machine: Target, t
     """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
     source, shape = find(model), shape_of(options)
     length, batch = shape.numbers
-    found = capture_logits(build(source, shape.dtype, shape.layers), length, batch)
-    (tokens,) = found.captured.inputs
+    found = capture_results(build(source, shape.dtype, shape.layers), length, batch)
+    kinds = {p.name: (p.dtype, p.shape) for p in found.captured.graph.ins if p.name in found.captured.inputs}
 
     def tensors() -> dict[str, Any]:
-        return {**weights.make(found.weights), tokens: drawn_tokens(source.config, batch, length)}
+        return {**weights.make(found.weights), **drawn(kinds, source.config)}
 
     return program_of(source.name, found.captured, tools, machine, top, tensors)
 

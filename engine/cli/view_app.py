@@ -24,7 +24,7 @@ def view(
     port: Annotated[int, typer.Option("--port", metavar="N", help="Of a live page (default: a free one).")] = 0,
     browse: Annotated[bool, typer.Option("--browse/--no-browse", help="Open a live page in the browser.")] = True,
     check: Annotated[
-        bool, typer.Option("--check", help="With -c and -o: run in checked mode, and show what each line cost.")
+        bool, typer.Option("--check", help="With -c: run in checked mode, and show what each line cost.")
     ] = False,
     tune: Annotated[
         int | None,
@@ -50,8 +50,8 @@ def view(
     options = Options(
         text, seed, dtype, rules, settings, prefer, target, 2, False, db, no_db, explore, length, layers, exact=exact
     )
-    if check and (out is None or model is not None):
-        raise UsageError("--check goes with -c and -o", hint="dplc view -c EXPR --check -o FILE")
+    if check and model is not None:
+        raise UsageError("--check goes with -c", hint="dplc view -c EXPR --check")
     if tune is not None and model is not None:
         raise UsageError("--tune goes with -c", hint="dplc view -c EXPR --tune 200")
     if out is not None:
@@ -66,4 +66,4 @@ def view(
         from ..view.wishes import SearchWish
         from .live_command import serve_page
 
-        serve_page(options, port, browse, SearchWish(tune or 0, explore))
+        serve_page(options, port, browse, SearchWish(tune or 0, explore), check)

@@ -9,6 +9,7 @@ from typing import Any
 from ..view.last_viewed import remember
 from ..view.page import page
 from ..view.record import view_record
+from ..view.registers import measured_registers
 from ..view.suite_map import suite_record
 from .compiling import captured_text, compile_text, machine_for, tools_for
 from .options import Options
@@ -33,6 +34,9 @@ def record_of(
             compilation = compiled_model(model, traced, tell).compilation
     with progress("linking lines"):
         record = view_record(compilation, tools_for(options), model or options.text)
+    with progress("assembling"):
+        for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
+            kernel["assembled"] = found
     remember(model or options.text, compilation.trace.events if compilation.trace is not None else ())
     if options.explore and model is None:
         record["egraph"] = _egraph(options)

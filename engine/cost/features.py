@@ -13,6 +13,7 @@ from .latency import Waits
 Features = dict[str, Any]
 WAITS = tuple(name for name in vars(Waits()) if not name.startswith("_"))
 NAMES = frozenset(field.name for field in dataclasses.fields(InstructionCounts))
+LATER_WAITS = {"clusters": 0}
 LATER = {"late": 0.0}  # counts that came to the model after times were measured, and what they were until then
 
 
@@ -28,6 +29,7 @@ def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
     waits = found.get("waits")
     odd = set(found) ^ NAMES
     if isinstance(waits, dict):
+        waits = found["waits"] = LATER_WAITS | waits
         odd |= {f"waits.{name}" for name in set(waits) ^ set(WAITS)}
     if odd:
         hint = "measure again: `dplc tune` keeps the features of what it measures"

@@ -234,10 +234,22 @@ class _Counter:
             there, share = self.where(statement.when, mask)
             self.access(statement.source, statement.bytes, times * share, there, statement.inside)
             self.access(statement.to, statement.bytes, times * share, there)
-        elif isinstance(statement, TensorMap):
+        elif isinstance(statement, Shuffle):
+            self.scope.changed(statement.place)
+            self.issue(1, times, mask)
+        elif isinstance(statement, Butterfly):
+            self.scope.changed(statement.place)
+            steps = math.log2(2 * statement.high / statement.low)
+            self.issue(2 * steps - 1, times, mask)
+        else:
+            self.box_or_barrier(statement, times, mask)
+
+    def box_or_barrier(self, statement: Any, times: float, mask: Any) -> None:
+        """A copy by TMA, or what is waited for."""
+        if isinstance(statement, TensorMap):
             self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
         elif isinstance(statement, Barrier):
-            self.waits.barrier()
+            self.waits.barrier(statement.cluster > 1)
         elif isinstance(statement, WaitGroup | WaitPhase):
             self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
         elif isinstance(statement, Expect):
@@ -246,13 +258,6 @@ class _Counter:
             self.waits.copies()
             touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR
             self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
-        elif isinstance(statement, Shuffle):
-            self.scope.changed(statement.place)
-            self.issue(1, times, mask)
-        elif isinstance(statement, Butterfly):
-            self.scope.changed(statement.place)
-            steps = math.log2(2 * statement.high / statement.low)
-            self.issue(2 * steps - 1, times, mask)
         else:
             self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
 

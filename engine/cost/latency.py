@@ -14,6 +14,7 @@ from ...codegen.target import Target
 
 SHARED_CYCLES = 30  # a load from shared memory
 BARRIER_CYCLES = 30  # all warps of a block, once they are there
+CLUSTER_CYCLES = 200  # all blocks of a cluster: a round trip to another multiprocessor
 L2_SHARE = 0.4  # of the latency of memory: what is read in a loop is mostly in L2
 ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has in flight by itself
 
@@ -21,11 +22,11 @@ ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has
 class Waits:
     """Counts what each warp of a block waits for.
 
-    memory, shared, barriers: times; ring: round trips to memory over the turns of lead.
+    memory, shared, barriers, clusters: times; ring: round trips to memory over the turns of lead.
     """
 
     def __init__(self) -> None:
-        self.memory = self.shared = self.barriers = self.ring = 0.0
+        self.memory = self.shared = self.barriers = self.clusters = self.ring = 0.0
         self.phases = 0  # of mbarriers, begun and not yet waited for
         self._rounds = 1.0
         self._memory = self._shared = self._copies = False
@@ -52,9 +53,12 @@ class Waits:
             self.ring += self._rounds / (keep + 1)
         self._copies = False
 
-    def barrier(self) -> None:
+    def barrier(self, cluster: bool = False) -> None:
         self._flush()
-        self.barriers += self._rounds
+        if cluster:
+            self.clusters += self._rounds
+        else:
+            self.barriers += self._rounds
 
     @contextmanager
     def loop(self, turns: float, unroll: int, barriers: bool) -> Iterator[None]:
@@ -81,6 +85,6 @@ class Waits:
 
 def alone(busy: float, waits: Waits, target: Target) -> float:
     """Seconds that a block takes, however empty the machine is. busy: cycles in which it issues or moves something."""
-    cycles = busy + waits.shared * SHARED_CYCLES + waits.barriers * BARRIER_CYCLES
+    cycles = busy + waits.shared * SHARED_CYCLES + waits.barriers * BARRIER_CYCLES + waits.clusters * CLUSTER_CYCLES
     trip = L2_SHARE * target.memory_latency_seconds
     return max(cycles / target.clock + waits.memory * trip, waits.ring * trip)

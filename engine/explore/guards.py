@@ -14,6 +14,7 @@ from ..language.rule import Rule
 COMPARED = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 # Facts that answer something that is there: (the function of the e-graph, what the answer is).
 ANSWERS = {"packed": ("packed", "term"), "packed_places": ("places", "map")}
+PROPERTIES_OF_KERNELS = ("facts.factors", "facts.fusion", "facts.products")  # where such facts are
 
 
 class GuardWriter(Protocol):
@@ -174,7 +175,7 @@ class Guards:
         if isinstance(node, s.Operation) and node.op == "or":
             return self.rule.refuse("`or`", node)
         asked = next((call.fn for call in calls(node) if call.fn in facts_of("tensor")), None)
-        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith(("facts.fusion", "facts.products")):
+        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith(PROPERTIES_OF_KERNELS):
             what = f"rule `{self.rule.rule.name}`: `{asked}` is a property of one kernel, not of a value"
             return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",),
                              "the rule still works where it is run as a rewrite")  # fmt: skip

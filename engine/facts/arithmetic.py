@@ -53,6 +53,12 @@ def highest(site: Any, n: int) -> int:
     return sizes.highest(n)  # type: ignore[no-any-return]
 
 
+@fact("at_hint(int) -> int")
+def at_hint(site: Any, n: int) -> int:
+    """A size at its hint; a number as it is. For what is weighed, never for what is legal."""
+    return hinted(n)  # type: ignore[no-any-return]
+
+
 @fact("compiled(int) -> bool")
 def compiled(site: Any, n: int) -> bool:
     """Whether a number is known when the kernel is compiled; a size is known at its launch."""

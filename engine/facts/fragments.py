@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, WITHIN, Atom
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Call, Var
+from ...ir.expr import Call, Var, free_names
 from ...ir.facts.boxes import is_box, is_swizzled_box
-from ...ir.facts.layout import ROW, item_bytes, params, stages
+from ...ir.facts.layout import ROW, item_bytes, params, slab_bytes, stages
 from ...ir.facts.structure import summary
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import promote
 from ...ir.loop import Accumulate, For, Let, Load
+from ...ir.node import nodes
 from ...ir.program import Block, Kernel
 from ...ir.tile import Mma, Stage, Sync
 from ..language.facts import fact
@@ -117,6 +118,14 @@ def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
     return ()
 
 
+@fact("bytes_alike(run, name) -> int", "tile")
+def bytes_alike(site: Any, body: Block, axis: Var) -> int:
+    """Bytes of a slot of each slab that TMA fills alike for all blocks along an axis."""
+    known = {s.dst: s for s in summary(body).stages if s.via == "TMA"}
+    own = {s.dst for s in summary(body).stages if axis.name in free_names((s.origin, s.slot, s.when))}
+    return sum(slab_bytes(site.kernel, known[dst]) for dst in known.keys() - own)
+
+
 @fact("chunks(run) -> int", "tile")
 def chunks(site: Any, body: Block) -> int:
     """The turns of the one serial loop of a run; 1 where they are not known, or it has several."""
@@ -128,6 +137,21 @@ def chunks(site: Any, body: Block) -> int:
 def for_atoms(site: Any, body: Block) -> bool:
     """Whether there is an atom that can do so, once the operands are in slabs."""
     return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}))
+
+
+@fact("atoms_multiply(run, [any]) -> bool", "module")
+def atoms_multiply(site: Any, body: Block, params: Any) -> bool:
+    """Whether there is an atom for the dtype of all that a run loads of these buffers."""
+    read = {load.buf for load in nodes(body, Load)}
+    dtypes = {param.dtype for param in params if param.name in read}
+    own = [atom for atom in ATOMS.values() if not atom.late]
+    return len(dtypes) == 1 and any(dtypes <= _multiplied(site, atom) for atom in own)
+
+
+@fact("for_late_atoms(run) -> bool", "tile")
+def for_late_atoms(site: Any, body: Block) -> bool:
+    """Whether there is one of four warps, too."""
+    return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}, late=True))
 
 
 def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> list[Atom]:

@@ -91,8 +91,24 @@ def _seen(x: Term, n: Axis) -> float | None:
 @fact("in_one_pass(term, term, axis) -> num", levels="tensor")
 def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
     """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
-    target, shape = site.target, _shape(x, v, n)
-    ways = [_in_tiles(shape, target), _in_rows(shape, target)]
+    return _in_one_pass(site.target, x, v, n)
+
+
+@fact("has_one_pass(term, term, axis) -> bool", levels="tensor")
+def has_one_pass(site: Any, x: Term, v: Term, n: Axis) -> bool:
+    """Whether there is a schedule that weighs v with scores x in one pass: it depends on the size of the heads."""
+    return _in_one_pass(site.target, x, v, n) < math.inf
+
+
+def _in_one_pass(target: Any, x: Term, v: Term, n: Axis) -> float:
+    if any(axis.extent.__class__ is not int for axis in axes(v) if axis not in axes(x)):
+        return math.inf  # no schedule has results along a size
+    shape = _shape(x, v, n)
+    chunk = policy(target).online_chunk_columns
+    whole = shape._replace(results=chunk * -(-shape.results // chunk))  # what the last chunk lacks is computed, too
+    ways = [_in_rows(shape, target)]
+    if whole.results in policy(target).head_sizes:
+        ways.append(_in_tiles(whole, target))
     atom = next((atom for atom in ATOMS.values() if not atom.late and _held(v) in set(HALVES) & set(atom.dtypes)), None)
     if atom is not None and target.sm >= atom.sm:
         ways.append(_in_fragments(shape, atom, target))

@@ -162,10 +162,10 @@ def _vector_item(site: Any, stmt: Any) -> int:
 
 @fact("runs_along(run, name) -> bool", TILE)
 def runs_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on."""
+    """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on, two at a time."""
     found = summary(body)
     repeated = chain.from_iterable(summary(loop.body).loads for loop in found.loops)
-    return any(linear(_flat(site, stmt))[0].get(axis) == 1 for stmt in (*found.stores, *repeated))
+    return any(is_vector(_flat(site, stmt), axis.name, 2) for stmt in (*found.stores, *repeated))
 
 
 @fact("running(run, name) -> [stmt]", TILE)
@@ -202,12 +202,6 @@ def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
         return bool(run) and terms.get(lane, 0) not in (0, 1, *(strips.get(axis.name) for axis in run))
 
     return tuple(dict.fromkeys(Var(s.buf) for s in summary(body).loads if s.buf in inputs and jumps(s)))
-
-
-@fact("stores_along(run, name) -> bool", TILE)
-def stores_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether the place of a store depends on an axis."""
-    return any(axis.name in free_names(stmt.idx) for stmt in summary(body).stores)
 
 
 @fact("shares(run, name) -> bool", TILE)

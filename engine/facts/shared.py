@@ -255,22 +255,25 @@ _ZERO_AT_ZERO = frozenset(
 _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 
-@fact("zero_product(run, expr) -> bool", TILE)
-def zero_product(site: Any, body: Block, condition: Any) -> bool:
-    """Whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite."""
+@fact("zero_product(run, expr, name*) -> bool", TILE)
+def zero_product(site: Any, body: Block, condition: Any, *zero: Var) -> bool:
+    """Whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite.
+
+    zero: values of the run that are taken for zero where the guard fails.
+    """
     if condition.__class__ is not Binary or condition.op != "<" or not only(body, Load, Let, Accumulate):
         return False
     sums = [stmt for stmt in body if isinstance(stmt, Accumulate)]
     if not sums or len(accumulators(body)) != len({s.acc for s in sums}) or any(s.fn != "add" for s in sums):
         return False
-    zeros, finite = _zeros(site, body, condition)
+    zeros, finite = _zeros(site, body, condition, {value.name for value in zero})
     return all(stmt.val.__class__ is Var and stmt.val.name in zeros and stmt.val.name in finite for stmt in sums)
 
 
-def _zeros(site: Any, body: Block, condition: Any) -> tuple[set[str], set[str]]:
-    """The values of a block that are zero where the guard fails, and those that are finite there."""
-    zeros: set[str] = set()
-    finite: set[str] = set()
+def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set[str], set[str]]:
+    """The values of a block that are zero where the guard fails (some are known), and those that are finite there."""
+    zeros: set[str] = set(known)
+    finite: set[str] = set(known)
     for stmt in body:
         if isinstance(stmt, Load) and _beyond_source(site, stmt, condition):
             zeros.add(stmt.dst)

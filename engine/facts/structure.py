@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts import barriers
@@ -377,6 +377,19 @@ def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
     made = chain((defines(stmt) or "" for stmt in first), summary(first).folded)
     used = uses(later)
     return tuple(dict.fromkeys(Var(name) for name in made if name in used))
+
+
+class KeptValue(NamedTuple):
+    """A value that one run makes and a later one uses, and its number among them."""
+
+    value: Var
+    place: int
+
+
+@fact("kept_values(run, run) -> [record]", TILE)
+def kept_values(site: Any, first: Block, later: Block) -> tuple[KeptValue, ...]:
+    """What `crossing` finds, each as `.value` with its `.place` in a buffer of all of them."""
+    return tuple(KeptValue(value, place) for place, value in enumerate(crossing(site, first, later)))
 
 
 @fact("float_values([name], run, [any]) -> bool", TILE)

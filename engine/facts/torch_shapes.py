@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 from ...ir.dtypes import INTEGERS
-from ...ir.expr import Call, Var, known_at_launch
+from ...ir.expr import Call, Var
 from ...ir.functions import identity
+from ...ir.sizes import known_at_launch
 from ..language.facts import fact
 from ..rewrite.torch_rules.firing import TorchSite
 from ..rewrite.torch_rules.values import NotApplicable, View
@@ -41,7 +42,7 @@ def is_list(site: TorchSite, x: Any) -> bool:
     return isinstance(x, tuple)
 
 
-@torch_fact("dtype(value) -> name")
+@torch_fact("dtype(value) -> dtype")
 def dtype(site: TorchSite, x: View | float) -> Var:
     """The dtype of a tensor's elements; of a number as torch reads it."""
     if isinstance(x, View):

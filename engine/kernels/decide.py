@@ -180,11 +180,17 @@ class Fusion:
         return found
 
     def _instead(self, value: Any, refused: Any, term: Any) -> bool:
-        """Whether storing a value is enough where an earlier one was refused: no larger, and all goes through it."""
-        mask, open_ = self.flow.mask, self.open.get(value, {})
-        if refused not in open_ or self.flow.elements(mask[value]) > self.flow.elements(mask[refused]):
+        """Whether storing a value is enough where an earlier one was refused: what its store climbs to is no larger
+        than what the other's would, and all goes through it.
+        """
+        if refused not in self.open.get(value, {}):
             return False
-        todo, seen, first = [term], {value}, self.flow.position[refused]
+        mask, site = self.flow.mask, self.site
+        place, other = self._place_of(value, term), self._place_of(refused, term)
+        site.reader = term
+        if self.flow.elements(mask[place]) > self.flow.elements(mask[other]):
+            return False
+        todo, seen, first = [term], {place}, self.flow.position[refused]
         while todo:
             below = todo.pop()
             if below is refused:

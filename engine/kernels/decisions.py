@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.facts.dataflow import Dataflow
-from ...ir.tensor import Input, TensorGraph, Term
+from ...ir.tensor import Elementwise, Input, Reduce, TensorGraph, Term
 from ..language import core as s
 from ..language.asking import UNDECIDED
 from ..language.evaluate import Expressions
@@ -70,3 +70,10 @@ def called_in(graph: TensorGraph) -> dict[Any, str]:
     """What the values of a program are called."""
     named: dict[Any, str] = {x: x.name for x in graph.ins if isinstance(x, Input)}
     return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}
+
+
+def called(value: Term, names: Mapping[Term, str]) -> str:
+    """What a value is called; one without a name by its operation: `multiply(..)`."""
+    made = value.fn if isinstance(value, Elementwise) else type(value).__name__
+    inside = f"{value.fn}, .." if isinstance(value, Reduce) else ".."
+    return names.get(value) or f"{made}({inside})"

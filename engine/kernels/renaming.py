@@ -2,8 +2,8 @@
 
 Where two values meet, one of them may be read under other axis names: `multiply(exp_1[j], exp_2)`. A renaming costs
 nothing, but it stands between an operation and its operand, and a rule that says `multiply(exp(x), exp(y))` would not
-see through it. So a value with one reader takes the names of its reader, down to what is stored. A value with
-several readers keeps its own: pushing would compute it once for each.
+see through it. So a value takes the names of its readers, down to what is stored. Where readers ask for different
+names it keeps its own: pushing would compute it once for each.
 """
 
 from __future__ import annotations
@@ -42,35 +42,59 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
 
 
 class RenamingPass:
-    """One pass: which renaming each value takes over from its only reader, and the values rebuilt under them."""
+    """One pass: which renaming each value takes over from its readers, and the values rebuilt under them."""
 
     def __init__(self, graph: TensorGraph):
         self.flow = Dataflow([out.value for out in graph.outs])
         self.stored = {out.value for out in graph.outs}
-        self.taken: dict[Any, Renaming] = {}  # values that are computed under their reader's names
+        self.taken: dict[Any, Renaming] = {}  # values that are computed under their readers' names
+        asked: dict[Any, list[Renaming]] = {}  # what each reader of a value would have it computed under
         for term in reversed(self.flow.order):
-            renaming = self.taken.get(term, {})
-            if term.__class__ is Remap and self._absorbs(term.x, of := self._renaming(term, renaming)):
-                self.taken[term.x] = of
-            elif renaming:
-                for operand in operands(term):
-                    part = restricted(renaming, operand)
-                    if part and self._absorbs(operand, part):
-                        self.taken[operand] = part
+            renaming = self._agreed(term, asked.pop(term, []))
+            if renaming:
+                self.taken[term] = renaming
+            for place, operand in enumerate(operands(term)):
+                if term.__class__ is Remap:
+                    wanted = self._renaming(term, renaming) if place == 0 else {}
+                else:
+                    wanted = renaming
+                asked.setdefault(operand, []).append(wanted)
+
+    def _agreed(self, term: Any, asked: list[Renaming]) -> Renaming:
+        """The renaming that all readers of a value ask for, if it can be computed so. Names of axes that are folded
+        below come along, so that a row and its sum go on to share their names.
+        """
+        if not asked or not asked[0] or term in self.stored:
+            return {}
+        first = restricted(asked[0], term)
+        if any(restricted(one, term) != first for one in asked[1:]):
+            return {}
+        if not first and not (term.__class__ in (Reduce, Fold) and asked[0].keys() & set(term.over)):
+            return {}
+        together: Renaming = {}
+        for one in asked:
+            together = {**one, **together}
+        if term.__class__ in (Reduce, Fold):
+            return self._around(term, together)
+        if term.__class__ in (Elementwise, Case) or (term.__class__ is Remap and self._renaming(term, {})):
+            return together
+        return {}
+
+    def _around(self, term: Any, renaming: Renaming) -> Renaming:
+        """A renaming that captures no axis that is folded: of those, too, or of the others alone; else empty."""
+        free = {renaming.get(axis, axis) for axis in axes(term)}
+        folded = {renaming.get(axis, axis) for axis in term.over}
+        if len(folded) == len(term.over) and not folded & free:
+            return renaming
+        return {} if free & set(term.over) else {a: e for a, e in renaming.items() if a not in term.over}
 
     def _renaming(self, term: Any, outer: Renaming) -> Renaming:
         """The map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
+        if not renames(term):
+            return {}
         mapping = dict(term.map)
         out: dict[Axis, Any] = {a: outer.get(mapping.get(a, a), mapping.get(a, a)) for a in axes(term.x)}
-        return {a: e for a, e in out.items() if e is not a} if all(map(same_extent, out, out.values())) else {}
-
-    def _absorbs(self, term: Any, renaming: Renaming) -> bool:
-        """Whether a value can be computed under other names: one reader, and no axis of its own would be captured."""
-        if not renaming or term in self.stored or len(self.flow.readers[term]) != 1:
-            return False
-        if term.__class__ in (Reduce, Fold):
-            return not set(renaming.values()) & set(term.over)
-        return term.__class__ in (Elementwise, Case) or (term.__class__ is Remap and bool(self._renaming(term, {})))
+        return {a: e for a, e in {**outer, **out}.items() if e is not a}
 
     def build(self) -> dict[Any, Any]:
         """Every value, rebuilt."""
@@ -89,21 +113,31 @@ class RenamingPass:
             args = tuple(map(operand, term.args))
             return term if args == term.args else Elementwise(term.fn, args)
         if kind is Reduce:
-            return Reduce(term.fn, term.over, operand(term.x))
+            return Reduce(term.fn, renamed(term.over, renaming), operand(term.x))
         if kind is Fold:
-            return Fold(term.part, term.over, tuple(map(operand, term.args)))
+            return Fold(term.part, renamed(term.over, renaming), tuple(map(operand, term.args)))
         if kind is Case:
             return Case(remap_expr(term.cond, renaming), operand(term.a), operand(term.b))
         if kind is Remap:
-            if term.x in self.taken:
+            if term.x in self.taken and renames(term):  # of one that does not, names of axes folded below alone
                 return new[term.x]
             return remap(remap(new[term.x], dict(term.map)), renaming)
         return term
 
 
+def renames(term: Remap) -> bool:
+    """Whether an index map only gives axes other names."""
+    return all(same_extent(axis, image) for axis, image in term.map)
+
+
 def same_extent(axis: Axis, image: Any) -> bool:
     """Under a Case a value may be read along a longer axis: that is not a renaming."""
     return isinstance(image, Axis) and image.extent == axis.extent
+
+
+def renamed(over: tuple[Axis, ...], renaming: Renaming) -> tuple[Axis, ...]:
+    """Folded axes under their new names."""
+    return tuple(renaming.get(axis, axis) for axis in over)
 
 
 def restricted(renaming: Renaming, term: Any) -> Renaming:

@@ -17,7 +17,8 @@ from ...ir.diagnostic import DplcError
 from ..language import core as s
 from ..language.asking import gives, holds, pays
 from ..language.check import load_facts
-from ..language.evaluate import Closure, Expressions
+from ..language.evaluate import Expressions
+from ..language.questions import Closure
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import expression
 from ..rewrite.terms.code import TermRuleWriter

@@ -18,9 +18,10 @@ from ..rewrite.terms.nearest import NearMiss, nearest_miss
 from ..rewrite.terms.terms import TermEvidence
 from ..rewrite.torch_rules.lowered import Fired, Lowered
 from ..rewrite.trace import Firing, Skip, TextReason, Trace
-from .decisions import Fused, Stored, called_in
+from .decisions import Fused, Stored, called, called_in
 from .kernels import Plan
 from .rules import kind_of
+from .unmatched import Unmatched
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -123,45 +124,51 @@ def trace_algebra(
         return
     names = called_in(before) | called_in(after)
     for fired in evidence.firings:
-        name = names.get(fired.before) or names.get(fired.after) or "a value"
+        name = names.get(fired.before) or called(fired.after, names)
         made = Lines(after, (fired.after,), below=operands(fired.before))
         texts = (Lines(before, (fired.before,)),), (made,)
         trace.add(_firing("a", fired.rule, before, name, *texts, _called(fired.bound, before, names)))
     for refusal in evidence.refusals:
-        unit, reason = f"{before.name}.{names.get(refusal.term, 'a value')}", TextReason(refusal.text(names))
+        unit, reason = f"{before.name}.{called(refusal.term, names)}", TextReason(refusal.text(names))
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, unit, reason))
     heard = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
-    for rule, miss in _nearest(rules, heard, trace.asked, before):
-        unit = before.name if miss is None else f"{before.name}.{names.get(miss.root, 'a value')}"
+    for rule, miss, graph in _nearest(rules, heard, trace.asked, (after, before)):
+        unit = before.name if miss is None else f"{before.name}.{called(miss.root, names)}"
         trace.add(
             Skip(
                 "a",
                 rule.file,
                 rule.name,
                 unit,
-                TextReason(f"{rule.location}: {rule.name}: {_miss(rule, miss, before)}"),
+                TextReason(f"{rule.location}: {rule.name}: {_miss(rule, miss, graph)}"),
             )
         )
 
 
 def _nearest(
-    rules: Iterable[Rule], heard: set[str], asked: frozenset[str], graph: TensorGraph
-) -> Iterator[tuple[Rule, NearMiss | None]]:
+    rules: Iterable[Rule], heard: set[str], asked: frozenset[str], graphs: tuple[TensorGraph, ...]
+) -> Iterator[tuple[Rule, NearMiss | None, TensorGraph]]:
     """Of each file in which no rule did or refused anything, the rule that came furthest, if it came anywhere; and
-    whom somebody asks for."""
-    roots = tuple(out.value for out in graph.outs)
+    whom somebody asks for. Looked for in the program as it came out first: what is gone from there, a rule took.
+    """
     files: dict[str, list[Rule]] = {}
     for rule in rules:
         files.setdefault(rule.file, []).append(rule)
     for members in files.values():
-        misses = [(rule, nearest_miss(rule, roots)) for rule in members if rule.name not in heard]
-        best = max((miss.followed for _, miss in misses if miss is not None), default=0)
+        misses = [(rule, *_nearest_in(rule, graphs)) for rule in members if rule.name not in heard]
+        best = max((miss.followed for _, miss, _ in misses if miss is not None), default=0)
         silent = best and heard.isdisjoint(rule.name for rule in members)
-        for rule, miss in misses:
+        for rule, miss, graph in misses:
             first = silent and miss is not None and miss.followed == best
             if first or rule.name in asked:
-                yield rule, miss
+                yield rule, miss, graph
             silent = silent and not first
+
+
+def _nearest_in(rule: Rule, graphs: tuple[TensorGraph, ...]) -> tuple[NearMiss | None, TensorGraph]:
+    """The nearest miss in the first of some graphs that has one."""
+    found = ((nearest_miss(rule, tuple(out.value for out in graph.outs)), graph) for graph in graphs)
+    return next(((miss, graph) for miss, graph in found if miss is not None), (None, graphs[0]))
 
 
 def _miss(rule: Rule, miss: NearMiss | None, graph: TensorGraph) -> str:
@@ -184,8 +191,17 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
     for fused in _told(plan.decisions.firings):
         trace.add(_fused(graph, names, fused))
     for refusal in plan.decisions.refusals:
-        unit = f"{graph.name}.{names.get(refusal.term, 'a value')}"
+        unit = f"{graph.name}.{called(refusal.term, names)}"
         trace.add(Skip("f", refusal.rule.file, refusal.rule.name, unit, TextReason(refusal.text(names))))
+    rules = tuple(rules)
+    heard = {fused.rule.name for fused in plan.decisions.firings}
+    heard |= {refusal.rule.name for refusal in plan.decisions.refusals}
+    heard |= {rule.name for rule in rules if rule.location in {stored.location for stored in plan.why}}
+    for rule in rules:
+        if rule.name in trace.asked and rule.name not in heard:
+            near, why = Unmatched(graph, plan.decisions, names).told(rule)
+            unit = graph.name if near is None else f"{graph.name}.{called(near, names)}"
+            trace.add(Skip("f", rule.file, rule.name, unit, TextReason(f"{rule.location}: {rule.name}: {why}")))
     by_location = {rule.location: rule for rule in rules}
     for stored in plan.why:
         event = _stored(graph, names, stored, by_location)
@@ -212,7 +228,7 @@ def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused) -> Firing:
     bound = _called(fused.bound, graph, names)
     values = (value,) if reader is None else (value, reader)
     kind = "" if reader is None else kind_of(fused.rule)
-    where = (" and " if kind == "siblings" else " into ").join(names.get(term, "a value") for term in values)
+    where = (" and " if kind == "siblings" else " into ").join(called(term, names) for term in values)
     if kind == "siblings":
         both = Lines(graph, values, frozenset(values))
         return _firing("f", fused.rule, graph, where, (both,), (JoinedLines(both),), bound)
@@ -223,7 +239,7 @@ def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused) -> Firing:
 
 def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: dict[str, Rule]) -> Firing | Skip | None:
     """A `mat` that a rule put, or a value that no rule is about; what a guard stored is told by its refusal."""
-    name = names.get(stored.value, "a value")
+    name = called(stored.value, names)
     rule = rules.get(stored.location)
     if stored.reader is None and rule is not None:
         values = (stored.value,)
@@ -231,7 +247,7 @@ def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: d
         return _firing("f", rule, graph, name, (Lines(graph, values),), (after,), _called(stored.bound, graph, names))
     if stored.location:
         return None
-    reader = "nothing" if stored.reader is None else names.get(stored.reader, "a value")
+    reader = "nothing" if stored.reader is None else called(stored.reader, names)
     return Skip("f", "fuse", "", f"{graph.name}.{name}", TextReason(f"{stored.reason}: {reader} reads it"))
 
 

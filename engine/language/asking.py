@@ -6,7 +6,7 @@ from ...ir.diagnostic import InternalError
 from ...ir.expr import Undecided
 from ...ir.node import Node
 from ...ir.sizes import at_hint, at_the_hints
-from .evaluate import Closure, Environment
+from .questions import Closure, Environment
 
 UNDECIDED = "@undecided"  # why a guard does not hold: the condition that sizes leave open
 

@@ -23,19 +23,21 @@ from ...ir.text import parse as parser
 from ...ir.text import syntax as s
 from . import elaboration
 from .elaboration import elaborated
+from .limits import within_limits
 
 
 def parse_stored(source: Source) -> tuple[s.Syntax, ...]:
-    """What `parse` gives, its rules elaborated, from the store if it is there. Raises DplcError as both do."""
+    """What `parse` gives, its rules elaborated, from the store if it is there: what is there was within the
+    limits. Raises DplcError as both do, and beyond a limit."""
 
     def build(path: Path) -> None:
-        path.write_text(json.dumps(_encode(elaborated(parser.parse(source)))), encoding="utf-8")
+        path.write_text(json.dumps(_encode(elaborated(parser.parse(within_limits(source))))), encoding="utf-8")
 
     try:
         path = cached("rules", (source.text, _parser_digest()), ".json", build)
         return _Decoder(source).value(json.loads(path.read_text(encoding="utf-8")))  # type: ignore[no-any-return]
     except (BuildError, OSError, ValueError, LookupError, TypeError):
-        return elaborated(parser.parse(source))  # no place to write, or an entry that was damaged
+        return elaborated(parser.parse(within_limits(source)))  # no place to write, or an entry that was damaged
 
 
 MODULES = (

@@ -23,30 +23,21 @@ from ...ir.functions import FUNCTIONS
 from ...ir.loop import LOOP_ROLES
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import Node
-from ...ir.sizes import decided, has_sizes, hinted, leaves_out
+from ...ir.sizes import compared, decided, has_sizes, hinted, leaves_out
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.tile import AXIS_ROLES, VIAS
 from .facts import Fact, facts_of
-
-Environment = dict[str, Any]
-Closure = Callable[[Environment], Any]
-SITE = "@site"
+from .questions import MISTAKES, SITE, Closure, Environment, NotComputed, ask_one, ask_two, mistaken
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
 CLOSED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS))
 RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS, *ATOMS))
 
 
-# What Python raises for arithmetic, or a question, that has no answer for these values.
-MISTAKES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
-
-
-class NotComputed(DplcError, ValueError):
-    """A clause that has no value here, at its place. A domain or a default without one is a refusal, no error."""
 
 
 class Expressions:
@@ -165,7 +156,7 @@ class Expressions:
 
         def compare(env: Environment) -> Any:
             left, right = a(env), b(env)
-            result = e.compare(op, left, right)
+            result = compared(op, left, right)
             if result.__class__ is bool or symbolic:
                 return result
             return decided(op, left, right)
@@ -277,7 +268,7 @@ class Expressions:
         if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
             parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
             a, b = parts[0], parts[-1]
-            return _ask_one(node, ask, a) if len(parts) == 1 else _ask_two(node, ask, a, b)
+            return ask_one(node, ask, a) if len(parts) == 1 else ask_two(node, ask, a, b)
         arguments = self.compile_all(node.items)
 
         def question(env: Environment) -> Any:
@@ -320,43 +311,6 @@ class Expressions:
                 raise mistaken(node, error) from error
 
         return element
-
-
-def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
-    """The error of a fact or an operator that gives nothing here, at its place.
-
-    given: what it was asked about. A fact that only knows numbers decides nothing of sizes.
-    """
-    if isinstance(error, NotComputed):
-        return error
-    if isinstance(error, TypeError | AttributeError | ValueError) and has_sizes(given):
-        return Undecided(f"{getattr(node, 'fn', 'this')} of a size")
-    why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
-    return NotComputed(f"this cannot be evaluated: {why}", node.span)
-
-
-def _ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure) -> Closure:
-    """A fact of one argument, as most are: no tuple is built for it."""
-
-    def question(env: Environment) -> Any:
-        given = a(env)
-        try:
-            return ask(env.get(SITE), given)
-        except MISTAKES as error:
-            raise mistaken(node, error, given) from error
-
-    return question
-
-
-def _ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) -> Closure:
-    def question(env: Environment) -> Any:
-        first, second = a(env), b(env)
-        try:
-            return ask(env.get(SITE), first, second)
-        except MISTAKES as error:
-            raise mistaken(node, error, (first, second)) from error
-
-    return question
 
 
 def _is_closed(value: Any) -> bool:

@@ -144,14 +144,20 @@ def _clause(clause: s.Syntax, column: int = REASONS) -> list[str]:
         return [f"join {items(clause.names)} => {expression(clause.part)}"]
     if isinstance(clause, eq.VariedExample):
         first = f'example "{clause.title}"{f" ({items(clause.arguments)})" if clause.arguments else ""}'
-        edits = (f'{INDENT}"{edit.before}" => {", ".join(map(_quoted, edit.after))}' for edit in clause.edits)
-        return [f'{first} as "{clause.other}"', *edits, f'gives no "{clause.gives}"']
+        gives = (
+            [f'gives no "{clause.gives}"'] if isinstance(clause.gives, str) else ["gives", *map(_edit, clause.gives)]
+        )
+        return [f'{first} as "{clause.other}"', *map(_edit, clause.edits), *gives]
     assert isinstance(clause, s.Example)
     arguments = f" ({items(clause.arguments)})" if clause.arguments else ""
     head = [f'example "{clause.title}"{arguments}', *block(clause.before, 1)]
     if isinstance(clause.gives, str):
         return [*head, f'gives no "{clause.gives}"']
     return [*head, "gives", *block(clause.gives, 1)]
+
+
+def _edit(edit: eq.Edit) -> str:
+    return f'{INDENT}"{edit.before}" => {", ".join(map(_quoted, edit.after))}'
 
 
 def _quoted(text: str) -> str:

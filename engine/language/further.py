@@ -13,7 +13,6 @@ from ...ir.diagnostic import DplcError, Source, did_you_mean
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from .cache import Later
-from .limits import within_limits
 from .varied import written_out
 
 FURTHER = ".examples.rw"
@@ -35,7 +34,7 @@ class FurtherExamples:
     @functools.cached_property
     def _found(self) -> dict[str, tuple[s.Example | eq.VariedExample, ...]]:
         found: dict[str, tuple[s.Example | eq.VariedExample, ...]] = {}
-        for declaration in self._parse(within_limits(self.source)):
+        for declaration in self._parse(self.source):
             if not isinstance(declaration, s.ExamplesOf):
                 raise DplcError("a file of examples holds `examples RULE` and examples of it", declaration.span)
             name = declaration.rule

@@ -29,6 +29,7 @@ from .families import members
 from .further import FURTHER, FurtherExamples
 from .limits import within_limits
 from .numbers import numbers_of, written_out
+from .rule_texts import further_of, rule_paths, rule_source
 
 LEVELS = {
     "torch": "what a PyTorch op means: a comprehension over named axes",
@@ -291,8 +292,8 @@ Parse = Callable[[Source], tuple[s.Syntax, ...]]
 
 
 def parse_rules(source: Source) -> tuple[s.Syntax, ...]:
-    """The declarations of a text, its rules written out."""
-    return elaborated(parse(source))
+    """The declarations of a text within the limits, its rules written out."""
+    return elaborated(parse(within_limits(source)))
 
 
 def read_rules(source: Source, parse: Parse = parse_rules, further: Source | None = None) -> RuleFile:
@@ -304,7 +305,7 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
     rules: list[Rule] = []
     pipelines, without, numbers, facts = [], [], [], []
     more = FurtherExamples(further, parse) if further is not None else None
-    for declaration in parse(within_limits(source)):
+    for declaration in parse(source):
         if isinstance(declaration, s.Rule):
             if more is not None:
                 declaration = dataclasses.replace(declaration, examples=more.after(declaration))
@@ -334,24 +335,6 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
 BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
 
 
-def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
-    """The `.rw` files of a folder (sorted, recursive) or the file itself, without the files of examples beside them.
-
-    Raises DplcError if there is none.
-    """
-    if folder_or_file.is_dir():
-        found = tuple(sorted(path for path in folder_or_file.rglob("*.rw") if not path.name.endswith(FURTHER)))
-        if not found:
-            raise DplcError(f"no .rw files in {folder_or_file}")
-        return found
-    if not folder_or_file.is_file():
-        raise DplcError(f"no such rule file: {folder_or_file}")
-    if folder_or_file.name.endswith(FURTHER):
-        rules = folder_or_file.name.removesuffix(FURTHER) + ".rw"
-        raise DplcError(f"{folder_or_file} holds examples only", hint=f"give `{rules}`: its examples are read with it")
-    return (folder_or_file,)
-
-
 def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool = False) -> RuleSet:
     """The built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
 
@@ -361,38 +344,12 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool =
     files = list(built_in_files()) if built_in else []
     for given in paths:
         for path in rule_paths(Path(given)):
-            file = read_rules(_source(path), further=further_of(path))
+            file = read_rules(rule_source(path), further=further_of(path))
             place = place_of(file, files, copies)
             if file.further is None and place < len(files):  # an edited copy: the examples of what it is a copy of
                 file = read_rules(file.source, further=files[place].further)
             files[place : place + 1] = [file]
     return RuleSet(files)
-
-
-def _source(path: Path, name: str = "") -> Source:
-    return Source(name or str(path), read_text(path))
-
-
-def read_text(path: Path) -> str:
-    """The text of a rule file. Raises DplcError, with a caret where it is no UTF-8."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DplcError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        source = Source(str(path), data.decode("utf-8", "replace"))
-        ahead = data[: error.start].decode("utf-8")
-        line, column = ahead.count("\n") + 1, len(ahead) - ahead.rfind("\n") - 1
-        what = f"byte {data[error.start]:#04x} is no UTF-8"
-        raise DplcError(what, Span(source, line, column, line, column + 1), (), "save the file as UTF-8") from None
-
-
-def further_of(path: Path, name: str = "") -> Source | None:
-    """The file of examples beside a rule file, if there is one: `stage.examples.rw` beside `stage.rw`."""
-    beside = path.with_name(path.stem + FURTHER)
-    return _source(beside, name and str(Path(name).with_name(beside.name))) if beside.is_file() else None
 
 
 def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
@@ -410,4 +367,4 @@ def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
 def built_in_files() -> tuple[RuleFile, ...]:
     """The files of `rules/`, read once per process."""
     named = ((path, str(path.relative_to(BUILT_IN.parent))) for path in rule_paths(BUILT_IN))
-    return tuple(read_rules(_source(path, name), parse_stored, further_of(path, name)) for path, name in named)
+    return tuple(read_rules(rule_source(path, name), parse_stored, further_of(path, name)) for path, name in named)

@@ -195,8 +195,8 @@ def reads_itself(subject: CheckedRule) -> Iterator[Finding]:
 
 
 def made_in_order(subject: CheckedRule) -> Iterator[Finding]:
-    """On tensor a template makes a value before it reads it, and its left sides are names."""
-    if subject.rule.level != "tensor":
+    """A template of values makes each before it reads it, and on tensor its left sides are names."""
+    if subject.rule.level not in ("tensor", "torch"):
         return
     lines = [one for one in subject.rule.rewrite if isinstance(one, s.Assign)]
     places = {target.text: n for n, one in enumerate(lines) for target in targets(one) if isinstance(target, s.NameOf)}
@@ -205,7 +205,7 @@ def made_in_order(subject: CheckedRule) -> Iterator[Finding]:
             if n < places.get(name.text, -1) and name.text not in subject.bound:
                 note = f"line {lines[places[name.text]].span.line} makes it"
                 yield subject.finding(f"`{name.text}` is read before it is made", name.span, (note,), "write it above")
-        if isinstance(line.target, s.Subscript):
+        if isinstance(line.target, s.Subscript) and subject.rule.level == "tensor":
             hint = "write the name alone: what it varies with follows from what it is made of"
             yield subject.finding("on tensor a template has no axes on the left", line.target.span, (), hint)
 

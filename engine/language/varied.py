@@ -1,7 +1,8 @@
 """An example that is another one but for a few edits: `example "one chunk" as "two chunks"`, `"0..2" => "0..1"`.
 
-What a refusal shows is what differs from the example that explains the rule. Edits are of the program as it is
-spelled: a whole line becomes the lines on the right, where it stands; a part of lines becomes the right side.
+What a refusal shows is what differs from the example that explains the rule. Of an example that fires, what it gives
+is edited in the same way. Edits are of the program as it is spelled: a whole line becomes the lines on the right, where
+it stands; a part of lines becomes the right side.
 """
 
 from __future__ import annotations
@@ -34,11 +35,21 @@ def _varied(node: eq.VariedExample, known: dict[str, s.Example]) -> s.Example:
     if other is None:
         what = f'no example before this one is called "{node.other}"'
         raise DplcError(what, node.span, (), did_you_mean(node.other, known))
-    lines = block(other.before, 1)
-    for edit in node.edits:
+    program = _edited_program(other.before, node.edits, node)
+    gives: Any = node.gives
+    if not isinstance(gives, str):
+        if isinstance(other.gives, str):
+            what = f'"{node.other}" gives no program that could be edited'
+            raise DplcError(what, node.span, (), "write out what this example gives, or refer to one that fires")
+        gives = _edited_program(other.gives, gives, node)
+    return s.Example(node.span, node.title, node.arguments or other.arguments, program, gives)
+
+
+def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
+    lines = block(program, 1)
+    for edit in edits:
         lines = list(_edited(lines, edit))
-    program = _at(_read(lines, node), node.span)
-    return s.Example(node.span, node.title, node.arguments or other.arguments, program, node.gives)
+    return _at(_read(lines, node), node.span)  # type: ignore[no-any-return]
 
 
 def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:

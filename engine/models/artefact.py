@@ -1,4 +1,4 @@
-"""A compiled model as a folder: every stage as text, CUDA, cubins, constants, and the launch plan.
+"""A compiled model or `-c` text as a folder: every stage as text, CUDA, cubins, constants, and the launch plan.
 
     NAME/
       dplc-artefact.json       what dplc wrote here, with sizes and digests: by it alone is a folder an artefact
@@ -59,6 +59,7 @@ from .plan_file import (
 )
 from .replacing import replacing
 from .running import BoundModel, TorchOutput
+from .texts import examples
 from .weights import Tell, WeightRequest, silent
 
 PLAN, FIGURES, CONSTANTS = "plan.json", "figures.json", "constants.safetensors"
@@ -97,6 +98,15 @@ class Artefact:
     def sizes(self) -> dict[str, Size]:
         """The lengths that are known at a call."""
         return {record.name: record.size() for record in self.plan.sizes}
+
+    @property
+    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
+        """The inputs that tell the sizes of a call: (name, dimension, size)."""
+        plan = self.plan
+        shapes = {e.name: e.shape for e in plan.examples} or {plan.inputs[0].name: self.extents}
+        return tuple(
+            (n, d, self.sizes[e]) for n, shape in shapes.items() for d, e in enumerate(shape) if e in self.sizes
+        )
 
     @property
     def extents(self) -> tuple[int | str, ...]:
@@ -218,12 +228,13 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         results=[result_record(param.name, kind) for param, kind in results],
         constants=[buffer_record(b) for b in buffers.constants],
         temporaries=[buffer_record(b) for b in buffers.temporaries],
-        weights=[WeightRecord(n, w.names, w.dtype, w.shape) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
+        weights=[WeightRecord(n, w.names, w.dtype, w.shape, w.pieces) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
         weights_from="" if weights is None else str(weights.absolute()),
         kernels=kernels, launches=launches, arena_bytes=0 if sizes else arena.bytes,
         offsets={} if sizes else dict(arena.offsets), aliases=dict(program.aliases),
         sizes=tuple(SizeRecord(n.name, n.low, n.high, n.multiple, hint=n.hint) for n in sizes.values()),
         rows=tuple(RowRecord(tuple(ConditionRecord(d.name, d.low, d.high, d.multiple) for d in row)) for row in rows),
+        examples=() if compiled.source.config else examples(compilation.captured),
     )  # fmt: skip
 
 

@@ -80,6 +80,8 @@ def of_compiled(compiled: CompiledModel) -> BenchedModel:
 
 def of_artefact(found: Artefact) -> BenchedModel:
     """The subject of an artefact: its `ir/kernel.ir` is what predictions look at. Raises DplcError for many lengths."""
+    if not found.plan.config:
+        raise DplcError(f"{found.folder} is of a text, which has no model to compare with", hint="dplc bench -c TEXT")
     if found.sizes:
         raise DplcError(f"{found.folder} is of many lengths", hint="dplc bench MODEL --seq-len 1..4096 --size s=512")
     kernels = read_kernels(found.folder / KERNEL_IR)

@@ -50,9 +50,7 @@ def capture_token(model: Any, cache: Sequence[tuple[str, Sequence[int]]], maximu
 
     def token(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
         kept = _Written(cache, position)
-        seen = torch.arange(maximum, device=position.device) <= position
-        mask = seen[None, None, None, :]
-        chosen = _next_token(model, kept, input_ids=input_ids, position_ids=position.reshape(1, 1), attention_mask=mask)
+        chosen = _next_token(model, kept, input_ids=input_ids, position_ids=position.reshape(1, 1))
         return chosen, *kept.tensors()
 
     ids = _ids(model, 1)
@@ -67,12 +65,6 @@ def check_attention(model: Any, maximum: int) -> None:
     others = sorted(set(getattr(config, "layer_types", None) or ()) - set(KINDS))
     if others:
         raise DplcError(f"layers of the kind `{others[0]}` keep no keys and values: they cannot generate here")
-    window = getattr(config, "sliding_window", None)
-    if window is not None and maximum > window:
-        raise DplcError(
-            f"this model's attention sees {window} tokens; with a maximum length of {maximum} it would need a window",
-            hint=f"--max-length {window}",
-        )
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and maximum > positions:
         raise DplcError(f"this model has {positions} positions; the maximum length is {maximum}")
@@ -106,21 +98,28 @@ class _PromptCache:
         """Of every layer the keys, then the values."""
         return [tensor for layer in sorted(self.layers) for tensor in self.layers[layer]]
 
-    def get_seq_length(self, *_: Any) -> int:
+    def get_seq_length(self, *_: Any) -> Any:
+        """The tokens before this call; of it a module makes its positions and the masks of its attention."""
         return 0
 
-    def get_query_offset(self, *_: Any) -> int:
-        return 0
+    def get_query_offset(self, *_: Any) -> Any:
+        return self.get_seq_length()
 
     def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+        """(rows of the cache that attention reads, the position of the first)"""
         return self.length, 0
 
 
 class _Written(_PromptCache):
-    """The same for one token at a position that is an input: attention gets the whole cache with its row written."""
+    """The same for one token at a position that is an input: attention gets the whole cache with its row written.
+
+    is_compileable: transformers then makes a mask for one token, too, as for its own static cache.
+    """
+
+    is_compileable = True
 
     def __init__(self, cache: Sequence[Any], position: Any) -> None:
-        super().__init__(1)
+        super().__init__(cache[0].shape[2])
         self.cache, self.position = cache, position
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
@@ -130,3 +129,6 @@ class _Written(_PromptCache):
             torch.where(rows == self.position, new, old) for new, old in zip((keys, values), before, strict=True)
         )
         return super().update(new_keys, new_values, layer)
+
+    def get_seq_length(self, *_: Any) -> Any:
+        return self.position

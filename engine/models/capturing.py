@@ -1,7 +1,9 @@
-"""A causal language model as a captured program, and the weights it asks for."""
+"""A model as a captured program, and the weights it asks for."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +13,8 @@ import torch
 from ...ir.diagnostic import DplcError
 from ..capture.capture import Capture, capture
 from ..capture.sizes import Dim
-from .module import names_of
+from .inputs import TOKENS, called, extents
+from .module import names_of, pieces_of
 from .weights import WeightRequest
 
 
@@ -23,19 +26,29 @@ class CapturedModel:
     weights: Mapping[str, WeightRequest]
 
 
-def capture_logits(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
-    """The logits of `batch` sequences of `length` tokens: input_ids: i64[batch, length] -> f[batch, length, words].
+def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
+    """What a model gives for `batch` sequences of `length` tokens, for images, or for spectra: of a causal language
+    model its logits, input_ids: i64[batch, length] -> f[batch, length, words].
 
     length, batch: numbers, or ranges of what is known at a call. Raises DplcError for what cannot be compiled.
     """
     if not isinstance(length, Dim) and length < 1:
         raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
-    extents = (batch, length)
-    shape = [n.size().hint if isinstance(n, Dim) else n for n in extents]
-    open_ = {place: n for place, n in enumerate(extents) if isinstance(n, Dim)}
-    ids = torch.empty(shape, dtype=torch.long, device=next(model.parameters()).device)
-    arguments = {"input_ids": ids, "use_cache": False, "return_dict": False}
-    return capture_call(model, arguments, dynamic={"input_ids": open_} if open_ else None)
+    parameter, given, dynamic = next(model.parameters()), dict[str, Any](), dict[str, Any]()
+    for name, shape in extents(model, length, batch).items():
+        hints = [n.size().hint if isinstance(n, Dim) else n for n in shape]
+        dtype = torch.long if name == TOKENS else parameter.dtype
+        given[name] = torch.empty(hints, dtype=dtype, device=parameter.device)
+        if open_ := {place: n for place, n in enumerate(shape) if isinstance(n, Dim)}:
+            dynamic[name] = open_
+    part = called(model)
+    return capture_call(model, {**given, **plain(part)}, part, dynamic or None)
+
+
+def plain(part: Any) -> dict[str, bool]:
+    """The arguments with which a model returns tensors and no cache."""
+    cached = "use_cache" in inspect.signature(part.forward).parameters
+    return {"return_dict": False, **({"use_cache": False} if cached else {})}
 
 
 def capture_call(
@@ -50,12 +63,12 @@ def capture_call(
     try:
         captured = capture(function or model, (), arguments, dynamic)
     except DplcError as error:
-        if "cpu and meta" not in error.what:
+        if not {"cpu", "meta"} <= set(re.findall(r"\w+", error.what)):
             raise
         what = "this model computes with a buffer that its configuration gives beside weights that are not loaded yet"
         hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
         raise DplcError(what, error.span, (error.what,), hint) from None
-    files = names_of(model)
+    files, pieces = names_of(model), pieces_of(model)
     kinds = dict(captured.kinds)
     weights = {}
     for param in captured.graph.ins:
@@ -63,7 +76,8 @@ def capture_call(
         if kinds[param.name] == "input":
             continue
         if id(tensor) in files:
-            weights[param.name] = WeightRequest(files[id(tensor)], param.dtype, tuple(map(int, param.shape)))
+            names, shape = files[id(tensor)], tuple(map(int, param.shape))
+            weights[param.name] = WeightRequest(names, param.dtype, shape, pieces(names[0], shape))
         else:
             kinds[param.name] = "constant"
     return CapturedModel(replace(captured, kinds=kinds, folds=False), weights)

@@ -16,7 +16,8 @@ import msgspec
 from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Size, value_of
+from ...ir.expr import Size
+from ...ir.sizes import value_of
 from ..capture.capture import Capture
 from ..capture.sizes import Dim
 from ..compiler import Compilation, Explore, Stopwatch, compile_captured
@@ -26,7 +27,8 @@ from ..rewrite.trace import Trace
 from ..rows import Row, Rows, settled
 from ..ruleset import Toolchain
 from ..schedule.scheduling import ScheduleStore
-from .capturing import CapturedModel, capture_logits
+from .capturing import CapturedModel, capture_results
+from .inputs import TOKENS
 from .memory import eager_peak, planned_peak
 from .module import build
 from .running import BoundModel, TorchOutput
@@ -116,6 +118,11 @@ class CompiledModel:
         return batch, length
 
     @property
+    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
+        """The inputs that tell the sizes of a call: (name, dimension, size)."""
+        return self.compilation.inputs_with_sizes
+
+    @property
     def extents(self) -> tuple[Any, ...]:
         """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return tuple(n.name if isinstance(n, Dim) else n for n in (self.shape.batch, self.shape.length))
@@ -129,7 +136,7 @@ class CompiledModel:
             TorchOutput(param.name, kind.dtype, tuple(value_of(n, sizes) for n in kind.shape))
             for param, kind in zip(made.plan.outputs, made.plan.results, strict=True)
         )
-        return BoundModel(program, outputs, _constants(made.captured), place)
+        return BoundModel(program, outputs, self._constants(made.captured), place)
 
     def of_row(self, place: int) -> CompiledModel:
         """A row as a model of its own; it is compiled now unless it has been."""
@@ -139,6 +146,15 @@ class CompiledModel:
         kept = {param.name for param in made.captured.graph.ins}
         weights = {name: want for name, want in self.weights.items() if name in kept}
         return replace(self, shape=self.shape.within(row), compilation=made, weights=weights, rows=None)
+
+    @property
+    def told(self) -> str:
+        """What it was compiled for: `32 tokens`, or its inputs where these are no tokens."""
+        captured = self.compilation.captured
+        if TOKENS in captured.inputs:
+            return self.shape.told
+        given = [param for param in captured.graph.ins if param.name in captured.inputs]
+        return ", ".join(f"{p.name} {p.dtype}[{', '.join(map(_extent, p.shape))}]" for p in given)
 
     @property
     def program(self) -> Program:
@@ -158,11 +174,15 @@ class CompiledModel:
 
     def constants(self) -> dict[str, Any]:
         """{name: tensor} of what the program reads and no weight file holds, and of what only its Torch IR reads."""
-        return _constants(self.compilation.captured)
+        return self._constants(self.compilation.captured)
+
+    def _constants(self, captured: Capture) -> dict[str, Any]:
+        own = ("constant",) if self.source.config else ("constant", "parameter", "buffer")
+        return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind in own}
 
 
-def _constants(captured: Capture) -> dict[str, Any]:
-    return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
+def _extent(extent: Any) -> str:
+    return extent.name if isinstance(extent, Size) else str(extent)
 
 
 def compile_model(
@@ -177,7 +197,7 @@ def compile_model(
         model = build(source, shape.dtype, shape.layers)
 
     def capture() -> CapturedModel:
-        return capture_logits(model, shape.length, shape.batch)
+        return capture_results(model, shape.length, shape.batch)
 
     return with_rows(compile_call(source, shape, capture, options, seconds), options, rows)
 

@@ -18,6 +18,7 @@ from ..capture.sizes import Dim
 from ..run.aliasing import refusal, with_aliases
 from .caching import capture_prompt, capture_token
 from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call, with_rows
+from .inputs import called
 from .memory import planned_peak
 from .module import build
 from .running import BoundModel, ModelRunner
@@ -107,6 +108,8 @@ def compile_generation(
     for end in (length.low, length.high) if isinstance(length, Dim) else (length,):
         check_length(end, maximum)
     model = build(source, shape.dtype, shape.layers)
+    if not model.can_generate() or called(model) is not model:
+        raise DplcError(f"{source.name}: {type(model).__name__} is no causal language model: it cannot generate here")
     lengths = length if isinstance(length, Dim) else Dim("s", length, length)
     wanted = lengths if lengths.low < lengths.high else lengths.low
     told = replace(shape, length=lengths.high)

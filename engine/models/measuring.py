@@ -18,7 +18,9 @@ from ..bench.measuring import Clock, compiled_by_torch, timing
 from ..bench.records import CaseRecord
 from ..run.judge import judge
 from .benching import BenchedModel
+from .capturing import plain
 from .checking import GATES
+from .inputs import TOKENS, called, drawn, extents
 from .module import build
 from .running import ModelRunner
 from .sources import ModelSource
@@ -34,31 +36,32 @@ def measure(
 ) -> None:
     """Fill in the measured times of the cases. weights: {name: tensor on the device}."""
     constants = {**weights, **{name: tensor.to(device) for name, tensor in subject.constants.items()}}
-    (buffer,) = subject.program.inputs
-    shape, words = (subject.plan.batch, subject.plan.length), int(subject.plan.config.get("vocab_size", 2))
-    ids = torch.randint(0, words, shape, generator=torch.Generator().manual_seed(0)).to(device)
-    runner, eager = (
-        ModelRunner(subject.program, subject.outputs, executor, constants),
-        eager_model(subject, weights, device),
-    )
+    runner = ModelRunner(subject.program, subject.outputs, executor, constants)
+    eager = eager_model(subject, weights, device)
+    shapes, part = extents(eager, subject.plan.length, subject.plan.batch), called(eager)  # type: ignore[arg-type]
+    kinds = {name: ("i64" if name == TOKENS else subject.plan.dtype, shape) for name, shape in shapes.items()}
+    inputs = {name: tensor.to(device) for name, tensor in drawn(kinds, subject.plan.config).items()}  # type: ignore[arg-type]
+    names, flags = tuple(inputs), plain(part)
 
-    def of_eager(tokens: Any) -> Any:
-        return eager(input_ids=tokens, use_cache=False, return_dict=False)[0]
+    def of_eager(*given: Any) -> Any:
+        return part(**dict(zip(names, given, strict=True)), **flags)[0]
 
     whole = cases[-1]
     whole.measured = nothing_measured()
     try:
         with torch.no_grad():
-            (logits,) = runner.run({buffer.name: ids})
-            found = judge([logits], [of_eager(ids)], gates=dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype]))
+            first = runner.run(inputs)[0]
+            found = judge(
+                [first], [of_eager(*inputs.values())], gates=dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype])
+            )
             whole.measured.relative_error = found.relative
             if not found.ok:
                 whole.measured.wrong = f"off by {found.relative:.1e} from eager: not timed"
                 return
-            whole.measured.dplc = timing(lambda: runner.run({buffer.name: ids}), clock)
-            whole.measured.eager = timing(lambda: of_eager(ids), clock)
-            whole.measured.torch_compile = compiled_by_torch(of_eager, (ids,), clock)
-            runner.run({buffer.name: ids})
+            whole.measured.dplc = timing(lambda: runner.run(inputs), clock)
+            whole.measured.eager = timing(lambda: of_eager(*inputs.values()), clock)
+            whole.measured.torch_compile = compiled_by_torch(of_eager, tuple(inputs.values()), clock)
+            runner.run(inputs)
             time_kernels(cases[:-1], runner.program, runner.launch, clock)
     except DplcError as error:
         whole.measured.wrong = error.render()

@@ -16,7 +16,8 @@ from ...ir.dtypes import DTYPES
 from ...ir.program import Kernel
 from ...ir.sizes import sizes_in
 from .extents import extent_at
-from .plan_file import BufferRecord, ConditionRecord, PlanFile, SizeRecord
+from .inputs import vocabulary
+from .plan_file import FURTHEST, BufferRecord, ConditionRecord, PlanFile, SizeRecord
 
 
 def check_plan(
@@ -152,13 +153,32 @@ def elements(buffer: BufferRecord) -> int:
 def _tokens(plan: PlanFile) -> Iterator[str]:
     if not plan.inputs:
         yield "`inputs` is empty"
-    elif not isinstance(words := plan.config.get("vocab_size", 2), int) or not 0 < words < 2**31:
+    elif not plan.config:
+        yield from _examples(plan)
+    elif not isinstance(words := vocabulary(plan.config), int) or not 0 < words < 2**31:
         yield f"`config`: vocab_size is {words!r}"
-    elif len(plan.inputs) == 1:
+    elif len(plan.inputs) == 1 and plan.inputs[0].dtype == "i64":
         batch, length = plan.tokens_at(plan.hints)
         shape = [extent_at(n, plan.hints) for n in plan.inputs[0].shape]
         if math.prod(shape) != batch * length:
             yield f"`inputs`: {shape} is no {batch} x {length} tokens"
+
+
+def _examples(plan: PlanFile) -> Iterator[str]:
+    """The inputs of a text, at both ends of the sizes, and every size among their extents."""
+    told = {example.name: example for example in plan.examples}
+    if len(told) != len(plan.examples) or any(not -FURTHEST <= e.low <= e.high <= FURTHEST for e in plan.examples):
+        yield "`examples`: a name is there twice, or its ends are no range"
+    for buffer in plan.inputs:
+        if buffer.name not in told:
+            yield f"`examples`: `{buffer.name}` is not there"
+            return
+    alike = [(told[buffer.name], buffer) for buffer in plan.inputs]
+    for corner in _corners(plan.sizes):
+        if any(_at([example], corner) != _at([buffer], corner) for example, buffer in alike):
+            yield "`examples`: an input has other elements than in `inputs`"
+    if missing := {n.name for n in plan.sizes} - {n for e in plan.examples for n in e.shape if isinstance(n, str)}:
+        yield f"`examples`: no input tells `{min(missing)}`"
 
 
 def _arena(program: Program) -> Iterator[str]:

@@ -36,6 +36,7 @@ SizedExtents = Annotated[tuple[Extent | ExtentText, ...], Meta(max_length=64)]
 Number = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 MOST_SIZES, MOST_ROWS = 8, 256  # of a plan that anybody would write
 DtypeText = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8"]
+FURTHEST = 2**31 - 1  # from 0, of numbers that are drawn for an input
 LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
@@ -45,6 +46,14 @@ class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Identifier
     dtype: DtypeText
     shape: SizedExtents
+
+
+class ExampleRecord(BufferRecord, frozen=True, forbid_unknown_fields=True):
+    """An input of a text, with torch's shape, and the least and the greatest of its elements when it was compiled:
+    a run draws others between these."""
+
+    low: float
+    high: float
 
 
 class ParameterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -81,12 +90,14 @@ class LaunchRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A constant that weight files hold. names: what a file may call it; shape as torch has it."""
+    """A constant that weight files hold. names: what a file may call it; shape as torch has it; pieces: as of
+    `weights.WeightRequest`."""
 
     buffer: Identifier
     names: Annotated[tuple[Line, ...], Meta(min_length=1)]
     dtype: DtypeText
     shape: Extents
+    pieces: tuple[tuple[Annotated[tuple[Line, ...], Meta(min_length=1)], ...], ...] = ()
 
 
 class ConditionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,6 +131,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     weights_from: the weights that the compile was checked against, "" for none. aliases: {output: the input whose
     memory it takes}. length, batch: numbers, or names of sizes. sizes: what is known at a call; with any, offsets are
     planned at each binding and none stands here. rows: the table of which the first row that holds serves a call.
+    examples: the inputs of a `-c` text, which has no `config`, and 0 for length and batch.
     """
 
     dplc: Line
@@ -146,6 +158,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     aliases: dict[Identifier, Identifier] = {}
     sizes: Annotated[tuple[SizeRecord, ...], Meta(max_length=MOST_SIZES)] = ()
     rows: Annotated[tuple[RowRecord, ...], Meta(max_length=MOST_ROWS)] = ()
+    examples: tuple[ExampleRecord, ...] = ()
 
     @property
     def hints(self) -> dict[str, int]:
@@ -158,7 +171,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def wanted(self) -> dict[str, WeightRequest]:
         """{buffer: the weight it takes}"""
-        return {weight.buffer: WeightRequest(weight.names, weight.dtype, weight.shape) for weight in self.weights}
+        return {w.buffer: WeightRequest(w.names, w.dtype, w.shape, w.pieces) for w in self.weights}
 
     def program(
         self, kernels: Mapping[str, CudaKernel], sizes: Mapping[str, int] = MappingProxyType({})

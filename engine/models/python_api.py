@@ -29,7 +29,8 @@ from .sources import find
 
 
 class Model:
-    """A compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it gives the logits.
+    """A compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it gives the logits; with
+    images or spectra where it takes these.
 
     Where a length was compiled as a range, it is that of each call, and the table of rows says which kernels serve it.
 
@@ -42,15 +43,20 @@ class Model:
         self.compiled, self.device, self.remembered = compiled, device, remembered
         self._runner: ModelRunner | ServedModel | None = None
 
-    def __call__(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """The logits, on the device of the kernels. Raises DplcError for tokens of another shape or dtype."""
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """The logits, on the device of the kernels; of a model that gives more, the tuple of its results.
+
+        inputs: tokens, images, spectra, in the order of the program. Raises DplcError for another shape or dtype.
+        """
         if self._runner is None:
             self._place(weights.make(self.compiled.weights))
         assert self._runner is not None
-        (buffer,) = self.compiled.program.inputs
-        given = input_ids.cuda() if self.device == "cuda" else input_ids
-        (logits,) = self._runner.run({buffer.name: given})
-        return logits  # type: ignore[no-any-return]
+        names = [buffer.name for buffer in self.compiled.program.inputs]
+        if len(inputs) != len(names):
+            raise DplcError(f"the model takes {', '.join(names)}: {len(inputs)} tensors were given")
+        given = [x.cuda() for x in inputs] if self.device == "cuda" else inputs
+        results = self._runner.run(dict(zip(names, given, strict=True)))
+        return results[0] if len(results) == 1 else tuple(results)
 
     def load_weights(self, folder: str | Path) -> Model:
         """Take the weights of a folder. Raises DplcError for what is missing or of another shape."""
@@ -110,7 +116,8 @@ def compile_model(
     exact: bool = False,
     rows: Any = True,
 ) -> Model:
-    """Compile the logits of a causal language model for `batch` sequences of `seq_len` tokens.
+    """Compile a model for `batch` sequences of `seq_len` tokens: the logits of a causal language model, what an encoder
+    gives (of an encoder and a decoder, the encoder) for tokens, `batch` images or spectra.
 
     Either may be a range, `dplc.Dim("s", 1, 4096, hint=512)`: one model for all its lengths. rows: the parts of the
     range that are compiled for themselves when a call first needs them, as `dplc.compile` takes them; by default the

@@ -20,8 +20,8 @@ class SizedModel(Protocol):
     def sizes(self) -> Mapping[str, Size]: ...
 
     @property
-    def extents(self) -> tuple[Any, ...]:
-        """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
+    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
+        """The inputs that tell the sizes of a call: (name, dimension, size)."""
         ...
 
     def at(self, sizes: Mapping[str, int]) -> BoundModel: ...
@@ -37,16 +37,11 @@ class ServedModel:
         self.model, self._executor, self._weights, self._device = model, executor, weights, device
         self._constants: dict[int | None, dict[str, Any]] = {}  # of each plan, placed
         self._runners: dict[tuple[int, ...], ModelRunner] = {}  # by lengths, the latest last
-        self._places = [(d, model.sizes[n]) for d, n in enumerate(model.extents) if isinstance(n, str)]
-
-    def sizes_of(self, tokens: Any, name: str = "input_ids") -> dict[str, int]:
-        """The sizes of a call, read off its tokens. Raises DplcError for a length that was not compiled."""
-        return sizes_of_call([(name, d, size) for d, size in self._places], {name: tokens})
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs in order, with torch's shapes, given {input: tokens}. Raises DplcError for what does not fit."""
-        ((name, tokens),) = inputs.items()
-        return self.runner(self.sizes_of(tokens, name)).run(inputs)
+        """The outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for what does not fit, and
+        for a length that was not compiled."""
+        return self.runner(sizes_of_call(self.model.inputs_with_sizes, inputs)).run(inputs)
 
     def runner(self, sizes: Mapping[str, int]) -> ModelRunner:
         """What runs at these lengths; those asked for last keep their memory."""

@@ -27,7 +27,8 @@ _ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model as it was asked for. name: for people; config: its configuration, as the hub's JSON has it."""
+    """A model as it was asked for. name: for people; config: its configuration, as the hub's JSON has it; a `-c` text
+    has none."""
 
     name: str
     config: dict[str, Any]
@@ -95,8 +96,9 @@ def _read(path: Path, name: str) -> ModelSource:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise DplcError(f"{path} is no configuration of a model: it has no `model_type`")
     for field, most in LARGEST.items():
-        value = config.get(field)
-        if value is not None and not (isinstance(value, int) and 0 < value <= most):
+        value = config.get(field)  # a list has one for each part of the model
+        numbers = value if isinstance(value, list) else () if value is None else (value,)
+        if not all(isinstance(number, int) and 0 < number <= most for number in numbers):
             raise DplcError(f"{path}: `{field}` is {str(value)[:40]}; 1 to {most} are possible")
     return ModelSource(name, config)
 

@@ -21,13 +21,22 @@ SHOWN = 5  # mistakes told one by one
 LONGEST = 200  # characters of the name of a file
 
 
+Pieces = tuple[tuple[tuple[str, ...], ...], ...]
+Rows = list[list[str]]  # what files call pieces
+
+
 @dataclass(frozen=True)
 class WeightRequest:
-    """A weight that a program takes. names: what a file may call it; dtype, by our name; shape as torch has it."""
+    """A weight that a program takes. names: what a file may call it; dtype, by our name; shape as torch has it.
+
+    pieces: what files may have in its stead, the matrices of experts: those of a row are stacked, and the stacks are
+    joined along dimension 1. Each has the names that a file may call it.
+    """
 
     names: tuple[str, ...]
     dtype: str
     shape: tuple[int, ...]
+    pieces: Pieces = ()
 
 
 Tell = Callable[[str, int, int], None]  # told of progress: what is being done, how much of it is done, of how much
@@ -45,9 +54,9 @@ def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent)
     """
     made: dict[str, Any] = {}
     with ExitStack() as stack:
-        for key, (file, name) in _places(folder, wanted, stack).items():
+        for key, place in _places(folder, wanted, stack).items():
             tell("loading weights", len(made), len(wanted))
-            made[key] = file.get_tensor(name).to(getattr(torch, DTYPES[wanted[key].dtype]))
+            made[key] = place.read().to(getattr(torch, DTYPES[wanted[key].dtype]))
     tell("loading weights", len(made), len(wanted))
     return made
 
@@ -58,13 +67,53 @@ def check(folder: Path, wanted: Mapping[str, WeightRequest]) -> None:
         _places(folder, wanted, stack)
 
 
-def _places(folder: Path, wanted: Mapping[str, WeightRequest], stack: ExitStack) -> dict[str, tuple[Any, str]]:
-    """{key of `wanted`: (the opened file, the name in it)}, everything found and of the right shape."""
+@dataclass(frozen=True)
+class _Place:
+    """Where a weight is: rows of (opened file, name in it), of one row with one name or of its pieces."""
+
+    rows: tuple[tuple[tuple[Any, str], ...], ...]
+    whole: bool
+
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the whole; None where the pieces do not fit each other."""
+        shapes = [[tuple(file.get_slice(name).get_shape()) for file, name in row] for row in self.rows]
+        if self.whole:
+            return shapes[0][0]  # type: ignore[no-any-return]
+        if any(len(set(row)) > 1 for row in shapes) or len({(len(row), row[0][1:]) for row in shapes}) > 1:
+            return None
+        return (len(shapes[0]), sum(row[0][0] for row in shapes), *shapes[0][0][1:])
+
+    def read(self) -> Any:
+        if self.whole:
+            ((file, name),) = self.rows[0]
+            return file.get_tensor(name)
+        return torch.cat([torch.stack([file.get_tensor(name) for file, name in row]) for row in self.rows], 1)
+
+
+def _places(folder: Path, wanted: Mapping[str, WeightRequest], stack: ExitStack) -> dict[str, _Place]:
+    """{key of `wanted`: where it is}, everything found and of the right shape."""
     files = files_of(folder)
     opened = {path: stack.enter_context(_open(path)) for path in sorted(set(files.values()))}
-    found = {key: next((name for name in want.names if name in files), None) for key, want in wanted.items()}
+    found = {key: _names_in(want, files) for key, want in wanted.items()}
     _complain(list(_mistakes(wanted, found, files, opened)))
-    return {key: (opened[files[name]], name) for key, name in found.items() if name is not None}
+    return {key: _place(wanted[key], rows, files, opened) for key, rows in found.items()}
+
+
+def _place(want: WeightRequest, rows: Rows, files: Mapping[str, Path], opened: Mapping[Path, Any]) -> _Place:
+    places = tuple(tuple((opened[files[name]], name) for name in row) for row in rows)
+    return _Place(places, rows[0][0] in want.names)
+
+
+def _names_in(want: WeightRequest, files: Mapping[str, Path]) -> Rows:
+    """What the files call a weight, else its pieces; empty where neither is there."""
+
+    def known(names: Iterable[str]) -> str | None:
+        return next((name for name in names if name in files), None)
+
+    if (whole := known(want.names)) is not None:
+        return [[whole]]
+    rows = [[known(names) for names in row] for row in want.pieces]
+    return [] if any(name is None for row in rows for name in row) else rows  # type: ignore[return-value]
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -133,25 +182,28 @@ def _open(path: Path) -> Any:
 
 def _mistakes(
     wanted: Mapping[str, WeightRequest],
-    found: Mapping[str, str | None],
+    found: Mapping[str, Rows],
     files: Mapping[str, Path],
     opened: Mapping[Path, Any],
 ) -> Iterator[DplcError]:
     held = {path: set(file.keys()) for path, file in opened.items()}
     for key, want in wanted.items():
-        name = found[key]
-        if name is None:
+        rows = found[key]
+        if not rows:
             hint = did_you_mean(want.names[0], files)
             yield DplcError(f"the weights have no tensor `{want.names[0]}`", hint=hint)
             continue
-        if name not in held[files[name]]:
-            yield DplcError(f"the index says that `{name}` is in {files[name].name}, which has no such tensor")
+        missing = [name for row in rows for name in row if name not in held[files[name]]]
+        if missing:
+            where = files[missing[0]].name
+            yield DplcError(f"the index says that `{missing[0]}` is in {where}, which has no such tensor")
             continue
-        shape = tuple(opened[files[name]].get_slice(name).get_shape())
-        if shape != want.shape:
-            yield DplcError(
-                f"weight `{name}` is {list(shape)} in {files[name].name}; the model needs {list(want.shape)}"
-            )
+        shape, name = _place(want, rows, files, opened).shape(), rows[0][0]
+        if shape is None:
+            yield DplcError(f"weights `{name}` .. `{rows[-1][-1]}` have shapes that do not fit each other")
+        elif shape != want.shape:
+            what = f"weight `{name}` is" if len(rows[0]) == len(rows) == 1 else f"`{name}` .. `{rows[-1][-1]}` make"
+            yield DplcError(f"{what} {list(shape)} in {files[name].name}; the model needs {list(want.shape)}")
 
 
 def _complain(mistakes: list[DplcError]) -> None:

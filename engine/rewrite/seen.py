@@ -17,8 +17,9 @@ from ...ir.text.print import print_unit
 from ...ir.text.print_statements import print_statement, print_value
 from ...ir.text.sizes import told_open
 from ..language import core as s
-from ..language.evaluate import MISTAKES, Expressions
+from ..language.evaluate import Expressions
 from ..language.positions import names_in, walk
+from ..language.questions import MISTAKES
 
 CHANGES_NOTHING = "it changes nothing: what it gives is what stands there"
 DIGITS = 4  # of a number that was computed

@@ -213,14 +213,19 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
         elif isinstance(event, Skip):
             yield event.line()
         elif not diffs:
-            yield event.line()
+            yield _then(event)
             yield from (f"    choose {choice.line()}" for choice in event.weighed)
         else:
             yield f">>> {event.marker}"
-            yield f"# {event.line()}" + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
+            yield f"# {_then(event)}"
             yield from (f"# choose {choice.line()}" for choice in event.weighed)
             yield from event.diff()
             yield f"<<< {event.marker}"
+
+
+def _then(event: Firing) -> str:
+    """The line of a firing, with the canonical rules that fired after it."""
+    return event.line() + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
 
 
 def _text(units: tuple[Any, ...]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from ...ir.diagnostic import DplcError, UsageError
-from ...ir.expr import Size, value_of
+from ...ir.expr import Size
+from ...ir.sizes import value_of
 from ...ir.substitute import with_sizes
 from ...ir.torch import TorchGraph
 from ..capture.capture import Capture
@@ -90,20 +91,25 @@ def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, 
 
     Raises DplcError for a length that was not compiled, and for two that must agree.
     """
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, int] = {}
     for name, dimension, size in places:
         shape = getattr(inputs.get(name), "shape", ())
         if dimension >= len(shape):
             continue  # `check_tensor` says what it is
-        length, where = shape[dimension], f"dimension {dimension} of `{name}`"
-        known, first = found.setdefault(size.name, (length, where))
-        if known != length:
-            what = f"`{size.name}` is {known} ({first}) and {length} ({where}): they must agree"
-            raise DplcError(what, hint="dimensions of one name have one length in a call")
+        length = shape[dimension]
+        if found.setdefault(size.name, length) != length:
+            first = next(place for place in places if place[2].name == size.name)
+            what = f"`{size.name}` is {found[size.name]} ({_where(*first)}) and {length} ({_where(name, dimension)})"
+            raise DplcError(f"{what}: they must agree", hint="dimensions of one name have one length in a call")
         if not size.low <= length <= size.high or length % size.multiple:
             hint = f'compile it for a wider range: dplc.Dim("{size.name}", low, high)'
-            raise DplcError(f"`{size.name}` is {length} ({where}); compiled for {range_of(size)}", hint=hint)
-    return {name: length for name, (length, _) in found.items()}
+            what = f"`{size.name}` is {length} ({_where(name, dimension)}); compiled for {range_of(size)}"
+            raise DplcError(what, hint=hint)
+    return found
+
+
+def _where(name: str, dimension: int, *_: Size) -> str:
+    return f"dimension {dimension} of `{name}`"
 
 
 def sized_inputs(graph: TorchGraph) -> tuple[tuple[str, int, Size], ...]:

@@ -27,7 +27,8 @@ def register_budget(tile: Tile, target: Target) -> int:
 
 
 def predicted_registers(program: Program, number: int, target: Target) -> int:
-    """Registers of a thread, predicted from Tile IR; what assembled kernels take lies within about a third of it."""
+    """Registers of a thread, predicted from Tile IR. NVRTC took 0.86 to 1.11 times as many for norms, products and
+    attention, 0.45 to 1.65 for small kernels (scans, a convolution of 3 channels), in 11 kernels on sm_80."""
     site = Site(program, (number,), target)
     tile: Any = site.tile
     return min(int(registers(site, tile.axes, tile.body)), register_budget(tile, target))

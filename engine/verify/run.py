@@ -84,6 +84,30 @@ class Checkers:
         yield from dice.sample(possible, min(BORROWED, len(possible)))
 
 
+class _Attempts:
+    """The subjects that a rule was tried on, each once: what is the same says nothing new."""
+
+    def __init__(self, rule: Rule, checker: Any, verdict: RuleVerdict):
+        self.rule, self.checker, self.verdict = rule, checker, verdict
+        self.seen: dict[str, Wrong | None] = {}
+        self.fired: set[str] = set()
+
+    def __call__(self, subject: Subject) -> None:
+        """Try one. Raises Wrong, again for a subject that it was raised for."""
+        if subject.key not in self.seen:
+            self.seen[subject.key] = None
+            try:
+                outcome = self.checker.check(self.rule, subject)
+                self.verdict.add(outcome)
+                if outcome.firings:
+                    self.fired.add(subject.key)
+            except Wrong as wrong:
+                self.seen[subject.key] = wrong
+        known = self.seen[subject.key]
+        if known is not None:
+            raise known
+
+
 def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVerdict:
     """One rule on its own examples, borrowed ones, and drawn programs; a counterexample is made small."""
     guards = tuple(guard.reason for guard in rule.guards if guard.kind == "where")
@@ -91,44 +115,16 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
     verdict.drawn = options.examples > 0
     checker = checkers.of(rule.level)
     started = time.monotonic()
-    seen: dict[str, Wrong | None] = {}
-    fired: set[str] = set()
-
-    def attempt(subject: Subject) -> None:
-        """Each subject once: what is the same says nothing new."""
-        if subject.key not in seen:
-            seen[subject.key] = None
-            try:
-                outcome = checker.check(rule, subject)
-                verdict.add(outcome)
-                if outcome.firings:
-                    fired.add(subject.key)
-            except Wrong as wrong:
-                seen[subject.key] = wrong
-        known = seen[subject.key]
-        if known is not None:
-            raise known
-
+    attempt = _Attempts(rule, checker, verdict)
     try:
         used = users_of(rule)
         own = list(checker.examples([rule, *(r for name, r in checkers.rules.rules.items() if name in used)]))
         for subject in own:
             attempt(subject)
-        if options.borrow:
-            for subject in checkers.borrowed(rule, options.seed):
-                attempt(subject)
+        for subject in checkers.borrowed(rule, options.seed) if options.borrow else ():
+            attempt(subject)
         if "local" not in rule.attributes:
-            seed, named = options.seed + zlib.crc32(rule.name.encode()), named_numbers(rule)
-
-            def near(known: list[Subject]) -> Callable[[Dice], Subject | None]:
-                return lambda dice: checker.draw(rule, dice, known)  # type: ignore[no-any-return]
-
-            verdict.wrong = search(near(own), attempt, options.examples, seed, named)
-            if (
-                verdict.wrong is None and verdict.drawn
-            ):  # near the examples that it fires on: little else may be in reach
-                good = [subject for subject in own if subject.key in fired] or own
-                draw_until(lambda: verdict.reached >= ENOUGH, near(good), attempt, options.more, seed, named)
+            _draw(attempt, own, options)
         if options.prove and proving():
             verdict.proof, shown = proved(rule, checker, own)
             verdict.wrong = verdict.wrong or shown
@@ -138,6 +134,20 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
         verdict.wrong = smaller(verdict.wrong, checker.smaller, lambda subject: _again(checker, rule, subject))
     verdict.seconds = time.monotonic() - started
     return verdict
+
+
+def _draw(attempt: _Attempts, own: list[Subject], options: CheckOptions) -> None:
+    """Try drawn programs, then more near the examples that the rule fires on: little else may be in reach."""
+    rule, verdict = attempt.rule, attempt.verdict
+    seed, named = options.seed + zlib.crc32(rule.name.encode()), named_numbers(rule)
+
+    def near(known: list[Subject]) -> Callable[[Dice], Subject | None]:
+        return lambda dice: attempt.checker.draw(rule, dice, known)  # type: ignore[no-any-return]
+
+    verdict.wrong = search(near(own), attempt, options.examples, seed, named)
+    if verdict.wrong is None and verdict.drawn:
+        good = [subject for subject in own if subject.key in attempt.fired] or own
+        draw_until(lambda: verdict.reached >= ENOUGH, near(good), attempt, options.more, seed, named)
 
 
 def _again(checker: Any, rule: Rule, subject: Subject) -> Outcome:

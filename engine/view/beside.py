@@ -9,7 +9,6 @@ from typing import Any
 
 from ...codegen.build import BuildError
 from ...ir.diagnostic import DplcError
-from ..bench.assembling import assembled, assembler
 from ..capture.capture import Capture
 from ..compiler import Compilation, Stopwatch, values_of
 from ..explore.exploring import exploration
@@ -22,8 +21,10 @@ from ..tune.search import Tried
 from ..tune.search_log import SearchLog
 from ..tune.tuning import SearchOptions
 from ..tune.tuning_program import tune_program
+from .counted import counted
 from .effects import Effects
 from .live_page import LivePage
+from .registers import measured_registers
 from .searched import egraph_record, tuning_record, tuning_so_far
 from .turns import Turns
 from .wishes import SearchWish
@@ -33,13 +34,14 @@ EVERY = 0.4  # seconds between two looks at what goes on
 
 @dataclass
 class Beside:
-    """Prices and searches of one compile."""
+    """Prices and searches of one compile. check: what checked mode counts, too, once for each compile."""
 
     captured: Capture
     made: Compilation
     tools: Toolchain
     shown: LivePage
     search: SearchWish
+    check: bool = False
     turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
@@ -52,6 +54,8 @@ class Beside:
     def _work(self) -> None:
         self._price()
         self._assemble()
+        if self.check and "counted" not in self.shown.record:
+            self._count()
         if self.search.tries:
             self._show(tuning=self._tuned())
         if self.search.explore:
@@ -63,14 +67,12 @@ class Beside:
     def _price(self) -> None:
         """Every firing, those before told while the rest is looked at."""
         events: list[Event] = [] if self.made.trace is None else self.made.trace.events
-        pricing = Effects(self.tools, self.made.target)
+        pricing = Effects(self.tools, self.made.target, tiles=self.made.tile)
         found: dict[str, Any] = {}
         self._told = time.monotonic()
-        for number, event in enumerate(events):
+        for number, effect in pricing.of_all(events):
             self.turns.turn()
-            effect = pricing.of(event)
-            if effect is not None:
-                found[str(number)] = effect
+            found[str(number)] = effect
             if self._due():
                 self._show(effects=dict(found))
         self._show(effects=found)
@@ -83,16 +85,18 @@ class Beside:
         return due
 
     def _assemble(self) -> None:
-        """The registers that kernels really take, where an assembler is here. One that it refuses stays without."""
-        if not assembler():
-            return
+        """The registers that kernels really take, each when it is known."""
         kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
-        for kernel, made in zip(kernels, self.made.cuda_kernels, strict=True):
+        for number, found in enumerate(measured_registers(self.made)):
             self.turns.turn()
-            with contextlib.suppress(BuildError):
-                found = assembled(made, self.made.target.arch)
-                kernel["assembled"] = {"registers": found.registers, "spill_bytes": found.spill_bytes}
+            kernels[number] = kernels[number] | {"assembled": found}
             self._show(kernels=list(kernels))
+
+    def _count(self) -> None:
+        """Runs it on the emulator, on what was captured. Without a compiler for that the lines stay as they are."""
+        self.turns.turn()
+        with contextlib.suppress(BuildError):
+            self._show(counted=counted(self.made))
 
     # ---- searches
     def _tuned(self) -> dict[str, Any]:

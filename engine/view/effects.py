@@ -4,7 +4,7 @@ Predicted."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...codegen.target import Target
@@ -15,21 +15,26 @@ from ...ir.program import Kernel
 from ...ir.tile import Tile
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import occupancy, predict
+from ..rewrite.statements.compiled import Program
+from ..rewrite.statements.passes import run_pipeline
 from ..rewrite.trace import Firing
 from ..ruleset import Toolchain
 from ..schedule.limits import predicted_registers
 from ..schedule.tail import kernel_ir
 
-LEVELS = "tk"
+NEST, LEVELS = "l", "ltk"
+UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
 def credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tuple[int, float]]:
     """{rule: (how often it fired, how many times faster its firings made what they changed, all together)}. 1.0 is what
     is said of firings that nothing prices."""
     found: dict[str, tuple[int, float]] = {}
-    for event in firings:
+    fired = tuple(firings)
+    effects = dict(pricing.of_all(fired)) if pricing is not None else {}
+    for number, event in enumerate(fired):
         count, times = found.get(event.rule, (0, 1.0))
-        before, after = (pricing.of(event) if pricing is not None else None) or (None, None)
+        before, after = effects.get(number, (None, None))
         if before is not None and after is not None:
             times *= before["us"] / after["us"]
         found[event.rule] = count + 1, times
@@ -37,18 +42,42 @@ def credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tup
 
 
 class Effects:
-    """Prices kernels at any point of their schedule, each once. seconds: how long it may go on."""
+    """Prices kernels at any point of their schedule, each once. seconds: how long it may go on; tiles: the kernels of
+    Tile IR that those of Kernel IR were made of, by name: registers are predicted from them."""
 
-    def __init__(self, tools: Toolchain, target: Target, seconds: float | None = None):
+    def __init__(self, tools: Toolchain, target: Target, seconds: float | None = None, tiles: Program = ()):
         self.tools, self.target = tools, target
         self.ends = None if seconds is None else time.perf_counter() + seconds
+        self._tiles = {kernel.name: kernel for kernel in tiles}
         self._known: dict[Kernel, dict[str, Any] | None] = {}
+        self._made: dict[Program, Program] = {}
+
+    def of_all(self, events: Sequence[Any]) -> Iterator[tuple[int, list[dict[str, Any] | None]]]:
+        """(place, [before, after]) of every firing on kernels. Those that need a schedule for it come last."""
+        nest = [isinstance(event, Firing) and event.prefix == NEST for event in events]
+        for number in sorted(range(len(events)), key=lambda place: nest[place]):
+            effect = self.of(events[number])
+            if effect is not None:
+                yield number, effect
 
     def of(self, event: Any) -> list[dict[str, Any] | None] | None:
-        """[before, after] of a firing on kernels, each None where the lowering refuses; None for any other event."""
+        """[before, after] of a firing on kernels, each None where the lowering refuses; None for any other event. What
+        fired on loop nests is told of the kernels that the default order makes of them."""
         if not isinstance(event, Firing) or event.prefix not in LEVELS:
             return None
-        return [self.together(event.before), self.together(event.after)]
+        sides = (event.before, event.after)
+        return [self.together(self._scheduled(side) if event.prefix == NEST else side) for side in sides]
+
+    def _scheduled(self, nests: Program) -> Program:
+        """The kernels of Tile IR that the default order makes of loop nests; none where it cannot, or time is over."""
+        if nests not in self._made:
+            if self._over():
+                return ()
+            try:
+                self._made[nests] = run_pipeline(self.tools.engine, self.tools.pipelines["tile"], nests, self.target)
+            except UNPRICED:
+                self._made[nests] = ()
+        return self._made[nests]
 
     def together(self, kernels: Sequence[Kernel]) -> dict[str, Any] | None:
         """Several launches: times and bytes added up, of the rest what is most (occupancy: the least)."""
@@ -65,21 +94,25 @@ class Effects:
         }  # fmt: skip
 
     def kernel(self, kernel: Kernel) -> dict[str, Any] | None:
-        """One kernel of Loop, Tile or Kernel IR. registers: of a thread, predicted from Tile IR; None of other IRs."""
+        """One kernel of Loop, Tile or Kernel IR. registers: of a thread, predicted from its Tile IR, None without."""
         if kernel not in self._known:
-            if self.ends is not None and time.perf_counter() > self.ends:
+            if self._over():
                 return None
             self._known[kernel] = self._priced(kernel)
         return self._known[kernel]
+
+    def _over(self) -> bool:
+        return self.ends is not None and time.perf_counter() > self.ends
 
     def _priced(self, kernel: Kernel) -> dict[str, Any] | None:
         try:
             lowered = isinstance(kernel.body[0], Launch)
             (made,) = (kernel,) if lowered else kernel_ir((kernel,), self.tools, self.target)
-            tiled = isinstance(kernel.body[0], Tile)
-            registers = predicted_registers((kernel,), 0, self.target) if tiled else None
+            tile = self._tiles.get(kernel.name, kernel) if lowered else kernel
+            tiled = isinstance(tile.body[0], Tile)
+            registers = predicted_registers((tile,), 0, self.target) if tiled else None
             counts = instruction_counts(made)
-        except (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError):
+        except UNPRICED:
             return None  # a kernel half way down need not be one that can be launched
         prediction = predict(counts, self.target)
         filled, held = occupancy(counts, self.target)

@@ -24,15 +24,15 @@ def view_record(
     seconds: how long the model may price firings; what is left says nothing. Times in microseconds, sizes in bytes.
     """
     events = compilation.trace.events if compilation.trace is not None else []
-    pricing = Effects(tools, compilation.target, seconds)
-    effects = {str(number): found for number, event in enumerate(events) if (found := pricing.of(event)) is not None}
+    pricing = Effects(tools, compilation.target, seconds, compilation.tile)
+    effects = {str(number): found for number, found in pricing.of_all(events)}
     return compile_record(compilation, tools, title) | {"effects": effects}
 
 
 def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> dict[str, Any]:
     """All of the record but what the model says of firings."""
     events = compilation.trace.events if compilation.trace is not None else []
-    target, pricing = compilation.target, Effects(tools, compilation.target)
+    target, pricing = compilation.target, Effects(tools, compilation.target, tiles=compilation.tile)
     kernels = [_kernel(number, compilation, pricing) for number in range(len(compilation.kernels))]
     return {
         "dplc": __version__,

@@ -39,12 +39,13 @@ MOST = 64  # values of a parameter that are offered
 
 class LiveProgram:
     """A captured program under rules that change. paths: of rule files and folders; settings: as of `--set`; exact: no
-    @approx rule fires; shown: what the page shows; search: what is searched beside each compile."""
+    @approx rule fires; shown: what the page shows; search: what is searched beside each compile; check: it is run in
+    checked mode beside each compile, too."""
 
     def __init__(
         self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
         *, shown: LivePage | None = None, stages: Stages | None = None, exact: bool = False,
-        search: SearchWish | None = None,
+        search: SearchWish | None = None, check: bool = False,
     ) -> None:  # fmt: skip
         self.captured, self.title, self.paths, self.target = captured, title, tuple(paths), target
         self.given, self.exact = tuple(settings), exact
@@ -52,7 +53,7 @@ class LiveProgram:
         self.shown = shown or LivePage(title)
         self._stages = stages or Stages(self.shown)
         self._busy = threading.Lock()
-        self._search = search or SearchWish()
+        self._search, self._check = search or SearchWish(), check
         self._beside: Beside | None = None
         self._last: Compilation | None = None
         self._tools: Toolchain | None = None
@@ -96,7 +97,7 @@ class LiveProgram:
             remember(self.title, made.trace.events if made.trace is not None else ())
             if beside is not None:
                 beside.turns.end()
-            cleared = {"tuning": None, "egraph": None, "stages": None}
+            cleared = {"tuning": None, "egraph": None, "counted": None, "stages": None}
             took = (time.perf_counter() - start) * 1e3
             news = self.shown.tell(parts | cleared, diff=diff, ms=took, why=why)
             self._begin_beside()
@@ -118,7 +119,7 @@ class LiveProgram:
         from .beside import Beside  # searches are many modules: the page is there first
 
         assert self._last is not None and self._tools is not None
-        self._beside = Beside(self.captured, self._last, self._tools, self.shown, self._search)
+        self._beside = Beside(self.captured, self._last, self._tools, self.shown, self._search, self._check)
         self._beside.start()
 
     def search(self, wanted: SearchWish) -> None:

@@ -19,17 +19,8 @@ from ..language.findings import NOTE, Finding
 from ..language.further import FURTHER
 from ..language.lint import lint_rule
 from ..language.pipeline import pipelines
-from ..language.rule import (
-    BUILT_IN,
-    Rule,
-    RuleFile,
-    RuleSet,
-    built_in_files,
-    further_of,
-    parse_rules,
-    place_of,
-    read_rules,
-)
+from ..language.rule import BUILT_IN, Rule, RuleFile, RuleSet, built_in_files, parse_rules, place_of, read_rules
+from ..language.rule_texts import further_of
 from .chunks import Chunk, chunks, error_moved, parsed
 
 _RULE = re.compile(r"^(?:override +)?rule ", re.MULTILINE)

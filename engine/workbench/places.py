@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.diagnostic import Span
-from ..language.further import FURTHER
 from ..language.rule import BUILT_IN, Rule, built_in_files
 from . import reference
 from .answers import level_at, rule_at, subject_of, word_at
@@ -213,8 +212,3 @@ def path_of(name: str) -> Path:
 
 def _of_span(span: Span) -> FilePlace:
     return FilePlace(path_of(span.source.name), span.line - 1, span.column, span.end_column)
-
-
-def is_examples(path: Path) -> bool:
-    """Whether a file holds examples of the rules beside it."""
-    return path.name.endswith(FURTHER)

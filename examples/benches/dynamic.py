@@ -7,7 +7,7 @@ Every program is compiled once for 1..4096 (hint 512), then with the usual rows 
 and once for each length. A cell is the predicted time of the first or the second over that of the third, all by the
 model of `dplc bench`: the geometric mean over the lengths, the worst and where it is, and issued instructions. left
 open: rule refusals, of all compiles with sizes, that a number would not have had. --costs measures what rows cost here:
-seconds of CPU for twelve rows of a Linear, and microseconds of a look into the table.
+seconds of CPU for twelve rows of a Linear, microseconds of a look into the table, and of a whole call.
 """
 
 from __future__ import annotations
@@ -175,6 +175,24 @@ def costs(machine: Target) -> None:
         place = functools.partial(made.rows.place, {"s": length})
         best = min(timeit.repeat(place, number=100_000, repeat=5)) * 10
         print(f"row {place()} for {length}: {best:.2f} us")
+    calls()
+
+
+def calls(rounds: int = 60, each: int = 20) -> None:
+    """What a call of a small RMSNorm costs on the emulator: microseconds of CPU, the least of some rounds, in turns."""
+    x = torch.randn(64, 16)
+    sized = {"x": {0: dplc.Dim("s", 1, 4096, hint=64)}}
+    ways: dict[str, dict[str, Any]] = {"its length alone": {}, "every length": {"dynamic": sized}}
+    ways["rows"] = {"dynamic": sized, "rows": True}
+    made = {name: dplc.compile(nn.RMSNorm(16), (x,), db=False, **options) for name, options in ways.items()}
+    best = dict.fromkeys(made, math.inf)
+    for _ in range(rounds):
+        for name, compiled in made.items():
+            start = time.process_time_ns()
+            for _ in range(each):
+                compiled(x)
+            best[name] = min(best[name], (time.process_time_ns() - start) / each / 1000)
+    print("a call: " + ", ".join(f"{name} {spent:.0f} us" for name, spent in best.items()))
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ python examples/benches/late_products.py     # needs nvcc or NVRTC, and nvdisasm
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
+from pathlib import Path
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.sass import disassemble
@@ -23,15 +23,13 @@ PROGRAMS = {
     "linear 4096³, bias, gelu": "F.gelu(F.linear(torch.randn(4096, 4096), torch.randn(4096, 4096), torch.randn(4096)))",
     "nt 2000 x 3000 x 4096": "F.linear(torch.randn(2000, 4096), torch.randn(3000, 4096))",
 }
+FOUR_WARPS = Path(__file__).resolve().parents[1] / "overrides/four_warps.rw"
 BOUNDS = ("L2", "shared", "issue", "tensor")
 
 
 def tools(late: bool) -> Toolchain:
-    """The rules, with late products or as they are by default."""
-    with tempfile.NamedTemporaryFile("w", suffix=".rw") as file:
-        file.write("override number late_products = 1\n")
-        file.flush()
-        return toolchain([file.name] if late else None)
+    """The rules, as they are by default or with products of four warps."""
+    return toolchain([FOUR_WARPS] if late else None)
 
 
 def print_row(name: str, late: bool) -> None:

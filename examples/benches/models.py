@@ -68,7 +68,7 @@ def measure(case: Case) -> Row:
     from dplc.codegen.target import target
     from dplc.engine.compiler import compile_captured
     from dplc.engine.language.collector import collections_paused
-    from dplc.engine.models.capturing import capture_call, capture_logits
+    from dplc.engine.models.capturing import capture_call, capture_results
     from dplc.engine.models.compiling import figures, peak_rss
     from dplc.engine.models.module import build
     from dplc.engine.models.sources import find
@@ -83,7 +83,7 @@ def measure(case: Case) -> Row:
         if case.block:
             captured = timed(cpu, "capture", lambda: capture_call(model, inputs(torch, case.length), layer_of(model)))
         else:
-            captured = timed(cpu, "capture", lambda: capture_logits(model, case.length))
+            captured = timed(cpu, "capture", lambda: capture_results(model, case.length))
         tools = timed(cpu, "rules", toolchain)
         made = timed(cpu, "compile", lambda: compile_captured(captured.captured, tools, machine))
     wall, rss = time.perf_counter() - start, peak_rss()

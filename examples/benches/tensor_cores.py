@@ -1,8 +1,8 @@
 """Products and attention of 16 bits on tensor cores: what the model predicts, and what the assembler makes of them.
 
 python examples/benches/tensor_cores.py             # predicted times, with the rules and without, by device
-python examples/benches/tensor_cores.py --static    # registers and the hot loop (needs nvcc, nvdisasm)
-python examples/benches/tensor_cores.py --tile      # one product's Tile IR
+python examples/benches/tensor_cores.py --static    # registers and the hot loop, by single warps (needs nvcc, nvdisasm)
+python examples/benches/tensor_cores.py --tile      # one such product's Tile IR
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ PROGRAMS = {
     "attention 32 x 4096 x 128, causal": SDPA.format(n=4096, d=128, more=", is_causal=True"),
 }
 DEVICES = ("a100", "h200", "rtx5090")
-RULES = ("fragment_tile", "online_fragments")
+FMA = "".join(f"without {rule}\n" for rule in ("fragment_tile", "online_fragments"))
 
 
 @cache
-def tools(without: bool) -> Toolchain:
-    """The rules, or all but those for tensor cores."""
+def tools(own: str) -> Toolchain:
+    """The rules, beside a file of one's own."""
     with tempfile.NamedTemporaryFile("w", suffix=".rw") as file:
-        file.write("".join(f"without {rule}\n" for rule in RULES))
+        file.write(own)
         file.flush()
-        return toolchain([file.name] if without else None)
+        return toolchain([file.name] if own else None)
 
 
-def made(name: str, device: str, without: bool = False) -> Compilation:
+def made(name: str, device: str, own: str = "") -> Compilation:
     """A program of bf16 for a device."""
-    return compile_captured(capture_text(PROGRAMS[name], dtype="bf16", values=False), tools(without), target(device))
+    return compile_captured(capture_text(PROGRAMS[name], dtype="bf16", values=False), tools(own), target(device))
 
 
 def microseconds(compilation: Compilation, device: str) -> float:
@@ -62,7 +62,7 @@ def print_times() -> None:
     for name in PROGRAMS:
         row = []
         for device in DEVICES:
-            new, old = made(name, device), made(name, device, without=True)
+            new, old = made(name, device), made(name, device, FMA)
             here, before = microseconds(new, device), microseconds(old, device)
             row += [f"{len(new.kernels)}, {here:.1f}", f"{before:.1f}", f"{before / here:.1f}"]
         print(f"| {name} | {' | '.join(row)} |")

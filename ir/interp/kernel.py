@@ -18,10 +18,7 @@ from ..expr import is_int
 from ..facts.layout import DTYPE_BYTES
 from ..functions import FUNCTIONS
 from ..kernel import (  # fmt: skip
-    BLOCK_INDEX,
     SHARED,
-    THREAD,
-    Address,
     Advance,
     Assign,
     Barrier,
@@ -32,19 +29,12 @@ from ..kernel import (  # fmt: skip
     Commit,
     CommitProducts,
     CopyAsync,
-    CopyBox,
     Define,
-    Expect,
-    FenceBarriers,
-    FenceProducts,
-    Fragment,
-    InitBarrier,
     Launch,
     LoadFrom,
     LoadMatrix,
     Loop,
     Multiply,
-    PackWord,
     QueueProduct,
     Registers,
     Replicate,
@@ -52,21 +42,20 @@ from ..kernel import (  # fmt: skip
     StoreTo,
     TensorMap,
     WaitGroup,
-    WaitPhase,
     WaitProducts,
 )
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..text.print_statements import print_statement
-from . import kernel_values
-from .kernel_boxes import BARRIER_BYTES, Barriers, Map
-from .kernel_fragments import Fragments
-from .kernel_late import Products
-from .kernel_memory import Copy, Lanes, SharedMemory, bits_of, check_aligned, elements
+from .kernel_blocks import RunningBlocks
+from .kernel_copies import COPIES
+from .kernel_memory import bits_of, elements
+from .kernel_products import PRODUCTS
 from .kernel_values import both
 from .scalar import KINDS, ScheduleError, as_kind, check_stores, empty, memory_of, seen_by
 
 BATCH = 1 << 16  # threads that run at once
+WARP = 32  # lanes
 CELLS = 1 << 21  # cells of shared memory at once
 TOGETHER = (
     Barrier,
@@ -106,9 +95,10 @@ def _launch(kernel: Kernel, memory: Any, counts: Any, dice: random.Random, only:
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
         raise ScheduleError(f"the body of kernel `{kernel.name}` is not one Launch")
     launch = kernel.body[0]
-    total, unit = math.prod(launch.grid), _smallest_element(kernel, launch)
-    todo = np.arange(total) if only is None else np.array([b for b in only if b < total], int)
-    size = min(BATCH // launch.block, CELLS * unit // max(launch.shared, 1))
+    total, unit = math.prod(launch.grid) // launch.cluster, _smallest_element(kernel, launch)
+    wanted = range(total) if only is None else sorted({b // launch.cluster for b in only})
+    todo = np.array([b for b in wanted if b < total], int)
+    size = min(BATCH // launch.block, CELLS * unit // max(launch.shared, 1)) // launch.cluster
     size = 1 if _blocks_part(launch.body) else max(size, 1)
     for first in range(0, len(todo), size):
         _MaskedBlocks(kernel, launch, memory, counts, dice, todo[first : first + size], unit).run()
@@ -134,31 +124,8 @@ def _blocks_part(body: Block) -> bool:
     return False
 
 
-class _MaskedBlocks:
-    """A batch of blocks under execution. mask: the threads that take part, (blocks, threads); None for all."""
-
-    def __init__(
-        self, kernel: Kernel, launch: Launch, memory: Any, counts: Any, dice: random.Random, blocks: Any, unit: int
-    ):
-        self.kernel, self.launch, self.dice = kernel, launch, dice
-        self.memory = {name: array.reshape(-1) for name, array in memory.items()}
-        self.counts = {name: count.reshape(-1) for name, count in counts.items()}
-        self.shape = (len(blocks), launch.block)
-        places = np.unravel_index(blocks, launch.grid[::-1])[::-1]
-        env = {name: place.reshape(-1, 1) for name, place in zip(BLOCK_INDEX, places, strict=True)}
-        self.registers = kernel_values.RegisterValues({**env, THREAD: np.arange(launch.block).reshape(1, -1)})
-        params = (*kernel.ins, *kernel.outs)
-        self.buffer_dtypes = {param.name: param.dtype for param in params}
-        self.bases: dict[str, tuple[str, Any]] = {param.name: (param.name, 0) for param in params}
-        self.bases[SHARED] = (SHARED, 0)
-        self.shared = SharedMemory(len(blocks), launch.shared, unit)
-        self.barriers = Barriers(self.shared, self.shape, dice)
-        self.fragments = Fragments(self.registers, self.shared, self.shape)
-        self.products = Products(self.registers, self.shared, self.shape, dice)
-        self.maps: dict[str, Map] = {}
-        self.group: list[Copy] = []  # copies since the last commit
-        self.queue: list[list[Copy]] = []  # groups that have not been waited for
-        self.everyone = np.divmod(np.arange(math.prod(self.shape)), launch.block)
+class _MaskedBlocks(RunningBlocks):
+    """The meaning of the statements that every kernel has, one a method. mask: as in `RunningBlocks`."""
 
     def run(self) -> None:
         self.block(self.launch.body, None)
@@ -183,22 +150,19 @@ class _MaskedBlocks:
             raise ScheduleError(f"`{type(stmt).__name__}` has no meaning yet")
         meaning(self, stmt, mask)
 
-    def value(self, e: Any, mask: Any) -> Any:
-        return self.registers.value(e, mask)
-
     # ---- registers
 
     def define(self, stmt: Define, mask: Any) -> None:
-        self.registers.define(stmt.dst, stmt.dtype, self.value(stmt.val, mask))
+        value = self.value(stmt.val, mask)
+        if stmt.uniform:
+            lanes = np.broadcast_to(value, self.shape).reshape(self.shape[0], -1, min(WARP, self.launch.block))
+            if np.any(lanes != lanes[..., :1]):
+                raise ScheduleError("the lanes of a warp differ in what should be uniform")
+        self.registers.define(stmt.dst, stmt.dtype, value)
 
     def base(self, stmt: Base, mask: Any) -> None:
         root, start = self.root(stmt.root)
         self.bases[stmt.dst] = (root, start + self.value(stmt.offset, mask))
-
-    def root(self, name: str) -> tuple[str, Any]:
-        if name not in self.bases:
-            raise ScheduleError(f"`{name}` is no address")
-        return self.bases[name]
 
     def advance(self, stmt: Advance, mask: Any) -> None:
         root, old = self.root(stmt.base)
@@ -232,29 +196,6 @@ class _MaskedBlocks:
         value = np.broadcast_to(self.registers.get(place), self.shape)
         return value, value[:, partner]
 
-    # ---- fragments
-
-    def fragment(self, stmt: Fragment, mask: Any) -> None:
-        self.fragments.declare(stmt)
-
-    def load_matrix(self, stmt: LoadMatrix, mask: Any) -> None:
-        self.together(mask)
-        root, lanes = self.lanes(stmt.address, None)
-        if root != SHARED:
-            raise ScheduleError("matrices are loaded from shared memory")
-        self.fragments.load(stmt, lanes)
-
-    def pack(self, stmt: PackWord, mask: Any) -> None:
-        self.fragments.pack(stmt, [self.value(value, mask) for value in stmt.values], mask)
-
-    def multiply(self, stmt: Multiply, mask: Any) -> None:
-        self.together(mask)
-        self.fragments.multiply(stmt)
-
-    def product(self, stmt: Stmt, mask: Any) -> None:
-        self.together(mask)
-        self.products.statement(stmt, lambda matrix: self.lanes(matrix.at, None))
-
     # ---- control
 
     def replicate(self, stmt: Replicate, mask: Any) -> None:
@@ -287,24 +228,13 @@ class _MaskedBlocks:
         if np.any(inner):
             self.block(stmt.body, mask if np.all(holds) else np.broadcast_to(inner, self.shape))
 
-    def together(self, mask: Any) -> None:
-        if mask is not None and not np.all(mask):
-            raise ScheduleError("divergent: a part of the threads comes here")
-
     def barrier(self, stmt: Barrier, mask: Any) -> None:
         self.together(mask)
+        if stmt.cluster != self.launch.cluster:
+            raise ScheduleError("a barrier of one block, where the blocks of a cluster copy boxes for each other")
         self.shared.epoch += 1
 
     # ---- memory
-
-    def lanes(self, address: Address, mask: Any) -> tuple[str, Lanes]:
-        """(what is accessed: a buffer or `smem`, by whom and where)."""
-        root, base = self.root(address.base)
-        flipped = base if is_int(address.xor) and address.xor == 0 else base ^ self.value(address.xor, mask)
-        where = np.broadcast_to(flipped + self.value(address.offset, mask), self.shape).reshape(-1)
-        block, thread = self.everyone
-        lanes = Lanes(np.arange(len(where)), block, thread, where)
-        return root, lanes if mask is None else lanes.chosen(np.broadcast_to(mask, self.shape).reshape(-1))
 
     def load(self, stmt: LoadFrom, mask: Any) -> None:
         places = self.registers.run(stmt.into, stmt.width)
@@ -341,68 +271,6 @@ class _MaskedBlocks:
         self.memory[root][at] = rows
         np.add.at(self.counts[root], at, 1)
 
-    def copy(self, stmt: CopyAsync, mask: Any) -> None:
-        doing = mask if stmt.when is True else both(mask, np.asarray(self.value(stmt.when, mask), bool))
-        (root, to), (source, lanes) = self.lanes(stmt.to, doing), self.lanes(stmt.source, doing)
-        if root != SHARED or source not in self.buffer_dtypes or source in self.counts:
-            raise ScheduleError("an asynchronous copy goes from an input to shared memory")
-        dtype, array = self.buffer_dtypes[source], self.memory[source]
-        inside = np.broadcast_to(self.value(stmt.inside, doing), self.shape).reshape(-1)[lanes.flat].astype(bool)
-        values = np.zeros((len(lanes.flat), stmt.bytes // DTYPE_BYTES[dtype]), KINDS[dtype])
-        values[inside] = array[elements(array, lanes.chosen(inside), dtype, values.shape[1], "copy")]
-        check_aligned(lanes.address[inside] * DTYPE_BYTES[dtype], stmt.bytes)
-        copy = Copy(to, dtype, bits_of(values, dtype))
-        self.shared.begin(copy, early=self.dice.random() < 0.5)
-        if len(to.flat):
-            self.group.append(copy)
-
-    def commit(self, stmt: Commit, mask: Any) -> None:
-        self.together(mask)
-        self.queue.append(self.group)
-        self.group = []
-
-    def wait(self, stmt: WaitGroup, mask: Any) -> None:
-        self.together(mask)
-        while len(self.queue) > stmt.keep:
-            for copy in self.queue.pop(0):
-                self.shared.land(copy)
-
-    # ---- copies by TMA
-
-    def tensor_map(self, stmt: TensorMap, mask: Any) -> None:
-        (param,) = (param for param in self.kernel.ins if param.name == stmt.src)
-        shape = tuple(int(extent) for extent in param.shape)
-        self.maps[stmt.dst] = Map(self.memory[stmt.src], shape, param.dtype, stmt.box, stmt.swizzle)
-
-    def barrier_lanes(self, address: Address, mask: Any) -> Lanes:
-        root, lanes = self.lanes(address, mask)
-        if root != SHARED:
-            raise ScheduleError("an mbarrier stands in shared memory")
-        check_aligned(lanes.address, BARRIER_BYTES)
-        return lanes
-
-    def init_barrier(self, stmt: InitBarrier, mask: Any) -> None:
-        self.barriers.init(self.barrier_lanes(stmt.at, mask))
-
-    def fence(self, stmt: FenceBarriers, mask: Any) -> None:
-        taking = np.ones(self.shape, bool) if mask is None else np.broadcast_to(mask, self.shape)
-        self.barriers.fence(np.flatnonzero(taking.any(axis=1)))
-
-    def expect(self, stmt: Expect, mask: Any) -> None:
-        self.barriers.expect(self.barrier_lanes(stmt.barrier, mask), stmt.bytes)
-
-    def copy_box(self, stmt: CopyBox, mask: Any) -> None:
-        root, to = self.lanes(stmt.to, mask)
-        if root != SHARED or stmt.map not in self.maps:
-            raise ScheduleError("a box goes from a tensor map to shared memory")
-        at = [np.broadcast_to(self.value(e, mask), self.shape).reshape(-1)[to.flat] for e in stmt.at]
-        self.barriers.copy(to, self.barrier_lanes(stmt.barrier, mask), self.maps[stmt.map], at)
-
-    def wait_phase(self, stmt: WaitPhase, mask: Any) -> None:
-        lanes = self.barrier_lanes(stmt.barrier, mask)
-        parity = np.broadcast_to(self.value(stmt.parity, mask), self.shape).reshape(-1)[lanes.flat]
-        self.barriers.wait(lanes, parity)
-
 
 _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     Define: _MaskedBlocks.define,
@@ -415,25 +283,10 @@ _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     LoadFrom: _MaskedBlocks.load,
     CheckPlace: _MaskedBlocks.check_place,
     StoreTo: _MaskedBlocks.store,
-    CopyAsync: _MaskedBlocks.copy,
-    Commit: _MaskedBlocks.commit,
-    WaitGroup: _MaskedBlocks.wait,
     Barrier: _MaskedBlocks.barrier,
     Assign: _MaskedBlocks.assign,
     Butterfly: _MaskedBlocks.butterfly,
-    TensorMap: _MaskedBlocks.tensor_map,
-    InitBarrier: _MaskedBlocks.init_barrier,
-    FenceBarriers: _MaskedBlocks.fence,
-    Expect: _MaskedBlocks.expect,
-    CopyBox: _MaskedBlocks.copy_box,
-    WaitPhase: _MaskedBlocks.wait_phase,
     Shuffle: _MaskedBlocks.shuffle,
-    Fragment: _MaskedBlocks.fragment,
-    LoadMatrix: _MaskedBlocks.load_matrix,
-    PackWord: _MaskedBlocks.pack,
-    Multiply: _MaskedBlocks.multiply,
-    FenceProducts: _MaskedBlocks.product,
-    QueueProduct: _MaskedBlocks.product,
-    CommitProducts: _MaskedBlocks.product,
-    WaitProducts: _MaskedBlocks.product,
+    **COPIES,
+    **PRODUCTS,
 }

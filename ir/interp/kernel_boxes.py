@@ -20,6 +20,7 @@ BARRIER_BYTES = 8
 BOX_ALIGNMENT = 128
 CHUNK = 16  # bytes: what a swizzle moves
 ROW = 128  # bytes: whose number decides where to
+SWIZZLE_REPEAT = 1024  # bytes
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,15 @@ class Issued:
 
 
 class Barriers:
-    """The mbarriers of a batch of blocks, each array with an entry for every block."""
+    """The mbarriers of a batch of blocks, each array with an entry for every block.
 
-    def __init__(self, shared: SharedMemory, shape: tuple[int, int], dice: random.Random):
+    Of clusters, each is a block here: `cluster` blocks whose shared memories, `span` bytes each, lie behind each other.
+    """
+
+    def __init__(
+        self, shared: SharedMemory, shape: tuple[int, int], dice: random.Random, cluster: int = 1, span: int = 0
+    ):
+        self.cluster, self.span = cluster, span
         self.shared, self.shape, self.dice = shared, shape, dice
         self.number: dict[int, int] = {}  # by address
         self.made = np.zeros((0, shape[0]), bool)
@@ -87,7 +94,8 @@ class Barriers:
         return numbers
 
     def _alone(self, lanes: Lanes) -> None:
-        if len(np.unique(lanes.block)) != len(lanes.block):
+        own = lanes.block * self.cluster + self._own(lanes)
+        if len(np.unique(own)) != len(own):
             raise ScheduleError("several threads of a block do what one should do for all")
 
     def expect(self, lanes: Lanes, count: int) -> None:
@@ -130,15 +138,30 @@ class Barriers:
         self.boxes = [box for box in self.boxes if np.any(box.phase >= 0)]
 
     # ---- boxes
+    def _own(self, lanes: Lanes) -> np.ndarray:
+        """The number of each thread's block in its cluster."""
+        return lanes.thread // (self.shape[1] // self.cluster)
+
+    def offsets(self, lanes: Lanes) -> list[np.ndarray]:
+        """What takes a place in the shared memory of each thread's own block to that in every block of its cluster."""
+        own = self._own(lanes)
+        return [(block - own) * self.span for block in range(self.cluster)]
+
     def copy(self, to: Lanes, barrier: Lanes, tensor: Map, at: list[np.ndarray]) -> None:
         """One thread of a block copies the box that begins at an element; what lies outside of the tensor is zero."""
         self._alone(to)
         numbers = self._of(barrier)
         self._end(numbers, to.block)
-        if len(set(numbers.tolist())) > 1:
+        each = set(numbers.tolist())
+        if len(each) > self.cluster:
             raise ScheduleError("one copy signals several mbarriers")
-        if not len(numbers):
-            return
+        own = self._own(to)
+        for number, rank in sorted(set(zip(numbers.tolist(), own.tolist(), strict=True))):
+            which = (numbers == number) & (own == rank)
+            self._copy(to.chosen(which), numbers[which], tensor, [part[which] for part in at])
+
+    def _copy(self, to: Lanes, numbers: np.ndarray, tensor: Map, at: list[np.ndarray]) -> None:
+        """The boxes of one mbarrier, of one thread of a block each."""
         if not np.all(self.fenced[numbers, to.block]):
             raise ScheduleError("a box is copied to an mbarrier that no FenceBarriers shows to the TMA engine")
         check_aligned(to.address, BOX_ALIGNMENT)

@@ -36,6 +36,9 @@ class Lanes(NamedTuple):
     def chosen(self, which: np.ndarray) -> Lanes:
         return Lanes(self.flat[which], self.block[which], self.thread[which], self.address[which])
 
+    def moved(self, by: np.ndarray | int) -> Lanes:
+        return self._replace(address=self.address + by)
+
 
 class Copy(NamedTuple):
     """An asynchronous copy on its way. values: bits, a row for each thread."""

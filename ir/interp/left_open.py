@@ -1,4 +1,5 @@
-"""What torch leaves open: of equal elements an op names the first, and a row that is not in order is counted."""
+"""What torch leaves open: of equal elements an op names the first, and a row that is not in order is counted; and what
+CUDA alone does (bins of integers)."""
 
 from __future__ import annotations
 
@@ -63,6 +64,44 @@ def _counted(row: Any, x: Any, after: bool, args: Mapping[str, Any]) -> Any:
     return (~before).sum(-1, dtype=torch.int32 if args.get("out_int32", False) else torch.int64)
 
 
+def _bins(args: Mapping[str, Any]) -> Any:
+    """How many elements fall into each bin. Of integers in integers, as CUDA's kernel computes them; torch on a CPU
+    refuses these."""
+    import torch
+
+    x, count, low, high = args["self"], args.get("bins", 100), args.get("min", 0), args.get("max", 0)
+    if x.is_floating_point():
+        return torch.histc(x, count, low, high)
+    values = x.reshape(-1).long()
+    ends = (values.min(), values.max()) if low == high else (torch.tensor(int(low)), torch.tensor(int(high)))
+    start, end = (ends[0] - 1, ends[1] + 1) if ends[0] == ends[1] else ends
+    inside = values[(values >= start) & (values <= end)]
+    places = ((inside - start) * count // (end - start)).clamp(max=count - 1)
+    return torch.bincount(places, minlength=count).to(x.dtype)
+
+
+def _bags(args: Mapping[str, Any]) -> Any:
+    """Sums, means and largest rows of runs of indices, and no more of what torch gives. torch looks at no offset: those
+    that are not in order, or do not begin with 0, are counted, and what stands before the first is in no bag."""
+    import torch
+
+    table, ids, offsets, pad = args["weight"], args["indices"], args["offsets"], args.get("padding_idx")
+    mode, weights = args.get("mode", 0), args.get("per_sample_weights")
+    bags = offsets.numel() - bool(args.get("include_last_offset", False))
+    bag = (offsets[None] <= torch.arange(ids.numel())[:, None]).sum(1) - 1
+    rows = table[ids] if weights is None else table[ids] * weights[:, None]
+    kept = torch.ones_like(bag, dtype=torch.bool) if pad is None else ids != pad % table.shape[0]
+    found = []
+    for place in range(bags):
+        inside = rows[kept & (bag == place)]
+        if mode == 2 and len(inside):
+            largest = inside.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(0)
+            found.append(inside[0].where(inside[0].isnan(), largest))
+        else:
+            found.append(inside.sum(0) / max(len(inside), 1) if mode == 1 else inside.sum(0))
+    return torch.stack(found), bag, offsets, offsets
+
+
 def _picked(x: Any, dim: int, place: Any, args: Mapping[str, Any]) -> Any:
     """The elements at some places of the order, and their places in x."""
     values, places = _sort({"self": x, "dim": dim})
@@ -89,5 +128,5 @@ def _places() -> Any:
 
 SETTLED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "Sort": _sort, "Argsort": _argsort, "Topk": _topk, "Kthvalue": _kth, "Median": _median, "Nanmedian": _nanmedian,
-    "Searchsorted": _searchsorted, "Bucketize": _bucketize,
+    "Searchsorted": _searchsorted, "Bucketize": _bucketize, "Histc": _bins, "EmbeddingBag": _bags,
 }  # fmt: skip

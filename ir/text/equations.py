@@ -116,13 +116,16 @@ class Edit(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class VariedExample(Syntax):
-    """`example "title" as "other"`, edits, `gives no "reason"`: the program of another example of the rule, edited."""
+    """`example "title" as "other"`, edits, `gives no "reason"`: the program of another example of the rule, edited.
+
+    gives: the reason, or the edits of what the other one gives.
+    """
 
     title: str
     arguments: tuple[s.Keyword, ...]
     other: str
     edits: tuple[Edit, ...]
-    gives: str
+    gives: str | tuple[Edit, ...]
 
 
 @v_args(meta=True)
@@ -190,8 +193,13 @@ class EquationBuilder(Transformer[Any, Any]):
         before, *after = (str(token)[1:-1] for token in c)
         return Edit(self.place(c[0]), before, tuple(after))
 
+    def edits(self, meta: Any, c: list[Any]) -> tuple[Edit, ...]:
+        return tuple(c)
+
     def varied(self, meta: Any, c: list[Any]) -> VariedExample:
-        title, other, reason = (x for x in c if isinstance(x, Token))
+        title, other, *reason = (x for x in c if isinstance(x, Token))
         arguments = tuple(x for x in c if isinstance(x, s.Keyword))
-        edits = tuple(x for x in c if isinstance(x, Edit))
-        return VariedExample(self.place(title), str(title)[1:-1], arguments, str(other)[1:-1], edits, str(reason)[1:-1])
+        edits = [x for x in c if isinstance(x, tuple)]
+        gives = str(reason[0])[1:-1] if reason else edits.pop()
+        edited = edits[0] if edits else ()
+        return VariedExample(self.place(title), str(title)[1:-1], arguments, str(other)[1:-1], edited, gives)

@@ -20,8 +20,11 @@ _READABLE = {
 _FILE = (
     "a rule file holds rules, numbers, facts, forms, guards, pipelines and `without`; a dump holds kernels or graphs"
 )
+_CLAUSES = ("match", "let", "pick", "split", "guards", "join", "where", "prefer", "rewrite", "example", "gives")
 _QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
+# A line that is a condition: a question that is asked, or two things that are compared.
+_CONDITION = re.compile(r"(?=\S)((?:not )?\w+\([^#]*?\)|[^#=]*?[\w)\]] (?:[<>]=?|==|!=|in) [^#]*?)\s*(?:#.*)?$")
 _STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
 
 
@@ -94,35 +97,82 @@ def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None
 def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcError | None:
     """A bracket that is open or closes none, a text without its `because`, a line that is too far in."""
     kind, column = error.token.type, max(error.column - 1, 0)
-    opened = _open_bracket(source, line, column if kind == "BECAUSE" else 0)
-    if opened is not None and (opened.line < line or kind == "BECAUSE"):
-        bracket = source.line(opened.line)[opened.column]
-        close = {"(": ")", "[": "]", "{": "}"}[bracket]
-        note = f"line {line} goes on inside of it: {source.line(line).strip()}"
-        notes = (note,) if opened.line < line else ("`because` stands inside of it",)
-        return DplcError(f"`{bracket}` is never closed", opened, notes, f"write `{close}`")
+    never = _never_closed(source, error, line, column)
+    if never is not None:
+        return never
     here = Span(source, line, column, line, column + len(error.token))
     if kind in ("RPAR", "RSQB", "RBRACE") and _open_bracket(source, line, column) is None:
         return DplcError(f"`{error.token}` closes no bracket", here, (), "take it away, or open one before it")
     if kind == "STRING" and re.match(r"\s*(where|prefer|pass|one|without|number)\b", source.line(line)):
-        return DplcError("a reason without its word", here, (), "write `because` before it")
+        return _reason_alone(source, line, column, here)
     if kind == "_INDENT":  # the token stands at the end of the line before
         below = next((n for n in range(line + 1, len(source.text.splitlines()) + 1) if source.line(n).strip()), line)
-        text = source.line(below)
-        if re.match(r" *\S", text):
-            where = Span(source, below, 0, below, max(len(text) - len(text.lstrip()), 1))
-            note = f"line {line} begins no block: it ends without `:`"
-            return DplcError("this line stands too far in", where, (note,), "begin it where the line above begins")
+        return _too_far_in(source, line, below)
     return None
+
+
+def _never_closed(source: Source, error: UnexpectedToken, line: int, column: int) -> DplcError | None:
+    """A bracket that is open where a later line begins, a reason or something that only its end may be followed by."""
+    kind, token, text = error.token.type, str(error.token).strip(), source.line(line)
+    ended = kind.startswith(("_", "$"))  # the file ends in it: the lexer counts no lines inside of a bracket
+    within = len(text) if ended else column if kind == "BECAUSE" or token in ("on", "for") else 0
+    opened, notes = _open_bracket(source, line, within), tuple[str, ...]()
+    if ended:
+        notes = ("the file ends inside of it",)
+    elif opened is not None and opened.line < line:
+        notes = (f"line {line} goes on inside of it: {text.strip()}",)
+    elif kind == "BECAUSE" or re.match(r"(override )?rule\b", text):
+        notes = (f"`{token}` stands inside of it",)
+    if opened is None or not notes:
+        return None
+    bracket = source.line(opened.line)[opened.column]
+    close = {"(": ")", "[": "]", "{": "}"}[bracket]
+    return DplcError(f"`{bracket}` is never closed", opened, notes, f"write `{close}`")
+
+
+def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcError:
+    """A text behind a guard: without its `because`, or behind one that was read as a name, for a value was due."""
+    word = re.search(r"\bbecause\s+$", source.line(line)[:column])
+    if word is None:
+        return DplcError("a reason without its word", here, (), "write `because` before it")
+    where = Span(source, line, word.start(), line, word.start() + len("because"))
+    return DplcError("unexpected `because`", where, ("what stands before it is no whole condition",), "write its end")
+
+
+def _too_far_in(source: Source, line: int, below: int) -> DplcError | None:
+    """A line that is further in than the one above it, which opens nothing."""
+    text = source.line(below)
+    if not re.match(r" *\S", text):
+        return None
+    where = Span(source, below, 0, below, max(len(text) - len(text.lstrip()), 1))
+    if re.match(r"(override )?rule\b", source.line(line)):
+        whole = Span(source, below, len(text) - len(text.lstrip()), below, len(text.rstrip()))
+        return DplcError("a pattern without its word", whole, (), "write `match`, on a line of its own, above it")
+    note = f"line {line} begins no block: it ends without `:`"
+    return DplcError("this line stands too far in", where, (note,), "begin it where the line above begins")
 
 
 def _slip_of_line(source: Source, line: int) -> DplcError | None:
     """What is wrong with the line itself, or with the one before it: a guard without its word, a tab among spaces."""
     text = source.line(line)
     loose = re.match(r"(?!where\b|prefer\b|pass\b|one\b|number\b|override\b)(\S.*?)\s+because \"", text)
+    clause = re.match(r"(where|prefer|let|guards|form|split|choose)\b", text)
+    if loose is None and clause is None and _in_rule(source, line):
+        loose = _CONDITION.match(text)
     if loose:
         hint = "write `where` before it if the result were wrong, `prefer` if it were slow"
+        hint += "" if "because" in text else ', and `because ".."` behind it'
         return DplcError("a guard without its word", Span(source, line, 0, line, loose.end(1)), (), hint)
+    nameless = re.match(r"((?:override )?rule) (on \w+)\s*(#.*)?$", text)
+    if nameless:
+        where = Span(source, line, nameless.end(1), line, nameless.end(1) + 1)
+        return DplcError("a rule without its name", where, (), f"write `{nameless[1]} mine {nameless[2]}`")
+    program = re.match(r"( *)(\w+) +\w+\(.*\) *->", text)
+    if program and program[2] not in ("graph", "kernel", "fact"):
+        where = Span(source, line, program.end(1), line, program.end(2))
+        return DplcError(
+            f"`{program[2]}` begins no program", where, (), "write `graph`; `kernel` on the levels of loops"
+        )
     for n in (line, line + 1):
         tabs = re.match(r" *\t+", source.line(n))
         if tabs and any(one.startswith(" ") for one in source.text.splitlines()):
@@ -131,6 +181,15 @@ def _slip_of_line(source: Source, line: int) -> DplcError | None:
                 "a tab among lines that begin with spaces", where, (), "begin lines with spaces, four for each level"
             )
     return None
+
+
+def _in_rule(source: Source, line: int) -> bool:
+    """Whether a line stands among the clauses of a rule."""
+    above = (source.line(n) for n in range(line - 1, 0, -1))
+    first = next(
+        (text for text in above if re.match(r"(override )?[a-z]", text) and text.split()[0] not in _CLAUSES), ""
+    )
+    return bool(re.match(r"(override )?rule\b", first))
 
 
 def _open_bracket(source: Source, line: int, end: int = 0) -> Span | None:

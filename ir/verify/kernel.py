@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from ..atoms import ATOMS, WORD_BYTES
-from ..expr import Sum, Var, is_int, only_sizes
-from ..facts.divisors import counters, divisor
+from ..expr import Var, is_int, only_sizes
+from ..facts.divisors import divisor
 from ..facts.layout import DTYPE_BYTES
 from ..functions import opmath
-from ..kernel import (  # fmt: skip
-    BLOCK_INDEX,
-    SHARED,
-    THREAD,
-    Address,
+from ..kernel import (
+    BLOCK_INDEX,  # fmt: skip
     Advance,
     Assign,
     Barrier,
@@ -25,24 +20,16 @@ from ..kernel import (  # fmt: skip
     Butterfly,
     CheckPlace,
     Commit,
-    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Element,
     Expect,
     FenceBarriers,
-    FenceProducts,
-    Fragment,
     InitBarrier,
     Launch,
     LoadFrom,
-    LoadMatrix,
     Loop,
-    Matrix,
-    Multiply,
-    PackWord,
-    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -50,19 +37,17 @@ from ..kernel import (  # fmt: skip
     TensorMap,
     WaitGroup,
     WaitPhase,
-    WaitProducts,
-    names_read,
 )
 from ..node import Expr
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
 from ..sizes import lowest
-from ..text.print_statements import print_statement
-from .products import product_problems
+from .kernel_scope import KnownName, NamesInScope, names_of
+from .products import PRODUCT_CHECKS
 
 INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
-MATRIX_ROW_BYTES, MATRIX_START, MOST_THREADS = 16, 32, 1024  # start: of what a descriptor says
+MOST_THREADS = 1024
 SWIZZLES = (0, 32, 64, 128)
 
 
@@ -76,38 +61,8 @@ def problems(kernel: Kernel) -> tuple[str, ...]:
     return tuple(check.found)
 
 
-@dataclass
-class _Name:
-    """What a name stands for. kind: value, registers, base or index. factor: a divisor of the address a base holds."""
-
-    kind: str
-    dtype: str | None = None
-    shape: tuple[int, ...] = ()
-    mutable: bool = False
-    constant: bool = False  # known once everything is unrolled
-    divergent: bool = False  # may differ between threads of a block
-    writable: bool = False
-    factor: int = 0
-
-
-@dataclass
-class _Check:
-    kernel: Kernel
-    names: dict[str, _Name] = field(default_factory=dict)
-    found: list[str] = field(default_factory=list)
-    divergent: bool = False  # the current block may be entered by a part of the threads
-    strides: dict[str, int] = field(default_factory=dict)  # a divisor of every value of a counter
-
-    def __post_init__(self) -> None:
-        self.names |= {name: _Name("index") for name in BLOCK_INDEX}
-        self.names[THREAD] = _Name("index", divergent=True)
-        self.names[SHARED] = _Name("base", None, writable=True)
-        self.strides = counters(self.kernel.body)
-        for params, writable in ((self.kernel.ins, False), (self.kernel.outs, True)):
-            self.names |= {p.name: _Name("base", p.dtype, writable=writable) for p in params}
-
-    def say(self, stmt: Stmt, what: str) -> None:
-        self.found.append(f"{what}: `{print_statement(stmt).splitlines()[0].strip()}`")
+class _Check(NamesInScope):
+    """The checks of statements that every kernel has, one a method."""
 
     def block(self, block: Block) -> None:
         outer = dict(self.names)
@@ -122,15 +77,6 @@ class _Check:
                 _CHECKS[type(stmt)](self, stmt)
         self.names = outer
 
-    def bind(self, stmt: Any, name: str, meaning: _Name) -> None:
-        if name in self.names:
-            self.say(stmt, f"`{name}` is defined twice")
-        self.names[name] = meaning
-
-    def varies(self, e: Any) -> bool:
-        """Whether an expression may differ between threads of a block."""
-        return not is_int(e) and any(self.names[name].divergent for name in _names_of(e) if name in self.names)
-
     def launch(self, stmt: Launch) -> None:
         """Three extents of blocks, which are numbers at a launch, and what one block has."""
         if len(stmt.grid) != 3 or not all(only_sizes(e) and interval(e, {})[0] >= 1 for e in stmt.grid):
@@ -139,13 +85,17 @@ class _Check:
             self.say(
                 stmt, f"a block has 1 to {MOST_THREADS} threads, no fewer than 0 bytes, and an SM holds one or more"
             )
+        self.cluster = stmt.cluster
+        if stmt.cluster < 1 or divisor(stmt.grid[0], {}) % stmt.cluster:
+            self.say(stmt, "the blocks in x are no whole clusters")
+        self.names[BLOCK_INDEX[0]] = KnownName("index", divergent=stmt.cluster > 1)
 
     # ---- definitions
 
     def define(self, stmt: Define) -> None:
         self.elements(stmt, stmt.val)
         self.bind(
-            stmt, stmt.dst, _Name("value", stmt.dtype, mutable=bool(stmt.mutable), divergent=self.varies(stmt.val))
+            stmt, stmt.dst, KnownName("value", stmt.dtype, mutable=bool(stmt.mutable), divergent=self.varies(stmt.val))
         )
 
     def base(self, stmt: Base) -> None:
@@ -155,7 +105,9 @@ class _Check:
             return
         factor = gcd(root.factor, divisor(stmt.offset, self.strides))
         self.bind(
-            stmt, stmt.dst, _Name("base", root.dtype, mutable=bool(stmt.mutable), writable=root.writable, factor=factor)
+            stmt,
+            stmt.dst,
+            KnownName("base", root.dtype, mutable=bool(stmt.mutable), writable=root.writable, factor=factor),
         )
 
     def advance(self, stmt: Advance) -> None:
@@ -165,17 +117,17 @@ class _Check:
     def registers(self, stmt: Registers) -> None:
         if stmt.shape and stmt.fill is not None and stmt.fill != 0:
             self.say(stmt, "an array of registers is filled with zeros only")
-        self.bind(stmt, stmt.dst, _Name("registers", stmt.dtype, stmt.shape, mutable=True, divergent=True))
+        self.bind(stmt, stmt.dst, KnownName("registers", stmt.dtype, stmt.shape, mutable=True, divergent=True))
 
     # ---- control
 
     def replicate(self, stmt: Replicate) -> None:
-        self.bind(stmt, stmt.var, _Name("index", constant=True))
+        self.bind(stmt, stmt.var, KnownName("index", constant=True))
         self.block(stmt.body)
         self.names.pop(stmt.var, None)
 
     def loop(self, stmt: Loop) -> None:
-        self.bind(stmt, stmt.var, _Name("index", divergent=self.varies(stmt.start)))
+        self.bind(stmt, stmt.var, KnownName("index", divergent=self.varies(stmt.start)))
         self.inside(self.varies((stmt.start, stmt.stop)), stmt.body)
         self.names.pop(stmt.var, None)
 
@@ -188,40 +140,12 @@ class _Check:
         self.block(body)
         self.divergent = outer
 
-    def together(self, stmt: Stmt) -> None:
-        if self.divergent:
-            self.say(stmt, "not every thread of the block comes here")
+    def meet(self, stmt: Barrier) -> None:
+        self.together(stmt)
+        if stmt.cluster != self.cluster:  # nothing else orders what the blocks copy for each other
+            self.say(stmt, f"a barrier of {stmt.cluster} blocks in clusters of {self.cluster}")
 
     # ---- registers
-
-    def elements(self, stmt: Stmt, e: Any) -> None:
-        """Registers are read one at a time, at places that are constant after unrolling."""
-        if isinstance(e, Element):
-            if len(e.index) != len(self.names[e.name].shape):
-                self.say(stmt, f"`{e.name}` has {len(self.names[e.name].shape)} dimensions")
-            self.places(stmt, e)
-            return
-        for part in _parts(e):
-            self.elements(stmt, part)
-
-    def places(self, stmt: Stmt, e: Element) -> None:
-        for place, extent in zip(e.index, self.names[e.name].shape, strict=False):
-            if is_int(place) and not 0 <= place < extent:
-                self.say(stmt, f"`{e.name}` has {extent} registers here")
-            if not all(self.names[name].constant for name in _names_of(place)):
-                self.say(stmt, f"`{e.name}` is indexed at run time")
-
-    def target(self, stmt: Stmt, place: Expr) -> str | None:
-        """The dtype of a place that is written."""
-        if not isinstance(place, Var | Element):
-            self.say(stmt, "this is no place")
-            return None
-        known = self.names[place.name]
-        if known.kind not in ("value", "registers") or not known.mutable:
-            self.say(stmt, f"`{place.name}` is not mutable")
-        if known.kind == "value":
-            known.divergent = True
-        return known.dtype
 
     def assign(self, stmt: Assign) -> None:
         self.target(stmt, stmt.place)
@@ -241,73 +165,7 @@ class _Check:
         if stmt.lanes & (stmt.lanes - 1) or not 1 <= stmt.lanes <= 16:
             self.say(stmt, "lanes are a power of two below 32")
 
-    # ---- fragments
-
-    def fragment(self, stmt: Fragment) -> None:
-        self.bind(stmt, stmt.dst, _Name("fragment", stmt.dtype, (stmt.words,), mutable=True, divergent=True))
-
-    def words(self, stmt: Stmt, place: Expr, count: int) -> _Name | None:
-        """So many words of a fragment, from a place on."""
-        known = self.names[place.name] if isinstance(place, Element) else None
-        if known is None or known.kind != "fragment" or len(place.index) != 1:
-            self.say(stmt, "this is no place of a fragment")
-            return None
-        self.places(stmt, place)
-        if is_int(place.index[0]) and place.index[0] + count > known.shape[0]:
-            self.say(stmt, f"`{place.name}` has {known.shape[0]} words")
-        return known
-
-    def load_matrix(self, stmt: LoadMatrix) -> None:
-        self.together(stmt)
-        if self.address(stmt, stmt.address, None, MATRIX_ROW_BYTES).dtype is not None:
-            self.say(stmt, "matrices are loaded from shared memory")
-        known = self.words(stmt, stmt.into, stmt.count)
-        if stmt.count not in (1, 2, 4) or (stmt.trans and known and DTYPE_BYTES[known.dtype or ""] != 2):
-            self.say(stmt, "1, 2 or 4 matrices; only elements of 2 bytes are transposed")
-
-    def pack(self, stmt: PackWord) -> None:
-        known = self.words(stmt, stmt.into, 1)
-        self.elements(stmt, stmt.values)
-        if known and len(stmt.values) * DTYPE_BYTES[known.dtype or ""] != WORD_BYTES:
-            self.say(stmt, f"a word does not hold {len(stmt.values)} values of {known.dtype}")
-
-    def multiply(self, stmt: Multiply) -> None:
-        self.together(stmt)
-        atom = ATOMS[stmt.atom]
-        for place, order in ((stmt.a, atom.a_order), (stmt.b, atom.b_order)):
-            known = self.words(stmt, place, atom.words(order))
-            if known and known.dtype not in atom.dtypes:
-                self.say(stmt, f"`{stmt.atom}` does not multiply {known.dtype}")
-        self.sums(stmt)
-
-    def queue_product(self, stmt: QueueProduct) -> None:
-        self.together(stmt)
-        for problem in product_problems(stmt):
-            self.say(stmt, problem)
-        for matrix in (stmt.a, stmt.b):
-            if isinstance(matrix, Matrix) and self.address(stmt, matrix.at, None, MATRIX_START).dtype is not None:
-                self.say(stmt, "a matrix stands in shared memory")
-        self.sums(stmt)
-
-    def sums(self, stmt: Multiply | QueueProduct) -> None:
-        if self.target(stmt, stmt.acc) not in (None, ATOMS[stmt.atom].sums):
-            self.say(stmt, f"`{stmt.atom}` sums {ATOMS[stmt.atom].sums}")
-        self.elements(stmt, stmt.acc)
-
     # ---- memory
-
-    def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> _Name:
-        """An address of `size` bytes (or of elements of a dtype): the right memory, aligned."""
-        base = self.names[address.base]
-        if base.kind != "base":
-            self.say(stmt, f"`{address.base}` is no address")
-        unit = 1 if base.dtype is None else DTYPE_BYTES[base.dtype]
-        if base.dtype is not None and dtype is not None and base.dtype != dtype:
-            self.say(stmt, f"`{address.base}` points to {base.dtype}")
-        reach = gcd(gcd(base.factor, divisor(address.offset, self.strides)), divisor(address.xor, self.strides)) * unit
-        if size and reach % size:  # `width` has said what is wrong with a size of 0
-            self.say(stmt, f"the address is a multiple of {reach} bytes only")
-        return base
 
     def load(self, stmt: LoadFrom) -> None:
         size = stmt.width * DTYPE_BYTES[stmt.dtype]
@@ -350,7 +208,7 @@ class _Check:
 
     def tensor_map(self, stmt: TensorMap) -> None:
         source = next((param for param in self.kernel.ins if param.name == stmt.src), None)
-        self.bind(stmt, stmt.dst, _Name("map", shape=stmt.box))
+        self.bind(stmt, stmt.dst, KnownName("map", shape=stmt.box))
         if source is None or len(source.shape) != len(stmt.box) or not 1 <= len(stmt.box) <= BOX_RANK:
             self.say(stmt, f"`{stmt.src}` is no input of as many dimensions")
             return
@@ -374,6 +232,8 @@ class _Check:
         described = self.names[stmt.map]
         if described.kind != "map" or len(described.shape) != len(stmt.at):
             self.say(stmt, f"`{stmt.map}` is no tensor map of {len(stmt.at)} dimensions")
+        if stmt.cluster not in (1, self.cluster):
+            self.say(stmt, f"a box for {stmt.cluster} blocks in clusters of {self.cluster}")
 
     def width(self, stmt: Stmt, size: int, allowed: tuple[int, ...]) -> None:
         if size not in allowed:
@@ -383,26 +243,10 @@ class _Check:
 def _own_names(stmt: Stmt) -> set[str]:
     """The names that a statement itself reads, without those of its block."""
     fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
-    found = set().union(*(_names_of(value) for value in fields))
+    found = set().union(*(names_of(value) for value in fields))
     own = {Advance: "base", Base: "root", Replicate: "reverse", TensorMap: "src", CopyBox: "map"}.get(type(stmt))
     name = getattr(stmt, own) if own else None
     return found | ({name} if name else set())
-
-
-def _names_of(value: Any) -> frozenset[str]:
-    if value.__class__ is tuple:
-        return frozenset().union(*map(_names_of, value))
-    return names_read(value) if hasattr(value, "_memo") else frozenset()
-
-
-def _parts(e: Any) -> list[Any]:
-    if e.__class__ is tuple:
-        return list(e)
-    if e.__class__ is Sum:
-        return [atom for atom, _ in e.terms]
-    if hasattr(e, "_memo") and not isinstance(e, Var):
-        return [getattr(e, f.name) for f in type(e).fields]
-    return []
 
 
 _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
@@ -416,14 +260,6 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     Assign: _Check.assign,
     Butterfly: _Check.butterfly,
     Shuffle: _Check.shuffle,
-    Fragment: _Check.fragment,
-    LoadMatrix: _Check.load_matrix,
-    PackWord: _Check.pack,
-    Multiply: _Check.multiply,
-    FenceProducts: _Check.together,
-    QueueProduct: _Check.queue_product,
-    CommitProducts: _Check.together,
-    WaitProducts: _Check.together,
     LoadFrom: _Check.load,
     CheckPlace: _Check.check_place,
     StoreTo: _Check.store,
@@ -434,7 +270,8 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     Expect: _Check.barrier,
     CopyBox: _Check.copy_box,
     WaitPhase: _Check.barrier,
-    Barrier: _Check.together,
+    Barrier: _Check.meet,
     Commit: _Check.together,
     WaitGroup: _Check.together,
+    **PRODUCT_CHECKS,
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..expr import Axis, free_names, is_int, only_sizes
+from ..facts.divisors import divisor
 from ..facts.layout import slab_bytes, stages, thread_count, tile_of
 from ..facts.structure import COLLECTIVE, summary
 from ..functions import FUNCTIONS
@@ -19,6 +20,7 @@ from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Slab, Stage, Til
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
 
+MOST_BLOCKS = 8  # of a cluster, on every device that has them
 LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
 
 
@@ -41,6 +43,7 @@ def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
     if check.found:
         return tuple(check.found)
     check.launch(tile, limits)
+    check.cluster(tile)
     check.layouts()
     if check.grounded(tile.body):
         check.block(tile.body, Scope().bind(tile))
@@ -53,6 +56,8 @@ class _TileCheck(Check):
         self.tile = tile
         self.divergent = False
         self.varying = frozenset(axis.name for axis in tile.axes if axis.role != "BLOCK")
+        in_cluster = [axis.name for axis in tile.axes if axis.role == "BLOCK"][-1:] if tile.cluster > 1 else []
+        self.apart = self.varying | {*in_cluster}
         self.fixed = {axis.name for axis in tile.axes} | {loop.var for loop in summary(tile.body).loops}
         self.slabs = set(stages(kernel))
         for stage in stages(kernel).values():
@@ -79,6 +84,12 @@ class _TileCheck(Check):
         ):
             if have > limit:
                 self.report(tile, f"{have} {what}, the limit is {limit}")
+
+    def cluster(self, tile: Tile) -> None:
+        """Neighbours along the last BLOCK axis, which come to every barrier together."""
+        along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"][-1:]
+        if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and not divides(tile.cluster, along)):
+            self.report(tile, f"the last BLOCK axis is no whole number of clusters of {tile.cluster}")
 
     def layouts(self) -> None:
         """All copies into one slab agree on where its cells are."""
@@ -134,8 +145,8 @@ class _TileCheck(Check):
             super().bounds(stmt, position, extent, scope)
 
     def diverges(self, stmt: If | For) -> bool:
-        """A guard, or bounds that vary by thread: what is inside, some threads may not reach."""
-        return isinstance(stmt, If) or not free_names((stmt.start, stmt.stop, stmt.step)).isdisjoint(self.varying)
+        """A guard, or bounds that vary by thread or by block of a cluster: what is inside, some may not reach."""
+        return isinstance(stmt, If) or not free_names((stmt.start, stmt.stop, stmt.step)).isdisjoint(self.apart)
 
     def collective(self, stmt: Stmt) -> None:
         if self.divergent:
@@ -180,6 +191,11 @@ class _TileCheck(Check):
             self.report(stmt, "an axis of the slab says no dimension of its source")
         if not any(load.buf == stmt.dst for load in nodes(self.tile.body, Load)):
             self.report(stmt, f"`{stmt.dst}` is never read")
+
+
+def divides(cluster: int, along: list[Any]) -> bool:
+    """Whether the blocks of an axis, a number or made of sizes, are whole clusters."""
+    return bool(along) and divisor(along[0], {}) % cluster == 0
 
 
 def _is_side(axis: Axis, rank: int) -> bool:

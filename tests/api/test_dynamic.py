@@ -62,6 +62,7 @@ ALONG: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], int
     "sums of columns": (lambda x: x.sum(0), lambda n: (torch.randn(n, 40),), 0),
     "running sums": (lambda x: x.cumsum(-1), lambda n: (torch.randn(3, n),), 1),
     "largest of a row": (lambda x: x.amax(-1), lambda n: (torch.randn(7, n),), 1),
+    "a product": (lambda x: x.t() @ x, lambda n: (torch.randn(n, 24),), 0),
     "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), heads, 2),
     "causal attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), heads, 2),
 }
@@ -145,18 +146,20 @@ def test_a_schedule_for_rows_is_the_one_of_the_hint() -> None:
     layer = nn.Linear(2048, 2048)
     static = dplc.compile(layer, (torch.randn(512, 2048),))
     dynamic = compiled(layer, torch.randn(512, 2048))
-    (one,), (other,) = (made.compilation.cuda_kernels for made in (static, dynamic))
-    assert (one.block, one.smem, one.grid) == (other.block, other.smem, other.grid)
-    rules = [set(kernel.comment.partition("rules:")[2].partition("grid")[0].split()) for kernel in (one, other)]
-    assert rules[1] - rules[0] == {"unguard"} and rules[0] <= rules[1]
+    kernels = [made.compilation.cuda_kernels for made in (static, dynamic)]
+    assert [(k.block, k.smem, k.grid) for k in kernels[0]] == [(k.block, k.smem, k.grid) for k in kernels[1]]
+    before, after = (
+        {(k.name, rule) for k in each for rule in k.comment.partition("rules:")[2].partition("grid")[0].split()}
+        for each in kernels
+    )
+    assert before <= after and {rule for _, rule in after - before} == {"unguard"}
 
 
 def test_the_trace_says_what_a_size_left_open() -> None:
-    """A rule that numbers alone would have let fire is no silence: a sum over a size has no ring of copies."""
+    """A rule that numbers alone would have let fire is no silence: a sum over a size is not fetched a chunk ahead."""
     size = dplc.Dim("s", 1, 4096, hint=512)
-    program = dplc.compile(
-        lambda x, y: x @ y, (torch.randn(64, 8), torch.randn(8, 64)), dynamic={"x": {1: size}, "y": {0: size}}
-    )
+    halves = torch.randn(64, 8).half(), torch.randn(8, 63).half()
+    program = dplc.compile(lambda x, y: x @ y, halves, dynamic={"x": {1: size}, "y": {0: size}})
     assert program.trace is not None and "left open by sizes" in repr(program.trace)
     told = program.trace.render(1)
     assert re.search(r"left open by a size at matmul: \w+: .*s.*\(s: 1\.\.4096 hint 512\)", told), told
@@ -283,6 +286,30 @@ def test_two_sizes_that_must_be_equal() -> None:
     with pytest.raises(DplcError, match="`t` and `s` must be equal in this program") as found:
         dplc.compile(lambda x, y: x + y, (torch.randn(8), torch.randn(8)), dynamic={"x": {0: s}, "y": {0: t}})
     assert found.value.hint == "give both the name `s`"
+    assert "declared 1..300 (dimension 0 of `y`) and 1..300 (dimension 0 of `x`)" in found.value.what
+
+
+TWO = "x = torch.randn(dim(s, 1..64), 8)\ny = torch.randn(dim(t, 2..128, hint=64), 8)\nz = torch.relu(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("z + y", ("-c:4:1: error: `t` and `s` must be equal", "the name `s` and the range 2..64")),
+        ("w = z + y\nw.sum(0)", ("-c:4:5: error: `t` and `s` must be equal",)),
+        ("w = y.reshape(2, -1)\nw.sum() * x", ("-c:4:5: error: `t` is declared 2..128 (dimension 0 of `y`)",)),
+        ("z * y.reshape(-1, 8)[9]", ("-c:4:5: error: `t` is declared 2..128", "10..128")),
+        (
+            "z + torch.randn(5, 8)",
+            ("-c:4:1: error: The size", "`s` is 64 here, of 1..64", "`t` is 64 here, of 2..128"),
+        ),
+    ],
+)
+def test_what_ties_a_length_is_told_where_it_stands(text: str, said: tuple[str, ...]) -> None:
+    with pytest.raises(DplcError) as found:
+        capture_text(TWO + text)
+    told = found.value.render()
+    assert all(part in told for part in said), told
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import UsageError
 
+COPIES_BY_TMA = Path(__file__).parents[2] / "examples" / "overrides" / "copies_by_tma.rw"
 WHOLE = dplc.Dim("s", 1, 4096, hint=512)
 
 
@@ -128,9 +130,27 @@ def test_tensor_maps_have_the_lengths_of_a_call() -> None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     given = [torch.empty(1, 8, 256, 64)] * 3
-    program = dplc.compile(attention, given, dynamic={name: {2: size} for name in "qkv"}, target="h200")
+    dynamic = {name: {2: size} for name in "qkv"}
+    program = dplc.compile(attention, given, dynamic=dynamic, target="h200", rules=COPIES_BY_TMA)
     for n in (128, 192):
         maps = [p for kernel in program.compilation.at({"s": n}).kernels for p in kernel.params if p.box is not None]
         assert {extent for p in maps for extent in p.shape} == {8, n, 64}
     q, k, v = (torch.randn(1, 8, 128, 64) for _ in range(3))
     assert accepted([program(q, k, v)], [attention(q.double(), k.double(), v.double())])
+
+
+@pytest.mark.parametrize("n", [1, 17, 40, 200])
+def test_a_ring_may_have_fewer_chunks_than_slots(n: int) -> None:
+    """One program for 1..4096: its first copies ask whether the chunk exists, and what is computed of its end is zero."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    dynamic = {name: {2: WHOLE} for name in "qkv"}
+    program = dplc.compile(attention, [torch.empty(1, 8, 512, 64)] * 3, dynamic=dynamic, target="h200")
+    assert program.trace is not None
+    assert {"mask_operand", "prepare_ahead"} <= {firing.rule for firing in program.trace.firings}
+    torch.manual_seed(0)
+    given = {name: torch.randn(1, 8, n, 64) for name in "qkv"}
+    assert accepted([program(*given.values())], [attention(*(x.double() for x in given.values()))])
+    EmulatorExecutor(checked=True).run(program.compilation.at({"s": n}), {name: x[0] for name, x in given.items()})

@@ -22,7 +22,7 @@ from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.limits import least_seconds
 from dplc.engine.cost.predict import predict
-from dplc.engine.models.capturing import capture_logits
+from dplc.engine.models.capturing import capture_results
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain
@@ -78,7 +78,7 @@ def test_every_kernel_of_a_layer_is_near_its_limit(name: str) -> None:
 
 
 def _captured(model: Any, tokens: int) -> Capture:
-    return capture_logits(model, tokens).captured
+    return capture_results(model, tokens).captured
 
 
 FLAT = "nn.Linear(2048, 1024)(torch.randn(512, 2048))"

@@ -96,3 +96,15 @@ def test_a_cache_before_its_first_token_costs_nothing() -> None:
     plain = dplc.compile(lambda x: x * 2, (SOME,), device="emulator")
     cached = dplc.compile(lambda x: torch.cat([torch.tensor([]), x * 2]), (SOME,), device="emulator")
     assert len(cached.program.kernels) == len(plain.program.kernels) == 1
+
+
+def test_nothing_of_every_size() -> None:
+    """A part of a row that is empty whatever the number of rows: it is left out; as a result it is refused."""
+    kept = dplc.compile(
+        lambda x: torch.cat([x[..., :4] * 2, x[..., 4:]], -1), (SOME,), dynamic={"x": {0: dplc.Dim("s", 1, 64)}}
+    )
+    for rows in (1, 3, 17):
+        x = torch.randn(rows, 4)
+        assert torch.equal(kept(x), x * 2)
+    with pytest.raises(dplc.DplcError, match="has no elements, whatever its sizes are"):
+        dplc.compile(lambda x: x[..., 4:], (SOME,), dynamic={"x": {0: dplc.Dim("s", 1, 64)}})

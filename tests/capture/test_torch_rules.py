@@ -70,8 +70,8 @@ def test_an_op_of_several_results_is_named_not_getitem() -> None:
 
 
 def test_refusals_give_the_reason_of_every_candidate() -> None:
-    text = "graph f(x: i64[5]) -> y: i64[4]:\n    y: i64[4] = Histc(x, bins=4, min=0.0, max=3.0)\n"
-    assert "bins of integers" in refusal(text).render()
+    text = "graph f(x: f32[2, 3, 4]) -> y: f32[4, 9, 16]:\n    y: f32[4, 9, 16] = Kron(x, x)\n"
+    assert "no matrices" in refusal(text).render()
 
 
 def test_nothing_that_nobody_reads_is_lowered() -> None:

@@ -27,6 +27,7 @@ RELU = "torch.relu(torch.randn(16, 64))"
         (("compile", "-c", RELU, "--target", "sm_91"), "`sm_91` is not an architecture that dplc knows"),
         (("run", "-c", RELU, "--seed", "abc"), "error: invalid value for '--seed'"),
         (("rules", "show", "tilefy"), "did you mean `tileify`?"),
+        (("rules", "show", "nothere"), "there is no rule, pass, number or fact `nothere`\n"),
         (("rules", "shw", "tileify"), "error: no such command 'shw'"),
     ],
 )

@@ -128,6 +128,7 @@ def test_options_that_do_not_go_together(dplc: Command, config: Path, tmp_path: 
     for arguments, said in {
         ("compile", str(config), "-c", "torch.randn(3)"): "not both",
         ("compile", "-c", "torch.randn(3)", "--layers", "1"): "go with a model",
+        ("compile", "-c", "torch.randn(3)", "--rows", "1"): "goes with -o",
         ("compile", str(config), "--dtype", "f8"): "--dtype f8",
         ("compile", str(config), "--seq-len", "0"): "at least one token",
         ("run", str(tmp_path), "-c", "torch.randn(3)"): "either an artefact or an expression",

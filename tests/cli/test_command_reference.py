@@ -18,7 +18,7 @@ def test_the_commands(ok: Command, dplc: Command) -> None:
     assert "ir/tile.py:" in stage and "depth    an integer, else 1" in stage
     (record,) = json.loads(ok("rules", "nodes", "Sync", "--json").out)
     assert record["fields"] == [] and record["kind"] == "statement"
-    assert "rules/policy.rw:" in ok("rules", "facts", "split_tiles").out
+    assert "rules/policy.rw:" in ok("rules", "facts", "grade_of_split").out
 
 
 @pytest.mark.parametrize(

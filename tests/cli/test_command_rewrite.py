@@ -90,7 +90,7 @@ def test_a_rule_that_stands_in_no_pipeline_fires_on_a_file(ok: Command, dplc: Co
     assert ">>> t:tileify" in ok("rewrite", "--trace", dump("loop"), *less).out
     done = dplc("rewrite", "--trace", "-c", MATMUL, *less)
     assert (done.code, done.out) == (2, "")
-    assert "--only tileify: it stands in no pipeline" in done.err
+    assert "--only tileify: `without tileify` takes it out" in done.err and "less.rw:1" in done.err
 
 
 def test_a_parameter_outside_of_its_domain_is_a_reason(ok: Command) -> None:

@@ -60,10 +60,10 @@ def test_show_one_rule_a_pass_and_a_family(ok: Command) -> None:
 
 
 def test_a_rule_is_shown_before_a_fact_of_its_name(ok: Command, tmp_path: Path) -> None:
-    assert "fact split_tiles(" in ok("rules", "show", "split_tiles").out
+    assert "fact grade_of_split(" in ok("rules", "show", "grade_of_split").out
     path = tmp_path / "mine.rw"
-    path.write_text("rule split_tiles on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n")
-    assert "rule split_tiles on tensor" in ok("rules", "show", "split_tiles", "--rules", str(path)).out
+    path.write_text("rule grade_of_split on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n")
+    assert "rule grade_of_split on tensor" in ok("rules", "show", "grade_of_split", "--rules", str(path)).out
 
 
 def test_test_runs_the_examples_of_a_file(dplc: Command, ok: Command, tmp_path: Path) -> None:

@@ -69,6 +69,58 @@ def test_the_nearest_miss_of_a_rule_on_values(ok: Command) -> None:
     assert nowhere.startswith("--- a:exact skipped at main: rules/tensor/exact.rw:")  # at no value of it
 
 
+@pytest.mark.parametrize(
+    ("rule", "text", "told"),
+    [
+        (
+            "fuse_prologue", "torch.relu(torch.randn(16, 64) @ torch.randn(64, 16))",
+            "main.matmul: rules/fusion/fuse.rw:117: fuse_prologue: the pattern matches nowhere; nearest at "
+            "`matmul[i, j] = Reduce(add, k, product)`: `product` is not stored there: `inline` dropped its `mat` before",
+        ),
+        ("fuse_beside", "nn.RMSNorm(64)(torch.randn(32, 64))", "`fuse_epilogue`, which is asked before it, takes `total` in"),
+        ("fuse_epilogue", "torch.relu(torch.randn(16))", "nearest at `relu_1[i] = relu(x[i])`: it reads nothing that is computed"),
+        ("fuse_fold", SOFTMAX, "no value here is made as its last, `Fold("),
+        ("climb", SOFTMAX, "no value is stored because of who reads it, so no `mat` climbs"),
+        ("siblings", SOFTMAX, "the pattern matches nowhere: one value is stored"),
+        ("share_reduction", "torch.randn(64, 64).sum(1)", "is computed by one kernel, and once there"),
+    ],
+)  # fmt: skip
+def test_the_nearest_site_of_a_rule_of_fusion(ok: Command, rule: str, text: str, told: str) -> None:
+    out = ok("rules", "why", rule, "-c", text).out
+    assert told in out and out.count("\n") == 1, out
+    assert told not in ok("compile", "-c", text, "-vv").err  # only who asks for the rule is told
+
+
+def test_of_two_orders_the_one_that_meets_an_operation_is_nearest(ok: Command, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.rw"
+    mine.write_text(
+        "rule mine on tensor\nmatch\n    y = multiply(a, add(x, z))\nrewrite\n    y = add(a, multiply(x, z))\n"
+    )
+    out = ok(
+        "rules", "why", "mine", "-c", "torch.randn(4) * (torch.randn(4) - torch.randn(4))", "--rules", str(mine)
+    ).out
+    assert "expected `add(x, z)`, found `sub[i] = subtract(y[i], z[i])`" in out, out
+
+
+def test_why_a_rule_that_was_left_out_is_not_asked(ok: Command, dplc: Command, tmp_path: Path) -> None:
+    mine, gone = tmp_path / "mine.rw", tmp_path / "gone.rw"
+    mine.write_text("@approx\nrule mine on tensor\nmatch\n    y = exp(x)\nrewrite\n    y = tanh(x)\n")
+    gone.write_text("# For a while.\nwithout mine\n")
+    why = ("rules", "why", "mine", "-c", "torch.exp(torch.randn(64))", "--rules", str(mine))
+    exact = dplc(*why, "--exact")
+    assert exact.code == 2 and "--exact leaves it out, for it is @approx" in exact.err
+    without = dplc(*why, "--rules", str(gone))
+    assert without.code == 2 and f"`without mine` takes it out ({gone}:2)" in without.err
+    assert "`reassociate` is @unstable" in ok("rules", "why", "reassociate", "-c", SOFTMAX).err
+
+
+def test_where_a_canonical_rule_fired(ok: Command) -> None:
+    ragged = ok("rules", "why", "sink_guard", "-c", "torch.randn(100, 100) @ torch.randn(100, 77)").out
+    assert re.search(r"^t:blockify_launch .*; then sink_guard", ragged, re.MULTILINE), ragged
+    told = ok("rules", "why", "sink_guard", "-c", "torch.exp(torch.randn(64))").err
+    assert "`sink_guard` is asked after every firing of a rule on tile, and fired after none" in told
+
+
 def test_a_pattern_whose_operations_are_there_differs_in_axes(ok: Command, tmp_path: Path) -> None:
     mine = tmp_path / "mine.rw"
     mine.write_text(
@@ -96,7 +148,7 @@ def test_why_a_rule_for_exploration_is_not_asked(ok: Command) -> None:
 
 NOTHING = {
     "tile": "Tile(pre.., a:N=THREAD):\n        body..\nrewrite\n    Tile(pre.., a:N=THREAD):\n        body..\n",
-    "tensor": "y = exp(x)\nrewrite\n    y = exp(multiply(x, 1.0))\n",  # which is x, by the canonical form
+    "tensor": "y = exp(x)\nrewrite\n    y = exp(f32(x))\n",  # which is x, by the canonical form
 }
 
 
@@ -126,5 +178,23 @@ def test_why_asks_for_a_rule_by_its_own_name(dplc: Command) -> None:
 
 
 def test_canonical_forms_are_seen_where_an_op_becomes_values(ok: Command) -> None:
-    out = ok("rewrite", "--trace", "-c", "torch.exp(torch.randn(512) * 1)", "--about", "binary_mul").out
-    assert "-mul: f32[512] = Mul(x, other=1)\n+x[i]\n" in out
+    out = ok("rewrite", "--trace", "-c", "torch.exp(torch.randn(512).float())", "--about", "views").out
+    assert re.search(r"^-to: f32\[512\] = To\(\w+, f32\)\n\+x\[i\]$", out, re.MULTILINE), out
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "line"),
+    [
+        ("torch.exp(torch.randn(512) * 1)", "multiply_one", "multiply(x[i], 1.0)"),
+        ("torch.exp(torch.randn(512) - 0)", "subtract_zero", "subtract(x[i], 0.0)"),
+        ("torch.ones(512).to(torch.int16) + 0", "add_zero_i16", "add(to, 0)"),
+    ],
+)
+def test_what_is_no_canonical_form_is_a_rule_that_one_can_leave_out(
+    ok: Command, tmp_path: Path, text: str, rule: str, line: str
+) -> None:
+    assert f"a:exact {rule} at main" in ok("rules", "why", rule, "-c", text).out
+    assert line not in ok("compile", "-c", text, "--ir", "tensor").out
+    mine = tmp_path / "mine.rw"
+    mine.write_text(f"without {rule}\n")
+    assert line in ok("compile", "-c", text, "--ir", "tensor", "--rules", str(mine)).out

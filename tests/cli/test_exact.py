@@ -39,7 +39,7 @@ def test_every_command_that_compiles_takes_it(ok: Command, dplc: Command) -> Non
         assert "--exact" in ok(command, "--help").out, command
     assert "cooperative_reduce" not in ok("rewrite", "--trace", "-c", PROGRAMS[1], "--exact").out
     why = dplc("rules", "why", "cooperative_reduce", "-c", PROGRAMS[1], "--exact")
-    assert why.code == 2 and "rules why cooperative_reduce: it stands in no pipeline" in why.err
+    assert why.code == 2 and "rules why cooperative_reduce: --exact leaves it out" in why.err
 
 
 def test_the_exact_rules_are_made_once() -> None:

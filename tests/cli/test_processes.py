@@ -38,6 +38,20 @@ for text in sys.argv[1:]:
 """
 
 
+def test_accept_of_a_rule_that_asks_facts_needs_nothing_imported_before(tmp_path: Path) -> None:
+    folder = Path(__file__).resolve().parents[2] / "rules" / "tile" / "rows"
+    for name in ("column_reduce.rw", "column_reduce.examples.rw"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    file = tmp_path / "column_reduce.rw"
+    right = file.read_text()
+    file.write_text(right.replace("Combine(acc, add, over=[w1])", "Combine(acc, add, over=[j])"))
+    assert file.read_text() != right
+    done = subprocess.run([DPLC, "rules", "test", "--accept", str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "1 examples rewritten" in done.stderr
+    assert file.read_text().replace("over=(w1)", "over=[w1]") == right  # it is written as in a dump
+
+
 def test_the_same_bytes_under_any_hash_seed() -> None:
     runs = [
         subprocess.Popen(

@@ -27,6 +27,7 @@ CASES = {
     "grouped, over a chunk": f"{SDPA}({qkv(4, 2, 33, 65, 64)}, enable_gqa=True)",
     "causal blocks": f"{SDPA}({qkv(1, 1, 149, 149, 64)}, is_causal=True)",
     "heads of 128, scaled": f"{SDPA}({qkv(2, 2, 17, 67, 128)}, scale=0.3)",
+    "heads of 80, causal": f"{SDPA}({qkv(2, 1, 37, 37, 80)}, is_causal=True, enable_gqa=True)",
     "hidden rows": f"{SDPA}({qkv(1, 1, 33, 40, 64)}, attn_mask=torch.randn(33, 40) > torch.arange(33)[:, None] - 9)",
     "written out": "torch.softmax(torch.randn(2, 33, 64) @ torch.randn(2, 64, 47) * 0.3, -1) @ torch.randn(2, 47, 64)",
 }
@@ -34,6 +35,8 @@ MORE = {
     "no mask": f"{SDPA}({qkv(1, 1, 65, 65, 64)})",
     "causal prime": f"{SDPA}({qkv(1, 1, 127, 127, 64)}, is_causal=True)",
     "causal of 128": f"{SDPA}({qkv(2, 1, 97, 97, 128)}, is_causal=True, enable_gqa=True)",
+    "heads of 112": f"{SDPA}({qkv(1, 1, 33, 65, 112)})",
+    "heads of 96, wider values": f"{SDPA}({qkv(1, 1, 33, 65, 64).rpartition(', torch')[0]}, torch.randn(1, 1, 65, 96))",
     "added mask": f"{SDPA}({qkv(2, 2, 33, 65, 64)}, attn_mask=torch.randn(33, 65))",
     "keys hidden": f"{SDPA}({qkv(2, 2, 40, 64, 64)}, attn_mask=torch.randn(1, 1, 1, 64) > 0)",
     "whole blocks": f"{SDPA}({qkv(1, 1, 256, 256, 64)}, is_causal=True)",

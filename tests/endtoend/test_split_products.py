@@ -14,13 +14,13 @@ def ways(text: str) -> int:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "depth", "wanted"),
-    [(512, 768, 3072, 4), (512, 768, 768, 1), (640, 512, 3072, 8), (384, 384, 3072, 16), (1024, 1024, 3072, 1)],
+    [(512, 768, 3072, 8), (512, 768, 768, 1), (640, 512, 3072, 3), (384, 384, 3072, 6), (1024, 1024, 3072, 1)],
 )
 def test_blocks_share_long_sums_of_few_tiles(rows: int, columns: int, depth: int, wanted: int) -> None:
     assert ways(f"torch.randn({rows}, {depth}) @ torch.randn({depth}, {columns})") == wanted
 
 
-@pytest.mark.parametrize("text", ["torch.randn(301, 1600) @ torch.randn(1600, 449)"])
+@pytest.mark.parametrize("text", ["torch.randn(101, 1600) @ torch.randn(1600, 149)"])
 def test_a_shared_sum_is_right(text: str) -> None:
     assert ways(text) > 1
     is_right(text)

@@ -154,7 +154,7 @@ def test_large_products_have_large_tiles_where_the_grid_has_enough(device: str, 
     inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
     compiled = dplc.compile(product("nn"), inputs, target=device, device="emulator", db=False)
     (kernel,) = compiled.compilation.cuda_kernels
-    assert kernel.grid[:2] == (4096 // columns, 32)
+    assert sorted(kernel.grid[:2]) == sorted((4096 // columns, 32))
     assert products(compiled)
 
 
@@ -172,6 +172,7 @@ sdpa = torch.nn.functional.scaled_dot_product_attention
 ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype]] = {
     "whole chunks": (sdpa, (2, 128, 64), (2, 128, 64), torch.bfloat16),
     "ragged": (sdpa, (2, 50, 64), (2, 90, 64), torch.bfloat16),
+    "heads of 80": (sdpa, (2, 50, 80), (2, 90, 80), torch.bfloat16),
     "of 128, f16": (sdpa, (1, 40, 128), (1, 77, 128), torch.float16),
     "causal": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (2, 100, 64), (2, 100, 64), torch.bfloat16),
     "causal prime": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (1, 127, 128), (1, 127, 128), torch.float16),

@@ -24,5 +24,5 @@ def test_channels_last_are_right(sizes: dict[str, int]) -> None:
 @pytest.mark.parametrize("side, channels", [(14, 256), (7, 512), (28, 128), (56, 64)])
 def test_a_window_has_a_warp_for_every_scheduler(side: int, channels: int) -> None:
     text = LAST.format(b=8, y=side, x=side, c=channels, o=channels, k=3, p=1, s=1)
-    (kernel,) = compiled(text).kernels
+    kernel = compiled(text).kernels[0]  # a second may add parts of sums
     assert kernel.body[0].block == 128

@@ -123,6 +123,7 @@ CUresult run(Launch& launch) {
   request.arguments = arguments.data();
   memcpy(request.grid, launch.grid, sizeof launch.grid);
   request.threads = launch.threads;
+  request.cluster = 1;  // what is written beside a kernel of clusters, this driver does not read
   request.shared_bytes = request.shared_span = launch.shared_bytes;
   request.workers = 1;
   if (made_times() != nullptr) {

@@ -92,14 +92,9 @@ def test_numbers_take_the_dtype_of_what_they_meet(fn: str, args: tuple[Any, ...]
 
 def test_what_is_known_folds() -> None:
     assert elementwise("add", 2, 3) == 5
-    assert (
-        elementwise("multiply", X, 1) is X and elementwise("add", X, -0.0) is X and elementwise("subtract", X, 0) is X
-    )
-    assert elementwise("add", X, 0) is not X and elementwise("add", index(H), 0) is index(H)
+    assert elementwise("multiply", X, 1) is not X  # neutral elements are rules (rules/tensor/exact.rw)
+    assert elementwise("add", index(H), 0) is index(H)
     assert elementwise("subtract", 0, X) is not X
-    assert elementwise("logical_and", B, True) is B
-    assert elementwise("logical_or", B, True) is const(True)
-    assert elementwise("where", True, X, Y) is X
     assert elementwise("add", index(H), 1) is Index(binary("+", H, 1))
     assert elementwise("less_equal", index(J), index(J)) is const(True)
     assert cast(cast(X, "f32"), "f32") is X

@@ -10,7 +10,7 @@ from random_programs import GATHERING, data_for, program
 
 from dplc.engine.kernels.renaming import push_renamings
 from dplc.ir.compose import remap
-from dplc.ir.expr import Axis
+from dplc.ir.expr import Axis, binary
 from dplc.ir.interp.tensor import run
 from dplc.ir.tensor import Elementwise, Input, Output, Reduce, TensorGraph
 from dplc.ir.text.tensor import print_graph
@@ -42,6 +42,18 @@ def test_a_value_with_two_readers_keeps_its_own() -> None:
     assert push_renamings(graph) is graph
 
 
+def test_a_row_and_its_sum_take_the_names_of_what_reads_both() -> None:
+    """What is read as `x[k]` and summed over j is summed over k, too: one kernel sweeps one row."""
+    x, y = Input("x", (COLUMN,)), Input("y", (Axis("k", 4),))
+    exp_x = Elementwise("exp", (x,))
+    part = Elementwise("divide", (exp_x, Reduce("add", (COLUMN,), exp_x)))
+    settled = push_renamings(
+        TensorGraph("main", (x, y), (Output("out", y.axes, Elementwise("add", (y, remap(part, {COLUMN: y.axes[0]})))),))
+    )
+    own = Elementwise("exp", (Input("x", y.axes),))
+    assert settled.outs[0].value is Elementwise("add", (y, Elementwise("divide", (own, Reduce("add", y.axes, own)))))
+
+
 def test_a_reduction_does_not_capture() -> None:
     x = Input("x", (COLUMN, ROW))
     y = Input("y", (ROW,))
@@ -50,6 +62,20 @@ def test_a_reduction_does_not_capture() -> None:
     settled = push_renamings(graph)
     values = {"x": np.arange(16.0).reshape(4, 4), "y": np.arange(4.0)}
     assert np.array_equal(run(settled, values)[0], values["x"].sum(1) + values["y"])
+
+
+def test_a_sum_that_is_also_read_upside_down_is_so_still() -> None:
+    """One reader asks for another name of the axis that is folded; the other reads other places, not names."""
+    x, y = Input("x", (ROW, COLUMN)), Input("y", (ROW, Axis("k", 4)))
+    total = Reduce("add", (COLUMN,), x)
+    scaled = Elementwise("multiply", (Elementwise("exp", (x,)), total))
+    turned = remap(total, {ROW: binary("-", 3, ROW)})
+    value = Elementwise("add", (turned, Elementwise("add", (y, remap(scaled, {COLUMN: y.axes[1]})))))
+    settled = push_renamings(TensorGraph("main", (x, y), (Output("out", y.axes, value),)))
+    values = {"x": np.arange(16.0).reshape(4, 4) / 16, "y": np.ones((4, 4))}
+    sums = values["x"].sum(1)
+    wanted = sums[::-1, None] + 1 + np.exp(values["x"]) * sums[:, None]
+    np.testing.assert_allclose(run(settled, values)[0], wanted)
 
 
 def test_places_of_a_gather_keep_the_names_that_its_other_reader_sees() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dplc.engine.language.check import load_facts
-from dplc.engine.language.rule import BUILT_IN, load, rule_paths
+from dplc.engine.language.rule import BUILT_IN, load
+from dplc.engine.language.rule_texts import rule_paths
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import run_examples
 from dplc.ir.diagnostic import DplcError

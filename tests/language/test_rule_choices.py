@@ -7,8 +7,8 @@ from broken_rules import change, report
 
 from dplc.codegen.target import target
 from dplc.engine.language.check import load_facts
-from dplc.engine.language.evaluate import NotComputed
 from dplc.engine.language.format import format_rule
+from dplc.engine.language.questions import NotComputed
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import read_subject

@@ -61,6 +61,14 @@ FILES = {
     "no gives": (TENSOR.format("exp(x)", "") + 'example "a"\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = exp(x[i])\n\n', "8:27", "unexpected end of the file", "expected `gives`"),
     "no match": ("rule mine on tensor\nrewrite\n    y = exp(x)\n", "1:6", "rule `mine` has no `match`", "what the program has"),
     "no rewrite": ("rule mine on tensor\nmatch\n    y = exp(x)\n", "1:6", "rule `mine` has no `rewrite`", "what it becomes"),
+    "no match, no indentation of it": ("rule mine on tensor\n    y = exp(x)\nrewrite\n    y = tanh(x)\n", "2:5", "a pattern without its word", "write `match`"),
+    "no where, no because": (TENSOR.format("exp(x)", "known(x)\n"), "4:1", "a guard without its word", "because"),
+    "a comparison without either": (TENSOR.format("exp(x)", "size(axes(x)) > 3\n"), "4:1", "a guard without its word", "write `where`"),
+    "half a condition": (TENSOR.format("exp(x)", 'where 3 < because "no"\n'), "4:11", "unexpected `because`", "no whole condition"),
+    "an open bracket at the end": ("rule mine on tensor\nmatch\n    y = exp(x\n", "3:12", "`(` is never closed", "the file ends inside of it"),
+    "an open bracket in the head": ("rule mine(N: int in {1, 2} = 1 on tensor\nmatch\n    y = exp(x)\n", "1:10", "`(` is never closed", "`on` stands inside"),
+    "no name": ("rule on tensor\nmatch\n    y = exp(x)\n", "1:5", "a rule without its name", "write `rule mine on tensor`"),
+    "a program of another word": (TENSOR.format("exp(x)", "") + 'example "a"\n    torch g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = exp(x[i])\ngives\n    pass\n', "7:5", "`torch` begins no program", "write `graph`"),
     "no on": ("rule mine tensor\nmatch\n    y = exp(x)\n", "1:11", "unexpected `tensor`", "`on LEVEL`"),
     "Python": ("def mine(x):\n    return x\n", "1:1", "unexpected `def`", "a rule file holds rules"),
     "a character": (TENSOR.format("exp(x) ? 1", ""), "3:16", "unexpected character `?`", ""),
@@ -68,6 +76,8 @@ FILES = {
     "no UTF-8": (TENSOR.format("exp(x\udcff)", ""), "3:14", "byte 0xff is no UTF-8", "save the file as UTF-8"),
     "an operator of values": (TENSOR.format("x * 2", ""), "3:9", "rule `mine`: this is no value", "`multiply(a, b)`"),
     "a guard below": (TENSOR.format("exp(x)", "") + 'where known(x) because "no"\n', "6:7", "rule `mine`: a guard below `rewrite`", "between `match` and `rewrite`"),
+    "a dtype as a number": ("rule mine on torch\nmatch\n    y = Relu6(x)\nwhere dtype(x) > 3 because \"no\"\nrewrite\n    y[bs..] = x[bs..]\n", "4:7", "rule `mine`: `>` works on numbers and index expressions, not on a dtype", ""),
+    "a value before it is made": ("rule mine on torch\nmatch\n    y = Relu6(x)\nrewrite\n    y[bs..] = t[bs..]\n    t[bs..] = x[bs..]\n", "5:15", "rule `mine`: `t` is read before it is made", "line 6 makes it"),
     "a let above": ("rule mine on tensor\nlet n = 2\nmatch\n    y = exp(x)\nrewrite\n    y = tanh(x)\n", "2:5", "rule `mine`: a `let` above `match`", "between `match` and `rewrite`"),
 }  # fmt: skip
 

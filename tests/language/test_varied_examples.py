@@ -108,3 +108,31 @@ def test_mistakes(old: str, new: str, expected: str) -> None:
     with pytest.raises(DplcError) as error:
         examples(text.replace(old, new))
     assert error.value.render().startswith(expected)
+
+
+FIRING = """\
+examples one_loop
+example "nine turns" (N=3) as "eight turns"
+    "0..8" => "0..9"
+gives
+    "0..8" => "0..9"
+    "unroll=4" => "unroll=3"
+"""
+
+
+def test_what_an_example_gives_may_be_edited_too() -> None:
+    (rule,) = read_rules(Source("rule.rw", RULE), further=Source("rule.examples.rw", FIRING)).rules
+    nine = rule.examples[1]
+    assert block(nine.before, 0)[0] == "for k in 0..9 serial:"
+    assert block(nine.gives, 0) == ["for k in 0..9 serial unroll=3:", "    a = load x[k]", "    s <- add(s, a)"]
+    assert format_file(parse(Source("rule.examples.rw", FIRING))) == FIRING
+
+
+def test_what_a_refusal_gives_is_nothing_to_edit() -> None:
+    seven = FURTHER[: FURTHER.index('example "nothing')]
+    wrong = seven + 'example "and on" as "seven turns"\ngives\n    "0..7" => "0..8"\n'
+    with pytest.raises(DplcError) as caught:
+        examples(wrong)
+    assert caught.value.what == '"seven turns" gives no program that could be edited'
+    assert caught.value.hint == "write out what this example gives, or refer to one that fires"
+    assert caught.value.span is not None and caught.value.span.line == wrong.count("\n", 0, wrong.index('"and on"')) + 1

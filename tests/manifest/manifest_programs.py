@@ -10,7 +10,7 @@ from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.models.capturing import capture_logits
+from dplc.engine.models.capturing import capture_results
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 
@@ -61,4 +61,4 @@ def programs() -> Iterator[Program]:
 
 def _model(file: str, length: int, dtype: str) -> Capture:
     model = build(find(str(EXAMPLES / "models" / file)), dtype, layers=2)
-    return capture_logits(model, length).captured
+    return capture_results(model, length).captured

@@ -13,7 +13,7 @@ from dplc.codegen.launch import executor
 from dplc.codegen.target import target
 from dplc.engine.capture.constants import fold
 from dplc.engine.models import weights
-from dplc.engine.models.capturing import capture_logits
+from dplc.engine.models.capturing import capture_results
 from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
 from dplc.engine.models.module import build
 from dplc.engine.models.running import ModelRunner
@@ -73,7 +73,7 @@ def source(name: str) -> ModelSource:
 def test_a_configuration_is_captured_and_finds_its_weights(name: str, tmp_path: Path) -> None:
     model = causal_configs.model(name)
     model.save_pretrained(tmp_path)
-    found = capture_logits(build(source(name)), 7)
+    found = capture_results(build(source(name)), 7)
     folded = fold(found.captured)
     assert all(not t.is_meta for n, t in folded.tensors.items() if folded.kinds[n] == "constant")
     loaded = weights.load(tmp_path, found.weights)

@@ -21,11 +21,11 @@ from dplc.engine.run.judge import GATES, judge, run_reference
 from dplc.engine.schedule.scheduling import by_default
 from dplc.engine.schedule.tail import kernel_ir
 from dplc.ir.diagnostic import DplcError
-from dplc.ir.expr import value_of
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.narrower import Narrower
 from dplc.ir.schemas import DTYPES
+from dplc.ir.sizes import value_of
 from dplc.ir.substitute import with_sizes
 from dplc.ir.text.sizes import refusal
 from dplc.ir.verify import kernel as kernel_rules

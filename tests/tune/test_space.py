@@ -150,7 +150,7 @@ def test_tma_can_be_chosen_and_what_it_opens_is_said() -> None:
     found = space(BOXED)
     known = {level.step: level for level in levels(found)}
     assert known["tma_copy"].reference == "nothing"
-    assert known["tma_copy"].opens == ("split_inner_for_swizzle",)
+    assert known["tma_copy"].opens == ("split_inner_for_swizzle", "clusters")
     assert known["async_copy"].reference == "async_copy"
 
     def by_tma(space: Space, state: State, slot: DecisionPoint) -> Token:

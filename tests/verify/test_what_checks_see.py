@@ -126,7 +126,7 @@ def test_thin_is_an_error_unless_it_is_allowed(
     monkeypatch.setattr(outcome, "ENOUGH", 10_000)
     monkeypatch.setattr(run, "ENOUGH", 3)
     file = tmp_path / "mine.rw"
-    file.write_text(ONE_FACTOR.replace("13.5", "13.0").replace("x, 13.0)", "copy(x), 13.0)"))
+    file.write_text(ONE_FACTOR.replace("13.5", "13.0").replace("x, 13.0)", "13.0, x)"))
     code, out, err = check(capsys, str(file), "--examples", "5")
     assert code == 1 and "1 thin" in out and "1 by fewer than" in err and "--allow-thin" in err
     assert check(capsys, str(file), "--examples", "5", "--allow-thin")[0] == 0

@@ -146,6 +146,45 @@ def test_the_timeline_tells_diffs_guards_and_gains(browser: Any, compiled: Compi
     assert refused["reason"] in browser.find_element("id", "events").text
 
 
+def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    record = view_record(compiled(PROGRAMS["attention"][0]), toolchain(), "attention", seconds=None)
+    opened(browser, tmp_path / "page.html", record)
+    for level, said in (("l", "the default order makes of these loop nests"), ("k", "the Tile IR that it was lowered")):
+        number = next(n for n, one in enumerate(record["trace"]) if one["level"] == level and one["event"] == "fired")
+        browser.execute_script(f"openEvent({number})")
+        until(browser, f"document.querySelector('#e{number} .wide table') !== null")
+        text = browser.find_element("id", f"e{number}").text
+        assert said in text and "shared memory" in text and "about 160" in text
+
+
+def test_an_event_is_opened_in_the_middle_though_the_rest_is_not_listed_yet(
+    browser: Any, compiled: Compile, tmp_path: Path
+) -> None:
+    record = record_of(compiled, "rmsnorm")
+    fired = next(event for event in record["trace"] if event["rule"] == "cooperative_reduce")
+    record["trace"] = [fired] * 700
+    opened(browser, tmp_path / "page.html", record)
+    browser.execute_script("openEvent(399)")  # the last one of those listed at once
+    until(browser, "document.querySelectorAll('.event').length === 700")
+    head = "document.querySelector('#e399 summary').getBoundingClientRect()"
+    assert 0.2 < browser.execute_script(f"return {head}.top / innerHeight") < 0.8
+    assert browser.execute_script("return document.activeElement.parentNode.id") == "e399"
+
+
+def test_registers_say_who_measured_them(browser: Any, compiled: Compile, tmp_path: Path) -> None:
+    record = record_of(compiled, "rmsnorm")
+    opened(browser, tmp_path / "page.html", record)
+    browser.find_element("id", "tab-kernels").click()
+    said = browser.find_element("id", "main").text
+    assert "nothing here was measured." in said and "registers a thread (predicted)" in said and "assembler" not in said
+    record["kernels"][0]["assembled"] = {"registers": 42, "spill_bytes": 0, "by": "nvrtc 13.5"}
+    opened(browser, tmp_path / "page.html", record)
+    browser.find_element("id", "tab-kernels").click()
+    said = browser.find_element("id", "main").text
+    assert "42 registers a thread, measured by the assembler (nvrtc 13.5, " in said
+    assert "nothing here was measured but registers, by the assembler" in said
+
+
 def test_a_column_can_be_hidden(browser: Any, compiled: Compile, tmp_path: Path) -> None:
     opened(browser, tmp_path / "page.html", record_of(compiled, "rmsnorm"))
     boxes, switches = (browser.find_elements("css selector", f"{one}") for one in (".column", ".bar .chip"))
@@ -408,7 +447,7 @@ def unnamed(browser: Any) -> list[str]:
 
 def test_all_that_acts_has_a_name_for_a_screen_reader(browser: Any, compiled: Compile, tmp_path: Path) -> None:
     text = PROGRAMS["attention"][0]
-    program = LiveProgram(capture_text(text), text, [], (), target(), search=SearchWish(8, True))
+    program = LiveProgram(capture_text(text), text, [], (), target(), search=SearchWish(8, True), check=True)
     server = PageServer(program.shown)
     server.program = program
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -416,6 +455,7 @@ def test_all_that_acts_has_a_name_for_a_screen_reader(browser: Any, compiled: Co
     try:
         program.compile("started")
         browser.get(server.url)
+        until(browser, "document.querySelector('.cost') !== null", 120)  # of --check, beside the lines that are there
         until(browser, "data.egraph && data.tuning && !data.tuning.running", 120)
         tabs = [tab.get_attribute("id") for tab in browser.find_elements("css selector", "#tabs button")]
         assert tabs == [f"tab-{n}" for n in ("program", "timeline", "kernels", "fusion", "rules", "tuning", "egraph")]

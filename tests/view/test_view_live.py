@@ -21,6 +21,7 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
+from dplc.engine.view.counted import counted
 from dplc.engine.view.live_page import LivePage, News
 from dplc.engine.view.record import view_record
 from dplc.engine.view.server import PageServer
@@ -115,6 +116,17 @@ def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveP
     assert program.shown.record["trace"] == whole["trace"]
     registers = [after["registers"] for _, after in whole["effects"].values() if after]
     assert any(registers) and whole["kernels"][0]["registers"] == [count for count in registers if count][-1]
+
+
+def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
+    shown = Watched()
+    program = live(shown=shown, check=True)
+    for why in ("started", "again"):
+        program.compile(why)
+        found = until(lambda: shown.record.get("counted"))
+        assert found == counted(compile_captured(capture_text(TEXT), toolchain(), target()))
+        assert found["lines"] and found["ended"] and not found["findings"]
+    assert sum("counted" in parts for parts in shown.seen) == 2  # once for each compile
 
 
 def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Callable[..., LiveProgram]) -> None:

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from view_programs import PROGRAMS
 
+from dplc.codegen.build import BuildError
+from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
+from dplc.engine.bench.assembling import assembled, assembler
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.text import capture_text
@@ -21,9 +24,12 @@ from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.tail import predictions
+from dplc.engine.view import registers
 from dplc.engine.view.counted import counted
+from dplc.engine.view.effects import Effects
 from dplc.engine.view.page import embedded, page
 from dplc.engine.view.record import view_record
+from dplc.ir.diagnostic import INTERNAL
 
 Compile = Callable[[str], Compilation]
 SUITE = Path(__file__).resolve().parents[2] / "examples" / "suites" / "kernels_84.json"
@@ -122,6 +128,41 @@ def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:
     assert record["effects"][str(first)][0]["us"] > record["effects"][str(last)][1]["us"]
 
 
+def fired(record: dict[str, Any], level: str) -> list[int]:
+    """The places of the firings of a level."""
+    trace = record["trace"]
+    return [n for n, event in enumerate(trace) if event["event"] == "fired" and event["level"] == level]
+
+
+def test_a_firing_on_loop_nests_is_told_of_the_kernels_that_they_become(compiled: Compile) -> None:
+    record = view_record(compiled(PROGRAMS["attention"][0]), toolchain(), "attention", seconds=None)
+    (number,) = fired(record, "l")
+    made = [kernel for kernel in record["kernels"] if kernel["name"].startswith(record["trace"][number]["unit"])]
+    before, after = record["effects"][str(number)]
+    assert len(made) == 2  # the rows, and what is done with them
+    assert after["us"] == pytest.approx(sum(kernel["predicted"]["us"] for kernel in made))
+    assert after["shared"] == max(kernel["shared"] for kernel in made)
+    assert after["registers"] == max(kernel["registers"] for kernel in made)
+    assert (before["us"], before["shared"]) != (after["us"], after["shared"])
+
+
+def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: Compile) -> None:
+    record = view_record(compiled(PROGRAMS["product"][0]), toolchain(), "product", seconds=None)
+    numbers = fired(record, "k")
+    assert numbers
+    for number in numbers:
+        for side in record["effects"][str(number)]:
+            assert side["us"] > 0 and side["shared"] == record["kernels"][0]["shared"]
+            assert side["registers"] == record["kernels"][0]["registers"]
+
+
+def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
+    compilation = compiled(PROGRAMS["attention"][0])
+    events = compilation.trace.events
+    told = [events[number].prefix for number, _ in Effects(toolchain(), compilation.target).of_all(events)]
+    assert told[-1] == "l" and "l" not in told[:-1]
+
+
 def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["attention"][0])
     graph = view_record(compilation, toolchain(), "attention", seconds=0.0)["fusion"]
@@ -140,6 +181,44 @@ def test_nothing_of_a_record_can_end_the_script_that_holds_it() -> None:
     assert json.loads(text) == {"title": MARKUP, "trace": [{"rule": MARKUP}], "value": None}
     written = page(record)
     assert "<img" not in written and written.count("<script") == 2
+
+
+def written_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The kernels of the page that `dplc rewrite --html` writes."""
+    text = PROGRAMS["rmsnorm"][0]
+    command(capsys, "rewrite", "--trace", "-c", text, "--html", str(tmp_path / "page.html"))
+    data = json.loads((tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0])
+    kernels: list[dict[str, Any]] = data["kernels"]
+    return kernels
+
+
+@pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
+def test_a_written_page_says_what_the_assembler_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: Compile
+) -> None:
+    compilation = compiled(PROGRAMS["rmsnorm"][0])
+    (kernel,) = written_kernels(tmp_path, capsys)
+    measured = assembled(compilation.cuda_kernels[0], compilation.target.arch)
+    assert kernel["assembled"] == {
+        "registers": measured.registers, "spill_bytes": measured.spill_bytes, "by": assembler()
+    }  # fmt: skip
+
+
+def test_a_written_page_without_an_assembler_says_what_is_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registers, "assembler", lambda: "")
+    (kernel,) = written_kernels(tmp_path, capsys)
+    assert kernel["assembled"] is None and kernel["registers"] > 0
+
+
+def test_a_kernel_that_the_assembler_refuses_says_nothing(monkeypatch: pytest.MonkeyPatch, compiled: Compile) -> None:
+    def refused(kernel: CudaKernel, arch: str) -> None:
+        raise BuildError("refused", "", "", INTERNAL)
+
+    monkeypatch.setattr(registers, "assembler", lambda: "an assembler")
+    monkeypatch.setattr(registers, "assembled", refused)
+    assert list(registers.measured_registers(compiled(PROGRAMS["rmsnorm"][0]))) == [None]
 
 
 def test_a_page_loads_nothing(compiled: Compile) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ...language import core as s
-from ...language.evaluate import Environment
 from ...language.positions import calls, is_variable, names
+from ...language.questions import Environment
 from .expressions import RuleExpressions
 
 Matcher = Callable[[Any, Environment], Iterator[Environment]]

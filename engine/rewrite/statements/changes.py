@@ -16,7 +16,7 @@ from ....ir.node import Node, contents, replace
 from ....ir.program import Block
 from ...language import core as s
 from ...language.asking import holds
-from ...language.evaluate import Closure, Environment
+from ...language.questions import Closure, Environment
 from ...language.statements import Shape, load_fields
 from .affine import names_in
 from .expressions import RuleExpressions, coerce

@@ -15,7 +15,7 @@ from ....ir.expr import Undecided
 from ....ir.sizes import among_choices, at_hint, at_the_hints
 from ...language import core as s
 from ...language.asking import holds, pays
-from ...language.evaluate import MISTAKES, Closure, Environment, NotComputed
+from ...language.questions import MISTAKES, Closure, Environment, NotComputed
 from ...language.rule import Rule
 from ..why_not import Evidence
 from .affine import names_in

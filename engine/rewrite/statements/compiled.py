@@ -13,7 +13,7 @@ from ....ir.node import contents, replace
 from ....ir.program import Block, Kernel
 from ....ir.tile import Tile
 from ...language import core as s
-from ...language.evaluate import Closure, Environment
+from ...language.questions import Closure, Environment
 from ...language.rule import Rule
 from ..why_not import Evidence
 from .clauses import EVERY, PlanRunner, plans

@@ -16,8 +16,8 @@ from ....codegen.target import Target
 from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.node import memoised, nodes
 from ....ir.program import Kernel, Stmt
-from ...language.evaluate import MISTAKES, NotComputed
 from ...language.pipeline import PassStep
+from ...language.questions import MISTAKES, NotComputed
 from ...language.rule import Rule, RuleSet, pass_name
 from ..loops import RewriteStep, endless
 from ..trace import Firing, LeftOpen, Skip, TextReason, Trace

@@ -12,8 +12,9 @@ from ....ir.node import Node, replace
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.read_statements import value_classes
 from ...language import core as s
-from ...language.evaluate import Closure, Environment, Expressions
+from ...language.evaluate import Expressions
 from ...language.positions import walk
+from ...language.questions import Closure, Environment
 from ...language.statements import NAMES, Shape, op_shape, shape_of
 
 _numbers = itertools.count()

@@ -11,8 +11,8 @@ from ....ir.loop import Let, Load
 from ....ir.node import Node, names_in
 from ....ir.substitute import substitute
 from ...language import core as s
-from ...language.evaluate import Closure, Environment
 from ...language.positions import walk
+from ...language.questions import Closure, Environment
 from .names import NAMES, names_at, unused
 from .site import Site
 

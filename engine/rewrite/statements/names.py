@@ -8,8 +8,9 @@ from typing import Any
 from ....ir import names
 from ....ir.expr import Var
 from ....ir.node import names_in
-from ...language.evaluate import CONSTANTS, RESERVED, Environment
+from ...language.evaluate import CONSTANTS, RESERVED
 from ...language.facts import fact
+from ...language.questions import Environment
 from .site import Site
 
 NAMES = "@names"

@@ -16,7 +16,8 @@ from ....ir.node import Node
 from ....ir.program import Kernel
 from ....ir.substitute import substitute
 from ...language import core as s
-from ...language.evaluate import RESERVED, Closure, Environment
+from ...language.evaluate import RESERVED
+from ...language.questions import Closure, Environment
 from ...language.statements import Shape, shape_of
 from .changes import Locals, compile_change
 from .expressions import RuleExpressions

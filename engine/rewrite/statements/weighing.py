@@ -9,8 +9,8 @@ from typing import Any
 from ....ir.expr import Undecided
 from ....ir.sizes import at_the_hints
 from ...language import core as s
-from ...language.evaluate import MISTAKES, Closure, Environment
 from ...language.positions import walk
+from ...language.questions import MISTAKES, Closure, Environment
 from ...language.rule import Rule
 from ..seen import show, written
 from .expressions import RuleExpressions

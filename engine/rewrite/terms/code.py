@@ -17,7 +17,8 @@ from ....ir.monoid_texts import PARTS
 from ....ir.tensor import Term, dtype
 from ...language import core as c
 from ...language.asking import gives, holds, pays
-from ...language.evaluate import SITE, Expressions
+from ...language.evaluate import Expressions
+from ...language.questions import SITE
 from ...language.rule import Rule
 from .pattern import Patterns
 

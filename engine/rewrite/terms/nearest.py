@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.functions import FUNCTIONS
-from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, postorder
+from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap, Term, postorder
 from ...language import core as c
 from ...language.rule import Rule
+
+LEAVES = (Input, Const, Index)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
     return best
 
 
+def begins_at(rule: Rule, term: Term) -> bool:
+    """Whether a value is made by the last operation of a pattern."""
+    return _Follow(rule).operation(list(rule.left.values())[-1], term)
+
+
 class _Follow:
     """One attempt. furthest: the operations that were there where it came furthest; parts: what differs there."""
 
@@ -60,14 +67,15 @@ class _Follow:
             return self.value(pattern.x, term.x if isinstance(term, Remap) else term)
         if isinstance(pattern, c.FunctionTerm) and pattern.number is not None:
             pattern = pattern.number
-        if not self._operation(pattern, term):
+        if not self.operation(pattern, term):
             return self._parts_at(pattern, term)
         self.followed += 1
         self.furthest = max(self.furthest, self.followed)
         return self._below(pattern, term)
 
     def _parts_at(self, pattern: c.ValueTerm, term: Term) -> bool:
-        if self.parts[0] is None or self.followed >= self.furthest:
+        tie = self.followed == self.furthest and not isinstance(term, LEAVES)  # an operation tells more than an input
+        if self.parts[0] is None or self.followed > self.furthest or tie:
             self.furthest = max(self.furthest, self.followed)
             self.parts = pattern, term
         return False
@@ -81,7 +89,7 @@ class _Follow:
         self.bound[name] = term
         return name not in self.defined or self.value(self.defined[name], term)
 
-    def _operation(self, pattern: c.ValueTerm, term: Any) -> bool:
+    def operation(self, pattern: c.ValueTerm, term: Any) -> bool:
         match pattern:
             case c.NumberTerm(value=value):
                 return isinstance(term, Const) and (term.value == value or value != value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.functions import FUNCTIONS
 from ...language import core as s
-from ...language.evaluate import Closure, Expressions
+from ...language.evaluate import Expressions
+from ...language.questions import Closure
 from . import template as t
 
 

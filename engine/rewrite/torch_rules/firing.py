@@ -14,7 +14,7 @@ from ....ir.compose import remap, remap_expr
 from ....ir.expr import Axis
 from ....ir.node import Expr, Node, walk
 from ....ir.tensor import Term
-from ...language.evaluate import SITE, Environment
+from ...language.questions import SITE, Environment
 from .values import AxisSlot, Entry, Exactly, Lowers, NotApplicable, View, unnamed
 
 

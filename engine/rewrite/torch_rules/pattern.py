@@ -12,7 +12,8 @@ from ....ir.program import TensorType
 from ....ir.schemas import Overload
 from ....ir.text.print_statements import print_value
 from ...language import core as s
-from ...language.evaluate import CONSTANTS, RESERVED, Environment
+from ...language.evaluate import CONSTANTS, RESERVED
+from ...language.questions import Environment
 from .values import View
 
 Bind = Callable[[Any, Environment], str | None]  # None, or why the value does not fit

@@ -12,7 +12,7 @@ from ....ir.program import TensorType
 from ....ir.text.sizes import told_open
 from ...language import core as s
 from ...language.asking import UNDECIDED, holds
-from ...language.evaluate import Closure
+from ...language.questions import Closure
 from ...language.rule import Rule
 from ..seen import what_it_saw
 from .compiler import Numbers, TemplateCompiler

@@ -11,9 +11,10 @@ from typing import Any
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError
-from ....ir.expr import Axis, known_at_launch
+from ....ir.expr import Axis
+from ....ir.sizes import known_at_launch
 from ...language import core as s
-from ...language.evaluate import Closure
+from ...language.questions import Closure
 from .firing import TorchSite
 from .values import Entry, NotApplicable, View
 

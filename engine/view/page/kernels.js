@@ -1,6 +1,7 @@
 // What each kernel will take, and how its schedule got there; the kernels as a graph with the cuts between them.
 function kernelsView(main) {
-  main.append(make("p", { class: "quiet" }, `Times are predicted for ${data.target.name} by the model; nothing here was measured.`));
+  main.append(make("p", { class: "quiet" }, `Times are predicted for ${data.target.name} by the model; nothing here was measured` +
+    (data.kernels.some((kernel) => kernel.assembled) ? " but registers, by the assembler." : ".")));
   const box = make("div", { class: "cards" });
   data.kernels.forEach((kernel) => box.append(card(kernel)));
   main.append(box);
@@ -10,8 +11,8 @@ function card(kernel) {
   const said = kernel.predicted;
   const box = make("section", { class: "card", "aria-label": kernel.name }, make("h3", {}, kernel.name));
   box.append(make("p", { class: "quiet" }, `${kernel.launches > 1 ? `${kernel.launches} launches, ` : ""}grid ${kernel.grid.join(" × ")}, ${kernel.block} threads, ${bytes(kernel.shared)} shared` +
-    (kernel.registers === null ? "" : `, about ${kernel.registers} registers a thread (predicted; assembled ones lie within about a third)`)));
-  if (kernel.assembled) box.append(make("p", {}, make("b", {}, `${kernel.assembled.registers} registers`), ` a thread as assembled for ${data.target.arch}` +
+    (kernel.registers === null ? "" : `, about ${kernel.registers} registers a thread (predicted)`)));
+  if (kernel.assembled) box.append(make("p", {}, make("b", {}, `${kernel.assembled.registers} registers`), ` a thread, measured by the assembler (${kernel.assembled.by}, ${data.target.arch})` +
     (kernel.assembled.spill_bytes ? `, ${bytes(kernel.assembled.spill_bytes)} spilled` : ", nothing spilled")));
   if (said) {
     box.append(make("p", {}, make("b", {}, micro(said.us)), ` bound by ${said.binding}, ${bytes(said.dram)} of DRAM, occupancy ${(said.occupancy * 100).toFixed(0)}% (held by ${said.held_by}), ${plural(said.waves, "wave")}`));

@@ -32,6 +32,7 @@ function hear(found) {
   if ("stages" in found.data) stages();
   if (!compiled && parts.every((part) => part === "effects" || part === "kernels")) { if (parts.length) gains(); }
   else if (parts.every((part) => part === "tuning" || part === "egraph")) searched(parts);
+  else if (parts.length === 1 && parts[0] === "counted" && data.kernels) searched(["program"]);
   else start();
   if (!compiled) return;
   if (found.error) { banner(found.error, true); say("It does not compile."); return; }

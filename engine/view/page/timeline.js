@@ -64,10 +64,12 @@ function row(number) {
     make("span", { class: "rule" }, event.rule || event.pass),
     make("span", { class: "what" }, summary(event)),
     gain(number)));
-  details.addEventListener("toggle", () => {
-    if (details.open && details.childNodes.length === 1) details.append(detail(number));
-  });
+  details.addEventListener("toggle", () => { if (details.open) fill(details, number); });
   return details;
+}
+
+function fill(details, number) {
+  if (details.childNodes.length === 1) details.append(detail(number));
 }
 
 function summary(event) {
@@ -89,7 +91,7 @@ function gain(number) {
 }
 
 const MEASURES = [["us", "time, predicted", micro], ["dram", "DRAM", bytes], ["shared", "shared memory", bytes],
-  ["registers", "registers of a thread, predicted from Tile IR", (n) => (n === null ? "not of this IR" : `about ${n}`)],
+  ["registers", "registers of a thread, predicted from Tile IR", (n) => (n === null ? "not known of a loop nest" : `about ${n}`)],
   ["threads", "threads of a block", String], ["blocks", "blocks", String], ["occupancy", "occupancy", (x) => `${(x * 100).toFixed(0)}%`],
   ["binding", "bound by", String]];
 
@@ -113,7 +115,7 @@ function detail(number) {
     make("dl", {}, ...bound.flatMap(([name, value]) => [make("dt", {}, make("code", {}, name)), make("dd", {}, make("code", {}, value))]))));
   for (const choice of event.weighed || []) box.append(weighed(choice));
   const effect = data.effects[number];
-  if (effect && (effect[0] || effect[1])) box.append(effects(effect));
+  if (effect && (effect[0] || effect[1])) box.append(effects(effect, event.level));
   if (event.diff) box.append(difference(event.diff));
   return box;
 }
@@ -127,13 +129,15 @@ function weighed(choice) {
   return make("div", { class: "wide" }, said, table);
 }
 
-function effects([before, after]) {
+const OF_LEVEL = { l: "Of the kernels that the default order makes of these loop nests.", k: "Registers are those of the Tile IR that it was lowered from." };
+
+function effects([before, after], level) {
   const table = make("table", {}, make("tr", {}, ...["", "before", "after"].map((text) => make("th", { scope: "col" }, text))));
   for (const [key, name, write] of MEASURES) {
     const [a, b] = [before, after].map((side) => (side ? write(side[key]) : "cannot be launched as it stands"));
     table.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "num" }, a), make("td", { class: "num" }, a === b ? make("span", { class: "quiet" }, b) : make("b", {}, b))));
   }
-  return make("div", { class: "wide" }, table);
+  return make("div", { class: "wide" }, OF_LEVEL[level] ? make("p", { class: "quiet" }, OF_LEVEL[level]) : "", table);
 }
 
 function openEvent(number) {
@@ -145,8 +149,10 @@ function openEvent(number) {
     const row = find(`e${number}`);
     if (!row) { if (tries) setTimeout(() => reach(tries - 1), 20); return; }
     row.open = true;
-    row.scrollIntoView({ block: "center" });
-    row.querySelector("summary").focus();
+    fill(row, number); // the event of opening comes later: without its contents there may be nothing to scroll to
+    const head = row.querySelector("summary");
+    head.focus({ preventScroll: true });
+    head.scrollIntoView({ block: "center" });
   };
   reach(200);
 }

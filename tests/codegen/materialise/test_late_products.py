@@ -104,9 +104,7 @@ class Fault(NamedTuple):
     line: str = ""
 
 
-MULTIPLY = (
-    "wgmma_m64n64k16_bf16(&acc[0][0][0], matrix_along<1024>(a_at1 + k * 32), matrix_along<1024>(Bs_wr + k * 32));"
-)
+MULTIPLY = "wgmma_m64n64k16_bf16(&acc[0][0][0], matrix_along<1024>(a_at1, k * 32), matrix_along<1024>(Bs_wr, k * 32));"
 WAIT = "mbarrier_wait(barriers + (waited & 3) * 8, (waited >> 2) & 1);"
 BOX = "copy_box|wgmma_m64|mbarrier"
 FAULTS = {
@@ -123,13 +121,13 @@ FAULTS = {
     "ring: a box into the slot that is read": Fault("slot == 32768 ? 0", "slot == 16384 ? 0", BOX),
     "ring: fewer bytes are announced": Fault("issued & 3) * 8, 24576)", "issued & 3) * 8, 16384)", BOX),
     "ring: a slot that the threads fill": Fault(f"    {WAIT}\n", f"    {WAIT}\n    sts32(Bs_wr + tid * 4, 0.0f);\n", "wgmma_m64|sts32"),
-    "matrix: half a row behind": Fault("a_at1 + k * 32", "a_at1 + 128 + k * 32", "wgmma_m64"),
-    "matrix: a step too far": Fault("a_at1 + k * 32", "a_at1 + 32 + k * 32", "wgmma_m64"),
-    "matrix: beyond its slab": Fault("Bs_wr + k * 32", "Bs_wr + 24576 + k * 32", "wgmma_m64"),
+    "matrix: half a row behind": Fault("a_at1, k * 32", "a_at1, 128 + k * 32", "wgmma_m64"),
+    "matrix: a step too far": Fault("a_at1, k * 32", "a_at1, 32 + k * 32", "wgmma_m64"),
+    "matrix: beyond its slab": Fault("Bs_wr, k * 32", "Bs_wr, 24576 + k * 32", "wgmma_m64"),
     "matrix: rows further apart": Fault("matrix_along<1024>(Bs_wr", "matrix_along<2048>(Bs_wr", "wgmma_m64"),
     "matrix: rows nearer": Fault("matrix_along<1024>(Bs_wr", "matrix_along<512>(Bs_wr"),
     "matrix: across": Fault("matrix_along<1024>(Bs_wr", "matrix_across<1024, 0>(Bs_wr", "wgmma_m64"),
-    "matrix: another for each warp": Fault("a_at1 + k * 32", "a_at1 + p * 1024 + k * 32", "wgmma_m64"),
+    "matrix: another for each warp": Fault("a_at1, k * 32", "a_at1, p * 1024 + k * 32", "wgmma_m64"),
     "matrix: that of the other group": Fault("As + iw * 8192", "As + (1 - iw) * 8192"),
     "group: half of the sum": Fault("k < 4; ++k", "k < 2; ++k"),
     "group: warps that do not multiply": Fault(MULTIPLY, f"if (p < 3) {MULTIPLY}", "thread"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 from dplc.codegen.target import Target, target
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.pipeline import PassStep, pipelines
-from dplc.engine.language.rule import BUILT_IN, RuleSet, further_of, read_rules, rule_paths
+from dplc.engine.language.rule import BUILT_IN, RuleSet, read_rules
+from dplc.engine.language.rule_texts import further_of, rule_paths
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.passes import run_pipeline
 from dplc.ir.diagnostic import Source
@@ -29,7 +31,7 @@ def rule_files(changes: dict[str, tuple[str, str]] | None = None) -> RuleSet:
     for path in rule_paths(BUILT_IN):
         text = path.read_text()
         for name, (old, new) in (changes or {}).items():
-            head = text.find(f"\nrule {name}")
+            head = next((m.start() for m in re.finditer(rf"\nrule {name}\b", text)), -1)
             if path.stem == name or head >= 0:
                 before, rest = text[: max(head, 0)], text[max(head, 0) :]
                 assert old in rest, f"{name} no longer says `{old}`"

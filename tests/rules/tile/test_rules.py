@@ -10,7 +10,8 @@ from nests import NESTS
 from scheduling import MACHINE, rule_files, steps
 
 from dplc.engine.language.facts import Fact
-from dplc.engine.language.rule import BUILT_IN, rule_paths
+from dplc.engine.language.rule import BUILT_IN
+from dplc.engine.language.rule_texts import rule_paths
 from dplc.engine.rewrite.statements.driver import LEVELS, Engine
 from dplc.engine.rewrite.statements.examples import run_examples
 from dplc.engine.rewrite.statements.passes import run_pipeline
