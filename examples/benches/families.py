@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "models"))
 
-import families  # noqa: E402
+import transformer_families as families  # noqa: E402
 
 LISTED = (
     "llama qwen2 qwen3 gemma gemma2 gemma3_text mistral mixtral phi3 gpt2 gpt_neox olmo2 smollm3 granite gpt_oss "

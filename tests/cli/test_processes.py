@@ -174,7 +174,7 @@ except SystemExit as stop:
     "wrong",
     [
         ("compile",), ("run",), ("fuse",), ("rewrite",), ("compile", "-c", "x", "--target", "h20"),
-        ("run", "-c", "x", "--blocks", "all"), ("compile", "-c", "x", "-o", "there"), ("frobnicate",),
+        ("run", "-c", "x", "--blocks", "all"), ("compile", "-c", "x", "--layers", "2"), ("frobnicate",),
     ],
     ids=" ".join,
 )  # fmt: skip

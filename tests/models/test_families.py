@@ -7,7 +7,7 @@ from pathlib import Path
 import architectures
 import pytest
 import torch
-from families import LENGTH, MAXIMUM, base_model, call_of, is_causal, options, saved, text_of
+from transformer_families import LENGTH, MAXIMUM, base_model, call_of, is_causal, options, saved, text_of
 
 import dplc
 from dplc.engine.models import sources, weights
