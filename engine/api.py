@@ -246,9 +246,9 @@ def compile(
     emulator for the CPU. On cuda what is on the CPU is moved, weights once (`Compiled.notes` says so). rules: a rule
     file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
     name. settings: {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are
-    replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it). explore:
-    search spellings and cuts together, and take the best candidate. exact: no rule that reorders floating point
-    (@approx) fires, on any level. dynamic: dimensions that are known at a call,
+    replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it; of rows
+    the log, when they are compiled). explore: search spellings and cuts together, and take the best candidate. exact:
+    no rule that reorders floating point (@approx) fires, on any level. dynamic: dimensions that are known at a call,
     {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}: one program for every length of the range. rows: parts of
     the range that are compiled for themselves when a call first needs them, [dplc.Dim("s", 1, 64), ..], or True for the
     usual ones of one size. Raises UsageError for options that mean nothing, DplcError for what cannot be compiled. Any
@@ -271,7 +271,11 @@ def compile(
     tell_unheard(compilation.unheard)
 
     def narrower(part: Capture) -> Compilation:
-        return compile_captured(part, tools, machine, Trace() if trace else None, schedules=schedules)
+        heard = list[str]()
+        tuned = remembered(schedules, tools, machine, None, heard.append)
+        found = compile_captured(part, tools, machine, Trace() if trace else None, schedules=schedules, explore=tuned)
+        logged(heard, found)
+        return found
 
     parts = Rows(compilation, settled(rows, compilation.sizes), narrower) if rows else None
     return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)

@@ -93,6 +93,7 @@ class Compilation:
             cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))
             assert self.shared is not None
             made, _ = launch_plan(self.plan, self.shared, self.kernels, cuda, self.captured.kinds, sizes)
+            made = replace(made, aliases=self.program.aliases)
             if len(self._bound) >= BINDINGS:
                 del self._bound[next(iter(self._bound))]
             self._bound[key] = made

@@ -85,6 +85,11 @@ class Rows:
         return self._made[row]
 
     @property
+    def made(self) -> dict[Row, Compilation]:
+        """The compiles that calls needed so far."""
+        return dict(self._made)
+
+    @property
     def compiled_rows(self) -> list[Row]:
         """Those that calls needed so far."""
         return list(self._made)

@@ -86,6 +86,26 @@ def sizes_in(value: Any) -> dict[str, Size]:
     return {size.name: size for size in sorted(found, key=lambda size: size.name)}
 
 
+def hints(value: Any) -> dict[str, int]:
+    """The sizes of a program at their hints."""
+    return {name: size.hint for name, size in sizes_in(value).items()}
+
+
+def numbers(size: Size) -> list[int]:
+    """What tells most of a size: its ends, its hint, and beside it."""
+    by = size.multiple
+    asked = (-(-size.low // by) * by, size.high // by * by, size.hint, size.hint - by, size.hint + by)
+    return [n for n in dict.fromkeys(asked) if size.low <= n <= size.high]
+
+
+def telling(sizes: Mapping[str, Size]) -> list[dict[str, int]]:
+    """Bindings that tell most of a program: all of its sizes at their least numbers, at their greatest, and so on; one
+    without sizes has one binding."""
+    each = {name: numbers(size) for name, size in sizes.items()}
+    count = max(map(len, each.values()), default=1)
+    return [{name: found[min(place, len(found) - 1)] for name, found in each.items()} for place in range(count)]
+
+
 def at_hint(e: Expr) -> Any:
     """What an expression of sizes is as a rule: for costs. Anything else is itself."""
     return _replaced(e, lambda size: size.hint) if isinstance(e, Node) and only_sizes(e) else e

@@ -11,7 +11,7 @@ from typing import Any
 from .expr import Axis, Binary, Size, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
 from .loop import For
 from .node import Expr, Node, names_in, replace
-from .sizes import has_sizes
+from .sizes import has_sizes, hints
 
 Mapping = dict[str, Expr]
 
@@ -141,6 +141,12 @@ def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
     if value.__class__ in _EXPRESSIONS:
         return rebuild(value, lambda part: with_sizes(part, sizes))
     return replace(value, **{name: with_sizes(getattr(value, name), sizes) for name in type(value).inner})
+
+
+def with_hints(value: Any) -> Any:
+    """A program with every size at its hint: what it is as a rule, which its costs are asked of."""
+    found = hints(value)
+    return with_sizes(value, found) if found else value
 
 
 def _expression_classes() -> frozenset[type]:

@@ -21,6 +21,12 @@ def generate(
         int | None,
         typer.Option("--max-length", min=2, metavar="L", help="Room for prompt and text (default: what they need)."),
     ] = None,
+    chunk: Annotated[
+        int | None,
+        typer.Option(
+            "--chunk", min=1, metavar="N", help="Read the prompt N tokens at a time: memory for N, not for all of it."
+        ),
+    ] = None,
     weights: Annotated[
         Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors (default: made up by --seed).")
     ] = None,
@@ -43,4 +49,4 @@ def generate(
     from . import generate_command as command
 
     options = Options("", seed, dtype, rules, settings, None, target, 0, as_json, db, no_db, layers=layers, exact=exact)
-    command.generate(model, command.Prompt(prompt, ids), options, command.Room(count, maximum), weights, device)
+    command.generate(model, command.Prompt(prompt, ids), options, command.Room(count, maximum, chunk), weights, device)

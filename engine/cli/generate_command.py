@@ -52,10 +52,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Room:
-    """`--max-new-tokens` and `--max-length`."""
+    """`--max-new-tokens`, `--max-length` and `--chunk`."""
 
     count: int
     maximum: int | None
+    chunk: int | None = None
 
     def length(self, prompt: int, source: ModelSource) -> int:
         """The room for prompt and text: as asked, else what they need, rounded up as far as the model goes."""
@@ -93,7 +94,8 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
     maximum = room.length(len(tokens), source)
     check_length(len(tokens), maximum)
     with bars() as tell:
-        generation, generator = _made(source, (len(tokens), maximum), options, folder, chosen, tell)
+        lengths = len(tokens), maximum, room.chunk
+        generation, generator = _made(source, lengths, options, folder, chosen, tell)
     if folder is None:
         print_note(f"note: no weights were given (--weights DIR): they are made up, seed {options.seed}")
     if room.count > maximum - len(tokens):
@@ -111,12 +113,15 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
 
 
 def _made(
-    source: ModelSource, lengths: tuple[int, int], options: Options, folder: Path | None, device: str, tell: Tell
-) -> tuple[Generation, Generator]:
-    """The model compiled, and on the device with its weights. lengths: of the prompt, and the greatest of all."""
-    length, maximum = lengths
+    source: ModelSource, lengths: tuple[int, int, int | None], options: Options, folder: Path | None, device: str,
+    tell: Tell,
+) -> tuple[Generation, Generator]:  # fmt: skip
+    """The model compiled, and on the device with its weights. lengths: of the prompt, the greatest of all, and of what
+    is read at once, None for all."""
+    length, maximum, chunk = lengths
     made_with = compile_options(options, tell, device)
-    generation = compile_generation(source, all_lengths(maximum), maximum, shape_of(options), made_with)
+    shape, every = shape_of(options), all_lengths(maximum)
+    generation = compile_generation(source, every, maximum, shape, made_with, chunk=chunk)
     for call in (generation.prompt, generation.token):
         print_schedules(call.compilation)
     if folder is None:
@@ -163,7 +168,7 @@ def _figures(device: str, generation: Generation, found: GeneratedText, length: 
         f" measured{on}",
         f"peak memory {size(memory.peak)}, planned: weights {size(memory.weights)}, cache of {generation.maximum}"
         f" tokens {size(memory.cache)} ({in_place}), temporaries {size(memory.prompt)} for the"
-        f" longest prompt, {size(memory.token)} for a token",
+        f" longest {'prompt' if generation.chunk is None else 'piece'}, {size(memory.token)} for a token",
     ]
     return "\n".join(lines)
 
@@ -179,6 +184,7 @@ def _record(
         "tokens": found.tokens,
         "text": found.text if words else None,
         "max_length": generation.maximum,
+        "chunk": generation.chunk,
         "first_seconds": found.seconds[0],
         "tokens_per_second": found.rate,
         "interrupted": found.interrupted,

@@ -33,7 +33,7 @@ from .compiling import (
     trace_for,
 )
 from .options import Options
-from .show import bars, print_json, write
+from .show import bars, print_json, print_remark, write
 
 
 def shape_of(options: Options) -> ModelShape:
@@ -107,6 +107,7 @@ def compile_command(
             weights.check(folder, compiled.weights)
         if out is not None:
             artefact.save(compiled, out, cubins, folder, tell)
+    print_row_schedules(compiled)
     _print(compiled, options, stage, out)
 
 
@@ -125,7 +126,17 @@ def compile_text_command(options: Options, out: Path, cubins: bool, ir: str | No
         compiled = with_rows(compiled, made_with, rows_of(options, length))
         artefact.save(compiled, out, cubins, None, tell)
     print_schedules(compiled.compilation)
+    print_row_schedules(compiled)
     _print(compiled, options, stage, out)
+
+
+def print_row_schedules(compiled: CompiledModel) -> None:
+    """Of each row that was compiled: how many of its schedules a store decided."""
+    for row, made in compiled.rows.made.items() if compiled.rows is not None else ():
+        count = sum(bool(origin.line) for origin in made.origins)
+        if count:
+            told = " and ".join(f"`{dim.name}` {dim.range}" for dim in row)
+            print_remark(f"row {told}: {count} of {len(made.origins)} schedules are from the store")
 
 
 def _print(compiled: CompiledModel, options: Options, stage: str | None, out: Path | None) -> None:

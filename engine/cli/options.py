@@ -150,7 +150,8 @@ class Options:
     """What the options that commands share say, as it was typed.
 
     text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length,
-    layers, batch: of a model; sizes: of what has some; rows: of its length; exact: without the rules that are @approx.
+    layers, batch: of a model; sizes: of what has some; rows: of its length; row: the part of it
+    that is tuned; exact: without the rules that are @approx.
     """
 
     text: str = ""
@@ -171,6 +172,7 @@ class Options:
     exact: bool = False
     batch: str = "1"
     rows: str | None = None
+    row: Sequence[str] | None = None
 
     @property
     def pinned(self) -> list[str]:

@@ -10,13 +10,14 @@ import typer
 
 from ...ir.diagnostic import UsageError
 from .options import (
+    Batch,
     DatabaseFile,
     Exact,
     Expression,
     FloatDtype,
     Json,
     Layers,
-    Length,
+    Lengths,
     Options,
     RuleFiles,
     Settings,
@@ -71,6 +72,15 @@ Top = Annotated[
 Page = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
 ]
+Row = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--row",
+        metavar="[NAME=]A..B",
+        help="With --seq-len A..B or dim(s, A..B): tune the part of the range that `--rows` compiles alone; A..B:N "
+        "times it at N (default: at B).",
+    ),
+]
 NotKept = Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")]
 
 
@@ -78,7 +88,9 @@ def tune(
     subject: Subject = None,
     expression: Expression = None,
     layers: Layers = None,
-    length: Length = 32,
+    length: Lengths = "32",
+    batch: Batch = "1",
+    row: Row = None,
     dtype: FloatDtype = None,
     search: Search = None,
     tries: Tries = 200,
@@ -114,8 +126,9 @@ def tune(
     _check_subject(subject, bool(grid), only, layers)
     text = sys.stdin.read() if expression == "-" else expression or ""
     options = Options(
-        text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers, exact=exact
-    )
+        text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers, exact=exact,
+        batch=batch, row=row,
+    )  # fmt: skip
     budget = Budget(tries, programs, seconds, patience)
     wanted = SearchOptions(
         search or DEFAULT_SEARCH, seed, budget, frozenset(free or ()) or None, True, predict, assemble

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import UsageError, did_you_mean
-from ...ir.sizes import sizes_in
 from ..compiler import Stopwatch, values_of
 from ..explore.explore import HINT
 from ..explore.saturate import available
@@ -28,7 +27,8 @@ from ..tune.tuning import SearchOptions, TuningOutcome
 from ..tune.tuning_job import evaluator_for
 from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
 from .bench_command import command_line
-from .compiling import captured_text, machine_for, tools_for
+from .compiling import machine_for, tools_for
+from .narrowing import captured_row, tell_lengths
 from .options import Options
 from .output_file import PAGE, write_file
 from .show import bars, print_json, print_note, print_remark, write
@@ -95,11 +95,8 @@ def ended_by(*numbers: signal.Signals) -> Iterator[None]:
 def fusing_of(options: Options, top: int) -> tuple[Toolchain, Fusing]:
     """The rules, and the ways to compute the expression: so many candidates of fusion."""
     tools, machine = tools_for(options), machine_for(options)
-    captured, _ = captured_text(replace(options, seed=0))
-    if lengths := sizes_in(captured.graph):
-        why = "schedules are searched for numbers, and a length is known at a call"
-        hint = "write a number in its place; `dplc compile -c TEXT --rows 1,64 -o DIR` has a default order for each row"
-        raise UsageError(f"tune: `{next(iter(lengths))}` is a size", notes=(why,), hint=hint)
+    captured = captured_row(replace(options, seed=0))
+    tell_lengths(captured)
     values = values_of(captured, tools, machine, None, Stopwatch())
     if top > 1 and not available():
         print_remark(HINT)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, UsageError
+from ...ir.sizes import hints, sizes_in, value_of
 from ..bench.suite_file import read_suite
+from ..capture.capture import Capture
 from ..models import weights
 from ..models.capturing import capture_results
 from ..models.inputs import drawn
 from ..models.module import build
 from ..models.sources import find, is_model
+from ..rows import narrowed
 from ..ruleset import Toolchain
 from ..store.store import default_path, open_store
 from ..tune.choosing import ChosenWay, choose
@@ -31,6 +34,7 @@ from ..tune.tuning_job import tune_job
 from ..tune.tuning_program import CANDIDATE
 from .compiling import machine_for, tools_for
 from .model_commands import shape_of
+from .narrowing import captured_row, row_of, tell_lengths
 from .options import Options
 from .show import bars, print_json, print_note, progress, write
 from .tune_command import check_search, ended_by, searching
@@ -103,24 +107,36 @@ def _programs(
 ) -> Iterator[TuningProgram]:
     top = many.top if search.free is None or CANDIDATE in search.free else 1
     if many.subject is None:
-        return of_grid(options.text, many.grid, tools, machine, top)
+        return of_grid(options.text, many.grid, tools, machine, top, lambda text: _row(replace(options, text=text)))
     if is_model(many.subject):
         return iter([_of_model(many.subject, options, tools, machine, top)])
+    if options.row:
+        raise UsageError("--row: the cases of a suite have no sizes", hint="--row goes with -c, or with a model")
     suite = read_suite(Path(many.subject))
     return of_suite(suite, suite.select(many.only), tools, machine, top)
+
+
+def _row(options: Options) -> Capture:
+    captured = captured_row(options)
+    tell_lengths(captured)
+    return captured
 
 
 def _of_model(model: str, options: Options, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
     """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
     source, shape = find(model), shape_of(options)
-    length, batch = shape.numbers
-    found = capture_results(build(source, shape.dtype, shape.layers), length, batch)
-    kinds = {p.name: (p.dtype, p.shape) for p in found.captured.graph.ins if p.name in found.captured.inputs}
+    found = capture_results(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
+    sizes = sizes_in(found.captured.graph)
+    captured = narrowed(found.captured, row_of(options.row, sizes), sizes)
+    tell_lengths(captured)
+    usual = hints(captured.graph)
+    given = [p for p in captured.graph.ins if p.name in captured.inputs]
+    kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
 
     def tensors() -> dict[str, Any]:
         return {**weights.make(found.weights), **drawn(kinds, source.config)}
 
-    return program_of(source.name, found.captured, tools, machine, top, tensors)
+    return program_of(source.name, captured, tools, machine, top, tensors)
 
 
 def _chosen(

@@ -16,6 +16,7 @@ from ...ir import compose
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import topological
 from ...ir.node import Node
+from ...ir.sizes import has_sizes
 from ...ir.tensor import (
     Case,
     Const,
@@ -188,6 +189,8 @@ class Reader:
                 raise RegionTooLarge(f"a part of it has more than {MOST_AXES} axes")
             bit = self.bits[axis] = 1 << len(self.bits)
             self.problem.axes.append(axis)
+            if has_sizes(axis.extent):
+                raise RegionTooLarge("a length of it is known at a call only, and exploration counts elements")
             self.problem.extents[bit] = int(axis.extent)
         return bit
 

@@ -16,6 +16,7 @@ import msgspec
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.sizes import has_sizes
 from ..compiler import Explore, Values, fused
 from ..kernels.candidate import Candidate
 from ..kernels.key import key
@@ -49,7 +50,8 @@ class Fusing:
     """The candidates of a program, built one by one. top: how many at most, what the rules decide among them; tensors:
     makes those that the capture does not hold.
 
-    Without egglog there is nothing to choose: no candidate could be proved when it comes back.
+    Without egglog there is nothing to choose: no candidate could be proved when it comes back. Nor is there with a
+    length that is known at a call: exploration counts elements.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Fusing:
         tensors: Callable[[], Mapping[str, Any]] = dict,
     ):  # fmt: skip
         self.values, self.tools, self.target, self.tensors = values, tools, target, tensors
-        self.top = top if available() else 1
+        self.top = top if available() and not has_sizes(values.captured.graph) else 1
         self._built: dict[tuple[str, ...], int] = {}
 
     @functools.cached_property

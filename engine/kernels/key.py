@@ -10,14 +10,32 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.node import Node, memoised
+from ...ir.expr import Size
+from ...ir.node import Node, memoised, nodes
 from ...ir.program import Kernel
+from ...ir.sizes import sizes_in
+from ...ir.substitute import with_sizes
 
 
 @memoised
 def key(kernel: Kernel) -> str:
     """A hash of a kernel's structure, with the kernel's own name left out."""
     return spelled(kernel, lambda shape: str(shape), lambda leaf: f"{leaf.__class__.__name__}:{leaf!r}")
+
+
+@memoised
+def key_of_range(kernel: Kernel) -> str:
+    """The same for every hint and name of its sizes: what is legal does not depend on these."""
+    names = dict.fromkeys(size.name for size in nodes(kernel, Size))
+    if not names:
+        return key(kernel)
+    found = sizes_in(kernel)
+    plain = {name: _bounds(found[name], f"size{number}") for number, name in enumerate(names)}
+    return key(with_sizes(kernel, plain))
+
+
+def _bounds(size: Size, name: str) -> Size:
+    return Size(name, size.low, size.high, size.multiple, size.high // size.multiple * size.multiple)
 
 
 def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], str]) -> str:

@@ -1,7 +1,8 @@
-"""A causal language model as two calls with a cache of keys and values: the prompt at once, then one token at a time.
+"""A causal language model as two calls with a cache of keys and values: the prompt, at once or a piece after the other,
+then one token at a time.
 
-Both are transformers' own module, given a cache of ours: what it hands to attention, and what it keeps. The cache has
-a fixed length, so that one compile of the second call serves every position.
+All are transformers' own module, given a cache of ours: what it hands to attention, and what it keeps. The cache has
+a fixed length, so that one compile serves every position of a token, and of a piece.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ...ir.diagnostic import DplcError
 from ..capture.sizes import Dim
 from .capturing import CapturedModel, capture_call
 
+CacheTensor = tuple[str, Sequence[int]]  # (dtype by torch's name, shape)
+NO_CACHE = "this model does not keep keys and values: it cannot generate here"
 KINDS = ("full_attention", "sliding_attention")
 
 
@@ -39,11 +42,51 @@ def capture_prompt(model: Any, length: int | Dim, maximum: int) -> CapturedModel
     ids = _ids(model, length if size is None else size.hint)  # type: ignore[arg-type]
     captured = capture_call(model, {"input_ids": ids}, prompt, size and {"input_ids": {1: length}})
     if len(captured.captured.graph.outs) == 1:
-        raise DplcError("this model does not keep keys and values: it cannot generate here")
+        raise DplcError(NO_CACHE)
     return captured
 
 
-def capture_token(model: Any, cache: Sequence[tuple[str, Sequence[int]]], maximum: int) -> CapturedModel:
+def cache_of(model: Any, maximum: int) -> list[CacheTensor]:
+    """What a model keeps of so many tokens: of every layer its keys and its values.
+
+    Raises DplcError for a model that keeps anything else.
+    """
+    check_attention(model, maximum)
+    kept = _PromptCache(1)
+    ids = torch.zeros_like(_ids(model, 1))
+    with torch.no_grad():
+        _next_token(model, kept, input_ids=ids, position_ids=torch.zeros_like(ids))
+    if not kept.layers:
+        raise DplcError(NO_CACHE)
+    shapes = ((tensor, tensor.shape) for tensor in kept.tensors())
+    return [(str(x.dtype).removeprefix("torch."), (*shape[:2], maximum, *shape[3:])) for x, shape in shapes]
+
+
+def capture_piece(model: Any, length: int | Dim, cache: Sequence[CacheTensor]) -> CapturedModel:
+    """Some tokens of a prompt: input_ids: i64[1, length], the position of the first: i64[], and the cache of all before
+    -> the next token i64[1], and the cache with the rows of these tokens at their positions.
+
+    length: of the piece, or the range that it may have.
+    """
+
+    def piece(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
+        count = input_ids.shape[1]
+        kept = _Piece(cache, position, count)
+        positions = position + torch.arange(count, device=input_ids.device)[None]
+        token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
+        return token, *kept.tensors()
+
+    dynamic = {"input_ids": {1: length}} if isinstance(length, Dim) else None
+    ids = _ids(model, length.size().hint if isinstance(length, Dim) else length)
+    return capture_call(model, {"input_ids": ids, **_given(cache, ids.device)}, piece, dynamic)
+
+
+def _given(cache: Sequence[CacheTensor], device: Any) -> dict[str, Any]:
+    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device) for dtype, shape in cache]
+    return {"position": torch.empty((), dtype=torch.long, device=device), "cache": tensors}
+
+
+def capture_token(model: Any, cache: Sequence[CacheTensor]) -> CapturedModel:
     """One token: input_ids: i64[1, 1], its position: i64[], and the cache that the prompt's call returned, (dtype by
     torch's name, shape) of each tensor -> the next token i64[1], and the cache with this token's row at its position.
     """
@@ -54,9 +97,7 @@ def capture_token(model: Any, cache: Sequence[tuple[str, Sequence[int]]], maximu
         return chosen, *kept.tensors()
 
     ids = _ids(model, 1)
-    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=ids.device) for dtype, shape in cache]
-    position = torch.empty((), dtype=torch.long, device=ids.device)
-    return capture_call(model, {"input_ids": ids, "position": position, "cache": tensors}, token)
+    return capture_call(model, {"input_ids": ids, **_given(cache, ids.device)}, token)
 
 
 def check_attention(model: Any, maximum: int) -> None:
@@ -127,6 +168,28 @@ class _Written(_PromptCache):
         rows = torch.arange(before[0].shape[2], device=before[0].device)[None, None, :, None]
         new_keys, new_values = (
             torch.where(rows == self.position, new, old) for new, old in zip((keys, values), before, strict=True)
+        )
+        return super().update(new_keys, new_values, layer)
+
+    def get_seq_length(self, *_: Any) -> Any:
+        return self.position
+
+
+class _Piece(_PromptCache):
+    """The same for some tokens from a position on: attention gets the whole cache with their rows written."""
+
+    def __init__(self, cache: Sequence[Any], position: Any, count: Any) -> None:
+        super().__init__(cache[0].shape[2])
+        self.cache, self.position = cache, position
+        place = torch.arange(self.length, device=cache[0].device) - position
+        self.written = (place >= 0) & (place < count)
+        self.place = torch.where(self.written, place, torch.zeros_like(place))  # of a row among those of the piece
+
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        before = self.cache[2 * layer : 2 * layer + 2]
+        written = self.written[None, None, :, None]
+        new_keys, new_values = (
+            torch.where(written, new[:, :, self.place], old) for new, old in zip((keys, values), before, strict=True)
         )
         return super().update(new_keys, new_values, layer)
 

@@ -26,7 +26,7 @@ from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
 from ..rows import Row, Rows, settled
 from ..ruleset import Toolchain
-from ..schedule.scheduling import ScheduleStore
+from ..schedule.recorded import StoredSchedules
 from .capturing import CapturedModel, capture_results
 from .inputs import TOKENS
 from .memory import eager_peak, planned_peak
@@ -202,14 +202,26 @@ def compile_model(
     return with_rows(compile_call(source, shape, capture, options, seconds), options, rows)
 
 
-def with_rows(made: CompiledModel, options: CompileOptions, rows: Any) -> CompiledModel:
-    """The model with parts of its range that are compiled for themselves. Raises UsageError for what is no row."""
+def with_rows(
+    made: CompiledModel, options: CompileOptions, rows: Any, then: Callable[[Compilation], Compilation] | None = None
+) -> CompiledModel:  # fmt: skip
+    """The model with parts of its range that are compiled for themselves. then: what is done with each of them.
+
+    Raises UsageError for what is no row.
+    """
     if not rows or not made.sizes:
         return made
 
+    from ..explore.ways import remembered  # forty modules, which an artefact that is run does not wait for
+
+    tuned = remembered(options.schedules, options.tools, options.target)
+
     def narrower(part: Capture) -> Compilation:
         trace = Trace() if options.trace is not None else None
-        return compile_captured(part, options.tools, options.target, trace, schedules=options.schedules)
+        found = compile_captured(
+            part, options.tools, options.target, trace, schedules=options.schedules, explore=tuned
+        )  # fmt: skip
+        return found if then is None else then(found)
 
     return replace(made, rows=Rows(made.compilation, settled(rows, made.sizes), narrower))
 
@@ -222,7 +234,7 @@ class CompileOptions:
     target: Target
     tell: Tell = silent
     trace: Trace | None = None
-    schedules: ScheduleStore | None = None
+    schedules: StoredSchedules | None = None
     explore: Explore | None = None
 
 

@@ -1,4 +1,5 @@
-"""Text from a model, greedily: the prompt, of any length, then one token at a time with a cache in place."""
+"""Text from a model, greedily: the prompt, of any length, at once or in pieces; then one token at a time, with a cache
+in place."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from typing import Any
 
 import torch
 
-from ...codegen.kernel import Buffer
+from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.sizes import Dim
+from ..compiler import Compilation
 from ..run.aliasing import refusal, with_aliases
-from .caching import capture_prompt, capture_token
+from .caching import CacheTensor, cache_of, capture_piece, capture_prompt, capture_token
 from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call, with_rows
 from .inputs import called
 from .memory import planned_peak
@@ -33,7 +35,8 @@ class Generation:
     """A model compiled to generate after prompts of some lengths, up to `maximum` tokens with them.
 
     prompt, token: the two calls of caching.py; the second writes its cache where it reads it. The rows of the first are
-    compiled when a prompt needs them. stops: the tokens that end a text.
+    compiled when a prompt needs them. stops: the tokens that end a text. chunk: the first reads at most so many tokens
+    of a prompt at a time, and writes its cache where it reads it, too; None: all at once.
     """
 
     prompt: CompiledModel
@@ -41,14 +44,23 @@ class Generation:
     lengths: Dim
     maximum: int
     stops: frozenset[int]
+    chunk: int | None = None
 
     def prompt_of(self, length: int) -> BoundModel:
-        """What reads a prompt of so many tokens. Raises DplcError for a length that this was not compiled for."""
+        """What reads so many tokens of a prompt at once: all of them, or a piece."""
+        return self.prompt.at(dict.fromkeys(self.prompt.sizes, length))
+
+    def pieces(self, length: int) -> list[tuple[int, int]]:
+        """(position, tokens) of what is read at once of a prompt.
+
+        Raises DplcError for a length that this was not compiled for.
+        """
         if not self.lengths.admits(length):
             low, high = self.lengths.low, self.lengths.high
             told = f"{low}" if low == high else f"{low} to {high}"
             raise DplcError(f"the prompt has {length} tokens; this was compiled for {told}")
-        return self.prompt.at(dict.fromkeys(self.prompt.sizes, length))
+        step = self.chunk or length
+        return [(start, min(step, length - start)) for start in range(0, length, step)]
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
@@ -57,16 +69,25 @@ class Generation:
 
     @property
     def memory(self) -> Memory:
-        cache = [buffer for buffer in self.token.program.inputs if buffer.name.startswith("cache_")]
         weights = [math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()]
         return Memory(
             weights=sum(weights),
             tables=sum(buffer.nbytes for call in (self.prompt, self.token) for buffer in _others(call)),
-            cache=sum(buffer.nbytes for buffer in cache),
-            copied=sum(b.nbytes for b in cache if b.name not in self.token.program.aliases.values()),
-            prompt=self.prompt.figures.planned_bytes,
+            cache=sum(buffer.nbytes for buffer in _cache(self.token.program)),
+            copied=_copied(self.token.program),
+            prompt=self.prompt.figures.planned_bytes + _copied(self.prompt.program),
             token=planned_peak(self.token.program),
         )
+
+
+def _cache(program: Program) -> list[Buffer]:
+    """The inputs that are a cache: of a token, or of a piece."""
+    return [buffer for buffer in program.inputs if buffer.name.startswith("cache_")]
+
+
+def _copied(program: Program) -> int:
+    """Bytes of the cache that a call does not write in place."""
+    return sum(buffer.nbytes for buffer in _cache(program) if buffer.name not in program.aliases.values())
 
 
 @dataclass(frozen=True)
@@ -74,7 +95,7 @@ class Memory:
     """Bytes on the device. weights: of the model; tables: other constants; cache: keys and values of all layers.
 
     copied: what a token's call needs for a second cache, 0 where it writes in place; prompt, token: temporaries of the
-    two calls, of the longest prompt.
+    two calls, of the longest prompt or piece (with a second cache where that is not written in place).
     """
 
     weights: int
@@ -97,11 +118,13 @@ def all_lengths(maximum: int) -> Dim:
 
 
 def compile_generation(
-    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, how: CompileOptions, rows: Any = True
-) -> Generation:
+    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, how: CompileOptions, rows: Any = True,
+    chunk: int | None = None,
+) -> Generation:  # fmt: skip
     """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
     one compile serves; maximum: of prompt and text; shape: dtype and layers; rows: parts of the range that are compiled
-    for themselves when a prompt needs them, as `dplc.compile` takes them.
+    for themselves when a prompt needs them, as `dplc.compile` takes them; chunk: tokens of a prompt that are read at
+    once at most, so that temporaries are those of so many, None for all.
 
     Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.
     """
@@ -111,21 +134,33 @@ def compile_generation(
     if not model.can_generate() or called(model) is not model:
         raise DplcError(f"{source.name}: {type(model).__name__} is no causal language model: it cannot generate here")
     lengths = length if isinstance(length, Dim) else Dim("s", length, length)
-    wanted = lengths if lengths.low < lengths.high else lengths.low
-    told = replace(shape, length=lengths.high)
-    prompt = with_rows(compile_call(source, told, lambda: capture_prompt(model, wanted, maximum), how), how, rows)
-    cache = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
-    token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache, maximum), how)
-    return Generation(prompt, _in_place(token), lengths, maximum, _stops(model))
+    if chunk is None:
+        wanted = _number_or_range(lengths)
+        told = replace(shape, length=lengths.high)
+        prompt = with_rows(compile_call(source, told, lambda: capture_prompt(model, wanted, maximum), how), how, rows)
+        cache: list[CacheTensor] = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
+    else:
+        chunk, cache = min(chunk, lengths.high), cache_of(model, maximum)
+        part = _number_or_range(Dim(lengths.name, 1, chunk, hint=chunk))
+        told = replace(shape, length=chunk)
+        made = compile_call(source, told, lambda: capture_piece(model, part, cache), how)
+        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), how, rows, _in_place)
+    token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache), how)
+    token = replace(token, compilation=_in_place(token.compilation))
+    return Generation(prompt, token, lengths, maximum, _stops(model), chunk)
 
 
-def _in_place(token: CompiledModel) -> CompiledModel:
-    """A token's call with its outputs in the memory of its inputs, those that may: `Memory.copied` tells of others."""
-    plan = token.compilation.plan
+def _number_or_range(lengths: Dim) -> int | Dim:
+    return lengths if lengths.low < lengths.high else lengths.low
+
+
+def _in_place(call: Compilation) -> Compilation:
+    """A call with its outputs in the memory of its inputs, those that may: `Memory.copied` tells of others."""
+    plan = call.plan
     sources = ["input_ids", *(f"cache_{place}" for place in range(len(plan.outputs) - 1))]
     pairs = enumerate(zip(plan.outputs, sources, strict=True))
     allowed = {place: source for place, (output, source) in pairs if refusal(plan, output.name, source) is None}
-    return replace(token, compilation=with_aliases(token.compilation, allowed))
+    return with_aliases(call, allowed)
 
 
 def check_length(length: int, maximum: int) -> None:
@@ -157,7 +192,8 @@ class Generator:
         self._tables: dict[int | None, dict[str, Any]] = {}  # constants of each row, placed
         placed = {**_placed(call.constants(), device), **_weights(call, values)}
         self._token = ModelRunner(call.program, call.outputs, executor, placed)
-        self._prompt(generation.lengths.high if length is None else length)
+        first = generation.lengths.high if length is None else length
+        self._prompt(generation.pieces(first)[0][1])
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
         """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
@@ -165,7 +201,7 @@ class Generator:
         No more come than there is room for. Raises DplcError for a prompt of a length that this was not compiled for.
         """
         found, length = self.generation, len(prompt)
-        found.prompt_of(length)
+        found.pieces(length)
         ends = found.stops if stops is None else stops
         count = min(count, found.maximum - length)
         if count < 1:
@@ -178,13 +214,30 @@ class Generator:
             if number in ends or place + 1 == length + count:
                 return
             position.fill_(place)
-            given = {f"cache_{number}": tensor for number, tensor in enumerate(cache)}
-            token, *cache = self._token.run({"input_ids": token, "position": position, **given})
+            token, *cache = self._token.run({"input_ids": token, "position": position, **_named(cache)})
 
     def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
         """The first new token, and the cache. The call's temporaries are given back."""
-        token, *cache = self._prompt(len(prompt)).run({"input_ids": torch.tensor([list(prompt)], device=self._device)})
+        ids = torch.tensor([list(prompt)], device=self._device)
+        if self.generation.chunk is None:
+            token, *cache = self._prompt(len(prompt)).run({"input_ids": ids})
+            return token, cache
+        position, cache = torch.zeros((), dtype=torch.long, device=self._device), self._empty_cache()
+        token, runner, runs = None, None, 0  # runs: the tokens that the runner reads
+        for start, count in self.generation.pieces(len(prompt)):
+            if runner is None or runs != count:
+                runner, runs = self._prompt(count), count
+            position.fill_(start)
+            given = {"input_ids": ids[:, start : start + count].contiguous(), "position": position}
+            token, *cache = runner.run({**given, **_named(cache)})
         return token, cache
+
+    def _empty_cache(self) -> list[Any]:
+        """Zeros: what is masked is multiplied by 0, and must be a number."""
+        kinds = [
+            (output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in self.generation.token.outputs[1:]
+        ]
+        return [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
 
     def _prompt(self, length: int) -> ModelRunner:
         made = self.generation.prompt_of(length)
@@ -192,6 +245,11 @@ class Generator:
             self._tables[made.plan] = _placed(made.constants, self._device)
         constants = {**self._tables[made.plan], **self._weights}
         return ModelRunner(made.program, made.outputs, self._executor, constants, beside=self._token)
+
+
+def _named(cache: Sequence[Any]) -> dict[str, Any]:
+    """The cache as inputs."""
+    return {f"cache_{number}": tensor for number, tensor in enumerate(cache)}
 
 
 def _placed(tensors: Mapping[str, Any], device: str) -> dict[str, Any]:

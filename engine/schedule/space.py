@@ -14,9 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from ...codegen.cuda import bound
 from ...codegen.kernel import CudaKernel
 from ...codegen.target import Target
+from ...ir.expr import Size
 from ...ir.program import Kernel
+from ...ir.sizes import hints, sizes_in
+from ...ir.substitute import with_sizes
 from ..kernels.key import key
 from ..language.pipeline import PassStep
 from ..rewrite.statements.choices import FiringChoice, RuleSite, spot_at, spots
@@ -81,6 +85,14 @@ class Start:
     kernels: tuple[Kernel, ...]
 
 
+class Launched(NamedTuple):
+    """A candidate where its sizes are numbers, as it is launched: Loop IR, Kernel IR, CUDA."""
+
+    loops: Program
+    kernels: Program
+    cuda: tuple[CudaKernel, ...]
+
+
 @dataclass
 class ScheduleCandidate:
     """A whole schedule of one start (`decisions.Whole`): kernels of Tile IR, and on demand what they become."""
@@ -121,6 +133,21 @@ class ScheduleCandidate:
     @functools.cached_property
     def cuda(self) -> tuple[CudaKernel, ...]:
         return cuda_of(self.kernels)
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, Size]:
+        """What is known at a call, by name."""
+        return sizes_in(self.start.kernels)
+
+    def at(self, sizes: Mapping[str, int]) -> Launched:
+        """The candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
+        cuda = tuple(bound(kernel, made, sizes) for kernel, made in zip(self.kernels, self.cuda, strict=True))
+        return Launched(with_sizes(self.start.kernels, sizes), with_sizes(self.kernels, sizes), cuda)
+
+    @functools.cached_property
+    def as_a_rule(self) -> Launched:
+        """The same at the hints: where it is timed."""
+        return self.at(hints(self.start.kernels))
 
 
 class Space:

@@ -9,6 +9,7 @@ from ...codegen.cuda import print_cuda
 from ...codegen.kernel import CudaKernel
 from ...codegen.materialise import materialise
 from ...codegen.target import Target
+from ...ir.substitute import with_hints
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import Prediction, predict
 from ..rewrite.statements.compiled import Program
@@ -40,9 +41,10 @@ def cuda_of(
 def predictions(
     kernels: Program, target: Target, registers: Sequence[int | None] | None = None
 ) -> tuple[Prediction, ...]:
-    """What the model says of kernels of Kernel IR. registers: of a thread of each, where they are known."""
-    known = registers or [None] * len(kernels)
-    return tuple(predict(instruction_counts(kernel, n), target) for kernel, n in zip(kernels, known, strict=True))
+    """What the model says of kernels of Kernel IR, with their sizes at the hints. registers: of a thread of each, where
+    they are known."""
+    known, plain = registers or [None] * len(kernels), with_hints(kernels)
+    return tuple(predict(instruction_counts(kernel, n), target) for kernel, n in zip(plain, known, strict=True))
 
 
 def seconds_of(kernels: Program, target: Target, registers: Sequence[int | None] | None = None) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from ...ir.loop import For
 from ...ir.node import memoised, nodes
 from ...ir.program import Kernel
+from ...ir.sizes import at_hint
 from ..kernels.key import spelled
 
 
@@ -28,10 +29,13 @@ def _leaf(value: Any) -> str:
 
 @memoised
 def extents(kernel: Kernel) -> tuple[int, ...]:
-    """The sizes of a kernel: dimensions of its buffers, then ends of its loops; as many in all kernels of a family."""
+    """The sizes of a kernel: dimensions of its buffers, then ends of its loops; as many in all kernels of a family.
+
+    What is known at a call is there as its hint."""
     sizes = [extent for param in (*kernel.ins, *kernel.outs) for extent in param.shape]
     sizes += [loop.stop for loop in nodes(kernel.body, For)]
-    return tuple(size if size.__class__ is int else 1 for size in sizes)
+    known = map(at_hint, sizes)
+    return tuple(size if size.__class__ is int else 1 for size in known)
 
 
 def distance(one: Sequence[int], other: Sequence[int], farthest: float) -> float:

@@ -9,7 +9,7 @@ import msgspec
 
 from ...codegen.target import Target
 from ...ir.program import Kernel
-from ..kernels.key import key
+from ..kernels.key import key_of_range
 from ..language.rule import RuleSet
 from .family import extents, family
 from .tools import tools_of
@@ -41,7 +41,8 @@ PROGRAM = "program"  # the family of a program's key, under which its candidate 
 class TuningKey(msgspec.Struct, frozen=True):
     """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part.
 
-    rules: the digest of all rules that were offered. family, extents: the same kernel at other sizes (`family.py`).
+    rules: the digest of all rules that were offered. family, extents: the same kernel at other sizes (`family.py`). A
+    length that is known at a call is in it as its range; the extents have its hint, where the schedule was judged.
     Of a program (family PROGRAM) kernel is the structural key of its values.
     """
 
@@ -57,7 +58,7 @@ class TuningKey(msgspec.Struct, frozen=True):
 def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
     """The key of a kernel of Loop IR."""
     where = target.name, target.arch
-    return TuningKey(key(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel))
+    return TuningKey(key_of_range(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel))
 
 
 class Score(msgspec.Struct, frozen=True):

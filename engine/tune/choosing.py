@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..explore.recorded import NotProved
 from ..explore.ways import key_of_program
-from ..kernels.key import key
+from ..kernels.key import key, key_of_range
 from ..store.protocol import Tuned, TuningStore
 from .jobs import TuningProgram
 from .tuning_program import checked_whole
@@ -43,7 +43,7 @@ def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStor
 
     tuned: by the keys of kernels.
     """
-    known = {way: [tuned.get(key(kernel)) for kernel in kernels] for way, kernels in program.ways.items()}
+    known = {way: [tuned.get(key_of_range(kernel)) for kernel in kernels] for way, kernels in program.ways.items()}
     ways: dict[int, list[Tuned]] = {way: [o for o in found if o] for way, found in known.items() if all(found)}
     if len(program.ways) < 2 or 0 not in ways or len({one.basis for found in ways.values() for one in found}) > 1:
         return None

@@ -14,10 +14,12 @@ from ...codegen.emulator.kernels import load
 from ...codegen.emulator.runtime import LaunchOptions
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ...ir.sizes import telling
 from ...ir.verify.kernel import problems
 from ..bench.emulating import BLOCKS, WHOLE, bound_to, buffers_of, own_outputs, sampled, work_of
 from ..run.judge import judge
-from ..schedule.space import ScheduleCandidate, Start
+from ..schedule.space import Launched, ScheduleCandidate
 from .measure import launches
 from .subject import TuningSubject, subject_of
 
@@ -37,31 +39,48 @@ class Verdict:
         return not self.finding
 
 
-@functools.lru_cache(maxsize=4)
-def _subject(start: Start) -> TuningSubject:
-    return subject_of(start.kernels)
+@functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at
+def _subject(loops: tuple[Kernel, ...]) -> TuningSubject:
+    return subject_of(loops)
 
 
 def verdict(candidate: ScheduleCandidate) -> Verdict:
-    """Run a candidate. What it does wrong, a race or a result, is in the verdict; a host that cannot run it raises."""
+    """Run a candidate: one with sizes at the ends of their ranges, their hints and beside these. What it does wrong, a
+    race or a result, is in the verdict; a host that cannot run it raises."""
     broken = next((problem for kernel in candidate.kernels for problem in problems(kernel)), "")
     if broken:
         return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
-    texts = candidate.cuda
-    program = dataclasses.replace(launches(candidate.start.kernels, candidate.kernels, texts), kernels=texts)
-    subject = _subject(candidate.start)
-    count = sum(map(work_of, candidate.kernels))
-    if count > WHOLE and len(texts) == 1:
+    found = dict[str, Verdict]()
+    for binding in telling(candidate.sizes):
+        where = ", ".join(f"{name}={number}" for name, number in binding.items())
+        found[where] = _verdict(candidate.at(binding))
+        if not found[where].right:
+            told = f" where {where}" if where else ""
+            return Verdict(found[where].how, found[where].finding + told)
+    hows = dict.fromkeys(one.how for one in found.values())
+    return Verdict("; ".join(_at([where for where in found if found[where].how == how], how) for how in hows))
+
+
+def _at(places: list[str], how: str) -> str:
+    """`emulator, whole, at s=1 and s=8`"""
+    return f"{how}, at {' and '.join(places)}" if any(places) else how
+
+
+def _verdict(made: Launched) -> Verdict:
+    """The same of numbers."""
+    texts, subject = made.cuda, _subject(made.loops)
+    program = dataclasses.replace(launches(made.loops, made.kernels, texts), kernels=texts)
+    if sum(map(work_of, made.kernels)) > WHOLE and len(texts) == 1:
         return _sampled(program, subject)
     executor = CheckingExecutor(CLOSELY, orders=ORDERS)
     how = f"emulator, {subject.checked}"
     try:
-        made = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
+        results = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
     except DplcError as problem:
         return Verdict(how, problem.what)
     if executor.findings:
         return Verdict(how, executor.findings[0].message)
-    return _compared({name: torch.as_tensor(values) for name, values in made.items()}, subject, how)
+    return _compared({name: torch.as_tensor(values) for name, values in results.items()}, subject, how)
 
 
 def _sampled(program: Program, subject: TuningSubject) -> Verdict:

@@ -44,9 +44,9 @@ def of_assembler(found: list[Assembled]) -> Details:
 
 def of_emulator(candidate: ScheduleCandidate) -> Details:
     """Of each kernel: least sectors over sectors of global memory, wavefronts of shared memory over the least."""
-    loops = candidate.start.kernels
-    program = launches(loops, candidate.kernels, candidate.cuda)
-    texts = {text.name: text for text in candidate.cuda}
+    loops, kernels, cuda = candidate.as_a_rule
+    program = launches(loops, kernels, cuda)
+    texts = {text.name: text for text in cuda}
     buffers = buffers_of(program, {param.name: draw(param) for param in supplied(loops)})
     found = [ratios(check_ends(texts[x.kernel.name], bound_to(x, buffers))) for x in program.launches()]
     outside, inside = map(list, zip(*found, strict=True))

@@ -81,13 +81,14 @@ def of_suite(
 
 
 def of_grid(
-    text: str, grid: Sequence[str], tools: Toolchain, target: Target, top: int = 1, seed: int = 0
-) -> Iterator[TuningProgram]:
+    text: str, grid: Sequence[str], tools: Toolchain, target: Target, top: int = 1,
+    capture: Callable[[str], Capture] = capture_text,
+) -> Iterator[TuningProgram]:  # fmt: skip
     """A `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for what is not a grid."""
     for point in points(grid):
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
-        yield program_of(name or "it", capture_text(bound + text, seed), tools, target, top)
+        yield program_of(name or "it", capture(bound + text), tools, target, top)
 
 
 def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:

@@ -85,9 +85,11 @@ class Measuring:
         self._folder = Path(tempfile.mkdtemp(prefix="dplc-measure-"))
 
     def __call__(self, candidate: ScheduleCandidate) -> Score:
-        """Compile, check against float64, time. Raises DeviceError where no process can be started any more."""
+        """Compile, check against float64, time; with sizes, all of it at their hints.
+
+        Raises DeviceError where no process can be started any more."""
         try:
-            kernels, texts = candidate.kernels, candidate.cuda
+            loops, kernels, texts = candidate.as_a_rule
         except DplcError as error:
             return Score(None, self.basis, "refused", error.what)
         try:
@@ -95,8 +97,8 @@ class Measuring:
         except DplcError as error:
             return Score(None, self.basis, "failed", error.what)
         with self._turn:
-            subject, folder = self._subject(candidate.start.kernels)
-            program = launches(candidate.start.kernels, kernels, texts)
+            subject, folder = self._subject(loops)
+            program = launches(loops, kernels, texts)
             wanted = Measure(program, images, str(folder), WARM_UP, self.runs, self.seconds)
             answer = self.process.ask(wanted, self.limit)
         return self._score(answer, kernels, subject) if isinstance(answer, Measured) else answer
@@ -146,7 +148,7 @@ class Measuring:
 
 
 def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tuple[CudaKernel, ...]) -> Program:
-    """A candidate as a launch plan; texts stay here, images go."""
+    """A candidate without sizes as a launch plan; texts stay here, images go."""
     inputs, outputs = supplied(loops), delivered(loops)
     known = {param.name for param in (*inputs, *outputs)}
     between = {p.name: p for kernel in kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}

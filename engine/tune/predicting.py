@@ -1,4 +1,6 @@
-"""Candidates scored by the analytic model: seconds of all kernels, predicted; registers predicted too, and said so."""
+"""Candidates scored by the analytic model: seconds of all kernels, predicted; registers predicted too, and said so.
+
+What is known at a call is its hint there (`tail.predictions`)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
     if job.settings:
         tools = toolchain(tools.rules, read_settings(job.settings, tools.rules))
     machine = tools.on(find_target(job.target))
-    _, (kernel,) = read_program(job.kernel)
+    _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
     if not isinstance(kernel, Kernel):
         raise UsageError("a job is a kernel of Loop IR")
     kept = Kept()

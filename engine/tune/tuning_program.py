@@ -12,6 +12,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.emulating import WHOLE, work_of
 from ..compiler import Compilation, compile_captured
@@ -191,7 +192,7 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
     """How the program was compared with float64, and what was wrong with it ("" if nothing)."""
     try:
         made = composed(fusing, way, schedules)
-        if sum(work_of(kernel) for kernel in made.kernels) > WHOLE:
+        if sum(map(work_of, with_hints(made.kernels))) > WHOLE:
             return "each kernel; as a whole it would take too long", ""
         given = fusing.tensors()
         results = Compiled(made, "emulator").run(given)

@@ -18,6 +18,7 @@ from ...ir.expr import Size, Undecided, multiply
 from ...ir.loop import For
 from ...ir.node import nodes, replace
 from ...ir.program import Kernel, Param
+from ...ir.sizes import numbers
 from ...ir.substitute import with_sizes
 from ...ir.tile import Stage, Tile
 from ..rewrite.statements.well_formed import wellformed
@@ -40,10 +41,14 @@ def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
         return None
     dice = random.Random(seed)
     number = dice.choice(found)
-    multiple = dice.choice([n for n in (1, 1, 2, 4, number) if number % n == 0])
-    size = Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number)
-
+    size = size_for(number, dice)
     return tuple(_kernel(kernel, number, size) for kernel in program), size
+
+
+def size_for(number: int, dice: random.Random) -> Size:
+    """A size that is this number as a rule."""
+    multiple = dice.choice([n for n in (1, 1, 2, 4, number) if number % n == 0])
+    return Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number)
 
 
 def _kernel(kernel: Kernel, number: int, size: Size) -> Kernel:
@@ -64,13 +69,6 @@ def _open(program: Program) -> set[int]:
     held = [axis.extent for axis in axes if axis.role != "BLOCK"] + [loop.step for loop in loops]
     fixed = [n for n in held if isinstance(n, int)]
     return {n for n in found if isinstance(n, int) and n > 1 and all(h % n for h in fixed)}
-
-
-def numbers(size: Size) -> list[int]:
-    """What a size is bound to: its ends, its hint, and beside it."""
-    by = size.multiple
-    asked = (size.low, size.high // by * by, size.hint, size.hint - by, size.hint + by)
-    return [n for n in dict.fromkeys(asked) if size.low <= n <= size.high and n % by == 0]
 
 
 class SizedCheck:

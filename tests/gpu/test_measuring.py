@@ -20,6 +20,7 @@ from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.launch import DeviceError
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
+from dplc.engine.capture.sizes import Dim
 from dplc.engine.compiler import Stopwatch, cut_into_kernels
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
@@ -53,9 +54,9 @@ class Build:
         return made
 
 
-def candidate(function: Any, *shapes: tuple[int, ...]) -> ScheduleCandidate:
+def candidate(function: Any, *shapes: tuple[int, ...], dynamic: Any = None) -> ScheduleCandidate:
     tools = toolchain()
-    captured = capture(function, [torch.randn(shape) for shape in shapes])
+    captured = capture(function, [torch.randn(shape) for shape in shapes], None, dynamic)
     loops = cut_into_kernels(captured, tools, H200, None, Stopwatch())[2].kernels
     return Space(tools, Start(loops), H200).default()
 
@@ -97,6 +98,18 @@ def test_several_kernels_and_buffers_between(evaluator: Measuring) -> None:
     split = candidate(lambda x, w: torch.relu(x @ w), (16, 4096), (4096, 16))
     assert len(split.tile) == 2
     assert evaluator(split).status == "ok"
+
+
+def test_lengths_are_measured_at_their_hint(evaluator: Measuring, build: Build) -> None:
+    """A row is a kernel with an int behind its buffers."""
+    s = Dim("s", 5, 70, hint=37)
+    row = candidate(lambda x, w: torch.relu(x @ w), (16, 32), (32, 24), dynamic={"x": {0: s}})
+    assert row.cuda[0].values == (37,) and "const int s" in row.cuda[0].text
+    score = evaluator(row)
+    assert score.status == "ok", score.detail
+    assert score.details["compared"] == "whole" and score.details["launches"][0]["blocks"] == row.cuda[0].blocks
+    build.spoil = "if (s == 37) return;"
+    assert evaluator(row).status == "wrong"
 
 
 def test_inputs_of_other_dtypes(evaluator: Measuring) -> None:

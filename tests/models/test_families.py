@@ -90,6 +90,23 @@ def test_a_family(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)
 
 
+def in_pieces(name: str, folder: Path) -> None:
+    """A prompt of five tokens, two at a time."""
+    text = text_of(saved(name, folder), folder, chunk=2)
+    assert text.got == text.want and len(text.made.pieces(5)) == 3
+
+
+@pytest.mark.parametrize("name", FEW[:2])
+def test_a_family_reads_a_prompt_in_pieces(name: str, tmp_path: Path) -> None:
+    in_pieces(name, tmp_path)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in (*FEW[:2], *REFUSED)])
+def test_every_family_reads_a_prompt_in_pieces(name: str, tmp_path: Path) -> None:
+    in_pieces(name, tmp_path)
+
+
 @pytest.mark.models
 @pytest.mark.parametrize("name", [name for name in CAUSAL if name not in FEW])
 def test_every_family(name: str, tmp_path: Path) -> None:

@@ -90,6 +90,43 @@ def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkey
         list(generator.tokens([1] * 64, 1))
 
 
+@pytest.mark.parametrize(("name", "rows"), [("llama", True), ("qwen3", ()), ("tied", (Dim("s", 1, 1),))])
+def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one to three chunks and beside these; every piece is written where the cache lies."""
+    compiles: list[Any] = []
+    real = generating.compile_call
+    monkeypatch.setattr(generating, "compile_call", lambda *given: compiles.append(given) or real(*given))
+    chunk, maximum, dice = 8, 48, random.Random(5)
+    how = CompileOptions(toolchain(), target("sm_80"))
+    generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows, chunk)
+    weights = make(generation.weights, seed=3, scale=SCALE)
+    generator = Generator(generation, emulator(), weights)
+    for length in (1, 5, chunk, chunk + 1, 13, 2 * chunk, 17, 23, 3 * chunk, maximum - 1):
+        prompt = [dice.randrange(50) for _ in range(length)]
+        found = list(generator.tokens(prompt, 4, stops=()))
+        assert found == of_transformers(name, weights, prompt, len(found)), length
+    assert len(compiles) == 2
+    caches = {f"cache_{number}" for number in range(4)}
+    for count in (1, 2, chunk):
+        program = generation.prompt_of(count).program
+        assert caches <= set(program.aliases.values()), count
+    with pytest.raises(DplcError, match="the prompt has 48 tokens; this was compiled for 1 to 47"):
+        list(generator.tokens([1] * 48, 1))
+
+
+def test_memory_for_a_prompt_is_that_of_a_piece() -> None:
+    how = CompileOptions(toolchain(), target("sm_80"))
+
+    def prompt_bytes(maximum: int, chunk: int | None) -> int:
+        made = compile_generation(source("llama"), all_lengths(maximum), maximum, ModelShape(), how, (), chunk)
+        assert made.memory.copied == 0
+        return made.memory.prompt
+
+    whole, pieces = prompt_bytes(64, None), prompt_bytes(64, 4)
+    assert pieces * 4 < whole
+    assert prompt_bytes(32, 4) * 3 > pieces * 2  # what is left grows with the cache: masks, and few scores
+
+
 def test_it_stops_at_the_end_of_a_text_and_of_its_room() -> None:
     generation = compiled("llama")
     weights = make(generation.weights, seed=2, scale=SCALE)

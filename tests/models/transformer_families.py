@@ -87,10 +87,10 @@ def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:
     return Called(made, max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs))
 
 
-def text_of(model: Any, folder: Path, device: str = "sm_80") -> Text:
-    """Greedy text after the prompt. Raises DplcError for a model that cannot generate here."""
+def text_of(model: Any, folder: Path, device: str = "sm_80", chunk: int | None = None) -> Text:
+    """Greedy text after the prompt, which is read in chunks. Raises DplcError for a model that cannot generate here."""
     source = sources.find(str(folder))
-    made = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, ModelShape(), options(device))
+    made = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, ModelShape(), options(device), chunk=chunk)
     got = list(Generator(made, emulator(), weights.load(folder, made.weights)).tokens(PROMPT, NEW, stops=()))
     ids = torch.tensor([PROMPT])
     want = model.generate(

@@ -127,7 +127,6 @@ def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
         (("-c", SUM, "--only", "x"), "cases of a suite"),
         (("tiny", "--only", "x"), "cases of a suite"),
         (("-c", SUM, "--layers", "2"), "goes with a model"),
-        (("-c", "torch.relu(torch.randn(dim(s, 1..9)))", "--no-db"), "`s` is a size"),
         (("tiny", "-c", SUM), "either a suite, a model or an expression"),
         (("tiny", "--space"), "goes with -c alone"),
     ],

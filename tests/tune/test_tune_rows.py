@@ -1,0 +1,217 @@
+"""Schedules for a part of a range of lengths: searched at its hint, checked at its ends, taken by that row alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dplc
+from dplc.engine.capture.sizes import Dim
+from dplc.engine.cli.app import main
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.judge import accepted
+from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
+from dplc.engine.store.protocol import Tuned, key_of
+from dplc.engine.store.store import open_store
+from dplc.engine.tune.correctness import verdict
+from dplc.engine.tune.neighbours import random_token
+from dplc.engine.tune.predicting import PredictingEvaluator
+from dplc.ir.program import Kernel
+from dplc.ir.substitute import with_hints
+from tests.tune.subjects import MACHINE
+
+WIDTH = 96
+TEXT = f"F.silu(torch.randn(dim(s, 1..512), {WIDTH})).sum(-1)"
+ROWS = [Dim("s", 1, 8), Dim("s", 9, 64), Dim("s", 65, 512)]
+
+
+def rows_of_silu(x: Any) -> Any:
+    return torch.nn.functional.silu(x).sum(-1)
+
+
+def compiled(db: Path | bool, rows: Any = ROWS, hint: int = 512) -> Any:
+    return dplc.compile(
+        rows_of_silu, (torch.randn(33, WIDTH),), dynamic={"x": {0: Dim("s", 1, 512, hint=hint)}}, rows=rows,
+        target="sm_90a", device="emulator", db=db,
+    )  # fmt: skip
+
+
+def kernel_of(row: Dim) -> Kernel:
+    (kernel,) = compiled(False, [row]).rows.at({"s": row.high}).plan.kernels
+    return kernel  # type: ignore[no-any-return]
+
+
+def candidate_of(row: Dim) -> ScheduleCandidate:
+    return Space(toolchain(), Start((kernel_of(row),)), MACHINE).default()
+
+
+def another(space: Space, slower: float) -> tuple[ScheduleCandidate, float]:
+    """A schedule that is right, and slower than the default one by the model."""
+    judge, default = PredictingEvaluator(), space.default()
+    least = judge(default).seconds
+    for seed in range(60):
+        dice = random.Random(seed)
+        found = space.walk(lambda space, state, slot, dice=dice: random_token(space, state, dice))  # type: ignore[misc]
+        seconds = judge(found).seconds
+        if seconds is not None and least is not None and seconds > slower * least and verdict(found).right:
+            return found, seconds
+    raise AssertionError("no draw is another schedule")
+
+
+def test_a_stored_schedule_changes_the_kernels_of_its_row_only(tmp_path: Path) -> None:
+    """Whatever the hint of the range is that the row is a part of."""
+    db, rows = tmp_path / "store.sqlite", (8, 64, 512)
+    kernel, rules = kernel_of(ROWS[1]), toolchain().rules
+    chosen, seconds = another(Space(toolchain(), Start((kernel,)), MACHINE), 1.2)
+    with open_store(db, rules) as store:
+        key = key_of(kernel, MACHINE, rules)
+        assert store.put(key, Tuned(chosen.schedule, seconds, "predicted", seconds, "random", 0, 1, "emulator"))
+    plain, tuned = compiled(False), compiled(db)
+    same = {n: plain.rows.at({"s": n}).cuda == tuned.rows.at({"s": n}).cuda for n in rows}
+    assert same == {8: True, 64: False, 512: True}
+    origins = {n: tuned.rows.at({"s": n}).origins[0].source for n in rows}
+    assert origins == {8: "default", 64: "store", 512: "default"} and plain.cuda == tuned.cuda
+    for n in (1, 9, 63, 64, 65):
+        x = torch.randn(n, WIDTH)
+        assert accepted([tuned(x)], [rows_of_silu(x.double())]), n
+
+
+def test_keys_are_of_ranges() -> None:
+    rules = toolchain().rules
+    usual, later, wider = (
+        kernel_of(replace(ROWS[1], high=high, hint=hint)) for high, hint in ((64, 64), (64, 9), (65, 64))
+    )
+    assert usual != later
+    keys = [key_of(kernel, MACHINE, rules) for kernel in (usual, later, wider)]
+    assert keys[0].kernel == keys[1].kernel != keys[2].kernel
+    assert keys[0].family == keys[1].family == keys[2].family and keys[0].extents != keys[1].extents
+    renamed = dplc.compile(
+        rows_of_silu, (torch.randn(33, WIDTH),), dynamic={"x": {0: Dim("length", 9, 64)}}, target="sm_90a", db=False
+    ).compilation.plan.kernels[0]  # fmt: skip
+    assert key_of(renamed, MACHINE, rules).kernel == keys[0].kernel
+
+
+def test_times_are_those_of_the_hint() -> None:
+    row = candidate_of(ROWS[1])
+    assert row.sizes["s"].hint == 64
+    judge = PredictingEvaluator()
+    assert judge(row).seconds == judge(replace(row, tile=with_hints(row.tile))).seconds
+    assert [kernel.grid for kernel in row.as_a_rule.cuda] == [kernel.grid for kernel in row.at({"s": 64}).cuda]
+    assert row.at({"s": 9}).cuda[0].values == (9,) and row.at({"s": 9}).cuda[0].text == row.cuda[0].text
+
+
+def test_a_candidate_is_run_at_the_ends_and_beside_the_hint() -> None:
+    row = candidate_of(ROWS[1])
+    assert verdict(row).how == "emulator, whole, at s=9 and s=64 and s=63"
+    (cuda,) = row.cuda
+    for length in (9, 63, 64):
+        broken = replace(row)
+        text = cuda.text.replace(") {\n", f") {{\n  if (s == {length}) return;\n", 1)
+        broken.__dict__["cuda"] = (replace(cuda, text=text),)
+        found = verdict(broken)
+        assert not found.right and found.finding.endswith(f"where s={length}"), found
+
+
+def tuned_by_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "--target", "sm_90a", *arguments])
+    seen = capsys.readouterr()
+    return int(stop.value.code or 0), seen.out, seen.err
+
+
+def test_a_row_of_a_text_is_tuned_and_its_compile_finds_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    db = tmp_path / "store.sqlite"
+    asked = ["-c", TEXT, "--row", "9..64", "--tries", "12", "--db", str(db), "--json"]
+    code, out, err = tuned_by_command(capsys, *asked)
+    (kernel,) = json.loads(out)["kernels"]
+    assert code == 0 and "`s` is 9..64; times are those of 64" in err
+    assert kernel["kept"] and kernel["checked"] == "emulator, whole, at s=9 and s=64 and s=63"
+    program = compiled(db)
+    assert [program.rows.at({"s": n}).origins[0].source == "store" for n in (8, 9, 64, 65)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    folder = tmp_path / "made"
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "compile",
+                "-c",
+                TEXT,
+                "--rows",
+                "8,64",
+                "-o",
+                str(folder),
+                "--target",
+                "sm_90a",
+                "--db",
+                str(db),
+                "--no-cubins",
+            ]
+        )
+    assert "row `s` 9..64: 1 of 1 schedules are from the store" in capsys.readouterr().err and folder.is_dir()
+
+
+def test_a_row_of_one_number_is_a_static_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    db = tmp_path / "store.sqlite"
+    code, out, err = tuned_by_command(
+        capsys, "-c", TEXT, "--row", "s=1..1", "--tries", "2", "--top", "1", "--db", str(db)
+    )
+    assert code == 0 and "times are those of" not in err and "checked: emulator, whole; kept" in out
+    assert compiled(db, [Dim("s", 1, 1)]).rows.at({"s": 1}).origins[0].source == "store"
+
+
+def test_a_whole_range_is_tuned_too(capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"torch.relu(torch.randn(dim(s, 4..64, 4, 32), dim(t, 1..9), {WIDTH}))"
+    code, out, err = tuned_by_command(capsys, "-c", text, "--tries", "3", "--no-db", "--jobs", "2")
+    assert code == 0 and "`s` is 4..64, a multiple of 4; times are those of 32" in err and "failed" not in out
+
+
+TINY = {
+    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 32,
+}  # fmt: skip
+
+
+def test_a_row_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, db = tmp_path / "tiny.json", tmp_path / "store.sqlite"
+    model.write_text(json.dumps(TINY))
+    asked = [str(model), "--seq-len", "1..16", "--row", "5..16:8", "--tries", "1", "--db", str(db)]
+    code, out, err = tuned_by_command(capsys, *asked)
+    assert code == 0 and "`s` is 5..16; times are those of 8" in err and "failed" not in out
+    made = dplc.compile_model(
+        model, seq_len=Dim("s", 1, 16), rows=[Dim("s", 1, 4), Dim("s", 5, 16)], target="sm_90a", device="emulator", db=db
+    )  # fmt: skip
+    rows = made.compiled.rows  # type: ignore[union-attr]
+    assert rows is not None
+    assert {origin.source for origin in rows.at({"s": 7}).origins} == {"store"}
+    assert "store" not in {origin.source for origin in rows.at({"s": 3}).origins}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-c", TEXT, "--row", "8"), ""),
+        (("-c", TEXT, "--row", "8-64"), "--row 8-64: write A..B"),
+        (("-c", TEXT, "--row", "9..600"), "`s` is 1..512, and a row is a part of that"),
+        (("-c", TEXT, "--row", "64..9"), "a row is a part of that"),
+        (("-c", TEXT, "--row", "t=9..64"), "`t` is no size"),
+        (("-c", TEXT, "--row", "9..64", "--row", "s=1..8"), "`s` has its row already"),
+        (("-c", TEXT, "--row", "9..64:65"), "the hint of `s` is 65, which is not in 9..64"),
+        (("-c", "torch.relu(torch.randn(dim(s, 1..9), dim(t, 1..9)))", "--row", "1..4"), "its sizes are s, t"),
+        (("-c", "torch.relu(torch.randn(9))", "--row", "1..4"), "nothing in it is a size"),
+    ],
+)
+def test_rows_that_mean_nothing_are_told(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = tuned_by_command(capsys, *arguments, "--tries", "1", "--no-db", "--space")
+    assert (code == 2 and said in err) if said else code == 0
