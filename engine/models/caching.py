@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from ...ir.diagnostic import DplcError
+from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.sizes import Dim
 from .capturing import CapturedModel, capture_call
 
 CacheTensor = tuple[str, Sequence[int]]  # (dtype by torch's name, shape)
-NO_CACHE = "this model does not keep keys and values: it cannot generate here"
 KINDS = ("full_attention", "sliding_attention")
 
 
@@ -42,7 +42,7 @@ def capture_prompt(model: Any, length: int | Dim, maximum: int) -> CapturedModel
     ids = _ids(model, length if size is None else size.hint)  # type: ignore[arg-type]
     captured = capture_call(model, {"input_ids": ids}, prompt, size and {"input_ids": {1: length}})
     if len(captured.captured.graph.outs) == 1:
-        raise DplcError(NO_CACHE)
+        raise DplcError("this model does not keep keys and values: it cannot generate here")
     return captured
 
 
@@ -51,15 +51,8 @@ def cache_of(model: Any, maximum: int) -> list[CacheTensor]:
 
     Raises DplcError for a model that keeps anything else.
     """
-    check_attention(model, maximum)
-    kept = _PromptCache(1)
-    ids = torch.zeros_like(_ids(model, 1))
-    with torch.no_grad():
-        _next_token(model, kept, input_ids=ids, position_ids=torch.zeros_like(ids))
-    if not kept.layers:
-        raise DplcError(NO_CACHE)
-    shapes = ((tensor, tensor.shape) for tensor in kept.tensors())
-    return [(str(x.dtype).removeprefix("torch."), (*shape[:2], maximum, *shape[3:])) for x, shape in shapes]
+    _, *kept = capture_prompt(model, 1, maximum).captured.graph.outs
+    return [(TORCH_DTYPES[param.dtype], tuple(map(int, param.shape))) for param in kept]
 
 
 def capture_piece(model: Any, length: int | Dim, cache: Sequence[CacheTensor]) -> CapturedModel:

@@ -170,7 +170,7 @@ def test_a_cache_that_may_not_lie_still_is_copied(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(generating, "refusal", lambda p, o, s: "because" if s == "cache_1" else real(p, o, s))
     plain = replace(generation.token.program, aliases={})
     token = replace(generation.token, compilation=replace(generation.token.compilation, program=plain))
-    copying = replace(generation, token=generating._in_place(token))
+    copying = replace(generation, token=replace(token, compilation=generating._in_place(token.compilation)))
     assert len(copying.token.program.aliases) == len(generation.token.program.aliases) - 1
     assert copying.memory.copied == copying.memory.cache / 4
     found = list(Generator(copying, emulator(), weights).tokens(PROMPT, NEW, stops=()))
