@@ -1,6 +1,7 @@
 """`dplc view` without a file: a page that is served at once, and filled while PyTorch loads and the program compiles.
 
-What is imported here is light; all that needs PyTorch is imported once the server answers.
+What is imported here is light. While the browser starts, the rules and what else needs no PyTorch are read; PyTorch
+itself, which takes longer than all of that, once the browser has asked for the page.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ def serve_page(options: Options, port: int, browse: bool, search: SearchWish, ch
     page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
     with _served(shown, port) as server:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
+        began = time.monotonic()
         if browse:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
-            server.seen.wait(FIRST_LOOK)
+        _read_ahead(stages)
+        if browse:
+            server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
             _follow(options, server, stages, search, check)
 
@@ -55,6 +59,17 @@ def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
     finally:
         server.shutdown()
         server.close()
+
+
+def _read_ahead(stages: Stages) -> None:
+    """Our own rules, which every program needs, and most of what compiles one. None of it imports PyTorch."""
+    stages.begin("rules")
+    from ...codegen import cuda  # noqa: F401
+    from ..kernels import kernels  # noqa: F401
+    from ..rewrite.torch_rules.lower import compile_rules
+    from ..ruleset import toolchain
+
+    compile_rules(toolchain().torch)
 
 
 def _follow(options: Options, server: PageServer, stages: Stages, search: SearchWish, check: bool) -> None:
