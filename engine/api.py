@@ -36,7 +36,7 @@ from .run.inputs import Frozen, Parameters, Weights, arguments, check_arguments,
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
 from .run.placing import Placing, devices_of, gpu_of
-from .schedule.recorded import stored_schedules
+from .schedule.recorded import StoredSchedules, stored_schedules
 from .schedule.tail import predictions
 
 LOG = logging.getLogger("dplc")
@@ -270,15 +270,22 @@ def compile(
     compilation = compile_captured(captured, tools, machine, record, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard)
 
-    def narrower(part: Capture) -> Compilation:
-        heard = list[str]()
-        tuned = remembered(schedules, tools, machine, None, heard.append)
-        found = compile_captured(part, tools, machine, Trace() if trace else None, schedules=schedules, explore=tuned)
-        logged(heard, found)
-        return found
-
+    narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
     parts = Rows(compilation, settled(rows, compilation.sizes), narrower) if rows else None
     return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
+
+
+def of_a_row(
+    part: Capture, tools: Toolchain, machine: Target, trace: bool, schedules: StoredSchedules | None
+) -> Compilation:  # fmt: skip
+    """A part of a range compiled for itself; what a tuning store decided of it is in the log."""
+    from .explore.ways import remembered
+
+    heard = list[str]()
+    tuned = remembered(schedules, tools, machine, None, heard.append)
+    found = compile_captured(part, tools, machine, Trace() if trace else None, schedules=schedules, explore=tuned)
+    logged(heard, found)
+    return found
 
 
 def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ program asks of them; its symbols become sizes of our IRs, and what it asks for 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,12 @@ import torch
 
 from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
-from ...ir.expr import Size, add, floordiv, modulo, multiply
-from ...ir.narrower import Narrower
+from ...ir.expr import Binary, Size, add, floordiv, modulo, multiply
+from ...ir.narrower import Narrower, where_decided
 from ...ir.node import Expr
+from ...ir.sizes import decide_sizes
 from ...ir.text.arithmetic import LARGEST_EXTENT
+from ...ir.text.print_statements import print_expr
 from .guards import guards_of, narrowed_by
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int
@@ -228,11 +230,28 @@ class Symbols:
         if e.is_Pow and e.exp.is_Integer and e.exp > 0:
             return _folded(multiply, [self._of(e.base)] * int(e.exp))
         word = type(e).__name__
+        if word in _EXTREMES:
+            return _folded(_EXTREMES[word], [self._of(part) for part in e.args])
         if word in _OPERATIONS:
             return _OPERATIONS[word](*map(self._of, e.args))
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
 
 
+def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
+    """The least or the greatest of two extents, where that is the same one for every length."""
+
+    def chosen(a: Expr, b: Expr) -> Expr:
+        known = decide_sizes(op, a, b)
+        if known is not None:
+            return a if known else b
+        what = f"an extent that is the {word} of {print_expr(a)} and {print_expr(b)} is not supported"
+        hint = "compile ranges for themselves in which it is one of them"
+        raise where_decided(what, [Binary(op, a, b)], None, ()) or DplcError(what, hint=hint)
+
+    return chosen
+
+
+_EXTREMES = {"Min": _one_of("<=", "least"), "Max": _one_of(">=", "greatest")}
 _OPERATIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo}
 
 

@@ -129,10 +129,8 @@ def tune(
         text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers, exact=exact,
         batch=batch, row=row,
     )  # fmt: skip
-    budget = Budget(tries, programs, seconds, patience)
-    wanted = SearchOptions(
-        search or DEFAULT_SEARCH, seed, budget, frozenset(free or ()) or None, True, predict, assemble
-    )
+    budget, passes = Budget(tries, programs, seconds, patience), frozenset(free or ()) or None
+    wanted = SearchOptions(search or DEFAULT_SEARCH, seed, budget, passes, True, predict, assemble)
     interrupted = False
     if space:
         from .tune_space import show_space

@@ -371,3 +371,20 @@ def test_a_text_that_misuses_a_size(text: str, said: str, column: int) -> None:
     with pytest.raises(DplcError, match=re.escape(said)) as found:
         capture_text(text)
     assert found.value.span is not None and found.value.span.column == column
+
+
+def test_the_least_of_a_length_and_a_number() -> None:
+    """`x[:3]` has 3 rows, or as many as there are: one of these for every length of a range, or a message."""
+
+    def compiled(low: int, high: int) -> Any:
+        return dplc.compile(
+            lambda x: x[:3] * 2, (torch.randn(min(high, 20), 8),), dynamic={"x": {0: dplc.Dim("s", low, high)}}
+        )
+
+    program = compiled(3, 64)
+    for n in (3, 4, 64):
+        x = torch.randn(n, 8)
+        assert accepted([program(x)], [x[:3].double() * 2]), n
+    with pytest.raises(DplcError) as told:
+        compiled(1, 64)
+    assert 'Dim("s", 3, 64)' in (told.value.hint or "") + told.value.what
