@@ -149,6 +149,8 @@ _EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum
 
 def value_of(e: Expr, values: Mapping[str, int]) -> int:
     """What an expression of sizes is at a binding of them."""
+    if e.__class__ is int:  # as most extents are, and a call asks all of them
+        return e
     if e.__class__ is Size:
         return values[e.name]
     found = rebuild(e, lambda part: value_of(part, values))

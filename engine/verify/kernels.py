@@ -12,18 +12,22 @@ from typing import Any
 from ...codegen.materialise import materialise
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Undecided
 from ...ir.interp import kernel as meaning
 from ...ir.interp.scalar import ScheduleError
+from ...ir.sizes import numbers
+from ...ir.substitute import with_sizes
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ...ir.verify.kernel import problems
 from ..language.rule import Rule, RuleSet
-from ..rewrite.statements.compiled import Match
+from ..rewrite.statements.compiled import CompiledRule, Match
 from ..rewrite.why_not import Evidence
 from .extents import TooLarge
 from .kernel_subjects import changes_for, guarded
 from .meaning import Meaning, difference, inputs_of, work
 from .outcome import Dice, Outcome, Subject, Wrong
+from .sized import NAME, with_a_size
 from .statement_neighbours import perturbed
 from .statements import CountingEngine, Program, StatementChecker
 
@@ -42,6 +46,7 @@ class KernelChecker:
         self.engine = CountingEngine(rules)
         self._sources: list[Subject] | None = None
         self._baselines: dict[Program, Any] = {}
+        self._tiles: dict[Program, Program] = {}  # {what was materialised: of what}
 
     # ---- subjects
     def subject(self, program: Program, origin: str) -> Subject:
@@ -70,9 +75,14 @@ class KernelChecker:
         try:
             if work(program) == 0:
                 return None
-            return self.subject(tuple(materialise(kernel, self.machine) for kernel in program), origin)
+            made = self._materialised(program)
+            self._tiles[made] = program
+            return self.subject(made, origin)
         except UNRUNNABLE:
             return None
+
+    def _materialised(self, program: Program) -> Program:
+        return tuple(materialise(kernel, self.machine) for kernel in program)
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """A program of an example or its neighbour, materialised, with guards that it did not have."""
@@ -122,7 +132,43 @@ class KernelChecker:
                 return outcome
             program = self._fired(compiled, program, match, subject, known)
             outcome.firings += 1
+            if outcome.firings == 1:
+                self._at_a_size(compiled, subject)
         return outcome
+
+    def _at_a_size(self, rule: CompiledRule, subject: Subject) -> None:
+        """The same of a kernel that is launched at many lengths. Raises Wrong."""
+        tile = self._tiles.get(subject.value)
+        found = None if tile is None else with_a_size(tile, subject.seed)
+        if found is None:
+            return
+        try:
+            before = self._materialised(found[0])
+            match = next(iter(rule.matches(before, range(len(before)), self.machine, {}, None, True)), None)
+            made: Program = before if match is None else rule.rewrite(before, match)
+        except (*UNRUNNABLE, Undecided):
+            return
+        size = found[1]
+        others = [n for n in numbers(size) if n != size.hint]  # there it is the subject
+        for number in others if made != before else ():
+            one, other = (with_sizes(program, {NAME: number}) for program in (before, made))
+            problem = self._sized_difference(one, other, subject)
+            if problem:
+                where = f"where `{NAME}` is {number} of {size.low}..{size.high}"
+                texts = (print_program(program, "kernel").splitlines() for program in (before, made))
+                raise Wrong(subject, f"{problem} {where}", ("of", *next(texts), "it makes", *next(texts)))
+
+    def _sized_difference(self, before: Program, made: Program, subject: Subject) -> str | None:
+        """What differs at a number; None also where the program means nothing there."""
+        try:
+            inputs = inputs_of(before, subject.seed)
+            wanted = self._run(before, inputs, SEEDS[0])
+        except UNRUNNABLE:
+            return None
+        try:
+            return difference(wanted, self._run(made, inputs, SEEDS[0]))
+        except ScheduleError as error:
+            return "; ".join((error.what, *error.notes))
 
     def _baseline(self, subject: Subject) -> Any:
         """Inputs and what they become under each seed; None for a subject without a meaning."""

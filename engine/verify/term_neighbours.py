@@ -40,6 +40,11 @@ def other_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
     return _edited(graph, edit, change)
 
 
+def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGraph:
+    """The program with the whole numbers of axes and places changed; constants stay."""
+    return _lean(_edited(graph, lambda term: term, change))
+
+
 def other_function(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Another function of as many arguments, and of the same kind."""
     found = [x for x in _terms(graph) if isinstance(x, Elementwise) and x.fn in OTHERS]
@@ -93,7 +98,7 @@ def _terms(graph: TensorGraph) -> list[Term]:
     return postorder(out.value for out in graph.outs)
 
 
-def _edited(graph: TensorGraph, edit: Callable[[Any], Term], change: Callable[[int], int] | None = None) -> TensorGraph:
+def _edited(graph: TensorGraph, edit: Callable[[Any], Term], change: Callable[[int], Any] | None = None) -> TensorGraph:
     """The program with every term passed through `edit`, and the whole numbers of axes and places through `change`."""
     known: dict[Any, Any] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from ..ruleset import Toolchain
 from .meaning import array
 from .outcome import Dice, Outcome, Subject, Wrong, agree, said
 from .reals import in_domain, real_places, whole_sums
+from .sized_terms import bindings, with_a_size
 from .term_neighbours import perturbed
 from .term_subjects import TermInstance
 
@@ -121,8 +122,45 @@ class TermChecker:
             outcome.firings += len(evidence.firings)
             self._beside(rule, graph, weights, outcome)
             self._ends(rule, subject, weights)
+            self._rewritten_at_a_size(rule, subject, weights)
         if any(guard.kind == "prefer" for guard in rule.guards):
             self._legal(legal(rule), subject, weights, known, outcome)
+
+    def _rewritten_at_a_size(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
+        """Raises Wrong."""
+        evidence, rules = TermEvidence(), self._rules(rule, subject.pinned)
+
+        def rewritten(graph: TensorGraph) -> TensorGraph | None:
+            made: TensorGraph = rewrite_graph(graph, rules, None, evidence, weights=weights)
+            return made if evidence.firings else None
+
+        real = real_places if "approx" in rule.attributes else _every_place
+        self._at_a_size(subject, rewritten, meaning.run, 1e-9 if real is real_places else 1e-12, real)
+
+    def _at_a_size(
+        self, subject: Subject, fire: Callable[[TensorGraph], Any], run: Callable[[Any, Any], list[Any]],
+        tolerance: float, real: Callable[[TensorGraph, Any], Any],
+    ) -> None:  # fmt: skip
+        """The same where an extent is known at a call only. fire: what becomes of a program, None where it stays.
+
+        Raises Wrong.
+        """
+        found = with_a_size(subject.value, subject.seed)
+        try:
+            made = None if found is None else fire(found[0])
+        except DplcError:  # it is refused
+            return
+        except ERRORS as error:
+            assert found is not None
+            raise Wrong(subject, f"{said(error)} (with a size)", ("of", *print_graph(found[0]).splitlines())) from error
+        if found is None or made is None:
+            return
+        before, size = found
+        for number, graph, became in bindings(before, made, size):
+            problem = _sized_difference(graph, became, run, tolerance, real, subject.seed)
+            if problem:
+                where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
+                raise Wrong(subject, f"{problem} {where}", ("of", *print_graph(before).splitlines(), *_texts(made)))
 
     def _ends(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
         """Beside all others of its pipeline, too: rules may undo one another. Raises Wrong."""
@@ -213,6 +251,7 @@ class TermChecker:
                 if flavour == "special":
                     continue
                 self._kernels(subject, made, data, wanted, flavour)
+            self._fused_at_a_size(subject, self._fusion(beside, limits), self._fusion(less, limits))
             outcome.firings += 1
             outcome.parameters |= {f"{name}={value}" for name, value in limits}
 
@@ -223,11 +262,22 @@ class TermChecker:
             self._compiled[key] = FusionRules(ordered, dict(limits))
         return self._compiled[key]  # type: ignore[no-any-return]
 
+    def _fused_at_a_size(self, subject: Subject, rules: FusionRules, without: FusionRules) -> None:
+        """Raises Wrong."""
+        machine = default_target()
+
+        def kernels(graph: TensorGraph) -> Any:
+            plain = _rebuilt(graph, lambda term, built: built, set())
+            made, less = (compile_graph(plain, given, machine).kernels for given in (rules, without))
+            return None if made == less else made
+
+        self._at_a_size(subject, kernels, lambda made, data: _memory(made, data, subject.value), 1e-9, _every_place)
+
     def _kernels(self, subject: Subject, kernels: Any, data: Any, wanted: Any, flavour: str) -> None:
         text = [line for kernel in kernels for line in print_unit(kernel).splitlines()]
         try:
-            memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
-            got = [memory[out.name].reshape(value.shape) for out, value in zip(subject.value.outs, wanted, strict=True)]
+            memory = _memory(kernels, data, subject.value)
+            got = [array.reshape(value.shape) for array, value in zip(memory, wanted, strict=True)]
         except ERRORS as error:
             raise Wrong(subject, said(error), ("its kernels", *text)) from error
         problem = _difference(subject.value, wanted, got, 1e-9)
@@ -269,6 +319,45 @@ def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
                 flat[:: max(1, flat.size // 3)] = (np.inf, -np.inf, np.nan, 0.0)[len(data) % 4]
         data[x.name] = values
     return data
+
+
+def _memory(kernels: Any, data: Any, graph: TensorGraph) -> list[Any]:
+    """The outputs of a graph as its kernels store them."""
+    memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
+    return [memory[out.name] for out in graph.outs]
+
+
+SIZED_FLAVOURS = ("whole", "normal")
+
+
+def _sized_difference(
+    graph: TensorGraph, became: Any, run: Callable[[Any, Any], list[Any]], tolerance: float,
+    real: Callable[[TensorGraph, Any], Any], seed: int,
+) -> str | None:  # fmt: skip
+    """What differs at a binding; None also where the program means nothing there."""
+    for flavour in SIZED_FLAVOURS:
+        data = inputs_of(graph, flavour, seed)
+        try:
+            wanted = meaning.run(graph, data)
+        except ERRORS:
+            return None
+        if not in_domain(graph, data):
+            continue
+        try:
+            found = zip(run(became, data), wanted, strict=True)
+            got = [array.reshape(value.shape) for array, value in found]
+        except ERRORS as error:
+            return f"its result has no meaning: {said(error)}"
+        problem = _difference(graph, wanted, got, tolerance, places=real(graph, data))
+        if problem:
+            return f"{problem} ({flavour} inputs)"
+    return None
+
+
+def _texts(made: Any) -> tuple[str, ...]:
+    if isinstance(made, TensorGraph):
+        return _becomes(made)
+    return ("its kernels", *(line for kernel in made for line in print_unit(kernel).splitlines()))
 
 
 def _firings(graph: TensorGraph, rules: TermRules, weights: tuple[str, ...]) -> list[Any]:

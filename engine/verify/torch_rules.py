@@ -12,6 +12,8 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.program import Param
+from ...ir.substitute import with_sizes
+from ...ir.tensor import TensorGraph
 from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
@@ -24,6 +26,7 @@ from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
 from .outcome import Dice, Outcome, Subject, Wrong, agree, said
+from .sized_torch import with_a_size
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 LEVELS = ("torch",)
@@ -117,13 +120,55 @@ class TorchChecker:
                 raise Wrong(subject, problem, becomes)
         outcome.firings += 1
         self._overlaps(compiled, graph, outcome)
+        self._at_a_size(compiled, subject)
         return outcome
+
+    def _at_a_size(self, compiled: TorchRule, subject: Subject) -> None:
+        """The same where an extent is known at a call only. Raises Wrong."""
+        found = with_a_size(subject.value, subject.seed)
+        if found is None:
+            return
+        sized, each, size = found
+        text = ("of", *print_torch_graph(sized).splitlines())
+        try:
+            made, fired = lower_with(compiled, sized, self.rules)
+        except DplcError:  # refused, by it or by another
+            return
+        except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
+            if self._fires(compiled, sized):
+                raise Wrong(subject, f"{said(error)} (with a size)", text) from error
+            return
+        others = (item for item in each.items() if item[0] != size.hint)  # there it is the subject
+        for number, graph in others if fired else ():
+            problem = self._sized_difference(graph, with_sizes(made, {size.name: number}), subject.seed)
+            if problem:
+                where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
+                raise Wrong(subject, f"{problem} {where}", (*text, "it becomes", *print_graph(made).splitlines()))
+
+    def _sized_difference(self, graph: TorchGraph, made: TensorGraph, seed: int) -> str | None:
+        """What differs at a number; None also where torch gives nothing."""
+        wanted = self._results(graph, seed)
+        if wanted is None:
+            return None
+        tensors, results = wanted
+        try:
+            found = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
+            got = [
+                array.reshape(_places(out)) for out, array in zip(graph.outs, found, strict=True)
+            ]  # an axis of 1 stays
+        except (DplcError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+            return said(error)
+        undefined = any(UNWRITTEN in statement.op for statement in graph.body)
+        pairs = zip(graph.outs, results, got, strict=True)
+        return next((p for out, want, have in pairs if (p := _difference(out, _array(want), have, undefined))), None)
 
     def wanted(self, subject: Subject) -> Any:
         """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
-        graph = subject.value
+        return self._results(subject.value, subject.seed)
+
+    def _results(self, graph: TorchGraph, seed: int) -> Any:
         if graph not in self._wanted:
-            found = (_run(graph, subject.seed, limit, unit) for limit, unit in ways_to_fill(graph))
+            found = (_run(graph, seed, limit, unit) for limit, unit in ways_to_fill(graph))
             self._wanted[graph] = next((one for one in found if one is not None), None)
         return self._wanted[graph]
 
@@ -193,8 +238,13 @@ def _array(tensor: Any) -> Any:
     return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 
+def _places(out: Param) -> tuple[int, ...]:
+    """The extents of the axes of a result."""
+    return tuple(n for n in out.shape if n != 1)
+
+
 def _difference(out: Param, want: Any, got: Any, undefined: bool) -> str | None:
-    shape = tuple(n for n in out.shape if n != 1)
+    shape = _places(out)
     if got.shape != shape:
         return f"`{out.name}` has the shape {list(got.shape)}, not {list(shape)}"
     kind = {"f": "f", "i": "i", "u": "i", "b": "b"}[got.dtype.kind]

@@ -129,7 +129,7 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
             return tuple(new if type(item) is int and item == old else item for item in value)
         return value
 
-    return _with_fields(graph, other)
+    return with_fields(graph, other)
 
 
 def with_extent(graph: TorchGraph, old: int, new: int) -> TorchGraph:
@@ -138,7 +138,8 @@ def with_extent(graph: TorchGraph, old: int, new: int) -> TorchGraph:
     return TorchGraph(graph.name, ins, graph.outs, graph.body)
 
 
-def _with_fields(graph: TorchGraph, other: Callable[[Any], Any]) -> TorchGraph:
+def with_fields(graph: TorchGraph, other: Callable[[Any], Any]) -> TorchGraph:
+    """Every field of every op changed."""
     body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
     return TorchGraph(graph.name, graph.ins, graph.outs, body)
 
@@ -158,7 +159,7 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
         at = dice.number(0, len(value) - 1)
         return (*value[:at], value[at] * by, *value[at + 1 :])
 
-    return _with_fields(with_extent(graph, old, old * by), other)
+    return with_fields(with_extent(graph, old, old * by), other)
 
 
 def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
