@@ -70,7 +70,8 @@ def region(graph: EGraph, best: PricedSolution, names: list[str]) -> dict[str, A
         if op == "E":
             return f"{attributes[0]}({below})"
         if op in ("Red", "Fold"):
-            return f"{op}({attributes[0]}, {', '.join(axes[bit] for bit in bits(attributes[1]))}, {below})"
+            name = "Reduce" if op == "Red" else op
+            return f"{name}({attributes[0]}, {', '.join(axes[bit] for bit in bits(attributes[1]))}, {below})"
         if op == "Num":
             return str(attributes[0])
         if op == "Leaf":

@@ -252,18 +252,15 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     if declared.level not in LEVELS:
         raise DplcError(
             f"rule `{declared.name}`: unknown level `{declared.level}`",
-            declared.span,
+            _level_of(declared),
             (f"levels are {', '.join(LEVELS)}",),
             did_you_mean(declared.level, LEVELS),
         )
     for attribute in declared.attributes:
         if attribute not in ATTRIBUTES:
-            raise DplcError(
-                f"rule `{declared.name}`: unknown attribute `@{attribute}`",
-                declared.span,
-                (),
-                did_you_mean(attribute, ATTRIBUTES),
-            )
+            what = f"rule `{declared.name}`: unknown attribute `@{attribute}`"
+            known = [f"@{name}" for name in ATTRIBUTES]
+            raise DplcError(what, _place_of(attribute, declared.span), (), did_you_mean(f"@{attribute}", known))
     return Rule(
         declared.name, declared.level, stem, declared.span, declared.docs, frozenset(declared.attributes),
         declared.parameters, matches[0].body,
@@ -285,6 +282,25 @@ def _in_order(declared: s.Rule) -> None:
             raise DplcError(
                 what, clause.span, (), "clauses stand between `match` and `rewrite`, in the order they are asked"
             )
+
+
+def _place_of(attribute: str, head: Span) -> Span:
+    """Where an attribute stands above the head of its rule; the head if it does not."""
+    for line in range(head.line - 1, 0, -1):
+        text = head.source.line(line)
+        at = text.find(f"@{attribute}")
+        if at >= 0:
+            return Span(head.source, line, at, line, at + 1 + len(attribute))
+        if text.strip() and not text.lstrip().startswith(("@", "#")):
+            break
+    return head
+
+
+def _level_of(declared: s.Rule) -> Span:
+    """Where the level of a rule stands in its head, behind the last `on`."""
+    head = declared.span
+    at = head.source.line(head.line).rfind(declared.level)
+    return Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head
 
 
 CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`", s.Match: "`match`"}  # in messages

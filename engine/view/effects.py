@@ -22,7 +22,8 @@ from ..ruleset import Toolchain
 from ..schedule.limits import predicted_registers
 from ..schedule.tail import kernel_ir
 
-NEST, LEVELS = "l", "ltk"
+NEST, TILE, LEVELS = "l", "t", "ltk"
+REST = "rest"  # the third item of an effect: its kernels went through the rest of the order first
 UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
@@ -34,7 +35,7 @@ def credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tup
     effects = dict(pricing.of_all(fired)) if pricing is not None else {}
     for number, event in enumerate(fired):
         count, times = found.get(event.rule, (0, 1.0))
-        before, after = effects.get(number, (None, None))
+        before, after, *_ = effects.get(number, (None, None))
         if before is not None and after is not None:
             times *= before["us"] / after["us"]
         found[event.rule] = count + 1, times
@@ -42,23 +43,52 @@ def credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tup
 
 
 class Effects:
-    """Prices kernels at any point of their schedule, each once. seconds: how long it may go on; tiles: the kernels of
-    Tile IR that those of Kernel IR were made of, by name: registers are predicted from them."""
+    """Prices kernels at any point of their schedule, each once. seconds: of processor time that it may take; tiles: the
+    kernels of Tile IR that those of Kernel IR were made of, by name: registers are predicted from them."""
 
     def __init__(self, tools: Toolchain, target: Target, seconds: float | None = None, tiles: Program = ()):
         self.tools, self.target = tools, target
-        self.ends = None if seconds is None else time.perf_counter() + seconds
+        self.ends = None if seconds is None else time.process_time() + seconds
         self._tiles = {kernel.name: kernel for kernel in tiles}
         self._known: dict[Kernel, dict[str, Any] | None] = {}
         self._made: dict[Program, Program] = {}
 
-    def of_all(self, events: Sequence[Any]) -> Iterator[tuple[int, list[dict[str, Any] | None]]]:
-        """(place, [before, after]) of every firing on kernels. Those that need a schedule for it come last."""
+    def of_all(self, events: Sequence[Any]) -> Iterator[tuple[int, list[Any]]]:
+        """(place, [before, after]) of every firing on kernels. Those that need a schedule for it come last.
+
+        A kernel half way through its schedule often cannot be launched (a thread for every element): of such a firing
+        (place, [before, after, REST]) follows, of what the rest of the order makes of both sides: with it and without.
+        """
         nest = [isinstance(event, Firing) and event.prefix == NEST for event in events]
+        half_way = []
         for number in sorted(range(len(events)), key=lambda place: nest[place]):
             effect = self.of(events[number])
             if effect is not None:
                 yield number, effect
+                if events[number].prefix == TILE and None in effect:
+                    half_way.append(number)
+        for number in half_way:
+            told = self._through_the_rest(events[number])
+            if told is not None and not self._over():
+                yield number, [*told, REST]
+
+    def _through_the_rest(self, event: Firing) -> list[dict[str, Any]] | None:
+        """[before, after] of a firing whose kernels go on as the order has it, not through its own pass again: nor,
+        after it, through another pass of its `one of`. None where either comes to nothing."""
+        steps = self.tools.pipelines["tile"]
+        place = max((n for n, step in enumerate(steps) if step.label == event.label), default=None)
+        if place is None or self._over():
+            return None
+        rest, group = steps[place + 1 :], steps[place].group
+        ways = (event.before, rest), (event.after, [step for step in rest if group is None or step.group != group])
+        told = []
+        for kernels, following in ways:
+            try:
+                made = run_pipeline(self.tools.engine, following, kernels, self.target)
+            except UNPRICED:
+                return None
+            told.append(self.together(made))
+        return [one for one in told if one is not None] if all(told) else None
 
     def of(self, event: Any) -> list[dict[str, Any] | None] | None:
         """[before, after] of a firing on kernels, each None where the lowering refuses; None for any other event. What
@@ -102,7 +132,7 @@ class Effects:
         return self._known[kernel]
 
     def _over(self) -> bool:
-        return self.ends is not None and time.perf_counter() > self.ends
+        return self.ends is not None and time.process_time() > self.ends
 
     def _priced(self, kernel: Kernel) -> dict[str, Any] | None:
         try:

@@ -126,12 +126,13 @@ def _tensor(compilation: Compilation, events: Sequence[Any]) -> Column:
     lead = len(text) - len(values)
     torch = {op.dst: n for n, op in enumerate(compilation.captured.graph.body, _torch_lead(compilation))}
     origins = _origins(values, compilation)
-    fired = _term_events(events)
+    fired, lowered = _term_events(events)
     up: Sources = [()] * lead
     for value in values:
         through = (compilation.made_from[term].dst for term in _read_through(value) if term in compilation.made_from)
         up.append(tuple(sorted({line for dst in (origins.get(value), *through) for line in _at(torch, dst)})))
-    made: Sources = [()] * lead + [tuple(fired.get(value, ())) for value in values]
+    shaped = ((*lowered.get(origins.get(value, ""), ()), *fired.get(value, ())) for value in values)
+    made: Sources = [()] * lead + [tuple(dict.fromkeys(found)) for found in shaped]
     return Column("tensor", text, up, made, [(1, graph.name)])
 
 
@@ -167,17 +168,20 @@ def _origins(values: Iterable[Term], compilation: Compilation) -> dict[Term, str
     return known
 
 
-def _term_events(events: Sequence[Any]) -> dict[Any, list[int]]:
-    """The firings that gave each value of the tensor level, by the value."""
+def _term_events(events: Sequence[Any]) -> tuple[dict[Any, list[int]], dict[str, list[int]]]:
+    """The firings of algebra and fusion that gave each value, by the value; those of torch by the user's op: all that
+    came of an op did so by them, whatever axes or spelling it took since."""
     found: dict[Any, list[int]] = {}
+    lowered: dict[str, list[int]] = {}
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.prefix in "daf":
             for unit in event.after:
                 fired = getattr(unit, "fired", None)
-                terms = getattr(unit, "values", ()) if fired is None else (fired.value.term,)
-                for term in terms:
+                if fired is not None:
+                    lowered.setdefault(fired.origin, []).append(number)
+                for term in getattr(unit, "values", ()) if fired is None else ():
                     found.setdefault(term, []).append(number)
-    return found
+    return found, lowered
 
 
 # ---- loop nests

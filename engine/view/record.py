@@ -13,7 +13,7 @@ from .effects import Effects
 from .fusion_graph import fusion_graph
 from .provenance import Column, columns
 
-SECONDS = 1.5  # for the model's word on every firing of one page
+SECONDS = 1.5  # of processor time, for the model's word on every firing of one page
 
 
 def view_record(

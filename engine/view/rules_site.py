@@ -42,13 +42,17 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     """{path in the site: text}. fired: where the rules fire in a suite of that name, if it was looked at."""
     load_facts()
     steps = pipelines(rules)
-    places = _places(steps)
+    places, known = _places(steps), frozenset(where for _, _, where, _ in _words(rules))
     files: dict[str, list[Rule]] = {}
     for rule in rules.rules.values():
         files.setdefault(rule.file, []).append(rule)
     made = {
         f"rules/{stem}.html": _render(
-            "rules.html", title=stem, root="../", rules=[_rule(r, rules, places, fired) for r in found], suite=suite
+            "rules.html",
+            title=stem,
+            root="../",
+            rules=[_rule(r, rules, places, fired, known) for r in found],
+            suite=suite,
         )
         for stem, found in files.items()
     }
@@ -73,15 +77,16 @@ def _render(template: str, **values: Any) -> str:
 
 
 def _rule(
-    rule: Rule, rules: RuleSet, places: Mapping[str, list[dict[str, Any]]], fired: Fired | None
-) -> dict[str, Any]:
+    rule: Rule, rules: RuleSet, places: Mapping[str, list[dict[str, Any]]], fired: Fired | None,
+    known: frozenset[str],
+) -> dict[str, Any]:  # fmt: skip
     written = rules.written.get(rule.name, rule)
     body = [line for line in format_rule(written).splitlines() if not line.startswith("## ")]
     start = next((n for n, line in enumerate(body) if line.startswith("example ")), len(body))
     return {
         "name": rule.name, "docs": " ".join(rule.docs), "location": rule.location, "level": rule.level,
         "attributes": sorted(rule.attributes), "family": rule.family,
-        "text": coloured("\n".join(body[:start]).rstrip()),
+        "text": linked(coloured("\n".join(body[:start]).rstrip()), rule.level, known),
         "examples": [_example(example) for example in rule.examples],
         "guards": [{"kind": g.kind, "text": expression(g.condition), "because": g.reason} for g in written.guards],
         "parameters": [_parameter(p) for p in written.parameters], "places": places.get(rule.name, []),
@@ -152,7 +157,7 @@ def _nodes() -> list[dict[str, Any]]:
     for level, module in LEVELS.items():
         classes = [
             cls for _, cls in inspect.getmembers(module, inspect.isclass)
-            if issubclass(cls, Node) and cls.__module__ == module.__name__ and cls.fields
+            if issubclass(cls, Node) and cls.__module__ == module.__name__ and (cls.fields or not cls.__subclasses__())
         ]  # fmt: skip
         found.append({"name": level, "nodes": [_node(cls) for cls in classes]})
     return found
@@ -220,6 +225,27 @@ def coloured(text: str) -> Any:
     from pygments import highlight
 
     return markupsafe.Markup(highlight(text, RuleLexer(), _formatter()))
+
+
+NODES = {  # where the nodes of a level stand, the nearest first
+    "torch": ("tensor",), "tensor": ("tensor",), "module": ("tile", "loop"), "loop": ("loop",),
+    "tile": ("tile", "loop"), "kernel": ("kernel", "loop"),
+}  # fmt: skip
+KNOWN = re.compile(r'(<span class="(nc|nf|n)">)(\w+)(</span>)')
+
+
+def linked(text: Any, level: str, known: frozenset[str]) -> Any:
+    """A coloured rule whose facts, nodes and numbers lead to what is said of them. known: all places of the site."""
+    import markupsafe
+
+    def link(found: re.Match[str]) -> str:
+        opened, kind, word, closed = found.groups()
+        pages = {"nf": ("facts.html#",), "n": ("policy.html#",)}
+        places = (page + word for page in pages.get(kind, [f"nodes.html#{one}." for one in NODES[level]]))
+        where = next((place for place in places if place in known), "")
+        return f'{opened}<a href="../{where}">{word}</a>{closed}' if where else found[0]
+
+    return markupsafe.Markup(KNOWN.sub(link, str(text)))
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
 from .effects import Effects, credits
 
-SECONDS = 0.5  # for the model's word on the firings of one case
+SECONDS = 0.5  # of processor time, for the model's word on the firings of one case
 Fired = dict[str, tuple[int, float]]  # of each rule: its firings, and how many times faster they made it
 Tell = Callable[[str, int, int], None]
 

@@ -14,6 +14,7 @@ from .document import Document
 _MEANT = re.compile(r"did you mean `([^`]+)`\?")
 _REFUSAL = re.compile(r"help: add an example that `gives no \"(.*)\"`")
 _FIRES = re.compile(r"no example shows it fire")
+_UNUSED = re.compile(r"`(\w+)` is bound but never used; write `_`")
 _REASON = re.compile(r"a guard without a reason")
 
 
@@ -36,6 +37,9 @@ def fixes(document: Document, message: str, line: int, column: int) -> Iterator[
         at = lines[line].find(wrong[1], column)
         if at >= 0:
             yield Fix(f"Change it to `{meant[1]}`", line, at, at + len(wrong[1]), meant[1])
+    unused = _UNUSED.search(message)
+    if unused and line < len(lines) and lines[line][column:].startswith(unused[1]):
+        yield Fix("Change it to `_`", line, column, column + len(unused[1]), "_")
     if _REASON.search(message) and line < len(lines):
         end = len(lines[line].rstrip())
         yield Fix("Say what is wrong when it fails", line, end, end, ' because ""')

@@ -22,6 +22,7 @@ from .document import Document
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 CLAUSES = ("match", "where", "prefer", "let", "pick", "split", "join", "rewrite", "example", "gives", "because")
+LOOP = "For"
 TOP = ("rule", "number", "fact", "pipeline", "form", "guards", "without", "override")
 
 
@@ -99,7 +100,8 @@ def completions(document: Document, line: int, column: int) -> list[Suggestion]:
         return [Suggestion(word, "keyword") for word in (*TOP, *CLAUSES)]
     if re.search(r"=\w*$", before) and (closed := _closed(before)):
         return closed
-    return [*_fields(before, level), *_bound(document, line), *_known(document, level)]
+    value = re.search(r"=\w*$", before) is not None
+    return [*([] if value else _fields(before, level)), *_bound(document, line), *_known(document, level)]
 
 
 def _closed(before: str) -> list[Suggestion]:
@@ -107,19 +109,35 @@ def _closed(before: str) -> list[Suggestion]:
     field = re.search(r"(\w+)=\w*$", before)
     kinds = {"via": "Via", "fn": "Fn", "atom": "AtomName", "dtype": "Dtype"}
     name = field[1] if field else ""
+    if re.search(r":\s*\w+=\w*$", before):  # `i:32=THREAD`
+        return [Suggestion(word, "constant", "role") for word in CLOSED["Role"] if word.isupper()]
     return [Suggestion(word, "constant", name) for word in CLOSED[kinds[name]]] if name in kinds else []
 
 
 def _fields(before: str, level: str | None) -> list[Suggestion]:
-    """The fields of the call that is open."""
-    owner = open_call(before)
-    found = reference.find(_entries(level), owner, level) if owner else []
+    """The fields of the call that is open, or of the loop whose head this is: those of a loop that have no place of
+    their own in it."""
+    owner = owner_of(before)
     return [
-        Suggestion(name, "field", f"{sort}{f', else {default}' if default else ''}")
-        for entry in found
-        if entry.kind in ("statement", "op")
-        for name, sort, default in entry.fields
+        Suggestion(name, "field", _sorted(sort, default))
+        for name, sort, default in _fields_of(owner, level)
+        if owner != LOOP or (default and name != "role")
     ]
+
+
+def _fields_of(owner: str, level: str | None) -> list[tuple[str, str, str]]:
+    """(name, sort, default) of each field of a statement or an op."""
+    found = reference.find(_entries(level), owner, level) if owner else []
+    return [field for entry in found if entry.kind in ("statement", "op") for field in entry.fields]
+
+
+def _sorted(sort: str, default: str) -> str:
+    return f"{sort}{f', else {default}' if default else ''}"
+
+
+def owner_of(before: str) -> str:
+    """The statement whose fields stand behind a text: of the call that is open, else of a loop."""
+    return open_call(before) or (LOOP if re.match(r"\s*for\b.*\bin\b.*\s", before) else "")
 
 
 def open_call(before: str) -> str:
@@ -145,10 +163,11 @@ def _bound(document: Document, line: int) -> Iterator[Suggestion]:
     rule = rule_at(document, line)
     if rule is None:
         return
+    parameters = {parameter.name: parameter.sort or "" for parameter in rule.parameters}
     for name, sort in subject_of(rule, document).scope.items():
-        yield Suggestion(name, "variable", str(sort))
-    for parameter in rule.parameters:
-        yield Suggestion(parameter.name, "parameter", parameter.sort or "")
+        if name not in parameters:
+            yield Suggestion(name, "variable", str(sort))
+    yield from (Suggestion(name, "parameter", sort) for name, sort in parameters.items())
 
 
 def _known(document: Document, level: str | None) -> Iterator[Suggestion]:
@@ -174,6 +193,11 @@ def meaning(document: Document, line: int, column: int) -> str:
     if word and lines[line][:start].endswith("target.") and word in TARGET_FIELDS:
         return f"`target.{word}`: {TARGET_FIELDS[word]}"
     level = level_at(document, line)
+    if word and re.match(r" *=(?!=)", lines[line][start + len(word) :]):
+        owner = owner_of(lines[line][:start])
+        fields = {name: _sorted(sort, default) for name, sort, default in _fields_of(owner, level)}
+        if word in fields:
+            return f"field `{word}` of `{owner}`: {fields[word]}"
     rule = rule_at(document, line)
     found = [_as_markdown(entry) for entry in reference.find(_entries(level), word, level)] if word else []
     if word in document.rules.numbers:

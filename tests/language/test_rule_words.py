@@ -228,18 +228,18 @@ rule.rw:4:16: error: rule `hoist`: unknown function `ad`
     pytest.param(
         change(RING, "@repeat", "@repaet"),
         """\
-rule.rw:3:6: error: rule `ring`: unknown attribute `@repaet`
- 3 | rule ring(N: int in {2, 3, 4} = 2) on tile
-   |      ^^^^
-  help: did you mean `repeat`?""",
+rule.rw:2:1: error: rule `ring`: unknown attribute `@repaet`
+ 2 | @repaet
+   | ^^^^^^^
+  help: did you mean `@repeat`?""",
         id="unknown attribute",
     ),
     pytest.param(
         change(RING, "on tile", "on tiel"),
         """\
-rule.rw:3:6: error: rule `ring`: unknown level `tiel`
+rule.rw:3:39: error: rule `ring`: unknown level `tiel`
  3 | rule ring(N: int in {2, 3, 4} = 2) on tiel
-   |      ^^^^
+   |                                       ^^^^
   note: levels are torch, tensor, module, loop, tile, kernel
   help: did you mean `tile`?""",
         id="unknown level",

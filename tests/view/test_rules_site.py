@@ -68,6 +68,13 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == []
 
 
+def test_names_in_a_rule_lead_to_what_is_said_of_them() -> None:
+    text = site()["rules/stage_inputs.html"]
+    for where in ("facts.html#fitting", "nodes.html#tile.Stage", "nodes.html#tile.Sync", "policy.html#staged_share"):
+        assert f'<a href="../{where}">' in text, where
+    assert '<a href="../nodes.html#tensor.Reduce">' in site()["rules/reductions.html"]
+
+
 def test_every_search_entry_leads_somewhere() -> None:
     words = re.findall(r'"([\w/.]+\.html#[\w.]+)"', site()["search.js"])
     assert len(words) > 600

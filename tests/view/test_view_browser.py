@@ -19,6 +19,7 @@ from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation
 from dplc.engine.ruleset import toolchain
 from dplc.engine.view.live_page import LivePage
+from dplc.engine.view.live_suite import LiveSuite
 from dplc.engine.view.page import page
 from dplc.engine.view.provenance import Column
 from dplc.engine.view.record import column_record, view_record
@@ -275,16 +276,18 @@ def test_a_trace_of_ten_thousand_lines_scrolls(browser: Any, compiled: Compile, 
     until(browser, "document.getElementById('e9999').getBoundingClientRect().top < innerHeight + 200")
 
 
+SUITE = {
+    "about": "two cases <b>&</b>",
+    "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
+    "cases": [
+        {"name": "small", "operation": "sum", "sizes": {"rows": 32, "in": 64, "out": 48}},
+        {"name": "large", "operation": "sum", "sizes": {"rows": 512, "in": 512, "out": 512}},
+    ],
+}
+
+
 def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
-    suite = {
-        "about": "two cases <b>&</b>",
-        "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
-        "cases": [
-            {"name": "small", "operation": "sum", "sizes": {"rows": 32, "in": 64, "out": 48}},
-            {"name": "large", "operation": "sum", "sizes": {"rows": 512, "in": 512, "out": 512}},
-        ],
-    }
-    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    (tmp_path / "suite.json").write_text(json.dumps(SUITE))
     record = suite_record(tmp_path / "suite.json", toolchain(), target())
     opened(browser, tmp_path / "page.html", record)
     rows = browser.execute_script("return [...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText)")
@@ -293,6 +296,35 @@ def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
     assert browser.execute_script("return document.querySelectorAll('b').length") == 0
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(f"return {wide}") <= 0
+
+
+def test_a_live_suite_says_which_cases_take_another_time(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "suite.json").write_text(json.dumps(SUITE))
+    live = LiveSuite(tmp_path / "suite.json", [], (), target())
+    server = PageServer(live.shown)
+    server.program = live
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        live.compile("started")
+        browser.get(server.url)
+        until(browser, "document.querySelectorAll('.heat tbody tr').length > 5")
+        assert browser.execute_script("return [...document.querySelectorAll('#tabs button')].map((b) => b.id)") == [
+            "tab-rules", "tab-suite"
+        ]  # fmt: skip
+        browser.find_element("id", "tab-rules").click()
+        browser.find_element("css selector", "[data-rule=stage_inputs]").click()
+        said = until(browser, "(document.getElementById('banner').textContent.match(/Predicted in all .*/) || [''])[0]")
+        assert "of 2 differ: " in said or "of 2 differs: " in said
+        browser.find_element("id", "tab-suite").click()
+        assert browser.execute_script("return document.querySelectorAll('.heat thead th.bad').length") >= 1
+        complaints(browser)
+    finally:
+        browser.get("about:blank")
+        live.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 MARKUP = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>"

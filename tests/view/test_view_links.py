@@ -110,5 +110,17 @@ def test_rules_that_shaped_a_line_changed_it(compiled: Compile) -> None:
     assert all(events[number].record()["event"] == "fired" for made in tile.made for number in made)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_value_names_the_torch_rule_that_made_it(name: str, compiled: Compile) -> None:
+    """All that came of an op, not its result alone; whatever algebra made of it since."""
+    compilation = compiled(PROGRAMS[name][0])
+    events = compilation.trace.events
+    found = {column.name: column for column in linked(compiled, PROGRAMS[name][0])}
+    tensor = found["tensor"]
+    for line, (made, up) in enumerate(zip(tensor.made, tensor.up, strict=True)):
+        if up:
+            assert "d" in {events[number].prefix for number in made}, tensor.lines[line]
+
+
 def test_stages_are_columns() -> None:
     assert COLUMNS[1:] == STAGES

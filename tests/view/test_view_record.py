@@ -26,7 +26,7 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.tail import predictions
 from dplc.engine.view import registers
 from dplc.engine.view.counted import counted
-from dplc.engine.view.effects import Effects
+from dplc.engine.view.effects import REST, Effects
 from dplc.engine.view.page import embedded, page
 from dplc.engine.view.record import view_record
 from dplc.ir.diagnostic import INTERNAL
@@ -159,8 +159,27 @@ def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: C
 def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["attention"][0])
     events = compilation.trace.events
-    told = [events[number].prefix for number, _ in Effects(toolchain(), compilation.target).of_all(events)]
+    effects = list(Effects(toolchain(), compilation.target).of_all(events))
+    told = [events[number].prefix for number, effect in effects if REST not in effect]
     assert told[-1] == "l" and "l" not in told[:-1]
+    last = [REST in effect for _, effect in effects]
+    assert last == sorted(last) and any(last)  # what needs the rest of the order comes behind all others
+
+
+def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(compiled: Compile) -> None:
+    compilation = compiled("torch.randn(256, 256) @ torch.randn(256, 256)")
+    record = view_record(compilation, toolchain(), "product", seconds=None)
+    effects = {record["trace"][number]["rule"]: record["effects"].get(str(number)) for number in fired(record, "t")}
+    assert all(effect is not None and len(effect) in (2, 3) for effect in effects.values())
+    assert all(side is not None for effect in effects.values() for side in effect)  # not one is left without its gain
+    before, after, rest = effects["chunk_matmul_k"]
+    whole = sum(kernel["predicted"]["us"] * kernel["launches"] for kernel in record["kernels"])
+    assert rest == REST and after["us"] == pytest.approx(whole, rel=0.01) and before["us"] > after["us"]
+
+
+def test_time_that_is_over_leaves_kernels_half_way_as_they_are(compiled: Compile) -> None:
+    effects = view_record(compiled(PROGRAMS["product"][0]), toolchain(), "product", seconds=0.0)["effects"]
+    assert not any(REST in effect for effect in effects.values())
 
 
 def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> None:

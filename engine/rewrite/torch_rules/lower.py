@@ -252,7 +252,8 @@ class TorchLowering:
                 continue
             if self.trace:
                 given = tuple(v.term for v in views(call.given) if v.term)
-                self.fired.append(Fired(rule.rule, statement, view, given, self.matched, tuple(self.heard[mark:])))
+                heard, origin = tuple(self.heard[mark:]), call.origin.dst
+                self.fired.append(Fired(rule.rule, statement, view, given, self.matched, heard, origin))
                 del self.heard[mark:]
                 self._note_refusals(statement, refusals, rules[place:])
             return view

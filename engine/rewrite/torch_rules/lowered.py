@@ -17,7 +17,7 @@ from .values import NotApplicable, View
 @dataclass(frozen=True)
 class Fired:
     """One firing, for the trace: the rule, the op it took and the value it gave; what its template says that
-    canonical forms folded."""
+    canonical forms folded; origin: the user's op, where that is one which a template made."""
 
     rule: Rule
     statement: TorchOp
@@ -25,6 +25,7 @@ class Fired:
     operands: tuple[Term, ...]
     bound: Mapping[str, Any] = field(default_factory=dict)
     folded: tuple[Folded, ...] = ()
+    origin: str = ""
 
     def before(self) -> str:
         """The op as text."""

@@ -156,9 +156,15 @@ function inspect(place, line, found) {
   found.forEach((lines, other) => { if (other <= place) lines.forEach((n) => (data.columns[other].made[n] || []).forEach((e) => events.add(e))); });
   box.replaceChildren(make("span", { class: "path" }, make("b", {}, `${title(data.columns[place])} ${line + 1}`), "  ", names.join("  ·  ")));
   if (!events.size) box.append(make("span", { class: "quiet" }, "No rule changed this line after it was made."));
+  const byRule = new Map();
   [...events].sort((a, b) => a - b).forEach((number) => {
-    const event = data.trace[number];
-    box.append(make("button", { class: "chip", own: LEVELS[event.level], title: event.location, onclick: () => openEvent(number) }, event.rule));
+    const event = data.trace[number], key = `${event.level} ${event.rule}`;
+    byRule.set(key, [...(byRule.get(key) || []), number]);
   });
+  for (const numbers of byRule.values()) {
+    const event = data.trace[numbers[0]], often = numbers.length > 1;
+    box.append(make("button", { class: "chip", own: LEVELS[event.level], title: event.location + (often ? `; ${numbers.length} firings, the first is opened` : ""),
+      onclick: () => openEvent(numbers[0]) }, event.rule + (often ? ` ×${numbers.length}` : "")));
+  }
   say(`${title(data.columns[place])} line ${line + 1}: ${names.join("; ")}. ${plural(events.size, "rule")}.`);
 }

@@ -32,12 +32,14 @@ function card(kernel) {
   return box;
 }
 
+const short = (name, most = 12) => (name.length > most ? `${name.slice(0, most - 1)}…` : name); // two names share a gap between boxes
+
 function fusionView(main) {
   const { nodes, edges } = data.fusion;
-  main.append(make("p", { class: "quiet" }, "A box is a launch with the values that it computes; a line is a buffer in memory, orange where a rule cut. Choose one for its reason."));
+  main.append(make("p", { class: "quiet" }, "A box is a kernel with the values that it computes, as fusion cuts them: a schedule may make several launches of one. A line is a buffer in memory, orange where a rule cut. Choose one for its reason."));
   const place = nodes.map(() => 0);
   edges.forEach((edge) => { if (edge.from >= 0 && edge.to >= 0) place[edge.to] = Math.max(place[edge.to], place[edge.from] + 1); });
-  const WIDE = 270, GAP = 130, ROW = 15;
+  const WIDE = 270, GAP = 190, ROW = 15;
   const tops = {};
   const boxes = nodes.map((node, number) => {
     const lines = node.values.slice(0, 8);
@@ -50,17 +52,19 @@ function fusionView(main) {
   const width = 300 + (Math.max(...place, 0) + 1) * (WIDE + GAP);
   const height = Math.max(...Object.values(tops), 120) + 20;
   const picture = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Launches and the buffers between them" });
-  const counts = {};
-  const told = make("p", { id: "cut", role: "status", class: "quiet" }, plural(nodes.length, "launch").replace("launchs", "launches"));
+  const counts = {}, ports = {};
+  const told = make("p", { id: "cut", role: "status", class: "quiet" }, plural(nodes.length, "kernel"));
   edges.forEach((edge) => {
     const from = boxes[edge.from], to = boxes[edge.to];
     const ins = to ? (counts[edge.to] = (counts[edge.to] || 0) + 1) : 0;
-    const x1 = from ? from.x + WIDE : to.x - 16, y1 = from ? from.y + 15 : to.y + 14 * ins, x2 = to ? to.x : from.x + WIDE + 60, y2 = to ? to.y + 14 * ins : from.y + 15;
+    const out = `${edge.from} ${edge.buffer}`, first = from && !(out in ports);
+    if (first) { counts[`out ${edge.from}`] = (counts[`out ${edge.from}`] || 0) + 1; ports[out] = from.y + 2 + 14 * counts[`out ${edge.from}`]; }
+    const x1 = from ? from.x + WIDE : to.x - 16, y1 = from ? ports[out] : to.y + 14 * ins, x2 = to ? to.x : from.x + WIDE + 60, y2 = to ? to.y + 14 * ins : y1;
     const text = `${edge.buffer}: ${edge.type}, ${bytes(edge.bytes)}${edge.reason ? `; stored because ${edge.reason}${edge.location ? ` (${edge.location})` : ""}` : ""}`;
     const tell = () => { told.textContent = text; };
     picture.append(draw("path", { d: `M${x1} ${y1} C${x1 + 50} ${y1} ${x2 - 50} ${y2} ${x2} ${y2}`, class: edge.reason ? "cut" : "" }, draw("title", {}, text)));
-    if (!from) picture.append(draw("text", { x: to.x - 20, y: y2 + 4, "text-anchor": "end", class: "quiet" }, edge.buffer.slice(0, 18)));
-    else picture.append(draw("text", { x: x1 + 6, y: y1 - 4, class: "quiet", tabindex: 0, onfocus: tell, onclick: tell }, edge.buffer.slice(0, 20), draw("title", {}, text)));
+    if (!from) picture.append(draw("text", { x: to.x - 20, y: y2 + 4, "text-anchor": "end", class: "quiet" }, short(edge.buffer, place[edge.to] ? 12 : 20), draw("title", {}, text)));
+    else if (first) picture.append(draw("text", { x: x1 + 6, y: y1 - 3, class: "quiet", tabindex: 0, onfocus: tell, onclick: tell }, short(edge.buffer), draw("title", {}, text)));
   });
   boxes.forEach(({ node, lines, x, y, height: tall }) => {
     picture.append(draw("g", { class: "node", tabindex: 0, role: "img", "aria-label": `${node.name} computes ${node.values.join(", ")}` },

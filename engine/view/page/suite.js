@@ -14,7 +14,7 @@ function differing() {
   const found = data.heat.cases.filter((one) => changed(one) !== 1).sort((a, b) => changed(a) - changed(b));
   if (!found.length) return "No case takes another time.";
   const shown = found.length > 6 ? [...found.slice(0, 3), null, ...found.slice(-3)] : found;
-  return `${plural(found.length, "case")} of ${data.heat.cases.length} differ: ` +
+  return `${plural(found.length, "case")} of ${data.heat.cases.length} differ${found.length === 1 ? "s" : ""}: ` +
     shown.map((one) => (one ? `${one.name} ${micro(was.get(one.name))} → ${micro(one.us)}` : "…")).join(", ") + ".";
 }
 

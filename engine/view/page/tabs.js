@@ -58,5 +58,5 @@ function openTab(id) {
 function start() {
   const there = tabs().map((view) => view[0]);
   facts();
-  if (there.length) openTab(there.includes(open) ? open : there[0]);
+  if (there.length) openTab(there.includes(open) ? open : there.includes("suite") ? "suite" : there[0]);
 }

@@ -82,12 +82,12 @@ function summary(event) {
 function gain(number) {
   const found = data.effects[number];
   if (!found) return make("span", { class: "gain" });
-  const [before, after] = found;
+  const [before, after, rest] = found;
   if (!before || !after) return make("span", { class: "gain quiet" }, after ? micro(after.us) : "");
   const part = after.us / before.us;
   const kind = part < 0.995 ? "good" : part > 1.005 ? "bad" : "quiet";
   const change = part < 0.2 ? `${(1 / part).toFixed(part < 0.1 ? 0 : 1)}× faster` : `${part > 1 ? "+" : "−"}${Math.abs((part - 1) * 100).toFixed(1)}%`;
-  return make("span", { class: `gain ${kind}`, title: "predicted by the model" }, kind === "quiet" ? micro(after.us) : `${micro(after.us)}  ${change}`);
+  return make("span", { class: `gain ${kind}`, title: rest ? `${OF_REST} Predicted.` : "predicted by the model" }, kind === "quiet" ? micro(after.us) : `${micro(after.us)}  ${change}`);
 }
 
 const MEASURES = [["us", "time, predicted", micro], ["dram", "DRAM", bytes], ["shared", "shared memory", bytes],
@@ -117,6 +117,8 @@ function detail(number) {
   for (const choice of event.weighed || []) box.append(weighed(choice));
   const effect = data.effects[number];
   if (effect && (effect[0] || effect[1])) box.append(effects(effect, event.level));
+  else if (effect) box.append(make("p", { class: "quiet" }, "The model says nothing of it: these kernels cannot be launched as they stand."));
+  else if (event.event === "fired" && "ltk".includes(event.level) && !data.live) box.append(make("p", { class: "quiet" }, "The model was not asked: a written page gives it a second and a half. dplc view without -o asks it of every firing."));
   if (event.diff) box.append(difference(event.diff));
   return box;
 }
@@ -132,13 +134,15 @@ function weighed(choice) {
 
 const OF_LEVEL = { l: "Of the kernels that the default order makes of these loop nests.", k: "Registers are those of the Tile IR that it was lowered from." };
 
-function effects([before, after], level) {
+const OF_REST = "Of what the rest of the order makes of these kernels, without the firing and with it: as they stand they cannot be launched.";
+
+function effects([before, after, rest], level) {
   const table = make("table", {}, make("tr", {}, ...["", "before", "after"].map((text) => make("th", { scope: "col" }, text))));
   for (const [key, name, write] of MEASURES) {
     const [a, b] = [before, after].map((side) => (side ? write(side[key]) : "cannot be launched as it stands"));
     table.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "num" }, a), make("td", { class: "num" }, a === b ? make("span", { class: "quiet" }, b) : make("b", {}, b))));
   }
-  return make("div", { class: "wide" }, OF_LEVEL[level] ? make("p", { class: "quiet" }, OF_LEVEL[level]) : "", table);
+  return make("div", { class: "wide" }, OF_LEVEL[level] || rest ? make("p", { class: "quiet" }, rest ? OF_REST : OF_LEVEL[level]) : "", table);
 }
 
 function openEvent(number) {
