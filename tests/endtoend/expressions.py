@@ -149,12 +149,15 @@ VALUES = (  # each was once wrong, or a crash
     "torch.fft.irfftn(torch.randn(3, 5, 4), s=(6, -1), norm='forward')", "torch.fft.hfft2(torch.randn(2, 4, 5), norm='forward')",
     "torch.linalg.cholesky(2 * torch.eye(3) + 0.5, upper=True)",
     "torch.cov(torch.randn(5, 9), correction=0, fweights=torch.randint(0, 4, (9,)), aweights=torch.rand(9))", "torch.cov(torch.randn(7))",
+    "torch.cov(torch.randn(5, 9), aweights=torch.rand(9))", "torch.cov(torch.randn(5, 9), correction=2, fweights=torch.randint(1, 4, (9,)))",
     "torch.cov(torch.randn(4, 7).t())", "torch.cov(torch.tensor([[1.0, math.nan], [2.0, 5.0]]))", "torch.corrcoef(torch.randint(-9, 9, (4, 7)))",
     "torch.corrcoef(torch.full((2, 7), 0.1))", "torch.cov(torch.randn(3, 0))", "torch.cov(torch.randn(3, 1))",
     *(f"torch.special.bessel_{fn}(torch.tensor([-5.0, 0.0, 1.0, 5.0, 1e4, math.inf, math.nan]))" for fn in ("j0", "j1", "y0", "y1")),
-    *(f"torch.special.{fn}(torch.tensor([-3.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.5])[:, None], torch.tensor([-1.0, 0.0, 1.0, 2.9, 7.0, 12.0, math.inf]))" for fn in (
+    *(f"torch.special.{fn}(torch.tensor({x})[:, None], torch.tensor({n}))" for fn in (
         *(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
         "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+    ) for x, n in (  # within and beyond: where values are large they hide the others
+        ("[-1.0, -0.5, 0.0, 0.3, 1.0]", "[-1.0, 0.0, 1.0, 2.9, 7.0, 9.0, math.inf]"), ("[-3.0, 2.5]", "[1.0, 2.9, 5.0]"),
     )),
     "torch.special.hermite_polynomial_he(torch.zeros(3).double(), torch.tensor([12, 512, 513]))",
     "F.grid_sample(torch.randn(2, 3, 3, 4, 5), torch.randn(2, 2, 1, 3, 3), align_corners=True)",
