@@ -20,6 +20,7 @@ from ...ir.expr import Size
 from .asked_where import GuardPlaces
 from .places import SourcePlaces, caller
 from .sizes import sizes_of_factory
+from .untraced import UNASKED
 
 KEY = "dplc"  # under which FX nodes carry the number of their place
 
@@ -110,6 +111,7 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
     def _marked(self, function: Any, args: Any, kwargs: Any) -> Any:
         if function is torch.Tensor.__getitem__ and args[0].is_meta:
             args = (args[0], _with_values(args[1]))
+        function = UNASKED.get(function, function)
         if self.last is None:
             return function(*args, **(kwargs or {}))
         with annotate({KEY: self.last}):

@@ -1,16 +1,19 @@
-"""Ops that ask for values while PyTorch traces them, though their results' types do not depend on any.
+"""What asks for values while PyTorch traces it, though neither what it computes nor its types depend on any.
 
-PyTorch makes them of others, and looks at numbers on the way (whether weights sum to zero). While a program is
-exported, what they give is said here by shapes and dtypes alone; rules say the rest.
+PyTorch makes these ops of others, and looks at numbers on the way (whether weights sum to zero). While a program is
+exported, what they give is said here by shapes and dtypes alone; rules say the rest. Functions in Python that look at
+numbers only to refuse them are said without it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 _KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -75,3 +78,28 @@ def _square(x: Any, dtype: Any) -> Any:
     variables = x.shape[0] if x.dim() == 2 else 1
     floats = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
     return x.new_empty(() if variables == 1 else (variables, variables), dtype=floats)
+
+
+def _gaussian_nll_loss(
+    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
+    """The loss of a normal distribution, by its formula. Raises ValueError for what torch refuses of shapes."""
+    if not isinstance(var, torch.Tensor):
+        if var < 0:
+            raise ValueError("var has negative entry/entries")
+        var = var * torch.ones_like(x)
+    if var.shape != x.shape:
+        if x.shape[:-1] == var.shape:
+            var = var.unsqueeze(-1)
+        elif x.dim() != var.dim() or sum(m for n, m in zip(x.shape, var.shape, strict=True) if n != m) != 1:
+            raise ValueError("var is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    var = var.clamp(min=eps)
+    loss = 0.5 * (torch.log(var) + (x - target) ** 2 / var)
+    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+# Functions of torch's in Python, and the same without the look at values.
+UNASKED: dict[Any, Callable[..., Any]] = {F.gaussian_nll_loss: _gaussian_nll_loss}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import dplc
 from dplc.engine.capture.capture import capture
@@ -43,6 +44,18 @@ def test_the_types_are_torch_s(x: Any, weights: Any) -> None:
     assert [(str(out.dtype), tuple(out.shape)) for out in captured.graph.outs] == [
         ({"float32": "f32", "float64": "f64", "float16": "f16"}[str(want.dtype)[6:]], tuple(want.shape))
     ]
+
+
+@pytest.mark.parametrize(
+    ("var", "reduction"),
+    [(torch.rand(4), "mean"), (torch.rand(3, 7), "median"), (-1.0, "mean"), (torch.rand(1, 1), "sum")],
+)
+def test_a_loss_is_refused_as_torch_refuses_it(var: Any, reduction: str) -> None:
+    with pytest.raises(ValueError) as theirs:
+        F.gaussian_nll_loss(X, X, var, reduction=reduction)
+    with pytest.raises(DplcError) as ours:
+        capture(F.gaussian_nll_loss, (X, X, var), {"reduction": reduction})
+    assert str(theirs.value) in ours.value.what
 
 
 def test_torch_is_left_as_it_was() -> None:
