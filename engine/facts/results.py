@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...ir.expr import Binary, Var, add, binary, both, linear, multiply, subtract
-from ...ir.facts.footprint import STAGED_DTYPES, Box, RangedBlock, box_of, region
+from ...ir.facts.footprint import STAGED_DTYPES, IndexBox, RangedBlock, box_of, region
 from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, tidy
 from ...ir.facts.staging import at_lanes, lane_values
 from ...ir.facts.structure import summary
@@ -134,7 +134,7 @@ def _edge(store: Store, guard: Any, param: Param, here: RangedBlock) -> int | No
     return None
 
 
-def _whole(store: Store, box: Box, here: RangedBlock) -> bool:
+def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
     """Whether the local names number the elements along each dimension: none is left out, and none stored twice."""
     used: list[str] = []
     for e, (extent, _) in zip(store.idx, box.sides, strict=True):
