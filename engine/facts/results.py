@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...ir.expr import Binary, Var, add, binary, both, linear, multiply, subtract
+from ...ir.expr import Binary, Var, add, binary, both, free_names, from_linear, linear, multiply, subtract
 from ...ir.facts.footprint import STAGED_DTYPES, IndexBox, RangedBlock, box_of, region
-from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, tidy
+from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, strides, tidy
 from ...ir.facts.staging import at_lanes, lane_values
 from ...ir.facts.structure import summary
 from ...ir.loop import For, If, Store
 from ...ir.names import unused
 from ...ir.node import names_in
 from ...ir.program import Block, Param
+from ...ir.sizes import at_hint
 from ..language.facts import fact
 from .structure import conjuncts
 
@@ -120,7 +121,7 @@ def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) 
     rows, columns = (box.sides[dim][0] for dim in dims)
     item, smem = DTYPE_BYTES[param.dtype], unused(f"{param.name}_out", names_in(site.kernel))
     yield ResultBox(
-        Var(param.name), Var(smem), Var(param.dtype), item, rows, columns, _in_pieces(site, store, item),
+        Var(param.name), Var(smem), Var(param.dtype), item, rows, columns, _in_pieces(site, store, param.shape, item),
         box.origin, dims[0], param.shape, tuple(sorted({dim for dim in edges if dim is not None})),
     )  # fmt: skip
 
@@ -151,12 +152,19 @@ def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
     return len(set(used)) == len(used) and all(here.ranges[name][1] == 0 for name in missing & here.threads)
 
 
-def _in_pieces(site: Any, store: Store, item: int) -> bool:
+def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bool:
     """Whether the widest instruction that a warp can make of a store touches more sectors than it fills."""
     flat = address(site.kernel, store.buf, store.idx)
     replicated = [axis for axis in site.tile.axes if axis.role in ("REG", "VEC") and axis.extent * item <= CHUNK]
     width = max((a.extent for a in replicated if is_vector(flat, a.name, a.extent)), default=1)
     lanes = lane_values(tuple((a.name, a.extent) for a in site.tile.axes if a.role == "THREAD"))
-    places = np.unique(np.atleast_1d(at_lanes(flat, lanes)))
+    steps = strides(tuple(at_hint(extent) for extent in shape))  # of a size, as it is as a rule
+    moved = [at_lanes(_along(e, lanes), lanes) * step for e, step in zip(store.idx, steps, strict=True)]
+    places = np.unique(np.atleast_1d(sum(moved)))
     touched = np.unique(places * item // SECTOR)
     return bool(len(touched) * SECTOR > len(places) * width * item and math.prod(places.shape) > 1)
+
+
+def _along(e: Any, lanes: dict[str, Any]) -> Any:
+    """The part of a place that lanes differ in."""
+    return from_linear({at: n for at, n in linear(e)[0].items() if not free_names(at).isdisjoint(lanes)}, 0)
