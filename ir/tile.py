@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .expr import Axis, Over
-from .node import AtomName, Expr, Fn, Int, MonoidName, Name, Via
+from .node import AtomName, Dtype, Expr, Fn, Int, MonoidName, Name, Via
 from .program import Block, Stmt
 
 AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -60,7 +60,8 @@ class Stage(Stmt):
 class Slab(Stmt):
     """`p = Slab(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
 
-    Others may read a cell after the next Sync. pad and xor as in a Stage; there is one slot, and nothing is copied.
+    Others may read a cell after the next Sync. A value is rounded to the dtype. pad and xor as in a Stage; there is
+    one slot, and nothing is copied.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("slab",)
@@ -68,11 +69,12 @@ class Slab(Stmt):
     depth: ClassVar[int] = 1
     swizzle: ClassVar[int] = 0
     via: ClassVar[str] = "STORE"
-    src: ClassVar[str] = ""  # nothing is copied: the cells are f32
+    src: ClassVar[str] = ""  # nothing is copied
     dst: Name
     slab: tuple[Axis, ...]
     pad: Int = 0
     xor: tuple[Int, ...] = ()
+    dtype: Dtype = "f32"
 
 
 class Put(Stmt):

@@ -36,8 +36,8 @@ def element_bytes(low: Lowering, stage: Stage) -> int:
 
 
 def slab_dtype(low: Lowering, stage: Stage) -> str:
-    """The dtype of a slab's elements: that of what is copied there, or f32 for computed values."""
-    return "f32" if isinstance(stage, Slab) else low.params[stage.src].dtype
+    """The dtype of a slab's elements: its own for computed values, or that of what is copied there."""
+    return stage.dtype if isinstance(stage, Slab) else low.params[stage.src].dtype
 
 
 def slab_base(low: Lowering, stage: Stage) -> str:

@@ -125,14 +125,15 @@ def _held(v: Term) -> str:
 def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
     """A tile of rows a block, whose products tensor cores do (`online_fragments`): a warp has the rows of an atom."""
     p, chunk = policy(target), policy(target).online_chunk_columns
-    if shape.rows == 1 or shape.products % atom.k or shape.results % atom.n:
+    if shape.rows == 1:
         return math.inf
+    products, results = atom.k * -(-shape.products // atom.k), atom.n * -(-shape.results // atom.n)  # padded by zeros
     fitting = [n for n in p.fragment_rows if shape.batch * -(-shape.rows // n) >= target.multiprocessors]
     block = min(
         max(fitting, default=min(p.fragment_rows)), max(min(p.fragment_rows), 1 << (shape.rows - 1).bit_length())
     )
     blocks = shape.batch * -(-shape.rows // block)
-    warps, operations = max(1, block // atom.m), 2 * block * chunk * (shape.products + shape.results)
+    warps, operations = max(1, block // atom.m), 2 * block * chunk * (products + results)
     atoms = operations / (2 * atom.m * atom.n * atom.k)
     issued = p.passes_atom_issued * atoms + p.passes_atom_score * block * chunk / LANES
     busy = max(issued / min(target.schedulers, warps), p.passes_atom_read * atoms)

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 from ...ir.atoms import ATOMS
 from ...ir.expr import Axis, Binary, Var, free_names, linear
 from ...ir.facts.footprint import STAGED_DTYPES
-from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, WORD, address, copy_shape, is_vector, params, stages
+from ...ir.facts.layout import (
+    DTYPE_BYTES,
+    VECTOR_BYTES,
+    WORD,
+    address,
+    copy_shape,
+    is_vector,
+    item_bytes,
+    params,
+    stages,
+)
 from ...ir.facts.structure import (
     Variations,
     dependencies,
@@ -25,6 +35,7 @@ from ...ir.node import Node, names_in
 from ...ir.program import Block, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint, hinted
+from ...ir.tile import Slab
 from ..language.facts import fact
 from ..language.policy import policy
 
@@ -154,10 +165,10 @@ def _flat(site: Any, stmt: Any) -> Any:
 def _vector_item(site: Any, stmt: Any) -> int:
     """Bytes of an element of a buffer or slab that is read and written as vectors, 0 for another."""
     stage = stages(site.kernel).get(stmt.buf)
+    if isinstance(stage, Slab):
+        return item_bytes(site.kernel, stage)
     param = params(site.kernel).get(stage.src if stage else stmt.buf)
-    if param is None:
-        return WORD if stage else 0
-    return DTYPE_BYTES[param.dtype] if param.dtype in STAGED_DTYPES else 0
+    return DTYPE_BYTES[param.dtype] if param is not None and param.dtype in STAGED_DTYPES else 0
 
 
 @fact("runs_along(run, name) -> bool", TILE)

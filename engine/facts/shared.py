@@ -27,7 +27,7 @@ from ...ir.facts.structure import accumulators, only, summary
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import replace
 from ...ir.program import Block
-from ...ir.ranges import interval
+from ...ir.ranges import decide, interval
 from ...ir.sizes import decide_sizes
 from ...ir.tile import Combine, CombineTuple, Stage
 from ..language.facts import fact
@@ -296,6 +296,14 @@ def zero_filled(site: Any, load: Load, condition: Any) -> bool:
         return False
     plain = replace(load, when=True)
     return _beyond_source(site, plain, condition) and in_slabs(site, (plain,))
+
+
+@fact("parts_zero_filled(stmt, expr) -> bool", TILE)
+def parts_zero_filled(site: Any, load: Load, condition: Any) -> bool:
+    """The same of each part of a condition, but for those that always hold."""
+    known, plain = ranges_of(site.kernel), replace(load, when=True)
+    parts = [part for part in conjuncts(condition) if decide(tidy(part, known), known) is not True]
+    return all(zero_filled(site, load, part) for part in parts) and in_slabs(site, (plain,))
 
 
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:

@@ -87,22 +87,22 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
 
 def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
     """Whether a load with this index is one of those that a footprint is of."""
-    box = _box(idx, here)
+    box = box_of(idx, here)
     return box is not None and box.origin == foot.origin
 
 
-class _Box(NamedTuple):
+class IndexBox(NamedTuple):
     """origin of each dimension; sides: (extent, name of a loop or axis along it)."""
 
     origin: tuple[Any, ...]
     sides: tuple[tuple[int, str], ...]
 
 
-def _boxes(loads: list[Load], here: RangedBlock) -> list[tuple[_Box, list[Load]]]:
+def _boxes(loads: list[Load], here: RangedBlock) -> list[tuple[IndexBox, list[Load]]]:
     """The boxes of all loads of a buffer, each with its loads; none if one load has no box, or two boxes meet."""
-    groups: dict[tuple[Any, ...], list[tuple[_Box, Load]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[IndexBox, Load]]] = {}
     for load in loads:
-        box = _box(load.idx, here)
+        box = box_of(load.idx, here)
         if box is None:
             return []
         groups.setdefault(box.origin, []).append((box, load))
@@ -111,12 +111,12 @@ def _boxes(loads: list[Load], here: RangedBlock) -> list[tuple[_Box, list[Load]]
     return found if apart else []
 
 
-def _hull(boxes: list[_Box]) -> _Box:
+def _hull(boxes: list[IndexBox]) -> IndexBox:
     columns = zip(*(box.sides for box in boxes), strict=True)
-    return _Box(boxes[0].origin, tuple((max(extent for extent, _ in sides), sides[0][1]) for sides in columns))
+    return IndexBox(boxes[0].origin, tuple((max(extent for extent, _ in sides), sides[0][1]) for sides in columns))
 
 
-def _apart(a: _Box, b: _Box) -> bool:
+def _apart(a: IndexBox, b: IndexBox) -> bool:
     """Whether two boxes have no element in common, or move differently: two copies then share little."""
     for one, other, (side, _), (other_side, _) in zip(a.origin, b.origin, a.sides, b.sides, strict=True):
         terms, constant = linear(subtract(other, one))
@@ -125,7 +125,7 @@ def _apart(a: _Box, b: _Box) -> bool:
     return False
 
 
-def _box(idx: tuple[Any, ...], here: RangedBlock) -> _Box | None:
+def box_of(idx: tuple[Any, ...], here: RangedBlock) -> IndexBox | None:
     """The box of a load, or None if its index is not a uniform origin plus non-negative multiples of local names."""
     origin, sides = [], []
     for dim, e in enumerate(idx):
@@ -143,10 +143,10 @@ def _box(idx: tuple[Any, ...], here: RangedBlock) -> _Box | None:
                 return None
         origin.append(from_linear(kept, constant))
         sides.append((extent, along))
-    return _Box(tuple(origin), tuple(sides))
+    return IndexBox(tuple(origin), tuple(sides))
 
 
-def _footprint(buf: str, loads: list[Load], box: _Box, here: RangedBlock, taken: set[str]) -> Footprint:
+def _footprint(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, taken: set[str]) -> Footprint:
     dims = tuple(dim for dim, (extent, _) in enumerate(box.sides) if extent > 1)
     labels = [box.sides[dim][1] for dim in dims]
     if len(set(labels)) < len(labels):

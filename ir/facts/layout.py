@@ -18,7 +18,7 @@ from ..loop import For
 from ..node import Expr, Node, contents, memoised
 from ..program import Kernel, Param
 from ..ranges import Interval, interval, simplify
-from ..tile import Stage, Tile
+from ..tile import Slab, Stage, Tile
 from .structure import summary
 
 WORD = 4  # bytes of a bank, and the least that cp.async copies
@@ -27,6 +27,7 @@ CHUNK = 16  # bytes: the widest copy and the unit of every swizzle
 VECTOR_BYTES = (4, 8, CHUNK)  # what one instruction moves of several elements
 ROW = 128  # bytes after which TMA's swizzles go on
 BANKS = 32
+SECTOR = 32  # bytes: the least that global memory moves
 
 
 @memoised
@@ -48,6 +49,8 @@ def stages(kernel: Kernel) -> dict[str, Stage]:
 
 def item_bytes(kernel: Kernel, stage: Stage) -> int:
     """Bytes of an element of a slab; of a word, where its source is not known."""
+    if isinstance(stage, Slab):
+        return DTYPE_BYTES[stage.dtype]
     source = params(kernel).get(stage.src)
     return WORD if source is None else DTYPE_BYTES[source.dtype]
 

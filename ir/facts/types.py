@@ -27,7 +27,7 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
     buffers = {param.name: param.dtype for param in params}
     for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]
-    buffers.update((slab.dst, "f32") for slab in nodes(block, Slab))
+    buffers.update((slab.dst, slab.dtype) for slab in nodes(block, Slab))
     known: dict[str, str] = {}
     for stmt in nodes(block, Tile, For, Load, Let, Accumulate, Merge, Mma):
         if isinstance(stmt, Tile):

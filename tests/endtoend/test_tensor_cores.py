@@ -173,6 +173,10 @@ ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[i
     "whole chunks": (sdpa, (2, 128, 64), (2, 128, 64), torch.bfloat16),
     "ragged": (sdpa, (2, 50, 64), (2, 90, 64), torch.bfloat16),
     "heads of 80": (sdpa, (2, 50, 80), (2, 90, 80), torch.bfloat16),
+    "heads of 72": (sdpa, (2, 50, 72), (2, 90, 72), torch.bfloat16),
+    "of 100, f16": (sdpa, (1, 40, 100), (1, 70, 100), torch.float16),
+    "of 36, causal": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (2, 40, 36), (2, 40, 36), torch.bfloat16),
+    "of 45": (sdpa, (1, 20, 45), (1, 33, 45), torch.bfloat16),
     "of 128, f16": (sdpa, (1, 40, 128), (1, 77, 128), torch.float16),
     "causal": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (2, 100, 64), (2, 100, 64), torch.bfloat16),
     "causal prime": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (1, 127, 128), (1, 127, 128), torch.float16),
@@ -192,6 +196,29 @@ def test_attention_is_one_kernel_of_fragments(name: str) -> None:
     compiled = right(f, *heads(rows, columns, dtype))
     assert len(compiled.compilation.cuda_kernels) == 1
     assert products(compiled) == 2
+
+
+@pytest.mark.parametrize(("size", "matrices"), [(64, 2), (72, 1)])
+def test_heads_that_lie_beside_each_other(size: int, matrices: int) -> None:
+    """What follows a head of 72 is the next head, no zeros: its keys are read under a guard, all else by ldmatrix."""
+
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return sdpa(*(x.view(1, 70, 2, size).transpose(1, 2) for x in (q, k, v)), is_causal=True)
+
+    compiled = right(f, *heads((70, 2 * size), (70, 2 * size), torch.bfloat16))
+    (kernel,) = compiled.compilation.cuda_kernels
+    assert products(compiled) == 2
+    assert kernel.text.count("ldmatrix_x") == matrices
+
+
+def test_infinite_keys_of_the_next_head_do_not_matter() -> None:
+    q, k, v = heads((70, 144), (70, 144), torch.bfloat16)
+    k[0, :, 72:80] = float("inf")
+    f = lambda *x: sdpa(*(x.view(1, 70, 2, 72).transpose(1, 2) for x in x))  # noqa: E731
+    compiled = dplc.compile(f, (q, k, v), target="h200", device="emulator", db=False)
+    assert products(compiled) == 2
+    got, want = compiled(q, k, v)[:, 0].double(), f(q.double(), k.double(), v.double())[:, 0]
+    assert (got - want).abs().max() < 0.02
 
 
 def test_attention_under_masks() -> None:
@@ -219,7 +246,7 @@ def test_rows_that_are_hidden_whole_and_infinities() -> None:
     assert (got - want)[finite].abs().max() < 0.02
 
 
-@pytest.mark.parametrize("name", ["ragged", "causal"])
+@pytest.mark.parametrize("name", ["ragged", "causal", "heads of 72", "of 100, f16", "of 45"])
 def test_attention_in_checked_mode(name: str) -> None:
     f, rows, columns, dtype = ATTENTION[name]
     inputs = heads(rows, columns, dtype)
