@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from broken_copies import OVER, PATIENCE, Workplace, tested
-from faults import Fault
+from faults import Fault, files
 from reach import FUNCTIONS, innermost, touching
 
 TEST_SECONDS = 40.0  # of CPU, of one test: longer is a loop without an end, if the test takes a quarter without it
@@ -35,8 +35,8 @@ class Bound(NamedTuple):
     unreached: str
 
 
-NEAR = Bound("near", 8.0, 24.0, "unnoticed nearby", "unreached nearby")
-WIDER = Bound("wider", 20.0, 120.0, "survives", "reached by none")
+NEAR = Bound("near", 6.0, 15.0, "unnoticed nearby", "unreached nearby")
+WIDER = Bound("wider", 15.0, 75.0, "survives", "reached by none")
 
 
 def nearest(root: Path, fault: Fault, tests: list[str]) -> list[str]:
@@ -47,15 +47,24 @@ def nearest(root: Path, fault: Fault, tests: list[str]) -> list[str]:
     held = "|".join(map(re.escape, _holders((root / fault.file).read_text(), fault.at[0]))) or "$^"
     imported = re.compile(rf"\b{re.escape(module)}\b|from \S*{re.escape(package)} import .*\b{re.escape(name)}\b")
     beside, named = re.compile(rf"\b{re.escape(package)}\b"), re.compile(rf"\b(?:{held})\b")
-    words = set(name.split("_"))
+    words, users = set(name.split("_")), re.compile("|".join(map(re.escape, _users(root, name, fault.file))) or "$^")
 
     def distance(test: str) -> tuple[int, int]:
         text = (root / test).read_text()
         shared = len(words & set(Path(test).stem.split("_")))
-        near = 8 * bool(imported.search(text)) + 4 * bool(named.search(text)) + 3 * shared
+        near = (
+            8 * bool(imported.search(text)) + 4 * bool(named.search(text)) + 3 * shared + 2 * bool(users.search(text))
+        )
         return -(near + 2 * test.startswith(home) + bool(beside.search(text))), len(text)
 
     return sorted(tests, key=distance)
+
+
+def _users(root: Path, name: str, file: str) -> list[str]:
+    """The modules that import from a module of this name, dotted."""
+    imports = re.compile(rf"from [.\w]*\b{re.escape(name)} import |from \S+ import .*\b{re.escape(name)}\b")
+    found = [other for other in files(root) if other != file and imports.search((root / other).read_text())]
+    return [other.removesuffix(".py").replace("/", ".") for other in found if not other.endswith("__init__.py")]
 
 
 def _holders(text: str, line: int) -> list[str]:
