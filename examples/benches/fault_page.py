@@ -36,7 +36,7 @@ RUN = """- Seed {seed}, {date}: the first {judged} of {possible} possible faults
   --count {judged} --seed {seed}{near} --write examples/suites/results/mutants`. {how}"""
 REACHED = "Judged by the tests that run the changed block, which a run of all tests had found."
 NEAR = """Judged by the files of tests nearest by name and by import:
-  {near} by the first ones, for 15 s of CPU at most, {wider} by more of them, for 75 s at most. What a test
+  {near} by the first ones, for 10 s of CPU, {wider} by more of them, for 60 s at most. What a test
   was written for was seen by none of the first before. What is said to survive had both."""
 
 

@@ -9,8 +9,8 @@ place: a test that can fail answers it, or `equivalent.json` says why it means t
 seems to. The seed decides which faults; every folder has its share.
 
 To know what runs the changed block, every test is run once before the first fault: an hour or more. `--near` does
-without: the files of tests nearest by name and by import run on a fault, 15 s of CPU in all; what survives is tried
-against more of them, for 75 s.
+without: the files of tests nearest by name and by import run on a fault, 10 s of CPU in all; what survives is tried
+against more of them, for 60 s.
 
 All is done in copies of the tree, kept with what was found in the folder `--state`: what was stopped goes on there.
 `--again` takes the tests as they are now and repeats what survived. After a change of the code, remove the folder.

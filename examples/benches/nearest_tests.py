@@ -35,8 +35,8 @@ class Bound(NamedTuple):
     unreached: str
 
 
-NEAR = Bound("near", 6.0, 15.0, "unnoticed nearby", "unreached nearby")
-WIDER = Bound("wider", 15.0, 75.0, "survives", "reached by none")
+NEAR = Bound("near", 5.0, 10.0, "unnoticed nearby", "unreached nearby")
+WIDER = Bound("wider", 12.0, 60.0, "survives", "reached by none")
 
 
 def nearest(root: Path, fault: Fault, tests: list[str]) -> list[str]:
