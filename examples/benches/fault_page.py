@@ -53,14 +53,16 @@ class Judged:
 
 
 def verdicts(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records whose survivors have their answers. Faults are known without their places, which move."""
-    known = {one["fault"]: one for one in json.loads(EQUIVALENT.read_text())} if EQUIVALENT.exists() else {}
-    return [
-        record | {"verdict": "rewritten" if "rewritten" in answer else "the same"}
-        if record["verdict"] != "caught" and (answer := known.get(_unplaced(record))) is not None
-        else record
-        for record in results
-    ]
+    """Records whose survivors have their answers. Faults are known by their lines of text; places move."""
+    known = json.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else []
+    return [record | {"verdict": _answer(record, known) or record["verdict"]} for record in results]
+
+
+def _answer(record: dict[str, Any], known: list[dict[str, str]]) -> str | None:
+    if record["verdict"] == "caught":
+        return None
+    fits = (one for one in known if one["fault"] == _unplaced(record) and one.get("on") in (None, record.get("line")))
+    return next(("rewritten" if "rewritten" in one else "the same" for one in fits), None)
 
 
 def _unplaced(record: dict[str, Any]) -> str:

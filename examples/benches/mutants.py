@@ -75,7 +75,7 @@ def judge_all(work: Workplace, chosen: list[Fault], minutes: float | None) -> di
     def judge(number: int, judged: Callable[[Fault], dict[str, Any]]) -> None:
         if until is None or time.monotonic() < until:
             start, fault = time.monotonic(), chosen[number - 1]
-            record = judged(fault) | {"seconds": round(time.monotonic() - start, 1)}
+            record = judged(fault) | {"line": fault.line(work.plain), "seconds": round(time.monotonic() - start, 1)}
             if str(fault) in survived:
                 record["at first"] = survived[str(fault)]
             append(work.results, record)

@@ -95,7 +95,9 @@ def test_what_no_test_sees_survives_until_a_test_sees_it(tree: Path) -> None:
     (tree / "tests/ir/test_small.py").write_text(TESTS.replace("    unread(1)", "    assert unread(1) == 2"))
     results = tree / "examples/suites/results/mutants"
     results.mkdir(parents=True)
-    same = [{"fault": "ir/small.py: `a > b` -> `a >= b`", "why": "the larger of equal ones is either"}]
+    same = [
+        {"fault": "ir/small.py: `a > b` -> `a >= b`", "on": "8: if a > b:", "why": "the larger of equal ones is either"}
+    ]
     (results / "equivalent.json").write_text(json.dumps(same))
     said = run(tree, "--again", "--write", str(results))
     assert "`1` -> `2`: caught by tests/ir/test_small.py::test_unread" in said, said
