@@ -36,7 +36,8 @@ RUN = """- Seed {seed}, {date}: the first {judged} of {possible} possible faults
   --count {judged} --seed {seed}{near} --write examples/suites/results/mutants`. {how}"""
 REACHED = "Judged by the tests that run the changed block, which a run of all tests had found."
 NEAR = """Judged by the files of tests nearest by name and by import:
-  {near} by the first ones, for 10 s of CPU, {wider} by more of them, for 60 s at most. What a test
+  {near} by the first ones, for 10 s of CPU, {wider} by more of them, for 60 s at most, {named} by
+  tests that somebody thought of (`--tests`). What a test
   was written for was seen by none of the first before. What is said to survive had both."""
 
 
@@ -114,7 +115,7 @@ def _page(runs: list[Judged]) -> str:
 
 def _told(run: Judged) -> str:
     how = Counter(record.get("how") for record in run.faults)
-    usual = NEAR.format(near=how["near"], wider=how["wider"]) if run.near else REACHED
+    usual = NEAR.format(near=how["near"], wider=how["wider"], named=how["named"]) if run.near else REACHED
     return RUN.format(
         seed=run.seed, date=run.date, judged=len(run.faults), possible=run.possible, near=" --near" * run.near,
         how=run.note or usual,

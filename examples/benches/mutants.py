@@ -46,6 +46,13 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--only", default="", metavar="PREFIX", help="of files whose path begins with this")
     parser.add_argument("--near", action="store_true", help="look at the nearest files only, at none beforehand")
+    parser.add_argument(
+        "--tests",
+        action="append",
+        default=[],
+        metavar="N=TEST,..",
+        help="with --near: the n-th fault meets these first",
+    )
     parser.add_argument("--minutes", type=float, default=None, help="stop after so long")
     parser.add_argument("--again", action="store_true", help="repeat what survived, with the tests as they are now")
     parser.add_argument("--state", type=Path, default=None, help="the folder that is gone on with")
@@ -104,6 +111,9 @@ def main() -> int:
     work.look()
     every = faults(work.plain)
     chosen = [fault for fault in sample(every, options.seed) if fault.file.startswith(options.only)][: options.count]
+    if isinstance(work, Nearest):
+        told = (written.partition("=") for written in options.tests)
+        work.named = {str(chosen[int(number) - 1]): tests.split(",") for number, _, tests in told}
     done = judge_all(work, chosen, options.minutes)
     results = verdicts([done[str(fault)] for fault in chosen if str(fault) in done])
     said = ", ".join(f"{n} {what}" for what, n in sorted(Counter(r["verdict"] for r in results).items()))

@@ -12,9 +12,10 @@ import os
 import re
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -36,6 +37,7 @@ class Bound(NamedTuple):
 
 
 NEAR = Bound("near", 5.0, 10.0, "unnoticed nearby", "unreached nearby")
+NAMED = Bound("named", 40.0, 120.0, "", "")
 WIDER = Bound("wider", 12.0, 60.0, "survives", "reached by none")
 
 
@@ -108,6 +110,7 @@ class Nearest(Workplace):
     """One copy to break. Each file of tests runs for so long, in the order of nearness, the changed tests first."""
 
     changed: frozenset[str] = frozenset()  # files of tests
+    named: Mapping[str, list[str]] = MappingProxyType({})  # {fault: tests that are tried before all others}
 
     def copies(self) -> tuple[Path, ...]:
         return (self.plain,)
@@ -127,7 +130,12 @@ class Nearest(Workplace):
         order = sorted(nearest(self.plain, fault, self.test_files()), key=lambda name: name not in self.changed)
         touched = self.state / "touched"
         touched.unlink(missing_ok=True)
-        said, tests = self._ran(fault.file, partial(_changed, fault, touched), order, bound)
+        change = partial(_changed, fault, touched)
+        if named := self.named.get(str(fault), []):
+            said, tests = self._ran(fault.file, change, named, NAMED)
+            bound = NAMED if said else bound
+        if bound is not NAMED:
+            said, tests = self._ran(fault.file, change, order, bound)
         files = len({test.split("::")[0] for test in tests})
         record = {"fault": str(fault), "folder": fault.folder, "how": bound.how, "files": files, "tests": len(tests)}
         if said:

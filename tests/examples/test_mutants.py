@@ -132,6 +132,13 @@ def test_the_nearest_files_are_enough_and_more_are_tried_before_a_fault_survives
     }
     assert judged["`a > b` -> `a >= b`"]["how"] == "wider"
 
+    (tree / "tests/engine/test_equal.py").write_text(
+        "from dplc.ir.small import larger\n\ndef test_equal():\n    assert type(larger(True, 1)) is int\n"
+    )
+    place = next(line for line in said.splitlines() if "a >= b" in line).partition("/")[0].strip("[")
+    said = run(tree, "--near", "--only", "ir/small", "--again", "--tests", f"{place}=tests/engine/test_equal.py")
+    assert "`a > b` -> `a >= b`: caught by tests/engine/test_equal.py::test_equal" in said, said
+
 
 @pytest.mark.slow
 def test_a_fault_without_an_end_is_caught_by_the_test_that_no_longer_ends(tree: Path) -> None:
