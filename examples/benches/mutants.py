@@ -19,6 +19,8 @@ All is done in copies of the tree, kept with what was found in the folder `--sta
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import os
 import sys
 import time
@@ -31,6 +33,9 @@ from broken_copies import ROOT, Workplace, append, keep, lines
 from fault_page import GOOD, Judged, verdicts, write
 from faults import Fault, faults, sample
 from nearest_tests import Nearest
+
+# What is slow to import is imported once, for all processes.
+SLOW = ("torch._dynamo", "torch.export", "pytest_lsp", "pytest_asyncio.plugin", "hypothesis.strategies", "egglog", "z3")
 
 
 def show(number: int, count: int, record: dict[str, Any]) -> None:
@@ -102,7 +107,9 @@ def main() -> int:
     """Look, sample, run, tell."""
     options = options_of()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import torch._dynamo  # noqa: F401  # once, for all processes
+    for name in SLOW:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
     kind, folder = (Nearest, "mutants_near") if options.near else (Workplace, "mutants")
     work = kind(options.state or ROOT / "build" / folder)
