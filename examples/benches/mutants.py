@@ -34,8 +34,8 @@ from fault_page import GOOD, Judged, verdicts, write
 from faults import Fault, faults, sample
 from nearest_tests import Nearest
 
-# What is slow to import is imported once, for all processes.
-SLOW = ("torch._dynamo", "torch.export", "pytest_lsp", "pytest_asyncio.plugin", "hypothesis.strategies", "egglog", "z3")
+# What is slow to import is imported once, for all processes; not what starts threads as it is imported, which a fork loses.
+SLOW = ("torch._dynamo", "torch.export", "pytest_lsp", "pytest_asyncio.plugin", "hypothesis.strategies")
 
 
 def show(number: int, count: int, record: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dplc.ir.expr import Var, add, binary, floordiv, modulo, multiply
-from dplc.ir.facts import layout, staging
+from dplc.ir.facts import boxes, layout, staging
 from dplc.ir.node import replace
 from dplc.ir.text.print_statements import print_expr
 from dplc.ir.text.read import read_program
@@ -96,6 +96,14 @@ def test_layouts_are_injective_and_every_cell_has_one_owner(fields: str) -> None
     assert len(owners) == 512
     assert set(owners) <= set(range(128))
     assert layout.copy_shape(k, stage) == (4, 8, 16, 128)
+
+
+def test_boxes_have_five_dimensions_at_most_and_rows_of_whole_16_bytes() -> None:
+    stage = layout.stages(kernel())["s"]
+    for source, fits in (((64, 48), True), ((3, 3, 3, 64, 48), True), ((3, 3, 3, 3, 64, 48), False), ((64, 47), False)):
+        rank = len(source)
+        slab = tuple(replace(axis, dim=rank - 2 + n) for n, axis in enumerate(stage.slab))
+        assert boxes.is_box(replace(stage, slab=slab), source) is fits, source
 
 
 def test_word_copies_where_chunks_do_not_fit() -> None:
