@@ -34,7 +34,7 @@ from fault_page import GOOD, Judged, verdicts, write
 from faults import Fault, faults, sample
 from nearest_tests import Nearest
 
-# What is slow to import is imported once, for all processes; not what starts threads as it is imported, which a fork loses.
+# What is slow to import is imported once, for all processes; not what starts threads by that, which forks would lose.
 SLOW = ("torch._dynamo", "torch.export", "pytest_lsp", "pytest_asyncio.plugin", "hypothesis.strategies")
 
 
