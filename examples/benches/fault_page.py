@@ -14,12 +14,13 @@ from broken_copies import ROOT
 EQUIVALENT = ROOT / "examples" / "suites" / "results" / "mutants" / "equivalent.json"
 ANSWERED = ("the same", "rewritten")
 GOOD = ("caught", *ANSWERED)
-COLUMNS = ("caught", "caught since", *ANSWERED, "survive")
+COLUMNS = ("caught", "second look", *ANSWERED, "survive")
 
 PAGE = """# Faults put into the code
 
-{total} faults in `engine`, `codegen` and `ir`, one at a time: {caught} are caught by tests as they were, {since} by
-tests that were written for them; {same} mean the same and {rewritten} stood in code that has been rewritten since
+{total} faults in `engine`, `codegen` and `ir`, one at a time: {caught} are caught by the first tests that ran, {since} at
+a second look, by tests that were written for them or by further ones; {same} mean the same and {rewritten} stood in
+code that has been rewritten since
 ([why](equivalent.json)); **{left} survive**. Every fault with its verdict stands in [mutants.json](mutants.json).
 
 {runs}
@@ -36,9 +37,9 @@ RUN = """- Seed {seed}, {date}: the first {judged} of {possible} possible faults
   --count {judged} --seed {seed}{near} --write examples/suites/results/mutants`. {how}"""
 REACHED = "Judged by the tests that run the changed block, which a run of all tests had found."
 NEAR = """Judged by the files of tests nearest by name and by import:
-  {near} by the first ones, for 10 s of CPU, {wider} by more of them, for 60 s at most, {named} by
-  tests that somebody thought of (`--tests`). What a test
-  was written for was seen by none of the first before. What is said to survive had both."""
+  {near} by the first ones, for some 10 s of CPU (15 s for the first eight), {wider} by more of them, for 60 s at most,
+  {named} by tests that somebody named for them (`--tests`). What `survives` had both; what is `unnoticed nearby` or
+  `unreached nearby` had the first only."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def write(folder: Path, judged: Judged) -> None:
 
 def _column(record: dict[str, Any]) -> str:
     if record["verdict"] == "caught":
-        return "caught since" if "at first" in record else "caught"
+        return "second look" if "at first" in record else "caught"
     return record["verdict"] if record["verdict"] in ANSWERED else "survive"
 
 
@@ -105,7 +106,7 @@ def _page(runs: list[Judged]) -> str:
     counts = Counter(map(_column, every))
     left = [f"- {record['fault']}: {record['verdict']}" for record in every if _column(record) == "survive"]
     said = PAGE.format(
-        total=len(every), caught=counts["caught"], since=counts["caught since"], same=counts["the same"],
+        total=len(every), caught=counts["caught"], since=counts["second look"], same=counts["the same"],
         rewritten=counts["rewritten"], left=counts["survive"], runs="\n".join(map(_told, runs)),
         by_run=_table("seed", {str(run.seed): run.faults for run in runs}), by_folder=_table("folder", folders),
         survivors="\n".join(left),
