@@ -18,9 +18,9 @@ COLUMNS = ("caught", "second look", *ANSWERED, "survive")
 
 PAGE = """# Faults put into the code
 
-{total} faults in `engine`, `codegen` and `ir`, one at a time: {caught} are caught by the first tests that ran, {since} at
-a second look, by tests that were written for them or by further ones; {same} mean the same and {rewritten} stood in
-code that has been rewritten since
+{total} faults in `engine`, `codegen` and `ir`, one at a time: {caught} are caught by the first tests that ran,
+{since} at a second look, by tests that were written for them or by further ones; {same} mean the same and
+{rewritten} stood in code that has been rewritten since
 ([why](equivalent.json)); **{left} survive**. Every fault with its verdict stands in [mutants.json](mutants.json).
 
 {runs}
