@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broken_copies import ROOT, Workplace, append, keep, lines
+from broken_copies import ROOT, Workplace, append, lines
 from fault_page import GOOD, Judged, verdicts, write
 from faults import Fault, faults, sample
 from nearest_tests import Nearest
@@ -69,33 +69,27 @@ def answered(record: dict[str, Any]) -> bool:
     return verdicts([record])[0]["verdict"] in GOOD
 
 
-def forget_survivors(work: Workplace) -> None:
-    """What was not caught is judged again, with the tests as they are now. How it ended before is kept."""
-    work.take_tests()
-    for record in {record["fault"]: record for record in lines(work.results)}.values():
-        if record["verdict"] != "caught":
-            append(work.state / "survived.jsonl", {"fault": record["fault"], "verdict": record["verdict"]})
-    keep(work.results, answered)
+def judge_all(work: Workplace, chosen: list[Fault], minutes: float | None, again: bool) -> dict[str, dict[str, Any]]:
+    """Every fault's record, of earlier runs too; after all of them what is still open, once more.
 
-
-def judge_all(work: Workplace, chosen: list[Fault], minutes: float | None) -> dict[str, dict[str, Any]]:
-    """Every fault's record, of earlier runs too; after all of them what is still open, once more."""
+    again: what no test caught is judged with the tests as they are now; the record keeps how it ended at first.
+    """
     done = {record["fault"]: record for record in lines(work.results)}
-    survived = {record["fault"]: record["verdict"] for record in lines(work.state / "survived.jsonl")}
     until = None if minutes is None else time.monotonic() + 60 * minutes
 
     def judge(number: int, judged: Callable[[Fault], dict[str, Any]]) -> None:
         if until is None or time.monotonic() < until:
             start, fault = time.monotonic(), chosen[number - 1]
             record = judged(fault) | {"line": fault.line(work.plain), "seconds": round(time.monotonic() - start, 1)}
-            if str(fault) in survived:
-                record["at first"] = survived[str(fault)]
+            before = done.get(str(fault), {})
+            if "at first" in before or (again and before):
+                record["at first"] = before.get("at first", before["verdict"])
             append(work.results, record)
             show(number, len(chosen), record)
             done[str(fault)] = record
 
     for number, fault in enumerate(chosen, 1):
-        if str(fault) not in done:
+        if str(fault) not in done or (again and not answered(done[str(fault)])):
             judge(number, work.judge)
     for number, fault in enumerate(chosen, 1):
         if str(fault) in done and work.open(done[str(fault)]) and not answered(done[str(fault)]):
@@ -114,14 +108,14 @@ def main() -> int:
     kind, folder = (Nearest, "mutants_near") if options.near else (Workplace, "mutants")
     work = kind(options.state or ROOT / "build" / folder)
     if options.again:
-        forget_survivors(work)
+        work.take_tests()
     work.look()
     every = faults(work.plain)
     chosen = [fault for fault in sample(every, options.seed) if fault.file.startswith(options.only)][: options.count]
     if isinstance(work, Nearest):
         told = (written.partition("=") for written in options.tests)
         work.named = {str(chosen[int(number) - 1]): tests.split(",") for number, _, tests in told}
-    done = judge_all(work, chosen, options.minutes)
+    done = judge_all(work, chosen, options.minutes, options.again)
     results = verdicts([done[str(fault)] for fault in chosen if str(fault) in done])
     said = ", ".join(f"{n} {what}" for what, n in sorted(Counter(r["verdict"] for r in results).items()))
     print(f"{len(results)} of {len(every)} possible faults, seed {options.seed}: {said}")
