@@ -66,8 +66,8 @@ check-schedules: $(READY) ## 20 random schedules of every shape of the suite, wh
 manifest: $(READY) ## which kernels a change of the tree has changed, over suites, pages and models, and their predicted times
 	@$(BIN)/python tests/manifest/manifest.py
 
-mutants: $(READY) ## faults put into engine, codegen and ir, and whether the nearest tests see them (COUNT=200 SEED=0: hours)
-	@$(BIN)/python examples/benches/mutants.py --count $(or $(COUNT),200) --seed $(if $(filter command line,$(origin SEED)),$(SEED),0)
+mutants: $(READY) ## faults put into engine, codegen and ir, and whether the nearest tests see them (COUNT=200 SEED=0: hours; NEAR=1: half a minute each)
+	@$(BIN)/python examples/benches/mutants.py --count $(or $(COUNT),200) --seed $(if $(filter command line,$(origin SEED)),$(SEED),0) $(if $(NEAR),--near)
 
 bench: $(READY) ## compile times and rewrite rates, measured here
 	@$(BIN)/python examples/benches/compile_times.py

@@ -36,6 +36,10 @@ class Fault:
     def folder(self) -> str:
         return str(Path(self.file).parent)
 
+    def line(self, root: Path) -> str:
+        """The column and the line of text at which it begins."""
+        return f"{self.at[1] + 1}: {(root / self.file).read_text().splitlines()[self.at[0] - 1].strip()}"
+
     def applied(self, text: str) -> str:
         """The text of the file with the change."""
         lines = text.encode().splitlines(keepends=True)

@@ -25,6 +25,11 @@ if os.environ.get("{FOLDER}"):
     place = pathlib.Path(os.environ["{FOLDER}"], str(os.getpid()))
     atexit.register(lambda: place.write_bytes(builtins.{NAME}))
 """
+TOUCHING = """
+def {name}(ran=[]):
+    if not ran:
+        ran.append(open({path!r}, "w").close())
+"""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -55,9 +60,26 @@ def marked(text: str, first: int) -> str:
     """A text whose blocks say that they run: the n-th sets place first + n."""
     tree = ast.parse(text)
     for number, block in enumerate(list(_blocks(tree)), first):
-        documented = isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Constant)
-        block.insert(int(documented), ast.parse(f"{NAME}[{number}] = 1").body[0])
+        block.insert(int(_documented(block)), ast.parse(f"{NAME}[{number}] = 1").body[0])
     return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def touching(text: str, line: int, touched: Path) -> str:
+    """A text whose smallest block around a line makes a file as it first runs; what runs at import makes none."""
+    tree = ast.parse(text)
+    held = [block for block in _blocks(tree) if block[0].lineno <= line <= (block[-1].end_lineno or 0)]
+    if not held:
+        return text
+    block = min(held, key=lambda one: (one[-1].end_lineno or 0) - one[0].lineno)
+    block.insert(int(_documented(block)), ast.parse(f"{NAME}()").body[0])
+    future = [n for n, node in enumerate(tree.body) if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    place = future[-1] + 1 if future else int(_documented(tree.body))
+    tree.body.insert(place, ast.parse(TOUCHING.format(name=NAME, path=str(touched))).body[0])
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _documented(block: list[ast.stmt]) -> bool:
+    return isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Constant)
 
 
 def innermost(all_blocks: list[Block], file: str, line: int) -> int | None:

@@ -327,7 +327,7 @@ def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: tuple[int, ..
 def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
     """The xor maps worth trying: for each bit of the chunk one bit of the row, or none; the plain layout first."""
     chunks, rows = stage.slab[-1].extent * item // CHUNK, slab_rows(stage)
-    if stage.slab[-1].extent * item % CHUNK or chunks < 2 or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
+    if stage.slab[-1].extent * item % CHUNK or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
         return ((),)
     return _maps(min(3, chunks.bit_length() - 1), min(6, (rows - 1).bit_length()))
 

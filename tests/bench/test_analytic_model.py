@@ -15,9 +15,11 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.cost import work
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.predict import occupancy, predict, resident_blocks, wave
 from dplc.engine.ruleset import toolchain
+from dplc.ir.expr import Call, Var
 from dplc.ir.kernel import Launch
 from dplc.ir.node import replace as changed
 from dplc.ir.text.read import read_program
@@ -45,6 +47,13 @@ def test_more_of_anything_never_takes_less(field: str, factor: float, blocks: in
 def test_more_blocks_never_take_less(blocks: int) -> None:
     one, two = (replace(BASE, blocks=n, dram=1e5 * n) for n in (blocks, blocks + 1))
     assert predict(two, H200).seconds >= predict(one, H200).seconds * (1 - 1e-12)
+
+
+def test_a_sign_costs_nothing_and_a_root_is_the_special_unit() -> None:
+    """What reads a value copies or negates it by the way; every other function is an instruction at least."""
+    costs = {fn: work.Replications().work([Call(fn, (Var("x"),))])[0] for fn in ("negative", "copy", "abs", "rsqrt")}
+    assert costs["negative"] == costs["copy"] == work.Work(0, 0, 0) and costs["abs"] == work.Work(1, 0, 0)
+    assert costs["rsqrt"].special == 1 < costs["rsqrt"].issued
 
 
 def test_one_block_too_many_costs_a_wave() -> None:

@@ -135,6 +135,13 @@ def changes_a_view(x: Any, y: Any) -> Any:
     return x + y
 
 
+def changes_its_own_first(x: Any, y: Any) -> Any:
+    own = x * 2
+    own.add_(1)
+    y[1:].mul_(3)
+    return own + y
+
+
 def changes_its_closure(x: Any) -> Any:
     CLOSED_OVER.add_(1)
     return x + CLOSED_OVER
@@ -143,6 +150,7 @@ def changes_its_closure(x: Any) -> Any:
 BAD_FUNCTIONS = [
     (changes_its_input, 1, "changes `x` in place", "x.add_(1)"),
     (changes_a_view, 2, "changes `y` in place", "part.mul_(3)"),
+    (changes_its_own_first, 2, "function changes `y` in place", "y[1:].mul_(3)"),
     (changes_its_closure, 1, "changes a tensor of its closure in place", "CLOSED_OVER.add_(1)"),
     (lambda x: x + torch.randn(3), 1, "'randn' draws random numbers", "torch.randn(3)"),
     (lambda x: x.to(torch.uint16) + 1, 1, "'to' gives u16", "x.to(torch.uint16)"),

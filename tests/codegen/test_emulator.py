@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from dplc.codegen.emulator.kernels import run, run_with
-from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions
+from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions, LineCost
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.ir.dtypes import DTYPES, DtypeName
 
@@ -113,6 +114,12 @@ def test_lanes_that_are_not_there_say_nan(make_kernel: MakeKernel) -> None:
     y = KernelParam("y", "f32", (24,), "out")
     got = run(make_kernel("stg32(y + threadIdx.x, shfl_xor(1.0f, 16));", y, block=24), {})["y"].astype(np.float32)
     assert np.array_equal(np.isnan(got), np.arange(24) ^ 16 >= 24)
+
+
+@pytest.mark.parametrize("way", ["load", "store"])
+def test_shared_memory_is_counted_in_wavefronts_and_global_memory_in_sectors(way: Literal["load", "store"]) -> None:
+    assert LineCost(1, f"shared {way}", 4, 1, 1, 1).unit == "wavefronts"
+    assert LineCost(1, f"global {way}", 4, 1, 4, 4).unit == "sectors"
 
 
 def test_exited_threads_are_not_waited_for(make_kernel: MakeKernel) -> None:

@@ -52,7 +52,7 @@ def tree(tmp_path: Path) -> Path:
     (root / "ir/small.py").write_text(CODE)
     (root / "tests/ir/test_small.py").write_text(TESTS)
     (root / "examples/benches").mkdir(parents=True)
-    for name in ("mutants", "broken_copies", "faults", "reach"):
+    for name in ("mutants", "broken_copies", "fault_page", "faults", "nearest_tests", "reach"):
         shutil.copy(BENCHES / f"{name}.py", root / "examples/benches")
     return root
 
@@ -95,15 +95,16 @@ def test_what_no_test_sees_survives_until_a_test_sees_it(tree: Path) -> None:
     (tree / "tests/ir/test_small.py").write_text(TESTS.replace("    unread(1)", "    assert unread(1) == 2"))
     results = tree / "examples/suites/results/mutants"
     results.mkdir(parents=True)
-    same = [{"fault": "ir/small.py: `a > b` -> `a >= b`", "why": "the larger of equal ones is either"}]
+    same = [
+        {"fault": "ir/small.py: `a > b` -> `a >= b`", "on": "8: if a > b:", "why": "the larger of equal ones is either"}
+    ]
     (results / "equivalent.json").write_text(json.dumps(same))
     said = run(tree, "--again", "--write", str(results))
     assert "`1` -> `2`: caught by tests/ir/test_small.py::test_unread" in said, said
     page = (results / "README.md").read_text()
-    assert "| ir | 5 | 2 | 1 | 2 |" in page and "**2 survive**" in page, page
-    assert {fault["verdict"] for fault in json.loads((results / "mutants.json").read_text())["faults"]} == {
-        "caught", "the same", "reached by none",
-    }  # fmt: skip
+    assert "| ir | 5 | 0 | 2 | 1 | 0 | 2 |" in page and "**2 survive**" in page, page
+    [judged] = json.loads((results / "mutants.json").read_text())["runs"]
+    assert Counter(fault["verdict"] for fault in judged["faults"]) == {"caught": 2, "the same": 1, "reached by none": 2}
 
 
 def test_a_run_that_is_killed_leaves_no_fault_behind(tree: Path) -> None:
@@ -113,3 +114,35 @@ def test_a_run_that_is_killed_leaves_no_fault_behind(tree: Path) -> None:
     (state / "broken").write_text("ir/small.py")
     small.write_text(CODE.replace("a > b", "a < b"))
     assert "3 survives" in run(tree) and small.read_text() == CODE
+
+
+def test_the_nearest_files_are_enough_and_more_are_tried_before_a_fault_survives(tree: Path) -> None:
+    """Near is what imports the module; another folder's file that notices the fault by the way is tried later."""
+    (tree / "ir/other.py").write_text("from dplc.ir.small import untested\n\n\ndef eight():\n    return untested(4)\n")
+    (tree / "tests/engine").mkdir()
+    (tree / "tests/engine/test_far.py").write_text(
+        "from dplc.ir import other\n\ndef test_far():\n    assert other.eight() == 8\n"
+    )
+    (tree / "tests/ir/test_always.py").write_text("from dplc.ir import small\n\ndef test_red():\n    assert False\n")
+    said = run(tree, "--near", "--only", "ir/small", "--write", str(tree / "found"))
+    assert "`n * 2` -> `n + 2`: caught by tests/engine/test_far.py::test_far" in said, said
+    assert "`a > b` -> `a >= b`: SURVIVES" in said and "test_red" not in said, "what fails always catches nothing"
+    judged = {
+        f["fault"].split(": ")[1]: f for f in json.loads((tree / "found/mutants.json").read_text())["runs"][0]["faults"]
+    }
+    assert judged["`a > b` -> `a >= b`"]["how"] == "wider"
+
+    (tree / "tests/engine/test_equal.py").write_text(
+        "from dplc.ir.small import larger\n\ndef test_equal():\n    assert type(larger(True, 1)) is int\n"
+    )
+    place = next(line for line in said.splitlines() if "a >= b" in line).partition("/")[0].strip("[")
+    said = run(tree, "--near", "--only", "ir/small", "--again", "--tests", f"{place}=tests/engine/test_equal.py")
+    assert "`a > b` -> `a >= b`: caught by tests/engine/test_equal.py::test_equal" in said, said
+
+
+@pytest.mark.slow
+def test_a_fault_without_an_end_is_caught_by_the_test_that_no_longer_ends(tree: Path) -> None:
+    (tree / "ir/small.py").write_text("def full(n):\n    while not n:\n        n = True\n    return n\n")
+    (tree / "tests/ir/test_small.py").write_text("from dplc.ir.small import full\n\ndef test_it():\n    full(True)\n")
+    said = run(tree, "--near", "--only", "ir/small")
+    assert "`not n` -> `n`: caught by tests/ir/test_small.py::test_it, which no longer ends" in said, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -100,6 +101,17 @@ def test_the_micro_kernels_are_what_they_should_be() -> None:
         assert assembly.kernels[kernel.name].spill_stores == 0
         if find_nvdisasm() and kernel.name == "multiply_adds_1":
             assert disassemble(assembly.cubin)[kernel.name].share("FFMA") > 0.9
+
+
+def test_the_work_of_micro_kernels_is_what_they_do() -> None:
+    """Bytes that are copied fill both buffers; multiply-adds take a device of more multiprocessors as many clocks."""
+    small, large = (micro_kernels(replace(BASE, multiprocessors=n), SMALL) for n in (2, 132))
+    for once, twice in (*small.values(), *large.values()):
+        assert twice.work == 2 * once.work
+    for copy in small["dram_bytes_per_second"]:
+        held = {buffer.name: 4 * math.prod(buffer.shape) for buffer in copy.program.temporaries}
+        assert held["from"] + held["to"] == copy.work
+    assert small["clock"][0].work == large["clock"][0].work
 
 
 def test_as_data(process: WorkerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

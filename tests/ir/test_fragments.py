@@ -144,3 +144,10 @@ def test_another_layout_is_another_program(fault: str) -> None:
     kernel, dice = read(PRODUCT.replace(old, new, 1)), np.random.default_rng(0)
     arrays = {param.name: dice.normal(size=param.shape) for param in kernel.ins}
     assert not np.allclose(tile.run((kernel,), arrays)["C"], arrays["A"] @ arrays["B"])
+
+
+@pytest.mark.parametrize("name", ATOMS)
+def test_the_rows_of_an_atom_are_counted_by_its_row_axes(name: str) -> None:
+    """As many places as the axes of a row have together are as many rows as the product has."""
+    sizes = dict(ATOMS[name].axes)
+    assert np.prod([sizes[axis] for axis in ATOMS[name].rows]) == ATOMS[name].m

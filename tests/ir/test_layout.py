@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dplc.ir.expr import Var
-from dplc.ir.facts import layout, staging
+from dplc.ir.expr import Var, add, binary, floordiv, modulo, multiply
+from dplc.ir.facts import boxes, layout, staging
 from dplc.ir.node import replace
 from dplc.ir.text.print_statements import print_expr
 from dplc.ir.text.read import read_program
@@ -38,25 +38,33 @@ def test_addresses() -> None:
     i, j, r, n = (Var(name) for name in "ijrn")
     assert addressed(k, "x", i, j) == "i*48 + j"
     assert addressed(k, "s", 1, i, j) == "i*33 + j + 528"
-    from dplc.ir.expr import add, floordiv, modulo, multiply
-
     assert addressed(k, "x", floordiv(n, 48), modulo(n, 48)) == "n"
     inside = add(multiply(j, 4), r)
     assert addressed(k, "x", floordiv(inside, 32), modulo(inside, 32)) == "j*4 + r"
 
 
 def test_rejoining_needs_the_same_stride() -> None:
-    from dplc.ir.expr import floordiv, modulo
-
     n = Var("n")
     assert "//" in addressed(kernel(), "x", floordiv(n, 47), modulo(n, 47))
+
+
+def test_an_index_at_the_lanes_of_a_warp() -> None:
+    """Of 8 x 8 threads the first warp holds four rows; loops stand at 0."""
+    lanes = staging.lane_values((("i", 8), ("j", 8)))
+    i, j = np.divmod(np.arange(32), 8)
+    one, other, k = (Var(name) for name in "ijk")
+    for e, want in (
+        (add(add(multiply(one, 8), other), 1), i * 8 + j + 1),
+        (modulo(floordiv(other, 2), 3), j // 2 % 3),
+        (binary("^", one, other), i ^ j),
+        (add(multiply(other, one), k), i * j),
+    ):
+        np.testing.assert_array_equal(staging.at_lanes(e, lanes), want)
 
 
 def test_vectors() -> None:
     k = kernel()
     i, j, r = (Var(name) for name in "ijr")
-    from dplc.ir.expr import add, multiply
-
     along = layout.address(k, "x", (i, add(multiply(j, 4), r)))
     assert layout.is_vector(along, "r", 4)
     assert not layout.is_vector(layout.address(k, "x", (i, add(multiply(j, 3), r))), "r", 4)
@@ -88,6 +96,14 @@ def test_layouts_are_injective_and_every_cell_has_one_owner(fields: str) -> None
     assert len(owners) == 512
     assert set(owners) <= set(range(128))
     assert layout.copy_shape(k, stage) == (4, 8, 16, 128)
+
+
+def test_boxes_have_five_dimensions_at_most_and_rows_of_whole_16_bytes() -> None:
+    stage = layout.stages(kernel())["s"]
+    for source, fits in (((64, 48), True), ((3, 3, 3, 64, 48), True), ((3, 3, 3, 3, 64, 48), False), ((64, 47), False)):
+        rank = len(source)
+        slab = tuple(replace(axis, dim=rank - 2 + n) for n, axis in enumerate(stage.slab))
+        assert boxes.is_box(replace(stage, slab=slab), source) is fits, source
 
 
 def test_word_copies_where_chunks_do_not_fit() -> None:

@@ -144,3 +144,8 @@ def test_two_axes_of_one_name() -> None:
     other = Input("y", (Axis("i", 9),))
     graph = TensorGraph("f", (X, other), (Output("out", (H,), elementwise("relu", X)),))
     assert check(graph) == ["axis i has extents 4 and 9"]
+
+
+def test_functions_of_numbers_are_numbers() -> None:
+    assert elementwise("copy", 2.5) == 2.5 and elementwise("subtract", 3, 5) == -2
+    assert [elementwise("where", found, 1.0, 2.0) for found in (True, False)] == [1.0, 2.0]

@@ -131,3 +131,8 @@ def test_mistakes_are_told_with_their_place(text: str) -> None:
         read(f"graph f({text}\n")
     assert WRONG[text] in caught.value.render()
     assert caught.value.span is not None
+
+
+def test_brackets_around_one_term_are_none() -> None:
+    text = "graph f(x: f32[4]) -> y: f32[4]:\n    y[i:4] = multiply({x}, {two})\n"
+    assert read(text.format(x="(x[i])", two="((2.0))")) == read(text.format(x="x[i]", two="2.0"))

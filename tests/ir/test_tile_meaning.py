@@ -63,6 +63,7 @@ REVERSED = np.arange(64).reshape(4, 16)[:, ::-1].ravel()
     ring(),
     ring(", via=ASYNC", "Wait()", "Sync()"),
     ring(", via=TMA", "Wait()", "Sync()"),
+    ring().replace("depth=2", "depth=3").replace("k % 2", "k % 3"),
 ])  # fmt: skip
 def test_right_schedules_run(body: str) -> None:
     np.testing.assert_array_equal(run(body)["y"], REVERSED)

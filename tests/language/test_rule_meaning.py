@@ -203,3 +203,15 @@ rule.rw:5:7: error: rule `hoist`: an axis is compared with a text: never equal
 @pytest.mark.parametrize(("rule", "message"), CASES)
 def test_the_whole_message(rule: str, message: str) -> None:
     assert report(rule) == message
+
+
+@pytest.mark.parametrize("call", ["fn(x)", "exp(x)"])
+def test_a_function_that_a_pattern_binds_gives_an_expression(call: str) -> None:
+    rule = f"""rule sums on tile
+match
+    acc <- fn(acc, x)
+where not writes({call}, [acc]) because "a run is asked for"
+rewrite
+    acc <- fn(acc, {call})
+"""
+    assert "argument 1 of `writes` is a run of statements, not an expression" in report(rule)

@@ -120,6 +120,8 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda at: _edited(at / "plan.json", lambda p: p.update(dtype="f8")), "dtype"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(arch="sm_1")), "sm_1"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(batch=3)), "tokens"),
+        (lambda at: _edited(at / "plan.json", lambda p: p["config"].update(vocab_size="many")), "vocab_size is 'many'"),
+        (lambda at: _edited(at / "plan.json", lambda p: p["config"].update(vocab_size=0)), "vocab_size is 0"),
         (lambda at: _edited(at / "dplc-artefact.json", lambda p: p["files"].update({"../x": _FILE})), "lists `../x`"),
         (lambda at: _bomb(at / "plan.json"), "does not fit its schema"),
         (lambda at: _bomb(at / "dplc-artefact.json"), "does not fit its schema"),

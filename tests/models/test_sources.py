@@ -23,6 +23,7 @@ def test_a_file_and_a_folder(tmp_path: Path) -> None:
     assert find(str(tmp_path / "config.json")).config == CONFIGS["llama"]
     assert is_model(str(tmp_path)) and is_model(str(tmp_path / "config.json")) and is_model("Owner/Name-1.5")
     assert not is_model(str(EXAMPLES.parent / "suites" / "kernels_84.json")) and not is_model("nowhere.json")
+    assert not is_model("Owner/suite.json")  # a path, though it reads like an id
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)

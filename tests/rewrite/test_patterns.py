@@ -3,8 +3,9 @@
 import pytest
 from trial import fire, matches, plain
 
+from dplc.engine.rewrite.statements.affine import same
 from dplc.ir.diagnostic import DplcError
-from dplc.ir.expr import Var
+from dplc.ir.expr import Sum, Var
 from dplc.ir.text.print_statements import print_block, print_expr
 
 LOADS = """
@@ -330,3 +331,15 @@ def test_pass_is_an_empty_body():
 
 def test_a_rewrite_of_the_empty_run_is_no_site():
     assert fire("rule p on tile\nmatch\n    xs: Wait()*\nrewrite\n    Sync()\n", "Sync()") == plain("Sync()")
+
+
+def test_sums_are_the_same_in_any_order_and_only_then():
+    i, j = Var("i"), Var("j")
+    assert same(Sum(((i, 2), (j, 1)), 3), Sum(((j, 1), (i, 2)), 3))
+    for other in (
+        Sum(((i, 2), (j, 1)), 4),
+        Sum(((i, 2),), 3),
+        Sum(((i, 2), (j, 2)), 3),
+        Sum(((i, 2), (Var("k"), 1)), 3),
+    ):
+        assert not same(Sum(((i, 2), (j, 1)), 3), other)

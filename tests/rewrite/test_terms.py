@@ -10,6 +10,7 @@ from dplc.engine.rewrite.terms.terms import Rewriter, TermEvidence, TermRules, r
 from dplc.ir import compose
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis
+from dplc.ir.facts.index import operate
 from dplc.ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Named, Output, Reduce, Remap, TensorGraph, Term
 
 I, J, K = Axis("i", 4), Axis("j", 5), Axis("k", 6)  # noqa: E741
@@ -119,6 +120,12 @@ def test_other_nodes_match() -> None:
     case = Case(compose.index(compose.index(I).expr).expr, X, X)
     assert rewritten(rule("y = Case(_, a, a)", "y = a"), case) is X
     assert rewritten(rule("y = Index(i)", "y = 7"), e("f32", Index(I))) is e("f32", Const(7, "i64"))
+
+
+def test_a_minus_in_an_index_pattern_counts_backwards() -> None:
+    backwards, forwards = (Remap(e("exp", X), ((I, compose.index(at).expr),)) for at in (operate("-", 3, I), I))
+    text = rule("h = exp(x); y = h[-i + 3, j]", "y = 7")
+    assert rewritten(text, backwards) is Const(7.0) and rewritten(text, forwards) is forwards
 
 
 def test_only_the_spine_is_built_again() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dplc.codegen.target import target
@@ -38,3 +40,12 @@ def test_a_launch_is_refused_by_what_is_too_much(
     found = refusal(program, target("h200"))
     assert found is None if said is None else said in (found or "")
     assert (no_launch(program, target("h200")) is None) is launched
+
+
+def test_as_many_registers_as_were_granted_are_not_too_many() -> None:
+    _, program = read_program(TEXT.format(8, 300, 8))
+    said = refusal(program, target("h200")) or ""
+    wanted = re.search(r"about (\d+) registers", said)
+    assert wanted is not None
+    assert refusal(program, target("h200"), int(wanted[1])) is None
+    assert refusal(program, target("h200"), int(wanted[1]) - 1) == said

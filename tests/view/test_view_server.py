@@ -13,7 +13,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.view.live_page import News
+from dplc.engine.view.live_page import LivePage, News
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
 from dplc.engine.view.wishes import Switches
@@ -51,6 +51,15 @@ def server(program: LiveProgram) -> Iterator[PageServer]:
     made.shutdown()
     made.server_close()
     thread.join()
+
+
+def test_pages_stand_side_by_side() -> None:
+    """Who names no port gets one that is free."""
+    servers = [PageServer(LivePage("nothing yet")) for _ in range(2)]
+    ports = {server.server_port for server in servers}
+    for server in servers:
+        server.close()
+    assert len(ports) == 2 and min(ports) > 1023
 
 
 def ask(server: PageServer, path: str, method: str = "GET", body: str | None = None, **headers: str) -> tuple[int, str]:

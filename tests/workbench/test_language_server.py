@@ -236,6 +236,10 @@ async def test_formatting_outline_and_tokens(client: LanguageClient, tmp_path: P
     assert [symbol.name for symbol in symbols] == ["first", "second", "third"]
     tokens = await client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(document(uri)))
     assert len(tokens.data) % 5 == 0 and len(tokens.data) > 50
+    line = start = 0
+    for down, right, length, *_ in (tokens.data[n : n + 5] for n in range(0, len(tokens.data), 5)):
+        line, start = line + down, right if down else start + right
+        assert whole.splitlines()[line][start : start + length].isidentifier(), (line, start)
     broken = await opened(client, tmp_path / "mine.rw", MINE)
     given = lsp.DocumentFormattingParams(document(broken), lsp.FormattingOptions(4, True))
     assert await client.text_document_formatting_async(given) is None

@@ -44,3 +44,12 @@ def test_a_name_may_mean_several_things() -> None:
     assert [entry.levels for entry in reference.find(reference.facts(), "widest", "tensor")] == [("tensor",)]
     (softmax,) = reference.find(reference.nodes(), "Softmax", "torch")
     assert [name for name, _, _ in softmax.fields] == ["self", "dim", "dtype"]
+
+
+def test_what_is_said_of_functions_is_their_algebra() -> None:
+    found = [entry for entry in reference.known(load()) if entry.place == "ir/functions.py"]
+    assert {entry.name for entry in found} == FUNCTIONS.keys()
+    for entry in found:
+        function = FUNCTIONS[entry.name]
+        assert ("Commutative." in entry.sentence) is function.commutative, entry.name
+        assert ("starts from" in entry.sentence) is (function.identity is not None), entry.name

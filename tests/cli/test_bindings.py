@@ -1,0 +1,41 @@
+"""`--size`: the numbers that sizes are bound to, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from dplc.engine.cli.bindings import bindings
+from dplc.ir.diagnostic import UsageError
+from dplc.ir.expr import Size
+
+SIZES = {"s": Size("s", 1, 100, 1, 7), "t": Size("t", 1, 100, 1, 9)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["s=1,2", "t=5"], [{"s": 1, "t": 5}, {"s": 2, "t": 5}]),
+        (["t=3 , 4"], [{"s": 7, "t": 3}, {"s": 7, "t": 4}]),  # s as its hint says
+        (["s=2,2,1"], [{"s": 2, "t": 9}, {"s": 1, "t": 9}]),
+        (None, [{"s": 7, "t": 9}]),
+    ],
+)
+def test_every_combination(asked: list[str] | None, found: list[dict[str, int]]) -> None:
+    assert bindings(SIZES, "the program", asked) == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("u=3", "the program has no size `u`"),
+        ("s=x", "write NAME=7 or NAME=1,7,100"),
+        ("s=" + ",".join(map(str, range(1, 1002))), "more than 1000 combinations"),
+    ],
+)
+def test_what_is_no_binding(asked: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        bindings(SIZES, "the program", [asked])
+
+
+def test_a_thousand_combinations_are_not_too_many() -> None:
+    assert len(bindings(SIZES, "it", ["s=" + ",".join(map(str, range(1, 101))), "t=1,2,3,4,5,6,7,8,9,10"])) == 1000
