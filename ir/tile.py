@@ -114,7 +114,7 @@ class Combine(Stmt):
 
 
 class Scan(Stmt):
-    """All threads (and register values) along the axes `over` get `acc` combined with that of all before them, in order.
+    """All threads (and register values) along the axes `over` get `acc` folded with that of all before them, in order.
 
     `over` is read as digits, the first of them the slowest: a place is before another if its number is smaller. What
     `acc` holds varies with these axes then.

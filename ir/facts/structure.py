@@ -63,7 +63,8 @@ class Summary:
 
 _MARKS: dict[str, int] = {
     "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
-    "combines": marks_of(Combine, CombineTuple), "scans": marks_of(Scan), "stages": marks_of(Stage), "puts": marks_of(Put),
+    "combines": marks_of(Combine, CombineTuple), "scans": marks_of(Scan),
+    "stages": marks_of(Stage), "puts": marks_of(Put),
     "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
     "scales": marks_of(Scale), "slabs": marks_of(Slab), "mmas": marks_of(Mma),
     "barriers": marks_of(*COLLECTIVE),
