@@ -19,8 +19,8 @@ from ...ir.substitute import substitute
 from ...ir.tile import CombineTuple
 from .combine import Exchange, split_axis
 from .lowering import Held, Lowering, Place
+from .register_steps import RegisterSteps
 from .registers import axes_of, in_registers, nest, register_of, type_of
-from .steps import Steps
 
 Parts = Mapping[str, Held]  # the registers of each part of a tuple
 
@@ -30,7 +30,7 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
     known, outer = monoid(stmt.fn), dict(low.env)
     accs = dict(zip(known.parts, stmt.accs, strict=True))
     over = [axis.name for axis in stmt.over]
-    work = _Work(low, known, at.bound, type_of(low, stmt.accs[0]))
+    work = _TupleWork(low, known, at.bound, type_of(low, stmt.accs[0]))
     parts = work.fold(accs, over)
     for axis in low.threads:
         if axis.name in over:
@@ -47,7 +47,7 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
     return tuple(out)
 
 
-class _Work(Steps):
+class _TupleWork(RegisterSteps):
     """Statements that combine tuples. dtype: of all parts."""
 
     def __init__(self, low: Lowering, known: Monoid, bound: frozenset[str], dtype: str):

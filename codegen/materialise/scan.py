@@ -16,15 +16,15 @@ from ...ir.tile import Scan
 from .combine import Exchange, Split, split_axis, tree
 from .lowering import Held, Lowering, Place
 from .ranges import tidied
+from .register_steps import RegisterSteps
 from .registers import nest, register_of
-from .steps import Steps
 
 
 def lower_scan(low: Lowering, stmt: Scan, at: Place) -> Block:
     """Every register along the axes gets the fold of all values up to its own."""
     outer, whole = dict(low.env), low.env[stmt.acc]
     assert isinstance(whole, Held)
-    work = _Work(low, stmt, at.bound, whole)
+    work = _ScanWork(low, stmt, at.bound, whole)
     for axis in reversed(stmt.over):
         if axis.name in low.replicated:
             work.along_registers(axis.name)
@@ -34,7 +34,7 @@ def lower_scan(low: Lowering, stmt: Scan, at: Place) -> Block:
     return tuple(work.out)
 
 
-class _Work(Steps):
+class _ScanWork(RegisterSteps):
     """What is scanned so far: the axes in registers, and the total along all axes, once it is no register's own."""
 
     def __init__(self, low: Lowering, stmt: Scan, bound: frozenset[str], whole: Held):

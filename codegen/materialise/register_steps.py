@@ -11,7 +11,7 @@ from .lowering import Held, Lowering, fresh
 from .registers import extents, nest, register_of
 
 
-class Steps:
+class RegisterSteps:
     """Statements as they are put down. dtype: of all values that they name. Their names end with the statement."""
 
     def __init__(self, low: Lowering, bound: frozenset[str], dtype: str):
