@@ -72,8 +72,11 @@ class _ScanWork(RegisterSteps):
             for n in range(1, extent):
                 here = register_of(low, self.whole, {axis: n})
                 self.out += nest(low, others, (Assign(here, self.after(before, here)),))
-                self.out += nest(low, rest, (Assign(before, self.after(before, self.totals({axis: n}))),))
-            self.total = running
+                # a register that has taken over what stands before is itself what the next one takes over
+                found = self.totals({axis: n})
+                found = found if self.total is None else self.after(before, found)
+                self.out += nest(low, rest, (Assign(before, found),))
+            self.total = self.total and running
         self.inner = (*self.inner, axis)
 
     def along_threads(self, axis: str) -> None:
