@@ -23,7 +23,7 @@ class Form(NamedTuple):
 
     text: str
     strength: int = ATOM
-    operands: tuple[int, ...] = (0, 0, 0)
+    operands: tuple[int, ...] = (0,) * 7
 
 
 def _infix(op: str, strength: int) -> Form:
@@ -37,6 +37,8 @@ FLOATING: dict[str, Form] = {
     "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
     "fmod": Form(_CALL2("fmodf")), "maximum": Form(_CALL2("max_nan")), "minimum": Form(_CALL2("min_nan")),
     "pow": Form(_CALL2("powf")), "zeta": Form(_CALL2("zeta_sum")),
+    "three_terms": Form("three_terms({0}, {1}, {2}, {3}, {4}, {5}, {6})"),
+    **{fn: Form(_CALL1(fn)) for fn in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")},
     "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")),
     "negative": Form("-{0}", UNARY, (ATOM,)),
     "abs": Form(_CALL1("fabsf")), "sign": Form(_CALL1("sign")), "relu": Form("max_nan({0}, 0.0f)"),

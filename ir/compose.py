@@ -4,7 +4,8 @@ Operands meet as torch's do: `elementwise` inserts the casts that make them agre
 takes the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). So is a number that sizes
 make at a launch (`s - 1`, `reciprocal(s)`). Canonical: constants
 fold, arithmetic on `Index` stays an index expression, index maps compose, conditions that the extents decide are
-gone. The reader of texts builds terms as they are written; this is for those who compute them.
+gone. Who traces is told of each (`folds.py`). The reader of texts builds terms as they are written; this is for those
+who compute them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from .dtypes import FLOATS, HALVES
 from .expr import Axis, Call
 from .facts.index import interval, operate, substitute
+from .folds import tell
 from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, identity, promote, whole, wrapped
 from .node import Expr, Node, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
@@ -109,6 +111,12 @@ def cast(x: Operand, to: str) -> Term:
     return Elementwise(to, (x,))
 
 
+def asked_cast(x: Operand, to: str) -> Term:
+    """A cast that a rule asks for: where it is none, who traces is told."""
+    made = cast(x, to)
+    return tell(to, (x,), made) if isinstance(x, Term) and (made is x or made.__class__ is Const) else made
+
+
 def held(x: Operand, to: str) -> Term:
     """What an op has computed in f32, of its dtype: rounded where it is stored, not before. Any other dtype is cast."""
     if isinstance(x, Term) and f"as_{to}" in HELD and dtype(x) == "f32" and x.__class__ is not Const:
@@ -135,7 +143,10 @@ def elementwise(fn: str, *args: Operand) -> Operand:
     if not any(isinstance(x, Term) for x in args):
         return _fold_numbers(fn, args)
     operands = agreed(fn, args)
-    return _simplify(fn, operands) or Elementwise(fn, operands)
+    simple = _simplify(fn, operands)
+    if simple is None:
+        return Elementwise(fn, operands)
+    return simple if simple.__class__ is Elementwise and simple.fn == fn else tell(fn, operands, simple)  # type: ignore[attr-defined]
 
 
 def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
@@ -143,7 +154,7 @@ def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
         return elementwise(fn, *map(as_term, args))
     folded = _compute(fn, args) if fn in _FOLDABLE else None
     if folded is not None:
-        return folded
+        return tell(fn, args, folded)
     if fn == "copy":
         return args[0]
     if fn == "where":
@@ -248,13 +259,13 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
     wanted = tuple(dict.fromkeys(over))
     if any(a.extent == 0 for a in wanted):
         wide = "f32" if dtype(x) in HALVES else dtype(x)
-        return const(identity(fn, wide), wide)
+        return tell("Reduce", (fn, *wanted, x), const(identity(fn, wide), wide))  # type: ignore[no-any-return]
     there = tuple(a for a in wanted if a in axes(x))
     missing = math.prod(a.extent for a in wanted if a not in axes(x))
     result: Term = Reduce(fn, there, x) if there else x
     if missing != 1 and fn in ("add", "multiply"):
-        return as_term(elementwise("multiply" if fn == "add" else "pow", result, missing))
-    return result
+        result = as_term(elementwise("multiply" if fn == "add" else "pow", result, missing))
+    return tell("Reduce", (fn, *wanted, x), result) if len(there) < len(wanted) else result  # type: ignore[no-any-return]
 
 
 def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
@@ -313,7 +324,7 @@ def remap_expr(e: Expr, mapping: Mapping[Axis, Expr]) -> Expr:
 def case(cond: Expr, a: Operand, b: Operand) -> Term:
     """a where cond holds, else b."""
     if isinstance(cond, bool):
-        return as_term(a if cond else b)
+        return tell("Case", (cond, a, b), as_term(a if cond else b))  # type: ignore[no-any-return]
     name = common_dtype((a, b)) or common_dtype((as_term(a), as_term(b))) or "f32"
     return Case(cond, cast(a, name), cast(b, name))
 
@@ -321,6 +332,7 @@ def case(cond: Expr, a: Operand, b: Operand) -> Term:
 __all__ = [
     "DTYPES",
     "as_term",
+    "asked_cast",
     "case",
     "cast",
     "category",

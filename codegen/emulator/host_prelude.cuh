@@ -370,6 +370,7 @@ extern "C" {
 float expf(float), exp2f(float), expm1f(float), logf(float), log2f(float), log10f(float), log1pf(float);
 float sinf(float), cosf(float), tanf(float), asinf(float), acosf(float), atanf(float);
 float sinhf(float), coshf(float), tanhf(float), asinhf(float), acoshf(float), atanhf(float);
+float j0f(float), j1f(float), y0f(float), y1f(float);
 float erff(float), erfcf(float), lgammaf(float), tgammaf(float), sqrtf(float), cbrtf(float), fabsf(float);
 float floorf(float), ceilf(float), truncf(float), roundf(float), rintf(float), nearbyintf(float);
 float powf(float, float), fmodf(float, float), atan2f(float, float), hypotf(float, float);
@@ -377,6 +378,7 @@ float copysignf(float, float), fmaxf(float, float), fminf(float, float), fmaf(fl
 double exp(double), exp2(double), expm1(double), log(double), log2(double), log10(double), log1p(double);
 double sin(double), cos(double), tan(double), asin(double), acos(double), atan(double);
 double sinh(double), cosh(double), tanh(double), asinh(double), acosh(double), atanh(double);
+double j0(double), j1(double), y0(double), y1(double);
 double erf(double), erfc(double), lgamma(double), sqrt(double), fabs(double), floor(double), ceil(double), trunc(double), rint(double);
 double pow(double, double), fmod(double, double), atan2(double, double), hypot(double, double), copysign(double, double);
 }

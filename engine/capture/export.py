@@ -24,6 +24,7 @@ from .places import SourcePlaces
 from .record import KEY, Annotate
 from .signature import Fixed, ObjectOutput, Results
 from .sizes import Dynamic, exported_shapes, refused, stand_ins
+from .untraced import by_types
 from .views import storages
 
 # A functional spelling of these is the value itself: no reason to pay for functionalisation.
@@ -119,7 +120,7 @@ def export(
     root = Root(function, names, weights)
     annotate = Annotate(places, Root.forward.__code__)
     guards = annotate.guards = GuardPlaces(places) if dynamic else None
-    with torch.no_grad(), _quiet(), preserve_node_meta():
+    with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
         try:
             with annotate:
                 shapes = exported_shapes(dynamic, names) if dynamic else None

@@ -15,8 +15,6 @@ from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.text import capture_text
 from ..compiler import STAGES, Compilation, Explore, compile_captured
-from ..explore.exploring import chosen
-from ..explore.ways import remembered
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
@@ -79,6 +77,11 @@ def schedules_for(options: Options) -> StoredSchedules | None:
 def fusing_for(options: Options, tools: Toolchain, machine: Target) -> Explore | None:
     """What chooses how a program is fused: the store if it knows the program, else `--explore`, else the rules."""
     schedules = schedules_for(options)
+    if schedules is None and not options.explore:
+        return None
+    from ..explore.exploring import chosen  # forty modules, which most compiles have no use for
+    from ..explore.ways import remembered
+
     choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if options.explore else None
     return remembered(schedules, tools, machine, choose, print_remark)
 

@@ -1,6 +1,7 @@
 """`dplc view` without a file: a page that is served at once, and filled while PyTorch loads and the program compiles.
 
-What is imported here is light; all that needs PyTorch is imported once the server answers.
+What is imported here is light. While the browser starts, the rules and what else needs no PyTorch are read; PyTorch
+itself, which takes longer than all of that, once the browser has asked for the page.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import DplcError
+from ..models.sources import is_model
 from ..view.live_page import LivePage, News
 from ..view.page import page
 from ..view.server import PageServer
@@ -20,26 +24,35 @@ from ..view.wishes import SearchWish
 from .options import Options
 from .show import print_note
 
+if TYPE_CHECKING:
+    from ..capture.capture import Capture
+    from ..view.live_rules import LiveRules
+
 FIRST_LOOK = 1.0  # seconds that the browser has for asking for the page, before torch's import takes the processor
 LAST_LOOK = 2.0  # seconds that a page has for hearing why there will be nothing
 
 
-def serve_page(options: Options, port: int, browse: bool, search: SearchWish, check: bool) -> None:
+def serve_page(
+    options: Options, port: int, browse: bool, search: SearchWish, check: bool, subject: str | None = None
+) -> None:
     """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside;
-    check: checked mode runs beside, too.
+    check: checked mode runs beside, too. subject: a model or a suite; without one it is the expression.
 
     Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
     """
-    shown = LivePage(options.text)
+    shown = LivePage(subject or options.text)
     stages = Stages(shown)
     page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
     with _served(shown, port) as server:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
+        began = time.monotonic()
         if browse:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
-            server.seen.wait(FIRST_LOOK)
+        _read_ahead(stages)
+        if browse:
+            server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(options, server, stages, search, check)
+            _follow(options, server, stages, search, check, subject)
 
 
 @contextlib.contextmanager
@@ -57,30 +70,30 @@ def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
         server.close()
 
 
-def _follow(options: Options, server: PageServer, stages: Stages, search: SearchWish, check: bool) -> None:
+def _read_ahead(stages: Stages) -> None:
+    """Our own rules, which every program needs, and most of what compiles one. None of it imports PyTorch."""
+    stages.begin("rules")
+    from ...codegen import cuda  # noqa: F401
+    from ..kernels import kernels  # noqa: F401
+    from ..rewrite.torch_rules.lower import compile_rules
+    from ..ruleset import toolchain
+
+    compile_rules(toolchain().torch)
+
+
+def _follow(
+    options: Options, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: str | None
+) -> None:
     """Capture, compile, and compile again."""
     shown = server.shown
     stages.begin("pytorch")
     try:
         import torch.export._trace  # noqa: F401
 
-        from ..api import choose_device, target_for
-        from ..view.session import LiveProgram
-        from .compiling import captured_text, tools_for
-
-        stages.begin("rules")
-        machine = target_for(choose_device(None), options.target)
-        if not (options.rules and all(path.exists() for path in options.rules)):
-            tools_for(options)  # nothing that is saved could mend what is wrong here
-        stages.begin("capture")
-        captured, _ = captured_text(options)
+        program = _program(options, shown, stages, search, check, subject)
     except DplcError as error:
         _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
         raise
-    program = LiveProgram(
-        captured, options.text, tuple(options.rules or ()), options.pinned, machine, shown=shown, stages=stages,
-        exact=options.exact, search=search, check=check,
-    )  # fmt: skip
     server.program = program
     news = program.compile("started")
     if news.error and not program.paths:
@@ -89,6 +102,42 @@ def _follow(options: Options, server: PageServer, stages: Stages, search: Search
     if news.error:
         print_note(news.error)
     program.watch(threading.Event(), tell=print_note)
+
+
+def _program(
+    options: Options, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: str | None
+) -> LiveRules:
+    """What is compiled whenever rules change. Raises DplcError for what cannot be captured."""
+    from ..api import choose_device, target_for
+    from .compiling import tools_for
+
+    stages.begin("rules")
+    machine = target_for(choose_device(None), options.target)
+    if not (options.rules and all(path.exists() for path in options.rules)):
+        tools_for(options)  # nothing that is saved could mend what is wrong here
+    stages.begin("capture")
+    given = tuple(options.rules or ()), options.pinned, machine
+    if subject is not None and not is_model(subject):
+        from ..view.live_suite import LiveSuite
+
+        return LiveSuite(Path(subject), *given, shown=shown, exact=options.exact)
+    from ..view.session import LiveProgram
+
+    return LiveProgram(
+        _captured(options, subject), subject or options.text, *given, shown=shown, stages=stages, exact=options.exact,
+        search=search, check=check,
+    )  # fmt: skip
+
+
+def _captured(options: Options, model: str | None) -> Capture:
+    """The expression, or a model without its weights."""
+    if model is None:
+        from .compiling import captured_text
+
+        return captured_text(options)[0]
+    from .model_commands import captured_model
+
+    return captured_model(model, options)
 
 
 def _tell_the_end(server: PageServer, news: News) -> None:

@@ -16,7 +16,9 @@ from ..capture.capture import Capture
 from ..capture.sizes import Dim
 from ..capture.text import capture_text
 from ..models import artefact, weights
+from ..models.capturing import capture_results
 from ..models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model, with_rows
+from ..models.module import build
 from ..models.sources import find
 from ..models.texts import compile_text
 from ..models.weights import Tell
@@ -94,6 +96,12 @@ def compiled_model(model: str, options: Options, tell: Tell) -> CompiledModel:
     made = compile_model(find(model), shape, compile_options(options, tell), rows_of(options, shape.length))
     print_schedules(made.compilation)
     return made
+
+
+def captured_model(model: str, options: Options) -> Capture:
+    """A model as a program, its weights left out. Raises DplcError for one that is not there or cannot be captured."""
+    shape = shape_of(options)
+    return capture_results(build(find(model), shape.dtype, shape.layers), shape.length, shape.batch).captured
 
 
 def compile_command(

@@ -58,12 +58,10 @@ def view(
         from . import view_command
 
         view_command.write_page(options, out, model, check, tune)
-    elif model is not None:
-        raise UsageError("a suite or a model goes to a page of its own", hint="dplc view MODEL --layers 1 -o FILE")
     elif db is not None:
         raise UsageError("--db goes with -o: a live page compiles by the rules alone")
     else:
         from ..view.wishes import SearchWish
         from .live_command import serve_page
 
-        serve_page(options, port, browse, SearchWish(tune or 0, explore), check)
+        serve_page(options, port, browse, SearchWish(tune or 0, explore), check, model)

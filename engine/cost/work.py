@@ -21,7 +21,8 @@ COSTS = {
     "sqrt": (8, 1), "log": (8, 1), "log2": (6, 1), "tanh": (12, 2), "sin": (20, 1), "cos": (20, 1), "erf": (20, 1),
     "pow": (30, 2), "negative": (0, 0), "copy": (0, 0), "floor_divide": (30, 2), "remainder": (12, 1),
     "hypot": (20, 1), "asinh": (25, 2), "acosh": (25, 2), "atanh": (20, 1), "erfc": (30, 2),
-    "erfinv": (30, 2), "erfcinv": (40, 3), "erfcx": (40, 2), "lgamma": (60, 2), "zeta": (2000, 20), "gcd": (800, 8),
+    "erfinv": (30, 2), "erfcinv": (40, 3), "erfcx": (40, 2), "lgamma": (60, 2), "zeta": (300, 16), "gcd": (800, 8),
+    "bessel_j0": (80, 3), "bessel_j1": (80, 3), "bessel_y0": (120, 5), "bessel_y1": (120, 5), "three_terms": (100, 5),
 }  # fmt: skip
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from ...ir.folds import Folded
 from ...ir.tensor import Remap, TensorGraph, Term, operands
 from ...ir.text.tensor import print_lines
 from ..language.rule import Rule
@@ -113,7 +114,7 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
             trace.add(Skip("d", rule.file, rule.name, unit, reason))
     for fired in lowered.firings:
         texts = (Op(fired),), (LoweredLines(fired, lowered.graph),)
-        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts, fired.bound))
+        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts, fired.bound, fired.folded))
 
 
 def trace_algebra(
@@ -127,7 +128,7 @@ def trace_algebra(
         name = names.get(fired.before) or called(fired.after, names)
         made = Lines(after, (fired.after,), below=operands(fired.before))
         texts = (Lines(before, (fired.before,)),), (made,)
-        trace.add(_firing("a", fired.rule, before, name, *texts, _called(fired.bound, before, names)))
+        trace.add(_firing("a", fired.rule, before, name, *texts, _called(fired.bound, before, names), fired.folded))
     for refusal in evidence.refusals:
         unit, reason = f"{before.name}.{called(refusal.term, names)}", TextReason(refusal.text(names))
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, unit, reason))
@@ -269,7 +270,7 @@ def _called(bound: Mapping[str, Any], graph: TensorGraph, names: Mapping[Term, s
 
 def _firing(
     prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...],
-    bound: Mapping[str, Any] = NOTHING,
+    bound: Mapping[str, Any] = NOTHING, folded: tuple[Folded, ...] = (),
 ) -> Firing:  # fmt: skip
     where_ = (rule.file, rule.name, rule.location, graph.name, where)
-    return Firing(prefix, *where_, {}, before, after, bound=bound)
+    return Firing(prefix, *where_, {}, before, after, bound=bound, folded=folded)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.diagnostic import DplcError
+from ...ir.folds import Folded
 from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap
 from ...ir.text.print import print_unit
 from ..language.rule import Rule
@@ -27,6 +28,7 @@ class RewriteStep:
     before: Any
     after: Any
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by the pattern, where somebody traces
+    folded: tuple[Folded, ...] = field(default=(), compare=False)  # of its template, where somebody traces
 
 
 def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Undecided
-from ...ir.node import Node
+from ...ir.folds import Folded
+from ...ir.node import Node, nodes
 from ...ir.program import Kernel
 from ...ir.sizes import at_the_hints
+from ...ir.tensor import Index, Term
 from ...ir.text.print import print_unit
-from ...ir.text.print_statements import print_statement, print_value
+from ...ir.text.print_statements import print_expr, print_statement, print_value
 from ...ir.text.sizes import told_open
 from ..language import core as s
 from ..language.evaluate import Expressions
 from ..language.positions import names_in, walk
 from ..language.questions import MISTAKES
+from .loops import written as one_line
 
 CHANGES_NOTHING = "it changes nothing: what it gives is what stands there"
 DIGITS = 4  # of a number that was computed
@@ -112,6 +115,18 @@ def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str,
     found = {name: show(value) for name, value in env.items() if name.isidentifier() and name not in hidden}
     named = {name: text for name, text in found.items() if "?" not in text}  # places of a torch rule have no names
     return {name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.." for name, text in named.items()}
+
+
+def folds(folded: Iterable[Folded]) -> list[str]:
+    """What canonical forms took away: `multiply(2, 3) to 6`, each once."""
+    told = (f"{one.fn}({', '.join(map(_term, one.args))}) to {_term(one.result)}" for one in folded)
+    return list(dict.fromkeys(told))
+
+
+def _term(value: Any) -> str:
+    if isinstance(value, Index):
+        return f"Index({print_expr(value.expr)})" if not any(nodes(value.expr, Term)) else "Index(..)"
+    return one_line(value) if isinstance(value, Term) else show(value)
 
 
 def show(value: Any) -> str:

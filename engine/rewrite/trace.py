@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ...ir.folds import Folded
 from ...ir.node import Node
 from ...ir.text.print import print_program
 
@@ -40,7 +41,8 @@ class TextReason:
 @dataclass(frozen=True)
 class Firing:
     """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it;
-    weighed: what each `choose` of the rule weighed; bound: the values of its pattern's names and `let`s."""
+    weighed: what each `choose` of the rule weighed; bound: the values of its pattern's names and `let`s; folded: what
+    its template asked for that canonical forms of values made simpler."""
 
     prefix: str
     label: str
@@ -54,6 +56,7 @@ class Firing:
     cleaned: tuple[str, ...] = ()
     weighed: tuple[Weighed, ...] = ()
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    folded: tuple[Folded, ...] = field(default=(), compare=False)
 
     @property
     def marker(self) -> str:
@@ -76,7 +79,7 @@ class Firing:
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
-        from .seen import bound, show
+        from .seen import bound, folds, show
 
         return {
             "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
@@ -84,6 +87,7 @@ class Firing:
             "parameters": {name: show(value) for name, value in self.parameters.items()},
             "bound": bound(self.bound, self.parameters),
             "weighed": [choice.record() for choice in self.weighed],
+            "folded": folds(self.folded),
             "diff": "\n".join(self.diff()),
         }  # fmt: skip
 
@@ -214,11 +218,11 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
             yield event.line()
         elif not diffs:
             yield _then(event)
-            yield from (f"    choose {choice.line()}" for choice in event.weighed)
+            yield from (f"    {line}" for line in _beside(event))
         else:
             yield f">>> {event.marker}"
             yield f"# {_then(event)}"
-            yield from (f"# choose {choice.line()}" for choice in event.weighed)
+            yield from (f"# {line}" for line in _beside(event))
             yield from event.diff()
             yield f"<<< {event.marker}"
 
@@ -226,6 +230,14 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
 def _then(event: Firing) -> str:
     """The line of a firing, with the canonical rules that fired after it."""
     return event.line() + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
+
+
+def _beside(event: Firing) -> Iterator[str]:
+    """What a firing weighed, and what was folded."""
+    from .seen import folds
+
+    yield from (f"choose {choice.line()}" for choice in event.weighed)
+    yield from (f"folded {line}" for line in folds(event.folded))
 
 
 def _text(units: tuple[Any, ...]) -> str:

@@ -23,7 +23,7 @@ from .page import as_json, page
 from .wishes import search_of, switches_of
 
 if TYPE_CHECKING:
-    from .session import LiveProgram
+    from .live_rules import LiveRules
 
 ADDRESS = "127.0.0.1"
 LONGEST = 1 << 16  # bytes of a request's body
@@ -48,7 +48,7 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, shown: LivePage, port: int = 0):
         super().__init__((ADDRESS, port), PageHandler)
         self.shown, self.token = shown, secrets.token_urlsafe(24)
-        self.program: LiveProgram | None = None
+        self.program: LiveRules | None = None
         self.seen, self.heard = threading.Event(), 0
 
     @property

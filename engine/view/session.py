@@ -1,31 +1,26 @@
-"""A program that is compiled again whenever its rules change: the other half of a live page.
-
-It runs the user's Python never: what was captured at the start stays. Rule files are data, and settings are read by the
-rules' own parser.
-"""
+"""A program that is compiled again whenever its rules change: the other half of a live page."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, Source
+from ...ir.diagnostic import DplcError
 from ...ir.text.print import print_program
 from ..capture.capture import Capture
 from ..compiler import Compilation, Stopwatch, compile_captured
-from ..language.rule import RuleSet, read_rules
 from ..rewrite.seen import show
 from ..rewrite.trace import Firing, Trace
-from ..ruleset import Toolchain, exactly, read_settings, toolchain
+from ..ruleset import Toolchain
 from .last_viewed import remember
 from .live_page import LivePage, News
+from .live_rules import LiveRules
 from .provenance import Column, source_and_torch
 from .record import column_record, compile_record
 from .stages import Stages
@@ -37,44 +32,25 @@ if TYPE_CHECKING:
 MOST = 64  # values of a parameter that are offered
 
 
-class LiveProgram:
-    """A captured program under rules that change. paths: of rule files and folders; settings: as of `--set`; exact: no
-    @approx rule fires; shown: what the page shows; search: what is searched beside each compile; check: it is run in
-    checked mode beside each compile, too."""
+class LiveProgram(LiveRules):
+    """A captured program under rules that change. paths, settings, shown, exact: as of `LiveRules`; search: what is
+    searched beside each compile; check: it is run in checked mode beside each compile, too."""
 
     def __init__(
         self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
         *, shown: LivePage | None = None, stages: Stages | None = None, exact: bool = False,
         search: SearchWish | None = None, check: bool = False,
     ) -> None:  # fmt: skip
-        self.captured, self.title, self.paths, self.target = captured, title, tuple(paths), target
-        self.given, self.exact = tuple(settings), exact
-        self.switches = Switches()
-        self.shown = shown or LivePage(title)
+        super().__init__(title, paths, settings, target, shown, exact)
+        self.captured = captured
         self._stages = stages or Stages(self.shown)
-        self._busy = threading.Lock()
         self._search, self._check = search or SearchWish(), check
         self._beside: Beside | None = None
         self._last: Compilation | None = None
         self._tools: Toolchain | None = None
-        self._seen = self.files()  # as they were when they were last compiled
 
     # ---- compiling
-    def tools(self, switches: Switches) -> Toolchain:
-        """The rules as their files are now, less those that are off, with the settings of the reader."""
-        rules = toolchain(self.paths).rules
-        unknown = sorted(switches.without - rules.rules.keys())
-        if unknown:
-            raise rules.missing(unknown[0])
-        if switches.without:
-            text = "".join(f"without {name}\n" for name in sorted(switches.without))
-            rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
-        rules = exactly(rules) if self.exact else rules
-        settings = read_settings((*self.given, *switches.settings), rules)
-        return toolchain(rules, settings)
-
     def compile(self, why: str, switches: Switches | None = None) -> News:
-        """Compile again, and tell who waits. What cannot be compiled leaves the page as it was, with the reason."""
         with self._busy:
             wanted = self.switches if switches is None else switches
             beside = self._beside
@@ -136,7 +112,6 @@ class LiveProgram:
                 self._begin_beside()
 
     def close(self) -> None:
-        """Nothing goes on any more."""
         if self._beside is not None:
             self._beside.turns.end()
 
@@ -154,28 +129,6 @@ class LiveProgram:
         bound = firings[0].record()["bound"] if firings else {}
         names = (parameter.name for parameter in tools.rules.rule(rule).parameters) if firings else ()
         return [{"name": name, "now": bound[name], "values": []} for name in names if name in bound]
-
-    # ---- files
-    def files(self) -> dict[Path, tuple[int, int]]:
-        """What tells whether a rule file changed: its time and its size."""
-        found = {}
-        for given in self.paths:
-            for path in given.rglob("*.rw") if given.is_dir() else (given,):
-                try:
-                    status = path.stat()
-                except OSError:
-                    continue
-                found[path] = (status.st_mtime_ns, status.st_size)
-        return found
-
-    def watch(self, stop: threading.Event, every: float = 0.1, tell: Callable[[str], None] = lambda text: None) -> None:
-        """Compile again whenever a rule file changes, until told to stop."""
-        while not stop.wait(every):
-            now, known = self.files(), self._seen
-            if now != known:
-                names = sorted(path.name for path in {*now, *known} if now.get(path) != known.get(path))
-                news = self.compile(f"{', '.join(names)} changed")
-                tell(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
 
 
 class Growing:

@@ -7,7 +7,7 @@ import time
 from .live_page import LivePage
 
 STAGES = {
-    "pytorch": "loading PyTorch", "rules": "reading rules", "capture": "capturing", "torch": "rules on Torch IR",
+    "rules": "reading rules", "pytorch": "loading PyTorch", "capture": "capturing", "torch": "rules on Torch IR",
     "tensor": "rules on Tensor IR", "fusion": "fusion", "tile": "rules on Tile IR", "kernel": "rules on Kernel IR",
     "cuda": "printing CUDA", "links": "linking lines",
 }  # fmt: skip

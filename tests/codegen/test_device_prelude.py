@@ -132,6 +132,7 @@ extern "C" __global__ void scalars(const float* __restrict__ x, const int* __res
   s += sinf(v) + cosf(v) + tanf(v) + asinf(v) + acosf(v) + atanf(v) + sinhf(v) + coshf(v) + tanhf(v);
   s += asinhf(v) + acoshf(v) + atanhf(v) + erff(v) + erfcf(v) + lgammaf(v) + tgammaf(v);
   s += erfinvf(v) + erfcinvf(v) + erfcxf(v);
+  s += three_terms(v, v, v, 0.0f, 1.0f, 0.0f, 0.0f);
   s += sqrtf(v) + rsqrtf(v) + cbrtf(v) + fabsf(v) + floorf(v) + ceilf(v) + truncf(v) + roundf(v) + rintf(v);
   s += nearbyintf(v) + powf(v, 2.5f) + fmodf(v, 3.0f) + atan2f(v, 2.0f) + hypotf(v, 2.0f) + copysignf(v, -1.0f);
   s += fmaxf(v, 1.0f) + fminf(v, 1.0f) + fmaf(v, v, v) + floor_mod(v, 3.0f) + shfl_xor(v, 1) + shfl(v, 3);

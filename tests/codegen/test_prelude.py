@@ -114,6 +114,10 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "erfcinvf": lambda v: torch.erfinv(torch.from_numpy(1 - v)).numpy(),
     "erfcxf": lambda v: torch.special.erfcx(torch.from_numpy(v)).numpy(),
     "lgammaf": lambda v: torch.lgamma(torch.from_numpy(v)).numpy(),
+    "bessel_j0": lambda v: torch.special.bessel_j0(torch.from_numpy(v)).numpy(),
+    "bessel_j1": lambda v: torch.special.bessel_j1(torch.from_numpy(v)).numpy(),
+    "bessel_y0": lambda v: torch.special.bessel_y0(torch.from_numpy(v)).numpy(),
+    "bessel_y1": lambda v: torch.special.bessel_y1(torch.from_numpy(v)).numpy(),
 }  # fmt: skip
 
 

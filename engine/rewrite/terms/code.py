@@ -46,7 +46,7 @@ class TermRuleWriter(Patterns):
         self.parameters, self.evidence = parameters, evidence
         self.scope |= {
             "Term": Term, "Var": Var, "holds": holds, "typed": _typed, "elementwise": compose.elementwise,
-            "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.cast,
+            "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.asked_cast,
             "fold": compose.fold,
         }  # fmt: skip
 
@@ -58,6 +58,8 @@ class TermRuleWriter(Patterns):
         self.left(name, "t", True)
         self.clauses()
         if not self.bind:
+            if self.evidence:
+                self.line("site.folded.clear()")
             result = self.template()
             if self.evidence:
                 self.line("site.bound = env")

@@ -17,6 +17,7 @@ from ....codegen.target import Target
 from ....codegen.target import target as default_target
 from ....ir import compose
 from ....ir.diagnostic import DplcError
+from ....ir.folds import Folded, heard_folds
 from ....ir.tensor import (
     Elementwise,
     Named,
@@ -87,6 +88,7 @@ class TermSite:
     roots: tuple[Term, ...] = ()
     flow: Any = None
     bound: Mapping[str, Any] = field(default_factory=dict)  # by the last pattern that matched, with evidence
+    folded: list[Folded] = field(default_factory=list)  # by canonical forms, since the last template began
 
     @functools.cached_property
     def packs(self) -> Packs:
@@ -275,7 +277,7 @@ class Rewriter:
         if self.firings > self.limit:
             raise self._endless()
         if self.evidence is not None:
-            self.evidence.firings.append(RewriteStep(rule, before, after, self.site.bound))
+            self.evidence.firings.append(RewriteStep(rule, before, after, self.site.bound, tuple(self.site.folded)))
             self.site.bound = {}
 
     def _endless(self) -> DplcError:
@@ -302,7 +304,8 @@ def rewrite_graph(
     rewriter.site.roots = tuple(out.value for out in graph.outs)
     rewriter.replaced = replaced or {}
     rewriter.limit = FUEL * (100 + len(graph.names))
-    outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
+    with heard_folds() as rewriter.site.folded:
+        outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
     if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
         return graph
     if origins is not None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ....ir.compose import const
 from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ....ir.expr import Axis, Var
+from ....ir.folds import Folded, heard_folds
 from ....ir.functions import DTYPES
 from ....ir.names import unused
 from ....ir.narrower import where_decided
@@ -28,7 +29,7 @@ from ...language.check import load_facts
 from ...language.evaluate import CONSTANTS, RESERVED
 from ...language.pipeline import pipelines
 from ...language.policy import policy_of
-from ...language.rule import Rule, RuleSet
+from ...language.rule import Rule, RuleSet, built_in_files
 from .bounds import Bound
 from .lowered import Fired, Lowered, Refused
 from .naming import complete_names
@@ -57,13 +58,14 @@ class Captured(Protocol):
 
 
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
-    """The torch rules by the op their pattern starts from, in the order of the pipeline; compiled once per set."""
+    """The torch rules by the op their pattern starts from, in the order of the pipeline; compiled once per set, our own
+    (which our tests judge) no further than their patterns until an op asks for one."""
     found = _COMPILED.get(rules.digest)
     if found is None:
         load_facts()
-        found = {}
+        found, ours = {}, {id(file.source) for file in built_in_files()}
         for step in pipelines(rules).get("torch", ()):
-            for rule in map(TorchRule, step.rules):
+            for rule in (TorchRule(one, later=id(one.span.source) in ours) for one in step.rules):
                 found[rule.key] = (*found.get(rule.key, ()), rule)
         _COMPILED[rules.digest] = found
     return found
@@ -126,6 +128,7 @@ class TorchLowering:
         self.age: dict[Axis, int] = {}
         self.fired: list[Fired] = []
         self.matched: Mapping[str, Any] = {}
+        self.heard: list[Folded] = []  # what canonical forms took away since the last firing
         self.refused: list[Refused] = []
         self.origins: dict[Term, TorchOp] = {}
         self.bounds: list[Bound] = []
@@ -186,11 +189,12 @@ class TorchLowering:
     def run(self) -> None:
         """Lower every op that something reads as a tensor."""
         wanted = self._wanted()
-        for statement in self.graph.body:
-            if statement.dst in wanted and statement.dst not in self.env:
-                view = self.env[statement.dst] = self.lower(self.call(statement))
-                if view.term is not None:
-                    self._note_origin(view.term, statement)
+        with heard_folds() as self.heard:
+            for statement in self.graph.body:
+                if statement.dst in wanted and statement.dst not in self.env:
+                    view = self.env[statement.dst] = self.lower(self.call(statement))
+                    if view.term is not None:
+                        self._note_origin(view.term, statement)
 
     def _note_origin(self, term: Term, op: TorchOp) -> None:
         """Everything new below a value came from the op that made it."""
@@ -240,6 +244,7 @@ class TorchLowering:
         start = self._starting_op(call)
         rules, refusals = self.rules.get(start, ()), list[tuple[Rule, NotApplicable]]()
         for place, rule in enumerate(rules):
+            mark = len(self.heard)
             try:
                 view = rule.fire(self, call)
             except NotApplicable as refusal:
@@ -247,7 +252,8 @@ class TorchLowering:
                 continue
             if self.trace:
                 given = tuple(v.term for v in views(call.given) if v.term)
-                self.fired.append(Fired(rule.rule, statement, view, given, self.matched))
+                self.fired.append(Fired(rule.rule, statement, view, given, self.matched, tuple(self.heard[mark:])))
+                del self.heard[mark:]
                 self._note_refusals(statement, refusals, rules[place:])
             return view
         raise self.unsupported(call.origin, statement, refusals)

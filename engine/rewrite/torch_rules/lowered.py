@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....ir.folds import Folded
 from ....ir.tensor import TensorGraph, Term
 from ....ir.torch import TorchOp
 from ...language.rule import Rule
@@ -15,13 +16,15 @@ from .values import NotApplicable, View
 
 @dataclass(frozen=True)
 class Fired:
-    """One firing, for the trace: the rule, the op it took and the value it gave."""
+    """One firing, for the trace: the rule, the op it took and the value it gave; what its template says that
+    canonical forms folded."""
 
     rule: Rule
     statement: TorchOp
     value: View
     operands: tuple[Term, ...]
     bound: Mapping[str, Any] = field(default_factory=dict)
+    folded: tuple[Folded, ...] = ()
 
     def before(self) -> str:
         """The op as text."""

@@ -39,18 +39,31 @@ class TorchStatement:
 
 
 class TorchRule:
-    """Fires on an op or says why not."""
+    """Fires on an op or says why not. later: its clauses and its template are compiled when an op first asks for them,
+    as those of most rules never are; what is wrong with them is told then, not now."""
 
-    def __init__(self, rule: Rule):
+    def __init__(self, rule: Rule, later: bool = False):
         self.rule = rule
         self.patterns = tuple(map(StatementPattern, rule.match))
         self.root = self.patterns[-1]
-        self.clauses = tuple(map(self._clause, rule.clauses))
-        names = frozenset(n for n in map(_target_name, rule.rewrite) if n != self.root.dst)
+        if not later:
+            _ = self.clauses, self.statements
+
+    @functools.cached_property
+    def clauses(self) -> tuple[tuple[s.LetClause | s.Guard, Closure], ...]:
+        """The `let`s and guards, each with what computes it."""
+        return tuple(map(self._clause, self.rule.clauses))
+
+    @functools.cached_property
+    def statements(self) -> tuple[Definition | TorchStatement, ...]:
+        """The template."""
+        names = frozenset(n for n in map(_target_name, self.rule.rewrite) if n != self.root.dst)
         compiler = TemplateCompiler(names)
-        self.statements = tuple(self._statement(x, compiler) for x in rule.rewrite)
-        if not self.statements or self.statements[-1].name != self.root.dst:
-            raise DplcError(f"the template of `{rule.name}` must end by defining `{self.root.dst}`", rule.span)
+        made = tuple(self._statement(x, compiler) for x in self.rule.rewrite)
+        if not made or made[-1].name != self.root.dst:
+            what = f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`"
+            raise DplcError(what, self.rule.span)
+        return made
 
     @property
     def key(self) -> str:

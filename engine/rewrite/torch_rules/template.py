@@ -97,7 +97,7 @@ class Cast(Part):
         self.x.scan(firing)
 
     def build(self, firing: TorchSite) -> Any:
-        return compose.cast(self.x.build(firing), self.to(firing.env).name)
+        return compose.asked_cast(self.x.build(firing), self.to(firing.env).name)
 
 
 class PlaceOf(Part):

@@ -20,12 +20,14 @@ async function listen() {
 }
 
 function total(record) {
+  if (record.heat) return record.heat.cases.reduce((sum, one) => sum + (one.us || 0), 0);
   return (record.kernels || []).reduce((sum, kernel) => sum + (kernel.predicted ? kernel.predicted.us * kernel.launches : 0), 0);
 }
 
 // News bring the parts of the record that are new: all of a compile, or what followed it.
 function hear(found) {
-  const before = total(data), first = !data.kernels, compiled = found.compiles > news.compiles;
+  const before = total(data), first = !data.kernels && !data.heat, compiled = found.compiles > news.compiles;
+  if (data.heat && found.data.heat) was = new Map(data.heat.cases.map((one) => [one.name, one.us]));
   news = found;
   for (const [part, value] of Object.entries(found.data)) { if (value === null) delete data[part]; else data[part] = value; }
   const parts = Object.keys(found.data).filter((part) => part !== "stages");
@@ -37,6 +39,7 @@ function hear(found) {
   if (!compiled) return;
   if (found.error) { banner(found.error, true); say("It does not compile."); return; }
   if (first) { find("banner").hidden = true; say("Compiled."); return; }
+  if (data.heat) { banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted in all ${micro(before)} → ${micro(total(data))}. ${differing()}`, false); say(find("banner").textContent); return; }
   const lines = found.diff ? found.diff.split("\n").filter((line) => /^[+-]/.test(line)).length : 0;
   banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(total(data))}. ` +
     (lines ? `CUDA differs in ${plural(lines, "line")}: see Rules.` : "The CUDA is the same."), false);

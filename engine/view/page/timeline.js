@@ -105,6 +105,7 @@ function detail(number) {
   put("at", `${event.unit} ${event.site || ""}`);
   for (const [name, value] of Object.entries(event.parameters || {})) put(name, make("code", {}, value));
   put("then", (event.canonical || []).join(", "));
+  put("folded", (event.folded || []).join(", "));
   put("why not", event.reason);
   put("", event.text);
   const docs = data.rules[event.rule] && data.rules[event.rule].docs;

@@ -15,7 +15,7 @@ from dplc.ir.dtypes import DTYPES, INTEGERS
 from dplc.ir.functions import ARITHMETIC, BITS, CAST, FLOAT, FUNCTIONS, SELECT, result_dtype
 
 RNG = np.random.default_rng(3)
-UNBOUNDED = RNG.standard_normal((4, 64)).astype(np.float32) * 3
+UNBOUNDED = RNG.standard_normal((7, 64)).astype(np.float32) * 3
 POSITIVE = np.abs(UNBOUNDED) + 0.1
 WITHIN_ONE = np.clip(UNBOUNDED / 9, -0.99, 0.99)
 DOMAIN = {
