@@ -115,6 +115,24 @@ class Combine(Stmt):
         return (self.acc,)
 
 
+class Scan(Stmt):
+    """All threads (and register values) along the axes `over` get `acc` folded with that of all before them, in order.
+
+    `over` is read as digits, the first of them the slowest: a place is before another if its number is smaller. What
+    `acc` holds varies with these axes then.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
+    acc: Name
+    fn: Fn
+    over: tuple[Over, ...]
+
+    @property
+    def accs(self) -> tuple[str, ...]:
+        """The one accumulator."""
+        return (self.acc,)
+
+
 class CombineTuple(Stmt):
     """The same of the parts of a tuple monoid (ir/monoids.py): partial tuples become one, all parts in one exchange.
 

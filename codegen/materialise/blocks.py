@@ -13,7 +13,7 @@ from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, Wait
+from ...ir.tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Wait
 from .accumulators import replicated_axes
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
@@ -25,6 +25,7 @@ from .lowering import Held, Level, Lowering, Path, Place, fresh
 from .memory import element_of, lower_load, lower_store, vector_axis
 from .ranges import counter_dtype, greatest, least, ranging, tidied
 from .registers import axes_of, in_registers, nest
+from .scan import lower_scan
 from .trips import trip_count
 from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale
 
@@ -151,6 +152,7 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Wait: lower_wait,
     Combine: lower_combine,
     CombineTuple: lower_combine_tuple,
+    Scan: lower_scan,
     Mma: lower_mma,
     Settle: lower_settle,
 }

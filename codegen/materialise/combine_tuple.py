@@ -10,16 +10,17 @@ import itertools
 from collections.abc import Mapping
 
 from ...ir.expr import Var
-from ...ir.kernel import Assign, Define, Element, Registers, Shuffle
+from ...ir.kernel import Assign
 from ...ir.loop import Let
 from ...ir.monoids import Monoid, monoid
 from ...ir.node import Expr
-from ...ir.program import Block, Stmt
+from ...ir.program import Block
 from ...ir.substitute import substitute
 from ...ir.tile import CombineTuple
 from .combine import Exchange, split_axis
-from .lowering import Held, Lowering, Place, fresh
-from .registers import axes_of, extents, in_registers, nest, register_of, type_of
+from .lowering import Held, Lowering, Place
+from .register_steps import RegisterSteps
+from .registers import axes_of, in_registers, nest, register_of, type_of
 
 Parts = Mapping[str, Held]  # the registers of each part of a tuple
 
@@ -29,7 +30,7 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
     known, outer = monoid(stmt.fn), dict(low.env)
     accs = dict(zip(known.parts, stmt.accs, strict=True))
     over = [axis.name for axis in stmt.over]
-    work = _Work(low, known, at.bound, type_of(low, stmt.accs[0]))
+    work = _TupleWork(low, known, at.bound, type_of(low, stmt.accs[0]))
     parts = work.fold(accs, over)
     for axis in low.threads:
         if axis.name in over:
@@ -46,24 +47,12 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
     return tuple(out)
 
 
-class _Work:
-    """Statements that combine tuples, as they are put down. dtype: of all parts."""
+class _TupleWork(RegisterSteps):
+    """Statements that combine tuples. dtype: of all parts."""
 
     def __init__(self, low: Lowering, known: Monoid, bound: frozenset[str], dtype: str):
-        self.low, self.known, self.bound, self.dtype = low, known, bound, dtype
-        self.out: list[Stmt] = []
-
-    def named(self, hint: str, val: Expr, axes: tuple[str, ...], mutable: bool = False) -> Held:
-        """A value in registers of its own; val: what they hold at the current place of the axes."""
-        low = self.low
-        held = Held(fresh(low, hint), axes, self.dtype)
-        low.env[held.name] = held
-        if axes:
-            self.out.append(Registers(held.name, self.dtype, extents(low, axes)))
-            self.out += nest(low, axes, (Assign(register_of(low, held), val),))
-        else:
-            self.out.append(Define(held.name, self.dtype, val, int(mutable)))
-        return held
+        super().__init__(low, bound, dtype)
+        self.known = known
 
     def merged(self, left: Parts, right: Parts) -> dict[str, Held]:
         """The tuple of two partial ones."""
@@ -103,31 +92,12 @@ class _Work:
         low, split = self.low, split_axis(self.low, name)
         lanes = split.stride * split.lanes // 2
         while lanes >= split.stride and split.lanes > 1:
-            others = {}
-            for part, held in parts.items():
-                other = self.named(f"{held.name}_x", register_of(low, held), held.axes, mutable=True)
-                self.out += nest(low, other.axes, (Shuffle(register_of(low, other), lanes),))
-                others[part] = other
+            others = {part: self.of_partner(held, lanes) for part, held in parts.items()}
             parts = self.merged(parts, others)
             lanes //= 2
         if split.parts == 1:
             return parts
         exchanges = {part: Exchange(low, "", held, Var(name), split) for part, held in parts.items()}
-        # in a loop the readers of the last turn must be done before the area is written again
-        self.out += [low.barrier] if low.repeats else []
-        for exchange in exchanges.values():
-            self.out += exchange.put()
-        self.out.append(low.barrier)
+        self.exchanged(list(exchanges.values()))
         read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
         return self.tree([{part: values[n] for part, values in read.items()} for n in range(split.parts)])
-
-    def partials(self, exchange: Exchange) -> list[Held]:
-        """Every partial value of this thread's group, in registers."""
-        low, held = self.low, exchange.held
-        name, here, inner = fresh(low, f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
-        vector = (Var(inner),) if inner else ()
-        width = (exchange.width,) if inner else ()
-        self.out.append(Registers(name, self.dtype, (*extents(low, exchange.outer), exchange.split.parts, *width)))
-        self.out += nest(low, exchange.outer, exchange.reads(name, here))
-        places = [Element(name, (*here, number, *vector)) for number in range(exchange.split.parts)]
-        return [self.named(f"{held.name}_part", place, held.axes, mutable=True) for place in places]

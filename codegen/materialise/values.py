@@ -13,7 +13,7 @@ from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Slab
+from ...ir.tile import Combine, CombineTuple, Mma, Scan, Slab
 from .lowering import Accumulator, Held, Inlined, Lowering, Place, fresh
 from .registers import axes_of, dtype_in, extents, in_registers, nest, register_of, type_of
 
@@ -65,7 +65,7 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
 def changes(block: Block, value: Inlined) -> bool:
     """Whether statements change an accumulator that a value reads."""
-    found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Mma, Scale)
+    found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Mma, Scale, Scan)
     changed = (getattr(stmt, "accs", None) or (stmt.acc,) for stmt in found)
     return any(not value.accumulators.isdisjoint(accs) for accs in changed)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Call, Var, linear
+from ...ir.expr import Binary, Call, Var, linear
 from ...ir.facts.structure import Variations, dependencies, summary
-from ...ir.loop import Accumulate, Load, Merge, Store
+from ...ir.loop import Accumulate, Let, Load, Merge, Store
 from ...ir.program import Kernel
 from .accesses import SECTOR
 from .work import COSTS
@@ -65,7 +65,10 @@ def _bytes_of_a_place(idx: tuple[Any, ...], item: int) -> int:
 
 
 def _slots(kernel: Kernel, target: Target) -> float:
-    """Issue slots of all operations, each done once for every element of its value."""
+    """Issue slots of all operations, each done once for every element of its value.
+
+    What stands up to each place is folded by one operation an element: each place goes on where the one before stopped.
+    """
     body, found = kernel.body, summary(kernel.body)
     extents = {loop.var: loop.stop for loop in found.loops}
     variations = Variations(body)
@@ -74,19 +77,30 @@ def _slots(kernel: Kernel, target: Target) -> float:
         return float(math.prod(extents[name] for name in variations.of(values) & extents.keys()))
 
     summed = {stmt.val.name for stmt in found.sums if stmt.fn == "add" and stmt.val.__class__ is Var}
+    running = _running(found.lets, extents)
     total = 0.0
     for let in found.lets:
-        call = let.val if let.val.__class__ is Call else None
+        call = let.val if let.val.__class__ is Call and let.dst not in running else None
         if call is not None and not (call.fn == "multiply" and let.dst in summed):  # one instruction with the sum
             total += times(Var(let.dst)) * _cost(call.fn, target)
     folds: tuple[Accumulate | Merge, ...] = (*found.sums, *found.merges)
-    return total + sum(_folded(stmt, times, target) for stmt in folds)
+    return total + sum(_folded(stmt, running, times, target) for stmt in folds)
 
 
-def _folded(stmt: Accumulate | Merge, times: Any, target: Target) -> float:
+def _running(lets: tuple[Let, ...], extents: dict[str, Any]) -> dict[str, Any]:
+    """The values `where(k <= place, x, e)` that a running fold takes in, each with the extent of its k."""
+    bounds = {
+        let.dst: getattr(let.val.a, "name", "") for let in lets if let.val.__class__ is Binary and let.val.op == "<="
+    }
+    chosen = [let for let in lets if let.val.__class__ is Call and let.val.fn == "where"]
+    names = {let.dst: bounds.get(getattr(let.val.args[0], "name", "")) for let in chosen}
+    return {dst: extents[name] for dst, name in names.items() if name in extents}
+
+
+def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, target: Target) -> float:
     """An element goes into an accumulator by one operation; into a running softmax after an exponential of its key."""
     if isinstance(stmt, Accumulate):
-        return float(times(stmt.val))
+        return float(times(stmt.val)) / running.get(getattr(stmt.val, "name", ""), 1)  # type: ignore[no-any-return]
     return float(times(*stmt.vals) + times(stmt.vals[0]) * _cost("exp", target))
 
 

@@ -186,7 +186,7 @@ def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
 @fact("combined(run) -> bool", TILE)
 def combined(site: Any, body: Block) -> bool:
     """Whether threads combine partial results in a run."""
-    return bool(summary(body).combines)
+    return bool(summary(body).combines or summary(body).scans)
 
 
 @fact("combined_over(run, name) -> bool", TILE)

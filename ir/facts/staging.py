@@ -17,7 +17,7 @@ from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import Interval, interval
 from ..substitute import substitute
-from ..tile import Combine, CombineTuple, Mma, Slab, Stage
+from ..tile import Combine, CombineTuple, Mma, Scan, Slab, Stage
 from .fragments import matrix_form, matrix_rows, operands_of
 from .layout import (
     CHUNK,
@@ -89,10 +89,13 @@ def spread_lanes(kernel: Kernel, stage: Stage) -> int:
 def exchange_bytes(kernel: Kernel) -> int:
     """Shared memory through which threads of several warps combine: one partial value per warp, or per thread."""
     tile = tile_of(kernel)
-    return sum(_exchange(stmt, tile.axes, kernel.body) for stmt in summary(tile.body).combines) if tile else 0
+    if not tile:
+        return 0
+    found = summary(tile.body)
+    return sum(_exchange(stmt, tile.axes, kernel.body) for stmt in (*found.combines, *found.scans))
 
 
-def _exchange(stmt: Combine | CombineTuple, axes: tuple[Axis, ...], body: Block) -> int:
+def _exchange(stmt: Combine | CombineTuple | Scan, axes: tuple[Axis, ...], body: Block) -> int:
     over, values = free_names(stmt.over), 0
     for acc in stmt.accs:
         held = dependencies(tuple(_added(acc, body)), body) - over

@@ -14,10 +14,10 @@ from ..expr import Var, free_names, only_sizes
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
 
 # every thread of the block takes part: never under a divergent guard
-COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple, Mma, Settle)
+COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle)
 
 
 class Summary:
@@ -31,6 +31,7 @@ class Summary:
     stores: tuple[Store, ...]
     sums: tuple[Accumulate, ...]
     combines: tuple[Combine | CombineTuple, ...]
+    scans: tuple[Scan, ...]
     stages: tuple[Stage, ...]
     puts: tuple[Put, ...]
     lets: tuple[Let, ...]
@@ -62,7 +63,8 @@ class Summary:
 
 _MARKS: dict[str, int] = {
     "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
-    "combines": marks_of(Combine, CombineTuple), "stages": marks_of(Stage), "puts": marks_of(Put),
+    "combines": marks_of(Combine, CombineTuple), "scans": marks_of(Scan),
+    "stages": marks_of(Stage), "puts": marks_of(Put),
     "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
     "scales": marks_of(Scale), "slabs": marks_of(Slab), "mmas": marks_of(Mma),
     "barriers": marks_of(*COLLECTIVE),
@@ -124,7 +126,7 @@ def defines(stmt: Stmt) -> str | None:
 def used_names(stmt: Stmt) -> frozenset[str]:
     """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
-    extra = set(stmt.accs) if isinstance(stmt, Combine | CombineTuple) else set()
+    extra = set(stmt.accs) if isinstance(stmt, Combine | CombineTuple | Scan) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
 
 
@@ -184,6 +186,8 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
         found.update((acc, free_names(stmt.vals) | set(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, CombineTuple):
         found.update((acc, frozenset(stmt.accs)) for acc in stmt.accs)
+    elif isinstance(stmt, Scan):
+        found[stmt.acc] = free_names(stmt.over)
     elif isinstance(stmt, For):
         found[stmt.var] = free_names(stmt.start) | free_names(stmt.stop)
     for inner in getattr(stmt, "body", ()):

@@ -26,12 +26,13 @@ from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
-from ..tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
 from . import loop
 from .block_memory import BlockMemory, ThreadGroup, both, nothing
 from .fragments import added
 from .late import LateProduct, SlabRead, SlabReads, begin, reads_of, settled
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
+from .scans import running
 from .tuples import combined, folded_tuples, lifted
 
 BATCH = 1 << 18  # lanes that run at once
@@ -112,8 +113,9 @@ class _Blocks(BlockMemory):
                 raise ScheduleError(f"the kernel ends with products on `{self.late[0].stmt.acc}` that are not settled")
             live = {g: group for g, group in live.items() if g not in done}
             event = next(iter(waiting.values()), None)
-            if event is not None and event[0] == "combine":
-                self.combine(event[1], {g: e[2] for g, e in waiting.items()}, live)
+            if event is not None and event[0] in ("combine", "scan"):
+                work = self.combine if event[0] == "combine" else self.scan
+                work(event[1], {g: e[2] for g, e in waiting.items()}, live)  # type: ignore[operator]
             elif event is not None and event[0] == "settle":
                 self.settle(event[1], live)
             elif event is not None and event[0] == "mma" and ATOMS[event[1].atom].late:
@@ -186,6 +188,15 @@ class _Blocks(BlockMemory):
         wholes = [whole.reshape(self.blocks, count, *whole.shape[1 + len(names) :]) for whole in wholes]
         for g in values:
             live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
+
+    def scan(self, stmt: Scan, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
+        """Every thread, and every register of it, gets the fold of what all up to it have. values: of each group."""
+        whole = self.gathered(values, live, self.dtypes[stmt.acc])
+        threads = whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:])
+        names = ["", *(axis.name for axis in (*self.threads, *self.registers))]
+        found = running(stmt.fn, threads, tuple(names.index(axis.name) for axis in stmt.over)).reshape(whole.shape)
+        for g in values:
+            live[g].answer = found[:, live[g].threads]
 
     def multiply(self, stmt: Mma, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
         """Every warp multiplies its fragments. values: of each group, both operands.
@@ -269,6 +280,8 @@ class _Blocks(BlockMemory):
                 value = self.fold_registers(stmt, group)
                 shared = any(axis.name in (a.name for a in self.threads) for axis in stmt.over)
                 group.env.update(zip(stmt.accs, (yield "combine", stmt, value) if shared else value, strict=True))
+            elif isinstance(stmt, Scan):
+                group.env[stmt.acc] = yield "scan", stmt, self.held_along(stmt, group)
             elif isinstance(stmt, Settle):
                 yield "settle", stmt
             elif isinstance(stmt, Mma) and ATOMS[stmt.atom].late:
@@ -355,6 +368,13 @@ class _Blocks(BlockMemory):
                 values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
                 values = folded_along(stmt, values, 2 + place)
         return tuple(values)
+
+    def held_along(self, stmt: Scan, group: ThreadGroup) -> Any:
+        """An accumulator with a value for each register along the axes of a Scan."""
+        value, names = group.env[stmt.acc], {axis.name for axis in stmt.over}
+        for place, axis in enumerate(self.registers):
+            value = self.spread(stmt.acc, value, place) if axis.name in names else value
+        return value
 
     def spread(self, acc: str, value: Any, place: int) -> Any:
         """An accumulator as an array along a replicated axis."""

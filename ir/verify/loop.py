@@ -22,7 +22,7 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
-from ..tile import Combine, CombineTuple, Mma, Put, Settle, Slab, Stage, Sync, Tile, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 
@@ -156,7 +156,7 @@ class Check:
         if stmt.buf not in self.written:
             self.report(stmt, f"`{stmt.buf}` is no output")
 
-    def reduction(self, stmt: Accumulate | Combine) -> None:
+    def reduction(self, stmt: Accumulate | Combine | Scan) -> None:
         if FUNCTIONS[stmt.fn].identity is None:
             self.report(stmt, f"`{stmt.fn}` has no identity to start a reduction from")
 
@@ -222,4 +222,4 @@ def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
     return factor * (bound // atom.b)  # type: ignore[no-any-return]
 
 
-TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Mma, Settle)
+TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle)

@@ -9,14 +9,14 @@ from typing import Any
 from ..expr import Axis, free_names, is_int, only_sizes
 from ..facts.divisors import divisor
 from ..facts.layout import slab_bytes, stages, thread_count, tile_of
-from ..facts.structure import COLLECTIVE, summary
+from ..facts.structure import COLLECTIVE, dependencies, replicated_names, summary
 from ..functions import FUNCTIONS
 from ..loop import For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
-from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Slab, Stage, Tile
+from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Scan, Slab, Stage, Tile
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
 
@@ -156,8 +156,8 @@ class _TileCheck(Check):
         elif isinstance(stmt, Mma):
             for problem in fragment_problems(stmt, self.tile, self.kernel):
                 self.report(stmt, problem)
-        elif isinstance(stmt, Combine | CombineTuple):
-            if isinstance(stmt, Combine):
+        elif isinstance(stmt, Combine | CombineTuple | Scan):
+            if isinstance(stmt, Combine | Scan):
                 self.reduction(stmt)
                 if stmt.acc not in self.sums:
                     self.report(stmt, f"`{stmt.acc}` is no accumulator")
@@ -165,6 +165,18 @@ class _TileCheck(Check):
                 self.parts(stmt)
             for axis in sorted(free_names(stmt.over) - self.varying):
                 self.report(stmt, f"`{axis}` is no axis inside of a block")
+        if isinstance(stmt, Scan):
+            self.scan(stmt)
+
+    def scan(self, stmt: Scan) -> None:
+        """Every register along the axes holds a value of its own, and an axis is named once."""
+        names = [axis.name for axis in stmt.over]
+        added = tuple(one.val for one in summary(self.tile.body).sums if one.acc == stmt.acc)
+        varying = dependencies(added, self.kernel.body)
+        for axis in sorted(replicated_names(self.tile) & set(names) - varying):
+            self.report(stmt, f"`{stmt.acc}` does not vary with `{axis}`")
+        if len(set(names)) < len(names):
+            self.report(stmt, "an axis is named twice")
 
     def parts(self, stmt: CombineTuple) -> None:
         """One accumulator for each part; who adds to a part by itself starts from what the part is of no elements."""

@@ -16,4 +16,12 @@ SCANS = (
     "torch.cumprod(torch.randn(2, 1999).sign()*1.001, 1)",
     "torch.cumprod(torch.randn(2500) * 0 + 1.0005, 0)",
     "torch.cumsum(torch.randn(3000).relu(), 0) / 3000",
+    "torch.cumsum(torch.randn(8209), 0)",
+    "torch.cumsum(torch.randn(2, 12000), 1)",
+    "torch.cumsum(torch.randn(1031, 5), 0)",
+    "torch.cumsum(torch.randn(2, 4099, 33), 1)",
+    "torch.cumsum(torch.softmax(torch.randn(3, 1000), -1), -1)",
+    "torch.cumsum(torch.randint(-2**62, 2**62, (300,)), 0)",
+    "torch.cumprod(torch.randn(9000).sign(), 0)",
+    "torch.cumsum(torch.randn(300, dtype=torch.float64), 0)",
 )

@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 from test_turned import compiled, is_right
 
+from dplc.ir.text.print import print_program
+
 TEXTS = (
     "torch.cummax(torch.randn(3001), 0)",
     "torch.cummin(torch.randn(2500), 0)",
@@ -22,6 +24,12 @@ TEXTS = (
     "x = torch.randn(2, 1300, 2); x[1, 900, 1] = float('nan'); torch.logcumsumexp(x, 1)",
     "torch.logcumsumexp(torch.randn(3000).bfloat16(), 0)",
     "x = torch.randn(3001); c = torch.cummax(x, 0); c.values + c.indices",
+    "torch.cummax(torch.randn(20011), 0)",
+    "x = torch.randn(2, 1500, 3); x[0, 40, 1] = float('nan'); x[1, 1200, 2] = float('nan'); torch.cummin(x, 1)",
+    "torch.cummin(torch.randint(-9, 9, (9000,)), 0)",
+    "torch.cummax(torch.randint(-9, 9, (3, 8191), dtype=torch.int32), 1)",
+    "torch.cummax(torch.randn(4, 1), 0)",
+    "torch.cummin(torch.randn(8, 16).bool(), 0)",
 )
 
 
@@ -30,6 +38,17 @@ def test_what_runs_by_chunks_is_right(text: str) -> None:
     is_right(text)
 
 
-@pytest.mark.parametrize("text", ("torch.cummax(torch.randn(3001), 0)", "torch.logcumsumexp(torch.randn(3001), 0)"))
-def test_no_launch_looks_at_all_pairs(text: str) -> None:
-    assert len(compiled(text).kernels) > 3
+def test_no_launch_of_a_logarithm_looks_at_all_pairs() -> None:
+    assert len(compiled("torch.logcumsumexp(torch.randn(3001), 0)").kernels) > 3
+
+
+@pytest.mark.parametrize("text, launches", [
+    ("torch.cumsum(torch.randn(5, 3001), 1)", 1), ("torch.cumsum(torch.randn(900, 70), 0)", 1), ("torch.cummax(torch.randn(3001), 0)", 2),
+    ("torch.cumsum(torch.randn(20011), 0)", 3), ("torch.cumprod(torch.randn(2048, 3), 0)", 3),
+])  # fmt: skip
+def test_what_stands_before_is_never_looked_at_again(text: str, launches: int) -> None:
+    """Whatever folds so far is a Scan; no comparison of two places is left."""
+    made = compiled(text)
+    tiles = [print_program((kernel,)) for kernel in made.tile]
+    assert len(tiles) == launches
+    assert any("Scan(" in tile for tile in tiles) and not any("chosen" in tile for tile in tiles), tiles

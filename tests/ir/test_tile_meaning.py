@@ -150,6 +150,27 @@ def test_a_combine_over_an_axis_the_value_lacks() -> None:
     )
 
 
+def test_scan_over_threads_and_registers() -> None:
+    """The first axis is the slowest: a place has what all before it and its own add up to."""
+    body = """
+kernel f(x: f32[4, 64]) -> y: f32[4, 64]:
+    Tile(i:4=BLOCK, t:8=THREAD, q:2=REG, v:4=REG):
+        a = load x[i, q*32 + t*4 + v]
+        s <- add(s, a)
+        Scan(s, add, over=(q, t, v))
+        y[i, q*32 + t*4 + v] = s
+"""
+    x = np.arange(256.0).reshape(4, 64)
+    np.testing.assert_array_equal(run(body, x=x)["y"], np.cumsum(x, 1))
+
+
+def test_a_scan_that_not_all_threads_reach() -> None:
+    found(
+        "    Tile(t:64=THREAD):\n        a = load x[t]\n        if t < 9:\n            s <- add(s, a)\n            Scan(s, add, over=[t])\n            y[t] = s",
+        "divergent",
+    )
+
+
 def test_accumulators_start_in_their_block() -> None:
     """An accumulator that lives inside of a loop starts again in each turn."""
     text = "kernel f(x: f32[3, 4]) -> y: f32[3]:\n    for i in 0..3 free:\n        for k in 0..4 reduce:\n            a = load x[i, k]\n            s <- add(s, a)\n        y[i] = s"

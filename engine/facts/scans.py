@@ -1,0 +1,33 @@
+"""Facts about folds of what stands up to a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.expr import Binary, Var, is_int
+from ...ir.facts.structure import summary
+from ...ir.facts.types import value_dtypes
+from ...ir.functions import identity
+from ...ir.node import nodes
+from ...ir.program import Block
+from ..language.facts import fact
+from .structure import TILE
+
+
+@fact("neutral_to(expr, name, name) -> bool", TILE)
+def neutral_to(site: Any, value: Any, fn: Var, acc: Var) -> bool:
+    """Whether a number is what an accumulator of the kernel starts from: folding it by the function changes nothing."""
+    dtype = value_dtypes(site.kernel).get(acc.name)
+    return dtype is not None and isinstance(value, bool | int | float) and bool(value == identity(fn.name, dtype))
+
+
+@fact("base_of_digits(run, name) -> int", TILE)
+def base_of_digits(site: Any, body: Block, name: Var) -> int:
+    """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
+    name in another way, but for where it stores, or by two numbers."""
+    digits = [e for e in nodes(body, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
+    stored = sum(1 for store in summary(body).stores for leaf in nodes(store.idx, Var) if leaf is name)
+    mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
+    bases = {e.b for e in digits}
+    quotients = {e.op for e in digits} == {"//", "%"}
+    return bases.pop() if len(bases) == 1 and quotients and mentions == len(digits) + stored else 0
