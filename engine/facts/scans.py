@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.expr import Binary, Var, is_int
-from ...ir.facts.structure import summary
+from ...ir.expr import Binary, Var, free_names, is_int
+from ...ir.facts.structure import dependencies, summary
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import identity
 from ...ir.node import nodes
@@ -24,9 +24,13 @@ def neutral_to(site: Any, value: Any, fn: Var, acc: Var) -> bool:
 @fact("base_of_digits(run, name) -> int", TILE)
 def base_of_digits(site: Any, body: Block, name: Var) -> int:
     """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
-    name in another way, but for where it stores, or by two numbers."""
+    name in another way, but for where it stores, or by two numbers; or if it is hidden where a load reads."""
+    found = summary(body)
+    hidden = any(name.name in dependencies(load.idx, body) - free_names(load.idx) for load in found.loads)
+    if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
+        return 0
     digits = [e for e in nodes(body, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
-    stored = sum(1 for store in summary(body).stores for leaf in nodes(store.idx, Var) if leaf is name)
+    stored = sum(1 for store in found.stores for leaf in nodes(store.idx, Var) if leaf is name)
     mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
     bases = {e.b for e in digits}
     quotients = {e.op for e in digits} == {"//", "%"}
