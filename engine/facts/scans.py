@@ -26,7 +26,8 @@ def base_of_digits(site: Any, body: Block, name: Var) -> int:
     """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
     name in another way, but for where it stores, or by two numbers; or if it is hidden where a load reads."""
     found = summary(body)
-    hidden = any(name.name in dependencies(load.idx, body) - free_names(load.idx) for load in found.loads)
+    others = {other for load in found.loads for other in free_names(load.idx)} - {name.name}
+    hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
     if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
         return 0
     digits = [e for e in nodes(body, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
