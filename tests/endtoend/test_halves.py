@@ -148,7 +148,7 @@ def test_sums_are_f32() -> None:
         ("nn.RMSNorm(2048)(torch.randn(64, 2048))", ("ldg128", "stg128")),
         (
             "torch.randn(256, 256) @ torch.randn(256, 256)",
-            ("cp_async16", "ldmatrix_x4(", "ldmatrix_x4_trans(", "stg32"),
+            ("cp_async16", "ldmatrix_x4(", "ldmatrix_x4_trans(", "stg128"),
         ),
         ("torch.randn(130, 258) @ torch.randn(258, 130)", ("cp_async4",)),
         ("torch.randn(128, 255) @ torch.randn(255, 129)", ("sts(",)),
