@@ -40,11 +40,11 @@ def shape(point: dict[str, Any]) -> str:
     return f"{point['device']} {batch}{point['m']} x {point['n']} x {point['k']}"
 
 
-def settings(point: dict[str, Any]) -> dict[str, dict[str, int]]:
+def settings(point: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The parameters of rules that make the schedule of a point."""
     rows, columns = point["tile"]
     down, across = point["thread"]
-    made = {
+    made: dict[str, dict[str, Any]] = {
         "blockify_launch": {"BM": rows, "BN": columns},
         "register_tile": {"FM": down, "FN": across},
         "chunk_matmul_k": {"BK": point["chunk"]},
@@ -52,7 +52,7 @@ def settings(point: dict[str, Any]) -> dict[str, dict[str, int]]:
     if point["slots"] > 1:
         made["double_buffer"] = {"N": point["slots"]}
     if point["split"] > 1:
-        made["split_matmul_k"] = {"S": point["split"]}
+        made["split_matmul_k"] = {"S": point["split"], "prefer": False}  # whether or not we would share the sum
     return made
 
 
