@@ -108,8 +108,11 @@ def is_int(value: Any) -> bool:
     return value.__class__ is int
 
 
+NUMBERS = (int, float)  # asked of a class: True is no number
+
+
 def is_number(value: Any) -> bool:
-    return value.__class__ is int or value.__class__ is float
+    return value.__class__ in NUMBERS
 
 
 def linear(e: Expr) -> Linear:
@@ -158,7 +161,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 
 
 def negate(a: Expr) -> Expr:
-    return -a if is_number(a) else multiply(a, -1)
+    return -a if a.__class__ in NUMBERS else multiply(a, -1)
 
 
 def multiply(a: Expr, b: Expr) -> Expr:
@@ -203,7 +206,7 @@ def _product(a: Expr, b: Expr) -> Expr:
 
 def _float_or(a: Expr, b: Expr, compute: Callable[[Any, Any], Any], op: str) -> Expr:
     """Index arithmetic is on integers; a float only meets other numbers (in guards and defaults of rules)."""
-    if is_number(a) and is_number(b):
+    if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return compute(a, b)
     raise NotWhole(f"index arithmetic `{op}` on a float: {a!r} {op} {b!r}")
 
@@ -217,7 +220,7 @@ def _split(a: Expr, n: int) -> tuple[dict[Any, int], dict[Any, int], int]:
 
 def floordiv(a: Expr, b: Expr) -> Expr:
     """a // b, rounding down. Multiples of a constant divisor come out of the division."""
-    if is_number(a) and is_number(b):
+    if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return a // b
     if b.__class__ is not int:
         return Binary("//", a, b)
@@ -235,7 +238,7 @@ def floordiv(a: Expr, b: Expr) -> Expr:
 
 def modulo(a: Expr, b: Expr) -> Expr:
     """a % b, non-negative for b > 0. Multiples of a constant divisor vanish."""
-    if is_number(a) and is_number(b):
+    if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return a % b
     if b.__class__ is not int:
         return Binary("%", a, b)
@@ -250,7 +253,7 @@ def modulo(a: Expr, b: Expr) -> Expr:
 
 
 def compare(op: str, a: Expr, b: Expr) -> Expr:
-    if is_number(a) and is_number(b):
+    if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return COMPARISONS[op](a, b)
     if a is b and not isinstance(a, (int, float)):
         return op in ("<=", ">=", "==")

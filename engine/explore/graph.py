@@ -7,14 +7,14 @@ from typing import Any
 
 from ...ir.functions import FUNCTIONS
 from ...ir.monoids import of_part
-from .problem import ENode, Problem
+from .problem import MOST_OPERANDS, ENode, Problem
 
 # constructor: sorts of its attributes, number of operands
 CONSTRUCTORS: dict[str, tuple[tuple[str, ...], int]] = {
     "E1": (("String",), 1), "E2": (("String",), 2), "E3": (("String",), 3),
     "Red": (("String", "i64"), 1), "Map": (("i64",), 1), "Case": (("i64",), 2),
     "F1": (("String", "i64"), 1), "F2": (("String", "i64"), 2), "F3": (("String", "i64"), 3),
-    "O0": (("i64",), 0), "O1": (("i64",), 1), "O2": (("i64",), 2), "O3": (("i64",), 3), "O4": (("i64",), 4),
+    **{f"O{n}": (("i64",), n) for n in range(MOST_OPERANDS + 1)},
     "Leaf": (("i64",), 0), "Num": (("String", "String"), 0),
 }  # fmt: skip
 

@@ -42,7 +42,7 @@ from .export import number_text
 # number of a form; Num: (text, dtype); Leaf: (number,).
 ENode = tuple[str, tuple[Any, ...], tuple[int, ...]]
 MOST_AXES = 62
-MOST_OPERANDS = 4
+MOST_OPERANDS = 7  # of an operation that is none of these: three terms of a recurrence
 
 
 class RegionTooLarge(Exception):

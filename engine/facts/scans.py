@@ -25,14 +25,14 @@ def neutral_to(site: Any, value: Any, fn: Var, acc: Var) -> bool:
 def base_of_digits(site: Any, body: Block, name: Var) -> int:
     """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
     name in another way, but for where it stores, or by two numbers; or if it is hidden where a load reads."""
+    digits = [e for e in nodes(body, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
+    if {e.op for e in digits} != {"//", "%"} or len({e.b for e in digits}) > 1:
+        return 0
     found = summary(body)
     others = {other for load in found.loads for other in free_names(load.idx)} - {name.name}
     hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
     if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
         return 0
-    digits = [e for e in nodes(body, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
     stored = sum(1 for store in found.stores for leaf in nodes(store.idx, Var) if leaf is name)
     mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
-    bases = {e.b for e in digits}
-    quotients = {e.op for e in digits} == {"//", "%"}
-    return bases.pop() if len(bases) == 1 and quotients and mentions == len(digits) + stored else 0
+    return digits[0].b if mentions == len(digits) + stored else 0

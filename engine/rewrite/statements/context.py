@@ -73,27 +73,23 @@ def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
 
 def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Path, Block, int]]:
     """(path, block, position) of every statement of a class in a kernel, or of all: block by block, pre-order."""
-    return _places(kernel).get(root, ())
+    return _everywhere(kernel) if root is None else _places(kernel).get(root, ())
+
+
+@memoised
+def _everywhere(kernel: Kernel) -> list[tuple[Path, Block, int]]:
+    """Of all."""
+    return [(path, block, position) for path, block in holes(kernel.body) for position in range(len(block))]
 
 
 @memoised
 def _places(kernel: Kernel) -> dict[Any, list[tuple[Path, Block, int]]]:
-    """The same by class, and under None of all."""
-    found: dict[Any, list[tuple[Path, Block, int]]] = {None: []}
-    _add_places(kernel.body, (), found)
-    return found
-
-
-def _add_places(block: Block, path: Path, found: dict[Any, list[tuple[Path, Block, int]]]) -> None:
-    every, inner = found[None], []
-    for position, stmt in enumerate(block):
-        place, kind = (path, block, position), stmt.__class__
-        every.append(place)
+    """By class."""
+    found: dict[Any, list[tuple[Path, Block, int]]] = {}
+    for place in _everywhere(kernel):
+        kind = place[1][place[2]].__class__
         if kind in found:
             found[kind].append(place)
         else:
             found[kind] = [place]
-        if "body" in kind.by_name:
-            inner.append((position, stmt))
-    for position, stmt in inner:
-        _add_places(stmt.body, (*path, position), found)  # type: ignore[attr-defined]
+    return found
