@@ -160,7 +160,7 @@ def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bo
     lanes = lane_values(tuple((a.name, a.extent) for a in site.tile.axes if a.role == "THREAD"))
     steps = strides(tuple(at_hint(extent) for extent in shape))  # of a size, as it is as a rule
     moved = [at_lanes(_along(e, lanes), lanes) * step for e, step in zip(store.idx, steps, strict=True)]
-    places = np.unique(np.atleast_1d(sum(moved)))
+    places = np.unique([at_hint(place) for place in np.atleast_1d(sum(moved)).tolist()])
     touched = np.unique(places * item // SECTOR)
     return bool(len(touched) * SECTOR > len(places) * width * item and math.prod(places.shape) > 1)
 

@@ -319,15 +319,20 @@ def neighbours(site: Any, idx: Any, i: Var, r: Var, factor: int) -> bool:
 
 def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:
     if value.__class__ is tuple:
-        return all(_strided(item, i, r, factor) for item in value)
-    if not isinstance(value, Node) or names_in(value).isdisjoint((i.name, r.name)):
+        parts = value
+    elif not isinstance(value, Node) or names_in(value).isdisjoint((i.name, r.name)):
         return True
-    if isinstance(value, Stmt | Axis):
-        return all(_strided(getattr(value, f.name), i, r, factor) for f in type(value).fields if f.name != "slab")
-    terms, _ = linear(value)
-    if terms.get(i, 0) != factor * terms.get(r, 0):
-        return False
-    return all(_strided(_parts(atom), i, r, factor) for atom in terms if atom is not i and atom is not r)
+    elif isinstance(value, Stmt | Axis):
+        parts = tuple([getattr(value, f.name) for f in type(value).fields if f.name != "slab"])
+    else:
+        terms, _ = linear(value)
+        if terms.get(i, 0) != factor * terms.get(r, 0):
+            return False
+        parts = tuple([_parts(atom) for atom in terms if atom is not i and atom is not r])
+    for part in parts:  # no generator: it is asked of every pair of axes
+        if (part.__class__ is tuple or isinstance(part, Node)) and not _strided(part, i, r, factor):
+            return False
+    return True
 
 
 def _parts(atom: Any) -> tuple[Any, ...]:

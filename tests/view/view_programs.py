@@ -44,7 +44,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
         {"atanf": {2, 3, 4}, "rcp_approx": {2, 3, 4}},
     ),
     "convolution": ("x = torch.randn(4, 3, 32, 32)\ny = nn.Conv2d(3, 8, 3)(x)\ntorch.tanh(y)", {"tanhf": {2, 3}}),
-    "scan": ("x = torch.randn(64, 512)\ny = x.cumsum(-1)\ntorch.sin(y)", {"sinf": {2, 3}}),
+    "scan": ("x = torch.randn(64, 512)\ny = x.cumsum(-1)\ntorch.sin(y)", {"sinf": {3}, "shfl_xor": {2}}),
     "embedding": (
         "i = torch.randint(0, 100, (32,))\nw = torch.randn(100, 64)\ne = F.embedding(i, w)\ntorch.cos(e)",
         {"cosf": {3, 4}, "check_place": {3, 4}},
