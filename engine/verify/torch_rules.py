@@ -32,7 +32,7 @@ from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, 
 LEVELS = ("torch",)
 HEADER = "## level: torch\n"
 TOLERANCE = 1e-10
-# Of operations that PyTorch itself computes to seven digits in float64: their rules refuse f64, and it judges no further.
+# PyTorch computes these to seven digits in float64: their rules refuse f64, and it judges no further.
 COARSE, COARSE_TOLERANCE = frozenset(f"SpecialBessel{name}" for name in ("J0", "J1", "Y0", "Y1")), 1e-6
 UNWRITTEN = "Empty"  # ops whose values are undefined have it in their names
 
@@ -162,7 +162,9 @@ class TorchChecker:
             return said(error)
         undefined = any(UNWRITTEN in statement.op for statement in graph.body)
         pairs = zip(graph.outs, results, got, strict=True)
-        return next((p for out, want, have in pairs if (p := _difference(out, _array(want), have, undefined, tolerance(graph)))), None)
+        near = tolerance(graph)
+        found = (_difference(out, _array(want), have, undefined, near) for out, want, have in pairs)
+        return next((problem for problem in found if problem), None)
 
     def wanted(self, subject: Subject) -> Any:
         """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
@@ -250,7 +252,7 @@ def tolerance(graph: TorchGraph) -> float:
     return COARSE_TOLERANCE if any(statement.op in COARSE for statement in graph.body) else TOLERANCE
 
 
-def _difference(out: Param, want: Any, got: Any, undefined: bool, near: float) -> str | None:
+def _difference(out: Param, want: Any, got: Any, undefined: bool, near: float = TOLERANCE) -> str | None:
     shape = _places(out)
     if got.shape != shape:
         return f"`{out.name}` has the shape {list(got.shape)}, not {list(shape)}"
