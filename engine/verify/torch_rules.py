@@ -163,8 +163,8 @@ class TorchChecker:
         undefined = any(UNWRITTEN in statement.op for statement in graph.body)
         pairs = zip(graph.outs, results, got, strict=True)
         near = tolerance(graph)
-        found = (_difference(out, _array(want), have, undefined, near) for out, want, have in pairs)
-        return next((problem for problem in found if problem), None)
+        problems = (_difference(out, _array(want), have, undefined, near) for out, want, have in pairs)
+        return next((problem for problem in problems if problem), None)
 
     def wanted(self, subject: Subject) -> Any:
         """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
