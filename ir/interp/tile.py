@@ -28,12 +28,12 @@ from ..program import Block, Kernel
 from ..text.print_statements import print_statement
 from ..tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
 from . import loop
+from .along_axes import folded_along, running
 from .block_memory import BlockMemory, ThreadGroup, both, nothing
 from .fragments import added
 from .late import LateProduct, SlabRead, SlabReads, begin, reads_of, settled
-from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
-from .scans import running
-from .tuples import combined, folded_tuples, lifted
+from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
+from .tuples import combined, lifted
 
 BATCH = 1 << 18  # lanes that run at once
 
@@ -98,7 +98,6 @@ class _Blocks(BlockMemory):
         self.views, self.late = views_of(kernel), list[LateProduct]()
         super().__init__()
 
-    # ---- groups and barriers
     def run(self) -> None:
         live = self.groups()
         while live:
@@ -247,7 +246,6 @@ class _Blocks(BlockMemory):
             whole[:, live[g].threads] = np.broadcast_to(value, (self.blocks, len(live[g].threads), *inner))
         return whole
 
-    # ---- statements
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
         self.start_accumulators(path, group)
         for position, stmt in enumerate(block):
@@ -392,13 +390,6 @@ class _Blocks(BlockMemory):
         body = self.tile.body
         values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
         return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)
-
-
-def folded_along(stmt: Combine | CombineTuple, values: list[Any], axis: int) -> list[Any]:
-    """The arrays of the accumulators of a statement, folded along one dimension, which stays."""
-    if isinstance(stmt, Combine):
-        return [np.expand_dims(folded(stmt.fn, values[0], axis), axis)]
-    return folded_tuples(monoid(stmt.fn), tuple(values), axis)
 
 
 def _at(stmt: Any, error: ScheduleError) -> ScheduleError:
