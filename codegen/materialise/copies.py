@@ -49,7 +49,7 @@ def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
         return lower_boxes(low, stmt, at)
     shape = shape_of(low, stmt)
     row_axis, chunk_axis = "r", "c"
-    while {row_axis, chunk_axis} & low.taken:
+    while {row_axis, chunk_axis} & (low.taken | low.env.keys()):
         row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"
     turns = {row_axis: -(-shape.rows // shape.groups), chunk_axis: -(-shape.chunks // shape.lanes)}
     low.replicated.update(turns)

@@ -7,7 +7,7 @@ from ...ir.expr import Var, is_int, only_sizes
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD
 from ...ir.loop import For
 from ...ir.names import unused
-from ...ir.node import Expr, nodes, replace
+from ...ir.node import Expr, names_in, nodes, replace
 from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ...ir.substitute import substitute
@@ -26,7 +26,7 @@ def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
     tile = tiles[0] if tiles else Tile((), kernel.body)  # a nest that no rule tiled: one thread does it all
     kernel = rename_buffers(replace(kernel, body=(drop_unit_axes(tile),)))
     (tile,) = kernel.body  # type: ignore[assignment]
-    tile = rename_collisions(kernel, tile)
+    tile = rename_reserved(kernel, rename_collisions(kernel, tile))
     return replace(kernel, body=(tile,)), tile
 
 
@@ -89,6 +89,17 @@ def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
         images[name] = Var(fresh)
     axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)
     return replace(tile, axes=axes, body=substitute_variables(tile.body, images))
+
+
+def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
+    """A value may be called like something that a launch binds, too: where the lowering writes that, it means its own."""
+    taken = {*names_in(tile), *RESERVED, *(param.name for param in (*kernel.ins, *kernel.outs))}
+    images: dict[str, Expr] = {}
+    for name in RESERVED:
+        if name in names_in(tile):
+            images[name] = Var(unused(name, taken))
+            taken.add(images[name].name)
+    return replace(tile, body=substitute(tile.body, images)) if images else tile
 
 
 def substitute_variables(body: tuple[object, ...], images: dict[str, Expr]) -> object:

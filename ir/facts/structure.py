@@ -196,6 +196,18 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
     return found
 
 
+def _guards(block: Block, around: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
+    """For each accumulator of a block, the names in the conditions that it is folded under."""
+    found: dict[str, frozenset[str]] = {}
+    for stmt in block:
+        for acc in getattr(stmt, "accs", ()) or [acc for acc in [getattr(stmt, "acc", None)] if acc]:
+            found[acc] = found.get(acc, frozenset()) | around
+        here = around | free_names(stmt.cond) if isinstance(stmt, If) else around
+        for acc, names in _guards(getattr(stmt, "body", ()), here).items():
+            found[acc] = found.get(acc, frozenset()) | names
+    return found
+
+
 def _tables(block: Block) -> dict[str, frozenset[str]]:
     """For each name that a block defines, the names that its definitions mention."""
     if len(block) == 1:
@@ -223,12 +235,18 @@ class Variations:
     """The names of axes and loops that values of a block vary with.
 
     An accumulator does not vary with the loops that it folds, nor with the axes it was combined over.
+
+    guarded: it varies with the guards that it is folded under, too. Where such a guard fails, it holds another value:
+    that matters where a thread computes for others.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, guarded: bool = False) -> None:
         found = summary(block)
         loops = {loop.var for loop in found.loops}
         self._table = _tables(block)
+        if guarded:
+            guards = _guards(block)
+            self._table = {name: names | guards.get(name, frozenset()) for name, names in self._table.items()}
         self._folded = {acc: set(loops) for acc in found.folded}
         for product in found.mmas:
             self._folded.setdefault(product.acc, set()).update(summed_axes(product))
