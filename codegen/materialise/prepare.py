@@ -92,7 +92,7 @@ def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
 
 
 def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
-    """A value may be called like something that a launch binds, too: where the lowering writes that, it means its own."""
+    """A value may be called like something that a launch binds, too: the lowering means its own by that."""
     taken = {*names_in(tile), *RESERVED, *(param.name for param in (*kernel.ins, *kernel.outs))}
     images: dict[str, Expr] = {}
     for name in RESERVED:

@@ -56,8 +56,8 @@ def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
 def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operand]:
     threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
     inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
-    # through what stands before the loop too: a scale of the column is not part of the row, nor is its guard; a sum that
-    # was folded under a guard of the column is no row's own, for a thread beyond the last column has none of it
+    # through what stands before the loop too: a scale of the column is not part of the row, nor is its guard; a sum
+    # that was folded under a guard of the column is no row's own, for a thread beyond the last column has none of it
     variations = Variations(site.kernel.body, guarded=True)
     varying = [variations.of(_reads(stmt)) & inside for stmt in body]
     for slab in slabs:

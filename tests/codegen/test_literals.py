@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dplc.codegen.dtypes import literal_dtype
+from dplc.codegen.scalar import integer
 
 
 @pytest.mark.parametrize(("value", "beside", "dtype"), [
@@ -14,3 +15,14 @@ from dplc.codegen.dtypes import literal_dtype
 ])  # fmt: skip
 def test_a_number_is_as_its_neighbours(value: object, beside: list[str], dtype: str) -> None:
     assert literal_dtype(value, beside) == dtype  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("value", "wide", "text"), [
+    (0, False, "0"), (-7, False, "-7"), (7, True, "7LL"), (2**31 - 1, False, "2147483647"), (2**31, False, "2147483648LL"),
+    (-(2**31) + 1, False, "-2147483647"), (-(2**31), False, "(-2147483647 - 1)"), (-(2**31), True, "-2147483648LL"),
+    (-(2**31) - 1, False, "-2147483649LL"), (-(2**63) + 1, False, "-9223372036854775807LL"),
+    (-(2**63), True, "(-9223372036854775807LL - 1)"),
+])  # fmt: skip
+def test_integers_at_the_ends_of_an_int(value: int, wide: bool, text: str) -> None:
+    """No literal is wider than its type: C++ has no negative ones."""
+    assert integer(value, wide)[0] == text

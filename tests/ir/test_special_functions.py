@@ -29,6 +29,7 @@ def test_bessel_functions_at_the_ends() -> None:
     assert special.bessel_j0(0.0) == 1 and special.bessel_j1(-2.0) == -special.bessel_j1(2.0)
     assert special.bessel_y0(0.0) == -math.inf and math.isnan(special.bessel_y1(-1.0))
     assert math.isnan(special.bessel_j0(math.nan)) and special.bessel_y1(math.inf) == 0
+    assert special.bessel_j0(math.inf) == special.bessel_j1(math.inf) == special.bessel_j1(-math.inf) == 0
     assert special.bessel_j0(np.zeros((0, 3))).shape == (0, 3)
 
 

@@ -29,3 +29,10 @@ def test_nesting() -> None:
     read("(" * NESTING + ")" * NESTING)
     with pytest.raises(DplcError, match="levels of nesting"):
         read("(" * (NESTING + 1))
+
+
+def test_as_many_operators_as_a_line_may_have() -> None:
+    read("1" + " + 1" * OPERATORS)
+    with pytest.raises(DplcError, match=f"more than {OPERATORS} operators in one line"):
+        read("1" + " + 1" * (OPERATORS + 1))
+    assert OPERATORS == 200

@@ -103,6 +103,7 @@ def test_an_unknown_number_is_an_unbound_name_with_the_one_that_was_meant() -> N
 def test_a_number_that_nothing_reads_is_an_error() -> None:
     (found,) = [f for f in check(rules(NUMBER + RULE.replace("few_copies", "8")), {"0.rw"}) if "never read" in f.what]
     assert found.render().startswith("0.rw:1:8: error: number `few_copies` is never read")
+    assert "name it in a rule, or take it out" in found.render()
 
 
 def test_overrides_travel_with_the_target_and_with_nothing_else(tmp_path: Path) -> None:

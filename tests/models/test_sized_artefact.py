@@ -171,3 +171,9 @@ def test_damage_is_told(made: Path, damage: Callable[[Path], Any], said: str) ->
 )
 def test_extents_of_sizes(text: Any, number: int) -> None:
     assert extent_at(text, {"s": 7, "b": 2}) == number
+
+
+@pytest.mark.parametrize("text", ["+s", "~s", "not s", "t", "s.b", "s if b else 2", "1.5", "True"])
+def test_what_is_no_extent(text: str) -> None:
+    with pytest.raises(DplcError, match="no extent|no size|extent"):
+        extent_at(text, {"s": 7, "b": 2})

@@ -54,7 +54,7 @@ def programs(draw: Any) -> str:
         extents["j"] = extents["i"]
     other = "x" if same else "y"
     lines = [f"often[k:{extents['k']}] = {kind}(w[k])"]
-    lines += [f"total = Reduce(add, k, often)"] * (divided == "by weights")
+    lines += ["total = Reduce(add, k, often)"] * (divided == "by weights")
     for row, name in (("i", "x"), ("j", other)):
         read = f"{name}[k, {row}]" if turned else f"{name}[{row}, k]"
         lines += operand(row, extents, read, pre.format(read), fold, divided, how)

@@ -156,3 +156,14 @@ def test_what_is_wrong_in_a_device_file(tmp_path: Path, old: str, new: str, said
     assert said in wrong.value.render() and str(path) in wrong.value.render()
     with pytest.raises(UsageError, match="cannot read the device file"):
         target(str(tmp_path / "absent.toml"))
+
+
+@pytest.mark.parametrize("change", [{"seconds": 0.0}, {"seconds": -1.0}, {"launches": []}])
+def test_a_measurement_takes_time_and_has_launches(
+    change: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = EXAMPLE.read_text().splitlines()
+    file = tmp_path / "measured.jsonl"
+    file.write_text("\n".join([*others, json.dumps(json.loads(first) | change)]) + "\n")
+    code, _, told = dplc(capsys, "model", "--validate", file)
+    assert code == 1 and f"measured.jsonl:{len(others) + 1}: a measurement takes time, and has launches" in told

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from lowering_oracle import read
+
+from dplc.codegen.materialise import materialise
+from dplc.codegen.target import target
+from dplc.ir.kernel import Replicate, Shuffle
+from dplc.ir.node import nodes
 
 RNG = np.random.default_rng(5)
 
@@ -99,3 +105,20 @@ kernel running(x: {dtype}[2, 80]) -> y: {dtype}[2, 80]:
 """,
         x=x,
     )
+
+
+def test_lanes_pass_on_one_total_of_a_thread():
+    """Not one for each register that it was made of."""
+    (kernel,) = read(
+        """
+kernel running(x: f32[128]) -> y: f32[128]:
+    Tile(t:32=THREAD, v:4=REG):
+        a = load x[t*4 + v]
+        r <- add(r, a)
+        Scan(r, add, over=(t, v))
+        y[t*4 + v] = r
+"""
+    )
+    made = materialise(kernel, target("sm_80"))
+    assert sum(1 for _ in nodes(made, Shuffle)) == 5
+    assert not any(list(nodes(loop, Shuffle)) for loop in nodes(made, Replicate))
