@@ -173,7 +173,7 @@ def test_extents_of_sizes(text: Any, number: int) -> None:
     assert extent_at(text, {"s": 7, "b": 2}) == number
 
 
-@pytest.mark.parametrize("text", ["+s", "~s", "not s", "t", "s.b", "s if b else 2", "1.5", "True"])
+@pytest.mark.parametrize("text", ["+s", "+-s", "~s", "not s", "t", "s.b", "s if b else 2", "1.5", "True"])
 def test_what_is_no_extent(text: str) -> None:
     with pytest.raises(DplcError, match="is no extent"):
         extent_at(text, {"s": 7, "b": 2})
