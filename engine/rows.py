@@ -7,40 +7,44 @@ first needs it. The first row that admits a call wins; the program of the whole 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..ir.diagnostic import UsageError, did_you_mean
-from ..ir.expr import Size
+from ..ir.dtypes import DTYPES
+from ..ir.expr import Size, multiple_of
+from ..ir.node import nodes
+from ..ir.program import Param
+from ..ir.sizes import at_hint
 from ..ir.substitute import with_sizes
 from .capture.capture import Capture
 from .capture.sizes import Dim
 from .compiler import Compilation
 from .dispatch import Dispatch
-
-MOST_ROWS = 12  # that are chosen without being asked for
-OCTAVES = (1, 8, 32, 64, 128, 256, 512, 1024, 2048)  # where rows end: a launch is another kind of launch on either side
+from .language.policy import policy
 
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
 
 
-def settled(rows: Any, sizes: Mapping[str, Size]) -> tuple[Row, ...]:
+def settled(rows: Any, whole: Compilation) -> tuple[Row, ...]:
     """What `rows=` says: Dims, or tuples of Dims of several sizes; True for those of `chosen`.
 
-    Raises UsageError for what is no row of these sizes.
+    whole: the program compiled for the full range. Raises UsageError for what is no row of its sizes.
     """
+    sizes = whole.sizes
     if rows is True:
-        return chosen(sizes)
+        return chosen(whole)
     if not isinstance(rows, Sequence) or not all(isinstance(d, Dim) for row in rows for d in _listed(row)):
         raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
     found = tuple(_listed(row) for row in rows)
     for dim in (dim for row in found for dim in row):
-        whole = sizes.get(dim.name)
-        if whole is None:
+        size = sizes.get(dim.name)
+        if size is None:
             notes = (f"its sizes are {', '.join(sizes) or 'none'}",)
             raise UsageError(f"rows= names `{dim.name}`, no size", notes=notes, hint=did_you_mean(dim.name, sizes))
-        if dim.low < whole.low or dim.high > whole.high:
-            raise UsageError(f"a row of `{dim.name}` is {dim.range}, outside of {whole.low}..{whole.high}")
+        if dim.low < size.low or dim.high > size.high:
+            raise UsageError(f"a row of `{dim.name}` is {dim.range}, outside of {size.low}..{size.high}")
     return found
 
 
@@ -48,19 +52,49 @@ def _listed(row: Any) -> Row:
     return tuple(row) if isinstance(row, (tuple, list)) else (row,)
 
 
-def chosen(sizes: Mapping[str, Size]) -> tuple[Row, ...]:
-    """Rows that nobody named: of one size, its octaves; of several none, for these multiply."""
-    if len(sizes) != 1:
+def chosen(whole: Compilation) -> tuple[Row, ...]:
+    """Rows that nobody named: of one size its octaves, of several none, for these multiply.
+
+    Where most of what kernels read and write lies in rows as long as the size, vectors need lengths that are whole
+    vectors: these have rows of their own, and the lengths between them fewer.
+    """
+    if len(whole.sizes) != 1:
         return ()
-    (size,) = sizes.values()
-    ends = [end for end in OCTAVES if size.low <= end < size.high] + [size.high]
-    rows, low = list[Row](), size.low
-    for high in ends[:MOST_ROWS]:
-        step = size.multiple
-        if high // step * step >= low:
-            rows.append((Dim(size.name, low, high, step, hint=high // step * step),))
+    (size,), numbers = whole.sizes.values(), policy(whole.target)
+    vector = _vector(whole, size)
+    if vector == size.multiple or size.high < numbers.vectors_from + vector:
+        rows = list(_between(size, numbers.range_ends))
+    else:
+        long = Dim(size.name, max(size.low, numbers.vectors_from), size.high, vector)
+        rows = [*_between(long, numbers.range_ends_of_vectors), *_between(size, numbers.range_ends_beside_vectors)]
+    return tuple((row,) for row in rows[: numbers.ranges_unasked])
+
+
+def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
+    """The parts of a range that end at `ends`, each for the greatest length in it."""
+    low = size.low
+    for high in (*(end for end in ends if size.low <= end < size.high), size.high):
+        usual = high // size.multiple * size.multiple
+        if usual >= low:
+            yield Dim(size.name, low, high, size.multiple, hint=usual)
         low = high + 1
-    return tuple(rows)
+
+
+def _vector(whole: Compilation, size: Size) -> int:
+    """What a size has to be a multiple of, so that most of what kernels read and write is read by vectors."""
+    width: int = policy(whole.target).vector_of_lengths
+    ragged = 0.0
+    params = [param for kernel in whole.plan.kernels for param in (*kernel.ins, *kernel.outs)]
+    for param in params:
+        inner = param.shape[-1]
+        if size in nodes((inner,), Size) and multiple_of(inner) % width:
+            ragged += _bytes(param)
+    pays = 2 * ragged >= sum(map(_bytes, params))
+    return math.lcm(size.multiple, width) if pays else size.multiple
+
+
+def _bytes(param: Param) -> float:
+    return float(DTYPES[param.dtype].item_bytes * math.prod(map(at_hint, param.shape)))
 
 
 class Rows:

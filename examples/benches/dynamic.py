@@ -214,9 +214,8 @@ def main() -> None:
                 line = compared(case, dtype, machine)
                 print(line, flush=True)
                 if options.lengths:
-                    told = (
-                        " ".join(f"{n}: {x:.2f}" for n, x in found.times.items()) for found in (line.one, line.rows)
-                    )
+                    ratios = (line.one.times, line.rows.times, line.one.instructions, line.rows.instructions)
+                    told = (" ".join(f"{n}: {x:.2f}" for n, x in found.items()) for found in ratios)
                     print("".join(f"    {text}\n" for text in (*told, *line.left_open)), end="")
 
 

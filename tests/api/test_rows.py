@@ -35,17 +35,40 @@ def wanted(layer: nn.Module, x: Any) -> list[Any]:
 
 def test_the_usual_rows_are_right_at_their_ends() -> None:
     layer, program = linear(True)
-    assert len(program.rows.table) == 11 and program.rows.at({"s": 1}).sizes == {}  # a row of one number is static
-    for length in (1, 2, 8, 9, 65, 1025):
+    assert len(program.rows.table) == 12 and program.rows.at({"s": 1}).sizes == {}  # a row of one number is static
+    for length in (1, 2, 8, 9, 17, 65, 1025):
         x = torch.randn(length, 64)
         assert accepted([program(x)], wanted(layer, x)), length
     bounds = [program.rows.at({"s": n}).sizes["s"] for n in (2, 8, 9, 4096)]
     assert [(size.low, size.high, size.hint) for size in bounds] == [
         (2, 8, 8),
         (2, 8, 8),
-        (9, 32, 32),
+        (9, 16, 16),
         (2049, 4096, 4096),
     ]
+
+
+def test_rows_of_memory_as_long_as_the_size_are_read_by_vectors() -> None:
+    """Lengths of whole vectors have rows of their own, at most twelve in all; the others are right, too."""
+    program = dplc.compile(lambda x: torch.softmax(x, -1), (torch.randn(5, 512),), dynamic={"x": {1: WHOLE}}, rows=True)
+    assert program.rows is not None and len(program.rows.rows) == 12
+    vectors = [program.rows.at({"s": n}).sizes["s"].multiple == 4 for n in (16, 20, 21, 128, 512, 4096)]
+    assert vectors == [False, True, False, True, True, True]
+    assert "ldg128" in program.rows.at({"s": 512}).cuda and "ldg128" not in program.rows.at({"s": 511}).cuda
+    for length in (1, 2, 15, 17, 20, 31, 63, 132, 511, 1000):
+        x = torch.randn(5, length)
+        assert accepted([program(x)], [torch.softmax(x.double(), -1)]), length
+
+
+@pytest.mark.parametrize("dim", [dplc.Dim("s", 1, 9), dplc.Dim("s", 40, 4096, multiple=8), dplc.Dim("s", 3, 4095)])
+def test_the_usual_rows_lie_in_the_range(dim: dplc.Dim) -> None:
+    """Of a size that is a multiple already there is nothing to add; every length is served by a row that admits it."""
+    example = torch.randn(5, dim.low)
+    program = dplc.compile(lambda x: x.softmax(-1), (example,), dynamic={"x": {1: dim}}, rows=True, db=False)
+    assert program.rows is not None and 0 < len(program.rows.rows) <= 12
+    every = [n for n in range(dim.low, dim.high + 1) if dim.admits(n)]
+    places = [program.rows.place({"s": n}) for n in every]
+    assert None not in places and set(places) == set(range(len(program.rows.rows)))
 
 
 def test_a_row_is_compiled_when_a_call_needs_it() -> None:
