@@ -270,7 +270,7 @@ def compile(
     tell_unheard(compilation.unheard)
 
     narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
-    parts = Rows(compilation, settled(rows, compilation), narrower) if rows else None
+    parts = Rows(compilation, settled(rows, compilation, narrower), narrower) if rows else None
     return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
 
 

@@ -21,20 +21,24 @@ from ..ir.substitute import with_sizes
 from .capture.capture import Capture
 from .capture.sizes import Dim
 from .compiler import Compilation
+from .cost.instruction_counts import instruction_counts
 from .dispatch import Dispatch
 from .language.policy import policy
 
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
 
 
-def settled(rows: Any, whole: Compilation) -> tuple[Row, ...]:
+Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
+
+
+def settled(rows: Any, whole: Compilation, make: Make) -> tuple[Row, ...]:
     """What `rows=` says: Dims, or tuples of Dims of several sizes; True for those of `chosen`.
 
     whole: the program compiled for the full range. Raises UsageError for what is no row of its sizes.
     """
     sizes = whole.sizes
     if rows is True:
-        return chosen(whole)
+        return chosen(whole, make)
     if not isinstance(rows, Sequence) or not all(isinstance(d, Dim) for row in rows for d in _listed(row)):
         raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
     found = tuple(_listed(row) for row in rows)
@@ -52,21 +56,21 @@ def _listed(row: Any) -> Row:
     return tuple(row) if isinstance(row, (tuple, list)) else (row,)
 
 
-def chosen(whole: Compilation) -> tuple[Row, ...]:
+def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
     """Rows that nobody named: of one size its octaves, of several none, for these multiply.
 
-    Where most of what kernels read and write lies in rows as long as the size, vectors need lengths that are whole
-    vectors: these have rows of their own, and the lengths between them fewer.
+    Where rows of memory are as long as the size and the model says that vectors pay, lengths in whole vectors have rows
+    of their own, and the lengths between them fewer.
     """
     if len(whole.sizes) != 1:
         return ()
     (size,), numbers = whole.sizes.values(), policy(whole.target)
-    vector = _vector(whole, size)
-    if vector == size.multiple or size.high < numbers.vectors_from + vector:
+    vectors = _of_vectors(whole, size)
+    if vectors is None or not _pays(whole, make, vectors):
         rows = list(_between(size, numbers.range_ends))
     else:
-        long = Dim(size.name, max(size.low, numbers.vectors_from), size.high, vector)
-        rows = [*_between(long, numbers.range_ends_of_vectors), *_between(size, numbers.range_ends_beside_vectors)]
+        long = _between(vectors, numbers.range_ends_of_vectors)
+        rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
     return tuple((row,) for row in rows[: numbers.ranges_unasked])
 
 
@@ -80,17 +84,29 @@ def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
         low = high + 1
 
 
-def _vector(whole: Compilation, size: Size) -> int:
-    """What a size has to be a multiple of, so that most of what kernels read and write is read by vectors."""
-    width: int = policy(whole.target).vector_of_lengths
-    ragged = 0.0
+def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
+    """The lengths in whole vectors, where most of what kernels read and write lies in rows as long as a size."""
+    numbers = policy(whole.target)
+    step = math.lcm(size.multiple, numbers.vector_of_lengths)
+    low, high = max(size.low, numbers.vectors_from), size.high // step * step
     params = [param for kernel in whole.plan.kernels for param in (*kernel.ins, *kernel.outs)]
-    for param in params:
-        inner = param.shape[-1]
-        if size in nodes((inner,), Size) and multiple_of(inner) % width:
-            ragged += _bytes(param)
-    pays = 2 * ragged >= sum(map(_bytes, params))
-    return math.lcm(size.multiple, width) if pays else size.multiple
+    ragged = [p for p in params if size in nodes((p.shape[-1],), Size) and multiple_of(p.shape[-1]) % step]
+    if low > high or not ragged or 2 * sum(map(_bytes, ragged)) < sum(map(_bytes, params)):
+        return None
+    return Dim(size.name, low, size.high, step, hint=min(max(size.hint // step * step, -(-low // step) * step), high))
+
+
+def _pays(whole: Compilation, make: Make, part: Dim) -> bool:
+    """Whether a compile for a part of the range issues fewer instructions by enough, at its hint and by the model."""
+    assert part.hint is not None
+    other = make(narrowed(whole.captured, (part,), whole.sizes))
+    share: float = policy(whole.target).worth_of_vectors
+    return _issued(other, part.name, part.hint) <= share * _issued(whole, part.name, part.hint)
+
+
+def _issued(made: Compilation, name: str, length: int) -> float:
+    counted = [instruction_counts(kernel) for kernel in with_sizes(made.kernels, {name: length})]
+    return sum(count.issued * count.blocks for count in counted)
 
 
 def _bytes(param: Param) -> float:
@@ -103,7 +119,7 @@ class Rows:
     whole: that of the full range; make: compiles a capture whose sizes are narrower.
     """
 
-    def __init__(self, whole: Compilation, rows: Sequence[Row], make: Callable[[Capture], Compilation]):
+    def __init__(self, whole: Compilation, rows: Sequence[Row], make: Make):
         self.whole, self.rows, self._make = whole, tuple(rows), make
         self.place = Dispatch(self.rows)
         self._made: dict[Row, Compilation] = {}

@@ -225,23 +225,6 @@ def test_a_call_outside_of_the_range(x: Any, said: str, hint: str) -> None:
     assert hint in (found.value.hint or "")
 
 
-def test_what_a_kind_of_arguments_runs_is_found_once() -> None:
-    """A second call of a length asks no more than a static one does; what does not fit is refused after it as before."""
-    program = dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=QUADS)
-    for n in (8, 12, 8):
-        assert torch.equal(program(torch.ones(n, 8)), torch.full((n, 8), 2.0))
-    assert len(program._calls._kept) == 2
-    with pytest.raises(DplcError, match="must be f32"):
-        program(torch.ones(8, 8, dtype=torch.float64))
-    with pytest.raises(DplcError, match="numpy array"):
-        program(torch.ones(8, 8).numpy())
-    with pytest.raises(DplcError, match="meta device"):
-        program(torch.ones(8, 8, device="meta"))
-    with pytest.raises(DplcError, match="gradients are wanted"):
-        program(torch.ones(8, 8, requires_grad=True))
-    assert len(program._calls._kept) == 2
-
-
 def test_two_dimensions_of_one_name_agree_in_a_call() -> None:
     program = compiled(lambda x, y: x + y, torch.randn(8, 8), torch.randn(8, 8))
     with pytest.raises(DplcError, match=re.escape("`s` is 8 (dimension 0 of `x`) and 9 (dimension 0 of `y`)")):
