@@ -32,7 +32,7 @@ from .rewrite.trace import Trace
 from .rows import Rows, settled
 from .ruleset import Toolchain, check_setting, exactly, toolchain
 from .run.calls import Call, Calls
-from .run.inputs import Frozen, Parameters, Weights, arguments, sizes_of_call
+from .run.inputs import Frozen, Parameters, Weights, arguments, check_length, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
 from .run.placing import Placing, devices_of, gpu_of
@@ -112,6 +112,16 @@ class Compiled:
         """
         self._preparation.forget()
 
+    def at(self, **sizes: int) -> Program:
+        """The launches that serve calls of these lengths: `compiled.at(s=7).kernels`. Raises DplcError, UsageError."""
+        declared = self.compilation.sizes
+        if sizes.keys() != declared.keys():
+            what = f"its sizes are {', '.join(declared) or 'none'}, not {', '.join(sizes) or 'none'}"
+            raise UsageError(what, hint="compiled.at(s=7), a number for each")
+        for name, length in sizes.items():
+            check_length(declared[name], length)
+        return self._calls.at(sizes).program
+
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
 
@@ -136,9 +146,7 @@ class Compiled:
             check_places(call.made.bounds, tensors, call.sizes)
         results = runner.run(call.program, arrays)
         self.notes = (*notes, *runner.notes)
-        tensors_out = [
-            _tensor(param, results[param.name], call.sizes).reshape(shape) for param, shape in call.results
-        ]
+        tensors_out = [_tensor(param, results[param.name], call.sizes).reshape(shape) for param, shape in call.results]
         carried = inputs and not any(x.is_cuda for x in inputs.values())
         return [result.cpu() for result in tensors_out] if carried else tensors_out
 
@@ -228,7 +236,7 @@ def compile(
     explore: bool = False,
     exact: bool = False,
     dynamic: Any = None,
-    rows: Any = (),
+    rows: Any = None,
 ) -> Compiled:
     """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
 
@@ -249,9 +257,10 @@ def compile(
     the log, when they are compiled). explore: search spellings and cuts together, and take the best candidate. exact:
     no rule that reorders floating point (@approx) fires, on any level. dynamic: dimensions that are known at a call,
     {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}: one program for every length of the range. rows: parts of
-    the range that are compiled for themselves when a call first needs them, [dplc.Dim("s", 1, 64), ..], or True for the
-    usual ones of one size. Raises UsageError for options that mean nothing, DplcError for what cannot be compiled. Any
-    number of threads may compile; they take turns.
+    the range that are compiled for themselves when a call first needs them (the log `dplc` says so): by default the
+    usual ones of one size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises
+    UsageError for options that mean nothing, DplcError for what cannot be compiled. Any number of threads may compile;
+    they take turns.
     """
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
@@ -270,7 +279,8 @@ def compile(
     tell_unheard(compilation.unheard)
 
     narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
-    parts = Rows(compilation, settled(rows, compilation, narrower), narrower) if rows else None
+    wanted = bool(compilation.sizes) if rows is None else rows
+    parts = Rows(compilation, settled(wanted, compilation, narrower), narrower) if wanted else None
     return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
 
 

@@ -7,7 +7,9 @@ first needs it. The first row that admits a call wins; the program of the whole 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +26,8 @@ from .compiler import Compilation
 from .cost.instruction_counts import instruction_counts
 from .dispatch import Dispatch
 from .language.policy import policy
+
+LOG = logging.getLogger("dplc")
 
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
 
@@ -131,7 +135,10 @@ class Rows:
 
     def compiled(self, row: Row) -> Compilation:
         if row not in self._made:
+            start = time.perf_counter()
             self._made[row] = self._make(narrowed(self.whole.captured, row, self.whole.sizes))
+            told = ", ".join(f"{dim.name}: {dim.range}" for dim in row)
+            LOG.info(f"compiled for {told} in {(time.perf_counter() - start) * 1e3:.0f} ms")
         return self._made[row]
 
     @property

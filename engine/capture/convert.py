@@ -227,7 +227,9 @@ class _Converter:
                 if (number := self.symbols.number(given.meta["val"])) is not None:
                     return number
                 what = f"torch op '{_aten(node)}' takes a float made of a length"
-                raise DplcError(what, self.where(node), hint="compute with a tensor instead; or leave the length out of dynamic=")
+                raise DplcError(
+                    what, self.where(node), hint="compute with a tensor instead; or leave the length out of dynamic="
+                )
         elif isinstance(given, (list, tuple)):
             return tuple(self.value(item, node) for item in given)
         elif isinstance(given, torch.dtype):

@@ -137,7 +137,7 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
                 raise UsageError(f"`{dim.name}` is declared twice: {known.range} and {dim.range}")
             if not dim.admits(length):
                 what = f"`{dim.name}` is {length} in the example (dimension {place} of `{name}`); declared {dim.range}"
-                raise DplcError(what)
+                raise DplcError(what, hint="an example within the range, or a range that has it")
             settled.setdefault(name, {})[place] = size
     return settled
 
@@ -251,7 +251,6 @@ class Symbols:
         if word in _OPERATIONS:
             return _OPERATIONS[word](*map(self._of, e.args))
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
-
 
     def _rounded(self, word: str, e: Any) -> Expr | None:
         """A length times a float, made whole, as a quotient of whole numbers: `TruncToInt(1.5*ToFloat(s))` is s*3 // 2.

@@ -3,7 +3,7 @@
     python examples/benches/dynamic.py [--only RMSNorm] [--dtype f32] [--target h200] [--lengths]
     python examples/benches/dynamic.py --costs
 
-Every program is compiled once for 1..4096 (hint 512), then with the usual rows (`rows=True`: ten parts of the range),
+Every program is compiled once for 1..4096 (hint 512), then with the usual rows (at most twelve parts of the range),
 and once for each length. A cell is the predicted time of the first or the second over that of the third, all by the
 model of `dplc bench`: the geometric mean over the lengths, the worst and where it is, and issued instructions. left
 open: rule refusals, of all compiles with sizes, that a number would not have had. --costs measures what rows cost here:
@@ -182,8 +182,8 @@ def calls(rounds: int = 60, each: int = 20) -> None:
     """What a call of a small RMSNorm costs on the emulator: microseconds of CPU, the least of some rounds, in turns."""
     x = torch.randn(64, 16)
     sized = {"x": {0: dplc.Dim("s", 1, 4096, hint=64)}}
-    ways: dict[str, dict[str, Any]] = {"its length alone": {}, "every length": {"dynamic": sized}}
-    ways["rows"] = {"dynamic": sized, "rows": True}
+    ways: dict[str, dict[str, Any]] = {"its length alone": {}, "every length": {"dynamic": sized, "rows": ()}}
+    ways["rows"] = {"dynamic": sized}
     made = {name: dplc.compile(nn.RMSNorm(16), (x,), db=False, **options) for name, options in ways.items()}
     best = dict.fromkeys(made, math.inf)
     for _ in range(rounds):

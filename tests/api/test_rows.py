@@ -17,7 +17,7 @@ from torch import nn
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.engine.run.judge import accepted
-from dplc.ir.diagnostic import UsageError
+from dplc.ir.diagnostic import DplcError, UsageError
 
 COPIES_BY_TMA = Path(__file__).parents[2] / "examples" / "overrides" / "copies_by_tma.rw"
 WHOLE = dplc.Dim("s", 1, 4096, hint=512)
@@ -34,7 +34,7 @@ def wanted(layer: nn.Module, x: Any) -> list[Any]:
 
 
 def test_the_usual_rows_are_right_at_their_ends() -> None:
-    layer, program = linear(True)
+    layer, program = linear(None)  # the default
     assert len(program.rows.table) == 12 and program.rows.at({"s": 1}).sizes == {}  # a row of one number is static
     for length in (1, 2, 8, 9, 17, 65, 1025):
         x = torch.randn(length, 64)
@@ -69,6 +69,32 @@ def test_the_usual_rows_lie_in_the_range(dim: dplc.Dim) -> None:
     every = [n for n in range(dim.low, dim.high + 1) if dim.admits(n)]
     places = [program.rows.place({"s": n}) for n in every]
     assert None not in places and set(places) == set(range(len(program.rows.rows)))
+
+
+def test_a_row_that_is_compiled_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    layer, program = linear(None)
+    with caplog.at_level("INFO", "dplc"):
+        for _ in range(2):
+            program(torch.randn(5, 64))
+    assert [bool(re.fullmatch(r"compiled for s: 2\.\.8 in \d+ ms", line)) for line in caplog.messages] == [True]
+    assert linear(())[1].rows is None and dplc.compile(layer, (torch.randn(3, 64),)).rows is None
+
+
+def test_the_launches_of_a_length() -> None:
+    _, program = linear(None)
+    assert program.at(s=5) is program.rows.at({"s": 5}).at({"s": 5}) and program.at(s=1).kernels[0].values == ()
+    for said, sizes in (("`s` is 5000; compiled for 1..4096", {"s": 5000}), ("its sizes are s, not t", {"t": 5})):
+        with pytest.raises(DplcError, match=re.escape(said)):
+            program.at(**sizes)
+
+
+def test_kernels_that_are_equal_are_built_once() -> None:
+    """Eleven rows of a norm are a few kernels: what is built and loaded goes by the text."""
+    norm = dplc.compile(nn.RMSNorm(2048), (torch.randn(8, 2048),), dynamic={"x": {0: WHOLE}}, target="h200")
+    assert norm.rows is not None
+    norm.rows.compile_all()
+    texts = [kernel.text for made in (norm.compilation, *norm.rows.made.values()) for kernel in made.cuda_kernels]
+    assert len(texts) == 12 and len(set(texts)) <= 5
 
 
 def test_a_row_is_compiled_when_a_call_needs_it() -> None:
@@ -132,7 +158,11 @@ def test_rows_that_do_not_divide_share_a_thread_or_a_block(name: str) -> None:
     function = make()
     wide = copy.deepcopy(function).double() if isinstance(function, nn.Module) else function
     program = dplc.compile(
-        function, (torch.randn(8, width),), dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=4096)}}, target="h200"
+        function,
+        (torch.randn(8, width),),
+        dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=4096)}},
+        rows=(),
+        target="h200",
     )
     assert program.trace is not None and rule in {firing.rule for firing in program.trace.firings}
     for length in (1, 7, 8, 9, 33):
@@ -154,7 +184,7 @@ def test_tensor_maps_have_the_lengths_of_a_call() -> None:
 
     given = [torch.empty(1, 8, 256, 64)] * 3
     dynamic = {name: {2: size} for name in "qkv"}
-    program = dplc.compile(attention, given, dynamic=dynamic, target="h200", rules=COPIES_BY_TMA)
+    program = dplc.compile(attention, given, dynamic=dynamic, target="h200", rows=(), rules=COPIES_BY_TMA)
     for n in (128, 192):
         maps = [p for kernel in program.compilation.at({"s": n}).kernels for p in kernel.params if p.box is not None]
         assert {extent for p in maps for extent in p.shape} == {8, n, 64}
@@ -170,7 +200,7 @@ def test_a_ring_may_have_fewer_chunks_than_slots(n: int) -> None:
         return F.scaled_dot_product_attention(q, k, v)
 
     dynamic = {name: {2: WHOLE} for name in "qkv"}
-    program = dplc.compile(attention, [torch.empty(1, 8, 512, 64)] * 3, dynamic=dynamic, target="h200")
+    program = dplc.compile(attention, [torch.empty(1, 8, 512, 64)] * 3, dynamic=dynamic, target="h200", rows=())
     assert program.trace is not None
     assert {"mask_operand", "prepare_ahead"} <= {firing.rule for firing in program.trace.firings}
     torch.manual_seed(0)
