@@ -173,7 +173,7 @@ def costs(machine: Target) -> None:
     print(f"{len(rows)} rows of a Linear: {spent[0]:.2f} s of CPU, warm {spent[1]:.2f}")
     for length in (1, HINT, 4096):
         place = functools.partial(made.rows.place, {"s": length})
-        best = min(timeit.repeat(place, number=100_000, repeat=5)) * 10
+        best = min(timeit.repeat(place, timer=time.process_time, number=100_000, repeat=5)) * 10
         print(f"row {place()} for {length}: {best:.2f} us")
     calls()
 
