@@ -21,7 +21,6 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
-from ..ir.sizes import value_of
 from ..ir.text import html
 from .capture.capture import Capture, capture
 from .compiler import Compilation, buffer, compile_captured
@@ -32,7 +31,8 @@ from .rewrite.torch_rules.bounds import check_places
 from .rewrite.trace import Trace
 from .rows import Rows, settled
 from .ruleset import Toolchain, check_setting, exactly, toolchain
-from .run.inputs import Frozen, Parameters, Weights, arguments, check_arguments, sizes_of_call
+from .run.calls import Call, Calls
+from .run.inputs import Frozen, Parameters, Weights, arguments, check_length, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
 from .run.placing import Placing, devices_of, gpu_of
@@ -88,6 +88,7 @@ class Compiled:
         self._placing = Placing(compilation.captured.kinds)
         self._executors: dict[str, Executor] = {}  # of GPUs that calls were on
         self._preparation = Preparation(compilation.prepared)
+        self._calls = Calls(compilation, self._serving)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value, computed by the kernels. Raises DplcError for arguments that do not fit."""
@@ -97,9 +98,7 @@ class Compiled:
         if self._parameters is not None:
             args, kwargs = self._parameters.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
-        sizes = sizes_of_call(self.compilation.inputs_with_sizes, inputs)
-        check_arguments(captured, inputs, sizes)
-        results = self._run(inputs, sizes)
+        results = self._run(inputs, self._calls.of(inputs))
         if self.device == "reference":
             kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
@@ -113,38 +112,46 @@ class Compiled:
         """
         self._preparation.forget()
 
+    def at(self, **sizes: int) -> Program:
+        """The launches that serve calls of these lengths: `compiled.at(s=7).kernels`. Raises DplcError, UsageError."""
+        declared = self.compilation.sizes
+        if sizes.keys() != declared.keys():
+            what = f"its sizes are {', '.join(declared) or 'none'}, not {', '.join(sizes) or 'none'}"
+            raise UsageError(what, hint="compiled.at(s=7), a number for each")
+        for name, length in sizes.items():
+            check_length(declared[name], length)
+        return self._calls.at(sizes).program
+
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
 
         What is not given is what it was when the program was captured. The reference computes in float64.
         """
         tensors = {**self.compilation.captured.tensors, **inputs}
-        return self._run(inputs, sizes_of_call(self.compilation.inputs_with_sizes, tensors))
+        return self._run(inputs, self._calls.at(sizes_of_call(self.compilation.inputs_with_sizes, tensors)))
 
-    def _run(self, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
+    def _run(self, inputs: Mapping[str, Any], call: Call) -> list[Any]:
         captured = self.compilation.captured
         weights = self._weights.now() if self._weights is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}
         if self.device == "reference":
             return run_reference(captured, tensors)
         tensors |= self._preparation.now(tensors)
-        made = self.rows.at(sizes) if self.rows is not None else self.compilation
-        program = made.at(sizes) if made.sizes else made.program
-        buffers = (*program.inputs, *program.constants)
-        arrays = {buffer.name: _shaped(tensors[buffer.name], buffer.shape) for buffer in buffers}
+        arrays = {name: _shaped(tensors[name], shape, plain) for name, shape, plain in call.arrays}
         runner = self._runner(arrays)
         notes: tuple[str, ...] = ()
         if isinstance(runner, CudaExecutor):
             arrays, notes = self._placing.place(arrays, runner.memory)
         else:
-            check_places(made.bounds, tensors, sizes)
-        results = runner.run(program, arrays)
+            check_places(call.made.bounds, tensors, call.sizes)
+        results = runner.run(call.program, arrays)
         self.notes = (*notes, *runner.notes)
-        pairs = zip(made.plan.outputs, made.plan.results, strict=True)
-        shaped = ((param, results[param.name], [value_of(n, sizes) for n in kind.shape]) for param, kind in pairs)
-        tensors_out = [_tensor(param, result, sizes).reshape(shape) for param, result, shape in shaped]
+        tensors_out = [_tensor(param, results[param.name], call.sizes).reshape(shape) for param, shape in call.results]
         carried = inputs and not any(x.is_cuda for x in inputs.values())
         return [result.cpu() for result in tensors_out] if carried else tensors_out
+
+    def _serving(self, sizes: Mapping[str, int]) -> Compilation:
+        return self.compilation if self.rows is None else self.rows.at(sizes)
 
     def warm_up(self) -> None:
         """Build and load the kernels and take their memory now, as a capture by `torch.cuda.graph` needs it.
@@ -229,7 +236,7 @@ def compile(
     explore: bool = False,
     exact: bool = False,
     dynamic: Any = None,
-    rows: Any = (),
+    rows: Any = None,
 ) -> Compiled:
     """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
 
@@ -250,9 +257,10 @@ def compile(
     the log, when they are compiled). explore: search spellings and cuts together, and take the best candidate. exact:
     no rule that reorders floating point (@approx) fires, on any level. dynamic: dimensions that are known at a call,
     {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}: one program for every length of the range. rows: parts of
-    the range that are compiled for themselves when a call first needs them, [dplc.Dim("s", 1, 64), ..], or True for the
-    usual ones of one size. Raises UsageError for options that mean nothing, DplcError for what cannot be compiled. Any
-    number of threads may compile; they take turns.
+    the range that are compiled for themselves when a call first needs them (the log `dplc` says so): by default the
+    usual ones of one size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises
+    UsageError for options that mean nothing, DplcError for what cannot be compiled. Any number of threads may compile;
+    they take turns.
     """
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
@@ -271,7 +279,8 @@ def compile(
     tell_unheard(compilation.unheard)
 
     narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
-    parts = Rows(compilation, settled(rows, compilation.sizes), narrower) if rows else None
+    wanted = bool(compilation.sizes) if rows is None else rows
+    parts = Rows(compilation, settled(wanted, compilation, narrower), narrower) if wanted else None
     return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
 
 
@@ -363,7 +372,7 @@ def _tensor(param: Param, result: Any, sizes: Mapping[str, int]) -> Any:
     return result if is_tensor(result) else as_tensor(buffer(param, sizes), result)
 
 
-def _shaped(tensor: Any, shape: Sequence[int]) -> Any:
+def _shaped(tensor: Any, shape: tuple[int, ...], plain: list[int]) -> Any:
     """A tensor as kernels know it: as a rule without dimensions of size 1, a scalar with one element."""
-    plain = [n for n in tensor.shape if n != 1] == [n for n in shape if n != 1]
-    return tensor.detach().reshape(tuple(shape)) if plain else tensor.detach()
+    alike = tensor.shape != shape and [n for n in tensor.shape if n != 1] == plain
+    return tensor.detach().reshape(shape) if alike else tensor.detach()

@@ -7,40 +7,52 @@ first needs it. The first row that admits a call wins; the program of the whole 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..ir.diagnostic import UsageError, did_you_mean
-from ..ir.expr import Size
+from ..ir.dtypes import DTYPES
+from ..ir.expr import Size, multiple_of
+from ..ir.node import nodes
+from ..ir.program import Param
+from ..ir.sizes import at_hint
 from ..ir.substitute import with_sizes
 from .capture.capture import Capture
 from .capture.sizes import Dim
 from .compiler import Compilation
+from .cost.instruction_counts import instruction_counts
 from .dispatch import Dispatch
+from .language.policy import policy
 
-MOST_ROWS = 12  # that are chosen without being asked for
-OCTAVES = (1, 8, 32, 64, 128, 256, 512, 1024, 2048)  # where rows end: a launch is another kind of launch on either side
+LOG = logging.getLogger("dplc")
 
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
 
 
-def settled(rows: Any, sizes: Mapping[str, Size]) -> tuple[Row, ...]:
+Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
+
+
+def settled(rows: Any, whole: Compilation, make: Make) -> tuple[Row, ...]:
     """What `rows=` says: Dims, or tuples of Dims of several sizes; True for those of `chosen`.
 
-    Raises UsageError for what is no row of these sizes.
+    whole: the program compiled for the full range. Raises UsageError for what is no row of its sizes.
     """
+    sizes = whole.sizes
     if rows is True:
-        return chosen(sizes)
+        return chosen(whole, make)
     if not isinstance(rows, Sequence) or not all(isinstance(d, Dim) for row in rows for d in _listed(row)):
         raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
     found = tuple(_listed(row) for row in rows)
     for dim in (dim for row in found for dim in row):
-        whole = sizes.get(dim.name)
-        if whole is None:
+        size = sizes.get(dim.name)
+        if size is None:
             notes = (f"its sizes are {', '.join(sizes) or 'none'}",)
             raise UsageError(f"rows= names `{dim.name}`, no size", notes=notes, hint=did_you_mean(dim.name, sizes))
-        if dim.low < whole.low or dim.high > whole.high:
-            raise UsageError(f"a row of `{dim.name}` is {dim.range}, outside of {whole.low}..{whole.high}")
+        if dim.low < size.low or dim.high > size.high:
+            raise UsageError(f"a row of `{dim.name}` is {dim.range}, outside of {size.low}..{size.high}")
     return found
 
 
@@ -48,19 +60,61 @@ def _listed(row: Any) -> Row:
     return tuple(row) if isinstance(row, (tuple, list)) else (row,)
 
 
-def chosen(sizes: Mapping[str, Size]) -> tuple[Row, ...]:
-    """Rows that nobody named: of one size, its octaves; of several none, for these multiply."""
-    if len(sizes) != 1:
+def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
+    """Rows that nobody named: of one size its octaves, of several none, for these multiply.
+
+    Where rows of memory are as long as the size and the model says that vectors pay, lengths in whole vectors have rows
+    of their own, and the lengths between them fewer.
+    """
+    if len(whole.sizes) != 1:
         return ()
-    (size,) = sizes.values()
-    ends = [end for end in OCTAVES if size.low <= end < size.high] + [size.high]
-    rows, low = list[Row](), size.low
-    for high in ends[:MOST_ROWS]:
-        step = size.multiple
-        if high // step * step >= low:
-            rows.append((Dim(size.name, low, high, step, hint=high // step * step),))
+    (size,), numbers = whole.sizes.values(), policy(whole.target)
+    vectors = _of_vectors(whole, size)
+    if vectors is None or not _pays(whole, make, vectors):
+        rows = list(_between(size, numbers.range_ends))
+    else:
+        long = _between(vectors, numbers.range_ends_of_vectors)
+        rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
+    return tuple((row,) for row in rows[: numbers.ranges_unasked])
+
+
+def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
+    """The parts of a range that end at `ends`, each for the greatest length in it."""
+    low = size.low
+    for high in (*(end for end in ends if size.low <= end < size.high), size.high):
+        usual = high // size.multiple * size.multiple
+        if usual >= low:
+            yield Dim(size.name, low, high, size.multiple, hint=usual)
         low = high + 1
-    return tuple(rows)
+
+
+def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
+    """The lengths in whole vectors, where most of what kernels read and write lies in rows as long as a size."""
+    numbers = policy(whole.target)
+    step = math.lcm(size.multiple, numbers.vector_of_lengths)
+    low, high = max(size.low, numbers.vectors_from), size.high // step * step
+    params = [param for kernel in whole.plan.kernels for param in (*kernel.ins, *kernel.outs)]
+    ragged = [p for p in params if size in nodes((p.shape[-1],), Size) and multiple_of(p.shape[-1]) % step]
+    if low > high or not ragged or 2 * sum(map(_bytes, ragged)) < sum(map(_bytes, params)):
+        return None
+    return Dim(size.name, low, size.high, step, hint=min(max(size.hint // step * step, -(-low // step) * step), high))
+
+
+def _pays(whole: Compilation, make: Make, part: Dim) -> bool:
+    """Whether a compile for a part of the range issues fewer instructions by enough, at its hint and by the model."""
+    assert part.hint is not None
+    other = make(narrowed(whole.captured, (part,), whole.sizes))
+    share: float = policy(whole.target).worth_of_vectors
+    return _issued(other, part.name, part.hint) <= share * _issued(whole, part.name, part.hint)
+
+
+def _issued(made: Compilation, name: str, length: int) -> float:
+    counted = [instruction_counts(kernel) for kernel in with_sizes(made.kernels, {name: length})]
+    return sum(count.issued * count.blocks for count in counted)
+
+
+def _bytes(param: Param) -> float:
+    return float(DTYPES[param.dtype].item_bytes * math.prod(map(at_hint, param.shape)))
 
 
 class Rows:
@@ -69,7 +123,7 @@ class Rows:
     whole: that of the full range; make: compiles a capture whose sizes are narrower.
     """
 
-    def __init__(self, whole: Compilation, rows: Sequence[Row], make: Callable[[Capture], Compilation]):
+    def __init__(self, whole: Compilation, rows: Sequence[Row], make: Make):
         self.whole, self.rows, self._make = whole, tuple(rows), make
         self.place = Dispatch(self.rows)
         self._made: dict[Row, Compilation] = {}
@@ -81,7 +135,10 @@ class Rows:
 
     def compiled(self, row: Row) -> Compilation:
         if row not in self._made:
+            start = time.perf_counter()
             self._made[row] = self._make(narrowed(self.whole.captured, row, self.whole.sizes))
+            told = ", ".join(f"{dim.name}: {dim.range}" for dim in row)
+            LOG.info(f"compiled for {told} in {(time.perf_counter() - start) * 1e3:.0f} ms")
         return self._made[row]
 
     @property

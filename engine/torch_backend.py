@@ -191,6 +191,7 @@ class GraphPart:
         options = dict(self.options)
         on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
         options.setdefault("device", "cuda" if on_gpu else "emulator")
+        options.setdefault("rows", ())  # one compile for all lengths is what was asked for
         check_options(options)
         if any(isinstance(x, torch.Tensor) and x.device.type not in ("cpu", "cuda") for x in args):
             return self._eager(self.graph, DplcError("its tensors are neither on a CPU nor on a GPU"))

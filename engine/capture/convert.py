@@ -140,7 +140,7 @@ class _Converter:
 
     def call(self, module: Any, node: Any) -> None:
         target = node.target
-        if isinstance(node.meta.get("val"), torch.SymInt):
+        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat)):
             return  # read where it is used
         if isinstance(target, torch._ops.OpOverload):
             self.statement(node)
@@ -223,6 +223,13 @@ class _Converter:
                 return self.values[given]
             if isinstance(given.meta.get("val"), torch.SymInt):
                 return self.symbols.extent(given.meta["val"])
+            if isinstance(given.meta.get("val"), torch.SymFloat):
+                if (number := self.symbols.number(given.meta["val"])) is not None:
+                    return number
+                what = f"torch op '{_aten(node)}' takes a float made of a length"
+                raise DplcError(
+                    what, self.where(node), hint="compute with a tensor instead; or leave the length out of dynamic="
+                )
         elif isinstance(given, (list, tuple)):
             return tuple(self.value(item, node) for item in given)
         elif isinstance(given, torch.dtype):

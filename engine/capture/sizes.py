@@ -6,9 +6,11 @@ program asks of them; its symbols become sizes of our IRs, and what it asks for 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -19,12 +21,14 @@ from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ...ir.expr import Binary, Size, add, floordiv, modulo, multiply
 from ...ir.narrower import Narrower, where_decided
 from ...ir.node import Expr
-from ...ir.sizes import decide_sizes
+from ...ir.sizes import decide_sizes, size_ends
 from ...ir.text.arithmetic import LARGEST_EXTENT
 from ...ir.text.print_statements import print_expr
 from .guards import guards_of, narrowed_by
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int
+MOST_TRIED = 1 << 16  # numbers of a length for which a float is compared with a quotient
+MOST_PARTS = 1 << 12  # of such a quotient
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
                 raise UsageError(f"`{dim.name}` is declared twice: {known.range} and {dim.range}")
             if not dim.admits(length):
                 what = f"`{dim.name}` is {length} in the example (dimension {place} of `{name}`); declared {dim.range}"
-                raise DplcError(what)
+                raise DplcError(what, hint="an example within the range, or a range that has it")
             settled.setdefault(name, {})[place] = size
     return settled
 
@@ -203,6 +207,9 @@ class Symbols:
         """A dimension of an input: `s17`, or `4*s17` of a multiple."""
         if isinstance(value, int):
             return
+        if not value.node.expr.free_symbols:
+            what = f"`{size.name}` is fixed to {value}: PyTorch takes an op of this program apart for one length alone"
+            raise DplcError(what, hint=f"leave `{size.name}` out of dynamic=, and compile for each length")
         (symbol,) = value.node.expr.free_symbols
         own = sympy.Symbol(size.name, integer=True, positive=True)
         self._sizes[own] = size
@@ -214,6 +221,13 @@ class Symbols:
     def extent(self, n: Any) -> Expr:
         """An extent: a number, or an expression of sizes. Raises DplcError for arithmetic that we have no word for."""
         return n if isinstance(n, int) else self._of(n.node.expr.subs(self._known))
+
+    def number(self, n: Any) -> float | None:
+        """A float made of lengths that is the same number for all of them, as reals: s / (s*2.0) is a half."""
+        found = n.node.expr.replace(lambda e: type(e).__name__ == "ToFloat", lambda e: e.args[0])
+        found = found.replace(lambda e: type(e).__name__ in _QUOTIENTS, lambda e: e.args[0] / e.args[1])
+        found = sympy.simplify(found)
+        return float(found) if found.is_number else None
 
     def _of(self, e: Any) -> Expr:
         if e in self._sizes:
@@ -230,11 +244,32 @@ class Symbols:
         if e.is_Pow and e.exp.is_Integer and e.exp > 0:
             return _folded(multiply, [self._of(e.base)] * int(e.exp))
         word = type(e).__name__
+        if word in _ROUNDED and (found := self._rounded(word, e.args[0])) is not None:
+            return found
         if word in _EXTREMES:
             return _folded(_EXTREMES[word], [self._of(part) for part in e.args])
         if word in _OPERATIONS:
             return _OPERATIONS[word](*map(self._of, e.args))
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
+
+    def _rounded(self, word: str, e: Any) -> Expr | None:
+        """A length times a float, made whole, as a quotient of whole numbers: `TruncToInt(1.5*ToFloat(s))` is s*3 // 2.
+
+        None unless that is so, as float64 rounds it, for every number that the length may be.
+        """
+        factor, rest = e.as_coeff_Mul()
+        if type(rest).__name__ != "ToFloat" or not factor.is_number or not 0 < factor < LARGEST_EXTENT:
+            return None
+        length, by = self._of(rest.args[0]), float(factor)
+        low, high = size_ends(length)
+        if high - low > MOST_TRIED:
+            return None
+        part = Fraction(by).limit_denominator(MOST_PARTS)
+        up = part.denominator - 1 if word == "CeilToInt" else 0
+        whole = _ROUNDED[word]
+        if any(whole(by * n) != (n * part.numerator + up) // part.denominator for n in range(low, high + 1)):
+            return None
+        return floordiv(add(multiply(length, part.numerator), up), part.denominator)
 
 
 def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
@@ -252,6 +287,10 @@ def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
 
 
 _EXTREMES = {"Min": _one_of("<=", "least"), "Max": _one_of(">=", "greatest")}
+_QUOTIENTS = ("FloatTrueDiv", "IntTrueDiv")  # torch's, of floats and of lengths
+_ROUNDED: dict[str, Callable[[float], int]] = {
+    "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil
+}  # fmt: skip
 _OPERATIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo}
 
 

@@ -223,7 +223,7 @@ def with_rows(
         )  # fmt: skip
         return found if then is None else then(found)
 
-    return replace(made, rows=Rows(made.compilation, settled(rows, made.sizes), narrower))
+    return replace(made, rows=Rows(made.compilation, settled(rows, made.compilation, narrower), narrower))
 
 
 @dataclass(frozen=True)

@@ -101,11 +101,17 @@ def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, 
             first = next(place for place in places if place[2].name == size.name)
             what = f"`{size.name}` is {found[size.name]} ({_where(*first)}) and {length} ({_where(name, dimension)})"
             raise DplcError(f"{what}: they must agree", hint="dimensions of one name have one length in a call")
-        if not size.low <= length <= size.high or length % size.multiple:
-            hint = f'compile it for a wider range: dplc.Dim("{size.name}", low, high)'
-            what = f"`{size.name}` is {length} ({_where(name, dimension)}); compiled for {range_of(size)}"
-            raise DplcError(what, hint=hint)
+        check_length(size, length, f" ({_where(name, dimension)})")
     return found
+
+
+def check_length(size: Size, length: int, where: str = "") -> None:
+    """Raises DplcError for a length that was not compiled. where: it was met."""
+    if not size.low <= length <= size.high or length % size.multiple:
+        low, high = min(size.low, length), max(size.high, length)
+        step = f", multiple={size.multiple}" if size.multiple > 1 and not length % size.multiple else ""
+        hint = f'compile it for a wider range: dplc.Dim("{size.name}", {low}, {high}{step})'
+        raise DplcError(f"`{size.name}` is {length}{where}; compiled for {range_of(size)}", hint=hint)
 
 
 def _where(name: str, dimension: int, *_: Size) -> str:

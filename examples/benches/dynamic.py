@@ -3,7 +3,7 @@
     python examples/benches/dynamic.py [--only RMSNorm] [--dtype f32] [--target h200] [--lengths]
     python examples/benches/dynamic.py --costs
 
-Every program is compiled once for 1..4096 (hint 512), then with the usual rows (`rows=True`: ten parts of the range),
+Every program is compiled once for 1..4096 (hint 512), then with the usual rows (at most twelve parts of the range),
 and once for each length. A cell is the predicted time of the first or the second over that of the third, all by the
 model of `dplc bench`: the geometric mean over the lengths, the worst and where it is, and issued instructions. left
 open: rule refusals, of all compiles with sizes, that a number would not have had. --costs measures what rows cost here:
@@ -173,7 +173,7 @@ def costs(machine: Target) -> None:
     print(f"{len(rows)} rows of a Linear: {spent[0]:.2f} s of CPU, warm {spent[1]:.2f}")
     for length in (1, HINT, 4096):
         place = functools.partial(made.rows.place, {"s": length})
-        best = min(timeit.repeat(place, number=100_000, repeat=5)) * 10
+        best = min(timeit.repeat(place, timer=time.process_time, number=100_000, repeat=5)) * 10
         print(f"row {place()} for {length}: {best:.2f} us")
     calls()
 
@@ -182,8 +182,8 @@ def calls(rounds: int = 60, each: int = 20) -> None:
     """What a call of a small RMSNorm costs on the emulator: microseconds of CPU, the least of some rounds, in turns."""
     x = torch.randn(64, 16)
     sized = {"x": {0: dplc.Dim("s", 1, 4096, hint=64)}}
-    ways: dict[str, dict[str, Any]] = {"its length alone": {}, "every length": {"dynamic": sized}}
-    ways["rows"] = {"dynamic": sized, "rows": True}
+    ways: dict[str, dict[str, Any]] = {"its length alone": {}, "every length": {"dynamic": sized, "rows": ()}}
+    ways["rows"] = {"dynamic": sized}
     made = {name: dplc.compile(nn.RMSNorm(16), (x,), db=False, **options) for name, options in ways.items()}
     best = dict.fromkeys(made, math.inf)
     for _ in range(rounds):
@@ -214,9 +214,8 @@ def main() -> None:
                 line = compared(case, dtype, machine)
                 print(line, flush=True)
                 if options.lengths:
-                    told = (
-                        " ".join(f"{n}: {x:.2f}" for n, x in found.times.items()) for found in (line.one, line.rows)
-                    )
+                    ratios = (line.one.times, line.rows.times, line.one.instructions, line.rows.instructions)
+                    told = (" ".join(f"{n}: {x:.2f}" for n, x in found.items()) for found in ratios)
                     print("".join(f"    {text}\n" for text in (*told, *line.left_open)), end="")
 
 

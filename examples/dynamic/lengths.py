@@ -10,4 +10,4 @@ served = dplc.compile(block, (torch.randn(100, 64),), dynamic={"input": {0: dplc
 for length in (1, 7, 100, 513):
     x = torch.randn(length, 64)
     error = (served(x) - block(x)).abs().max().item()
-    print(f"{length:4} rows: error {error:.1e}, grid {served.compilation.at({'s': length}).kernels[0].grid}")
+    print(f"{length:4} rows: error {error:.1e}, grid {served.at(s=length).kernels[0].grid}")

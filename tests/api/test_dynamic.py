@@ -74,7 +74,7 @@ def test_reductions_over_a_size(name: str) -> None:
     function, make, place = ALONG[name]
     size = dplc.Dim("s", 1, 2048, hint=512)
     names = ("q", "k", "v") if len(make(2)) == 3 else ("x",)
-    program = dplc.compile(function, make(37), dynamic={n: {place: size} for n in names})
+    program = dplc.compile(function, make(37), dynamic={n: {place: size} for n in names}, rows=())
     for length in (1, 2, 33, 130):
         inputs = make(length)
         assert accepted([program(*inputs)], expected(function, *inputs)), (name, length)
@@ -87,7 +87,7 @@ def compiled(function: Any, *inputs: Any, low: int = 1, high: int = 4096, **opti
     names = ["x", "y"] if not isinstance(function, nn.Module) else ["input" if _takes_input(function) else "x"]
     size = dplc.Dim("s", low, high, hint=min(512, high))
     return dplc.compile(
-        function, inputs, dynamic={n: {0: size} for n, _ in zip(names, inputs, strict=False)}, **options
+        function, inputs, dynamic={n: {0: size} for n, _ in zip(names, inputs, strict=False)}, rows=(), **options
     )
 
 
@@ -159,7 +159,7 @@ def test_the_trace_says_what_a_size_left_open() -> None:
     """A rule that numbers alone would have let fire is no silence: a sum over a size is not fetched a chunk ahead."""
     size = dplc.Dim("s", 1, 4096, hint=512)
     halves = torch.randn(64, 8).half(), torch.randn(8, 63).half()
-    program = dplc.compile(lambda x, y: x @ y, halves, dynamic={"x": {1: size}, "y": {0: size}})
+    program = dplc.compile(lambda x, y: x @ y, halves, dynamic={"x": {1: size}, "y": {0: size}}, rows=())
     assert program.trace is not None and "left open by sizes" in repr(program.trace)
     told = program.trace.render(1)
     assert re.search(r"left open by a size at matmul: \w+: .*s.*\(s: 1\.\.4096 hint 512\)", told), told
@@ -175,19 +175,21 @@ def test_a_size_has_no_number_until_a_call() -> None:
 
 
 def test_a_hint_is_the_length_of_the_example_unless_it_is_said() -> None:
-    program = dplc.compile(nn.ReLU(), (torch.randn(37, 8),), dynamic={"input": {0: dplc.Dim("s", 1, 99)}})
+    program = dplc.compile(nn.ReLU(), (torch.randn(37, 8),), dynamic={"input": {0: dplc.Dim("s", 1, 99)}}, rows=())
     assert "s: 1..99 hint 37" in program.ir("torch")
 
 
 def test_dims_of_torch_export_are_taken() -> None:
     rows = torch.export.Dim("rows", min=1, max=99)
-    program = dplc.compile(lambda x: torch.relu(x), (torch.randn(1, 8),), dynamic={"x": [rows, None]})
+    program = dplc.compile(lambda x: torch.relu(x), (torch.randn(1, 8),), dynamic={"x": [rows, None]}, rows=())
     assert program(torch.full((99, 8), -1.0)).shape == (99, 8)
 
 
 def test_multiples() -> None:
     quads = dplc.Dim("s", 4, 512, multiple=4, hint=64)
-    program = dplc.compile(lambda x: x.reshape(-1, 4, 8).sum(1), (torch.randn(8, 8),), dynamic={"x": {0: quads}})
+    program = dplc.compile(
+        lambda x: x.reshape(-1, 4, 8).sum(1), (torch.randn(8, 8),), dynamic={"x": {0: quads}}, rows=()
+    )
     for length in (4, 64, 100):
         x = torch.randn(length, 8)
         assert accepted([program(x)], [x.double().reshape(-1, 4, 8).sum(1)])
@@ -196,7 +198,10 @@ def test_multiples() -> None:
 def test_two_sizes() -> None:
     s, t = dplc.Dim("s", 1, 300, hint=64), dplc.Dim("t", 1, 300, hint=64)
     program = dplc.compile(
-        lambda x, y: torch.relu(x[:, None] * y), (torch.randn(8), torch.randn(9)), dynamic={"x": {0: s}, "y": {0: t}}
+        lambda x, y: torch.relu(x[:, None] * y),
+        (torch.randn(8), torch.randn(9)),
+        dynamic={"x": {0: s}, "y": {0: t}},
+        rows=(),
     )
     for n, m in ((1, 1), (1, 300), (300, 1), (31, 65)):
         x, y = torch.randn(n), torch.randn(m)
@@ -210,8 +215,16 @@ def test_the_reference_binds_sizes_too() -> None:
 
 QUADS = {"x": {0: dplc.Dim("s", 4, 512, multiple=4)}}
 CALLS = [
-    (torch.randn(520, 8), "`s` is 520 (dimension 0 of `x`); compiled for 4..512, a multiple of 4", "wider range"),
-    (torch.randn(6, 8), "`s` is 6 (dimension 0 of `x`); compiled for 4..512, a multiple of 4", "wider range"),
+    (
+        torch.randn(520, 8),
+        "`s` is 520 (dimension 0 of `x`); compiled for 4..512, a multiple of 4",
+        'wider range: dplc.Dim("s", 4, 520, multiple=4)',
+    ),
+    (
+        torch.randn(6, 8),
+        "`s` is 6 (dimension 0 of `x`); compiled for 4..512, a multiple of 4",
+        'wider range: dplc.Dim("s", 4, 512)',
+    ),
     (torch.randn(8, 9), "argument `x` must be f32[8, 8]; it is f32[8, 9]", "compile again"),
     (torch.randn(8), "argument `x` must be f32[", "compile again"),
 ]
@@ -219,7 +232,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("x", "said", "hint"), CALLS)
 def test_a_call_outside_of_the_range(x: Any, said: str, hint: str) -> None:
-    program = dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=QUADS)
+    program = dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=QUADS, rows=())
     with pytest.raises(DplcError, match=re.escape(said)) as found:
         program(x)
     assert hint in (found.value.hint or "")
@@ -259,7 +272,7 @@ PROGRAMS = [
 def test_a_program_that_asks_for_more(function: Any, said: str, hint: str, line: str) -> None:
     """One message, with the range, the remedy and the user's own line."""
     with pytest.raises(DplcError, match=re.escape(said)) as found:
-        dplc.compile(function, (torch.randn(8, 8),), dynamic={"x": {0: dplc.Dim("s", 1, 512)}})
+        dplc.compile(function, (torch.randn(8, 8),), dynamic={"x": {0: dplc.Dim("s", 1, 512)}}, rows=())
     assert hint in (found.value.hint or "")
     span = found.value.span
     assert span is not None and span.source.line(span.line)[span.column : span.end_column] == line
@@ -270,7 +283,10 @@ def test_nothing_in_a_kernel_takes_the_name_of_a_size(name: str) -> None:
     """Axes, values, slabs and accumulators have names of their own, beside an input that is called like the size."""
     size = dplc.Dim(name, 1, 300, hint=64)
     program = dplc.compile(
-        lambda x, y: torch.softmax(x @ y, -1), (torch.randn(8, 32), torch.randn(32, 40)), dynamic={"x": {0: size}}
+        lambda x, y: torch.softmax(x @ y, -1),
+        (torch.randn(8, 32), torch.randn(32, 40)),
+        dynamic={"x": {0: size}},
+        rows=(),
     )
     x, y = torch.randn(33, 32), torch.randn(32, 40)
     assert accepted([program(x, y)], [torch.softmax(x.double() @ y.double(), -1)])
@@ -278,13 +294,13 @@ def test_nothing_in_a_kernel_takes_the_name_of_a_size(name: str) -> None:
 
 def test_a_size_is_no_word_of_the_irs() -> None:
     with pytest.raises(UsageError, match="`load` is a word of the IRs"):
-        dplc.compile(lambda x: x * 2, (torch.randn(8),), dynamic={"x": {0: dplc.Dim("load", 1, 9)}})
+        dplc.compile(lambda x: x * 2, (torch.randn(8),), dynamic={"x": {0: dplc.Dim("load", 1, 9)}}, rows=())
 
 
 def test_two_sizes_that_must_be_equal() -> None:
     s, t = dplc.Dim("s", 1, 300), dplc.Dim("t", 1, 300)
     with pytest.raises(DplcError, match="`t` and `s` must be equal in this program") as found:
-        dplc.compile(lambda x, y: x + y, (torch.randn(8), torch.randn(8)), dynamic={"x": {0: s}, "y": {0: t}})
+        dplc.compile(lambda x, y: x + y, (torch.randn(8), torch.randn(8)), dynamic={"x": {0: s}, "y": {0: t}}, rows=())
     assert found.value.hint == "give both the name `s`"
     assert "declared 1..300 (dimension 0 of `y`) and 1..300 (dimension 0 of `x`)" in found.value.what
 
@@ -326,7 +342,7 @@ def test_what_ties_a_length_is_told_where_it_stands(text: str, said: tuple[str, 
 )
 def test_a_declaration_that_means_nothing(dynamic: Any, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
-        dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=dynamic)
+        dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=dynamic, rows=())
 
 
 @pytest.mark.parametrize(
@@ -378,7 +394,7 @@ def test_the_least_of_a_length_and_a_number() -> None:
 
     def compiled(low: int, high: int) -> Any:
         return dplc.compile(
-            lambda x: x[:3] * 2, (torch.randn(min(high, 20), 8),), dynamic={"x": {0: dplc.Dim("s", low, high)}}
+            lambda x: x[:3] * 2, (torch.randn(min(high, 20), 8),), dynamic={"x": {0: dplc.Dim("s", low, high)}}, rows=()
         )
 
     program = compiled(3, 64)

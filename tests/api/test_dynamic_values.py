@@ -37,7 +37,9 @@ VALUES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", VALUES)
 def test_a_length_is_a_value(name: str) -> None:
     function = VALUES[name]
-    program = dplc.compile(function, (torch.randn(37, 5),), dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=512)}})
+    program = dplc.compile(
+        function, (torch.randn(37, 5),), dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=512)}}, rows=()
+    )
     program.__dict__["executor"] = EmulatorExecutor(checked=True)
     for kernel in program.compilation.plan.kernels:
         assert not list(loop_rules.problems(kernel))
@@ -53,7 +55,7 @@ def test_places_that_a_program_writes_are_looked_at_with_the_length_of_the_call(
         return x.index_fill(0, place, 2.0)
 
     size = dplc.Dim("s", 2, 99, hint=64)
-    program = dplc.compile(put, (torch.randn(37, 5), torch.tensor([1])), dynamic={"x": {0: size}})
+    program = dplc.compile(put, (torch.randn(37, 5), torch.tensor([1])), dynamic={"x": {0: size}}, rows=())
     x = torch.randn(9, 5)
     assert torch.equal(program(x, torch.tensor([8])), put(x, torch.tensor([8])))
     with pytest.raises(DplcError, match="place 9 is out of range: `index_fill` takes 0 to 8 here"):
@@ -69,7 +71,7 @@ def test_places_that_a_length_says_are_added_to() -> None:
 
     x = torch.randn(300, 30)
     given = (x, torch.zeros(512, dtype=torch.long), torch.randn(512, 30))
-    program = dplc.compile(added, given, dynamic={"i": {0: n}, "s": {0: n}})
+    program = dplc.compile(added, given, dynamic={"i": {0: n}, "s": {0: n}}, rows=())
     for length in (1, 7, 512, 1031):
         i, s = torch.randint(0, 300, (length,)), torch.randn(length, 30)
         assert accepted([program(x, i, s)], [added(x.double(), i, s.double())], [added(x, i, s)]), length

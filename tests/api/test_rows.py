@@ -17,7 +17,7 @@ from torch import nn
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.engine.run.judge import accepted
-from dplc.ir.diagnostic import UsageError
+from dplc.ir.diagnostic import DplcError, UsageError
 
 COPIES_BY_TMA = Path(__file__).parents[2] / "examples" / "overrides" / "copies_by_tma.rw"
 WHOLE = dplc.Dim("s", 1, 4096, hint=512)
@@ -34,18 +34,68 @@ def wanted(layer: nn.Module, x: Any) -> list[Any]:
 
 
 def test_the_usual_rows_are_right_at_their_ends() -> None:
-    layer, program = linear(True)
-    assert len(program.rows.table) == 11 and program.rows.at({"s": 1}).sizes == {}  # a row of one number is static
-    for length in (1, 2, 8, 9, 65, 1025):
+    layer, program = linear(None)  # the default
+    assert len(program.rows.table) == 12 and program.rows.at({"s": 1}).sizes == {}  # a row of one number is static
+    for length in (1, 2, 8, 9, 17, 65, 1025):
         x = torch.randn(length, 64)
         assert accepted([program(x)], wanted(layer, x)), length
     bounds = [program.rows.at({"s": n}).sizes["s"] for n in (2, 8, 9, 4096)]
     assert [(size.low, size.high, size.hint) for size in bounds] == [
         (2, 8, 8),
         (2, 8, 8),
-        (9, 32, 32),
+        (9, 16, 16),
         (2049, 4096, 4096),
     ]
+
+
+def test_rows_of_memory_as_long_as_the_size_are_read_by_vectors() -> None:
+    """Lengths of whole vectors have rows of their own, at most twelve in all; the others are right, too."""
+    program = dplc.compile(lambda x: torch.softmax(x, -1), (torch.randn(5, 512),), dynamic={"x": {1: WHOLE}}, rows=True)
+    assert program.rows is not None and len(program.rows.rows) == 12
+    vectors = [program.rows.at({"s": n}).sizes["s"].multiple == 4 for n in (16, 20, 21, 128, 512, 4096)]
+    assert vectors == [False, True, False, True, True, True]
+    assert "ldg128" in program.rows.at({"s": 512}).cuda and "ldg128" not in program.rows.at({"s": 511}).cuda
+    for length in (1, 2, 15, 17, 20, 31, 63, 132, 511, 1000):
+        x = torch.randn(5, length)
+        assert accepted([program(x)], [torch.softmax(x.double(), -1)]), length
+
+
+@pytest.mark.parametrize("dim", [dplc.Dim("s", 1, 9), dplc.Dim("s", 40, 4096, multiple=8), dplc.Dim("s", 3, 4095)])
+def test_the_usual_rows_lie_in_the_range(dim: dplc.Dim) -> None:
+    """Of a size that is a multiple already there is nothing to add; every length is served by a row that admits it."""
+    example = torch.randn(5, dim.low)
+    program = dplc.compile(lambda x: x.softmax(-1), (example,), dynamic={"x": {1: dim}}, rows=True, db=False)
+    assert program.rows is not None and 0 < len(program.rows.rows) <= 12
+    every = [n for n in range(dim.low, dim.high + 1) if dim.admits(n)]
+    places = [program.rows.place({"s": n}) for n in every]
+    assert None not in places and set(places) == set(range(len(program.rows.rows)))
+
+
+def test_a_row_that_is_compiled_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    layer, program = linear(None)
+    with caplog.at_level("INFO", "dplc"):
+        for _ in range(2):
+            program(torch.randn(5, 64))
+    told = [record.getMessage() for record in caplog.records if record.name == "dplc"]
+    assert len(told) == 1 and re.fullmatch(r"compiled for s: 2\.\.8 in \d+ ms", told[0])
+    assert linear(())[1].rows is None and dplc.compile(layer, (torch.randn(3, 64),)).rows is None
+
+
+def test_the_launches_of_a_length() -> None:
+    _, program = linear(None)
+    assert program.at(s=5) is program.rows.at({"s": 5}).at({"s": 5}) and program.at(s=1).kernels[0].values == ()
+    for said, sizes in (("`s` is 5000; compiled for 1..4096", {"s": 5000}), ("its sizes are s, not t", {"t": 5})):
+        with pytest.raises(DplcError, match=re.escape(said)):
+            program.at(**sizes)
+
+
+def test_kernels_that_are_equal_are_built_once() -> None:
+    """Eleven rows of a norm are a few kernels: what is built and loaded goes by the text."""
+    norm = dplc.compile(nn.RMSNorm(2048), (torch.randn(8, 2048),), dynamic={"x": {0: WHOLE}}, target="h200")
+    assert norm.rows is not None
+    norm.rows.compile_all()
+    texts = [kernel.text for made in (norm.compilation, *norm.rows.made.values()) for kernel in made.cuda_kernels]
+    assert len(texts) == 12 and len(set(texts)) <= 5
 
 
 def test_a_row_is_compiled_when_a_call_needs_it() -> None:
@@ -109,7 +159,11 @@ def test_rows_that_do_not_divide_share_a_thread_or_a_block(name: str) -> None:
     function = make()
     wide = copy.deepcopy(function).double() if isinstance(function, nn.Module) else function
     program = dplc.compile(
-        function, (torch.randn(8, width),), dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=4096)}}, target="h200"
+        function,
+        (torch.randn(8, width),),
+        dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=4096)}},
+        rows=(),
+        target="h200",
     )
     assert program.trace is not None and rule in {firing.rule for firing in program.trace.firings}
     for length in (1, 7, 8, 9, 33):
@@ -131,7 +185,7 @@ def test_tensor_maps_have_the_lengths_of_a_call() -> None:
 
     given = [torch.empty(1, 8, 256, 64)] * 3
     dynamic = {name: {2: size} for name in "qkv"}
-    program = dplc.compile(attention, given, dynamic=dynamic, target="h200", rules=COPIES_BY_TMA)
+    program = dplc.compile(attention, given, dynamic=dynamic, target="h200", rows=(), rules=COPIES_BY_TMA)
     for n in (128, 192):
         maps = [p for kernel in program.compilation.at({"s": n}).kernels for p in kernel.params if p.box is not None]
         assert {extent for p in maps for extent in p.shape} == {8, n, 64}
@@ -147,7 +201,7 @@ def test_a_ring_may_have_fewer_chunks_than_slots(n: int) -> None:
         return F.scaled_dot_product_attention(q, k, v)
 
     dynamic = {name: {2: WHOLE} for name in "qkv"}
-    program = dplc.compile(attention, [torch.empty(1, 8, 512, 64)] * 3, dynamic=dynamic, target="h200")
+    program = dplc.compile(attention, [torch.empty(1, 8, 512, 64)] * 3, dynamic=dynamic, target="h200", rows=())
     assert program.trace is not None
     assert {"mask_operand", "prepare_ahead"} <= {firing.rule for firing in program.trace.firings}
     torch.manual_seed(0)

@@ -48,7 +48,7 @@ def test_prompt_lengths_are_one_compile(count: int) -> None:
     torch.manual_seed(0)
     decoder = Decoder().eval()
     size = dplc.Dim("s", 1, 128, hint=64)
-    served = dplc.compile(decoder, (torch.randint(0, 53, (9,)),), dynamic={"tokens": {0: size}})
+    served = dplc.compile(decoder, (torch.randint(0, 53, (9,)),), dynamic={"tokens": {0: size}}, rows=())
     texts = {kernel.text for kernel in served.program.kernels}
     exact = Decoder().double().eval()
     exact.load_state_dict(decoder.state_dict())

@@ -1,0 +1,45 @@
+"""What runs for arguments of some dtypes and shapes is found once; what does not fit is refused at every call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dplc
+from dplc.engine.run.calls import MOST_KEPT
+from dplc.ir.diagnostic import DplcError
+
+QUADS = {"x": {0: dplc.Dim("s", 4, 512, multiple=4)}}
+
+
+def test_what_a_kind_of_arguments_runs_is_found_once() -> None:
+    """A second call of a length asks no more than a static one does; what does not fit is refused after it as before."""
+    program = dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=QUADS)
+    for n in (8, 12, 8):
+        assert torch.equal(program(torch.ones(n, 8)), torch.full((n, 8), 2.0))
+    assert len(program._calls._kept) == 2
+    with pytest.raises(DplcError, match="must be f32"):
+        program(torch.ones(8, 8, dtype=torch.float64))
+    with pytest.raises(DplcError, match="numpy array"):
+        program(torch.ones(8, 8).numpy())
+    with pytest.raises(DplcError, match="meta device"):
+        program(torch.ones(8, 8, device="meta"))
+    with pytest.raises(DplcError, match="gradients are wanted"):
+        program(torch.ones(8, 8, requires_grad=True))
+    assert len(program._calls._kept) == 2
+
+
+def test_the_oldest_kind_is_forgotten() -> None:
+    program = dplc.compile(lambda x: x + 1, (torch.randn(8, 2),), dynamic={"x": {0: dplc.Dim("s", 1, 512)}}, rows=())
+    for n in range(1, MOST_KEPT + 3):
+        assert torch.equal(program(torch.zeros(n, 2)), torch.ones(n, 2))
+    kept = [shape[0] for ((_, shape),) in program._calls._kept]
+    assert kept == list(range(3, MOST_KEPT + 3))
+
+
+def test_an_argument_whose_memory_is_read_is_looked_at_every_time() -> None:
+    program = dplc.compile(lambda x: x.as_strided((2, 4), (4, 1)) * 2, (torch.randn(4, 2),))
+    x = torch.randn(4, 2)
+    assert torch.equal(program(x), x.reshape(2, 4) * 2)
+    with pytest.raises(DplcError, match="strides"):
+        program(torch.randn(2, 4).t())
