@@ -17,6 +17,7 @@ from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
+from ...ir.schemas import PARTS
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.collector import collections_paused
 from .alone import alone
@@ -24,7 +25,7 @@ from .convert import Conversion, convert
 from .export import export
 from .objects import tensors_of
 from .places import SourcePlaces
-from .signature import Fixed, Signature
+from .signature import Fixed, Pairs, Signature, parts_of
 from .sizes import declared
 from .weights import modules_of
 
@@ -90,9 +91,15 @@ def capture(
     sized = declared(dynamic, input_names, tensors) if dynamic else {}
     exported = export(call, tensors, input_names, weights, places, dynamic=sized)
     conversion = convert(exported, input_names, places, sized)
-    given = dict(zip(conversion.inputs, tensors, strict=True))
+    given = {
+        name: parts_of(tensor) if name in conversion.complexes else tensor
+        for name, tensor in zip(conversion.inputs, tensors, strict=True)
+    }
     by_position = dict(zip(positions, conversion.inputs, strict=True))
-    arguments = tuple(by_position.get(index) or Fixed(leaf) for index, leaf in enumerate(leaves))
+    arguments = tuple(
+        Fixed(leaf) if (name := by_position.get(index)) is None else Pairs(name) if name in conversion.complexes else name
+        for index, leaf in enumerate(leaves)
+    )
     result = finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
     strided = {conversion.inputs[place]: tensors[place].stride() for place in exported.strided}
     return replace(result, strides=strided) if strided else result
@@ -121,7 +128,7 @@ def finish(
         {param.name: conversion.kinds[param.name] for param in kept},
         conversion.spans,
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
-        signature.without_empty(conversion.graph.outs),
+        signature.of_outputs(conversion.graph.outs, conversion.complex_outs),
         None if reference is None else tuple(reference[index] for index in full),
     )
     check_dtypes(result)
@@ -146,9 +153,7 @@ def check_dtypes(captured: Capture) -> None:
         if reached.isdisjoint(free_names(statement.args)):
             continue
         reached.add(statement.dst)
-        bad = next((kind.dtype for kind in statement.types if kind.dtype not in DTYPES), None)
-        if bad is not None and bad.startswith("c"):
-            raise unsupported(captured, statement, (f"it gives complex numbers ({bad})",))
+        bad = next((kind.dtype for kind in statement.types if kind.dtype not in DTYPES and kind.dtype not in PARTS), None)
         if bad is not None:
             what = f"torch op '{schemas.aten_name(statement.op)}' gives {bad}, which is not supported"
             raise _at(captured, (statement.dst,), what, (), _hint(bad))
