@@ -1,5 +1,5 @@
-"""The loss of connectionist temporal classification (Graves et al., 2006): minus the logarithm of the sum over all ways to
-align a row of labels with the steps of a sequence, blanks between them and each label as often as one likes.
+"""The loss of connectionist temporal classification (Graves et al., 2006): minus the logarithm of the sum over all ways
+to align a row of labels with the steps of a sequence, blanks between them and each label as often as one likes.
 
 A step needs what the one before gave, so it is written out, a step after the other.
 """
@@ -83,4 +83,3 @@ def _paths(labels: Any, blank: int) -> Any:
     blanks = torch.full_like(labels, blank)
     pairs = torch.stack((blanks, labels), 2).reshape(labels.shape[0], -1)
     return functional.pad(pairs, (0, 1), value=blank)
-

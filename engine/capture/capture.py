@@ -91,13 +91,14 @@ def capture(
     sized = declared(dynamic, input_names, tensors) if dynamic else {}
     exported = export(call, tensors, input_names, weights, places, dynamic=sized)
     conversion = convert(exported, input_names, places, sized)
-    given = {
-        name: parts_of(tensor) if name in conversion.complexes else tensor
-        for name, tensor in zip(conversion.inputs, tensors, strict=True)
-    }
+    given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
     arguments = tuple(
-        Fixed(leaf) if (name := by_position.get(index)) is None else Pairs(name) if name in conversion.complexes else name
+        Fixed(leaf)
+        if (name := by_position.get(index)) is None
+        else Pairs(name)
+        if name in conversion.complexes
+        else name
         for index, leaf in enumerate(leaves)
     )
     result = finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
@@ -121,7 +122,7 @@ def finish(
     graph = node.replace(graph, outs=tuple(graph.outs[index] for index in full))
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = [p for p in graph.ins if p.name in used or (keep_inputs and conversion.kinds[p.name] == "input")]
-    tensors = {**conversion.tensors, **given}
+    tensors = {**conversion.tensors, **given, **{x: parts_of(given[x]) for x in conversion.complexes if x in given}}
     result = Capture(
         TorchGraph(graph.name, tuple(kept), graph.outs, graph.body),
         {param.name: tensors[param.name] for param in kept},
@@ -129,10 +130,14 @@ def finish(
         conversion.spans,
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
         signature.of_outputs(conversion.graph.outs, conversion.complex_outs),
-        None if reference is None else tuple(reference[index] for index in full),
+        None if reference is None else tuple(_of_floats(reference[index]) for index in full),
     )
     check_dtypes(result)
     return result
+
+
+def _of_floats(tensor: Any) -> Any:
+    return parts_of(tensor) if tensor.is_complex() else tensor
 
 
 def unsupported(captured: Capture, statement: TorchOp, reasons: Sequence[str] = ()) -> DplcError:
@@ -153,7 +158,9 @@ def check_dtypes(captured: Capture) -> None:
         if reached.isdisjoint(free_names(statement.args)):
             continue
         reached.add(statement.dst)
-        bad = next((kind.dtype for kind in statement.types if kind.dtype not in DTYPES and kind.dtype not in PARTS), None)
+        bad = next(
+            (kind.dtype for kind in statement.types if kind.dtype not in DTYPES and kind.dtype not in PARTS), None
+        )
         if bad is not None:
             what = f"torch op '{schemas.aten_name(statement.op)}' gives {bad}, which is not supported"
             raise _at(captured, (statement.dst,), what, (), _hint(bad))

@@ -73,8 +73,8 @@ class Signature:
     results: Results
 
     def of_outputs(self, outs: Sequence[Param], complexes: Container[int] = ()) -> Signature:
-        """The same where the empty ones of these outputs of the graph are none of its outputs. complexes: places of those
-        that hold the parts of complex numbers. Raises DplcError for an empty one of every size."""
+        """The same where the empty ones of these outputs of the graph are none of its outputs. complexes: places of
+        those that hold the parts of complex numbers. Raises DplcError for an empty one of every size."""
         spec, leaves = self.results
         order = itertools.count()
         places: list[int | Empty | ComplexOutput] = [
