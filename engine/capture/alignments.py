@@ -62,8 +62,9 @@ def ctc_loss(
 
 def _row(lengths: Any, like: Any) -> Any:
     """Lengths as a tensor of one dimension."""
-    given = lengths if isinstance(lengths, torch.Tensor) else torch.tensor(lengths, device=like.device)
-    return given.reshape(-1).long()
+    if isinstance(lengths, torch.Tensor):
+        return lengths.reshape(-1).long()
+    return torch.stack([torch.full((), n, dtype=torch.long, device=like.device) for n in lengths])
 
 
 def _labels(targets: Any, counts: Any, target_lengths: Any, n: int) -> Any:
