@@ -40,10 +40,7 @@ def ctc_loss(
     paths = _paths(_labels(targets, counts, target_lengths, n), blank)
     place = torch.arange(paths.shape[1], device=paths.device)
     nothing = torch.full((), -torch.inf, dtype=log_probs.dtype, device=paths.device)
-    skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
-    back = place[:, None] - place  # how many places a step goes on
-    ways = (back == 0) | (back == 1) | ((back == 2) & skips[:, :, None])
-    cost = torch.where(ways, 0, nothing)
+    cost = torch.where(_ways(paths, blank), 0, nothing)
     begin = (place < 2) & (place < 2 * counts[:, None] + 1)
     reached = torch.where(begin, log_probs[0].gather(1, paths), nothing)
     for step in range(1, steps):
@@ -84,3 +81,11 @@ def _paths(labels: Any, blank: int) -> Any:
     blanks = torch.full_like(labels, blank)
     pairs = torch.stack((blanks, labels), 2).reshape(labels.shape[0], -1)
     return functional.pad(pairs, (0, 1), value=blank)
+
+
+def _ways(paths: Any, blank: int) -> Any:
+    """Whether a step may go to each place of a path from each other one: [n, to, from]."""
+    place = torch.arange(paths.shape[1], device=paths.device)
+    back = place[:, None] - place
+    skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
+    return (back == 0) | (back == 1) | ((back == 2) & skips[:, :, None])

@@ -8,7 +8,6 @@ What no rule accounts for is an error at the user's place in the text, with ever
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -31,7 +30,7 @@ from ...language.pipeline import pipelines
 from ...language.policy import policy_of
 from ...language.rule import Rule, RuleSet, built_in_files
 from .bounds import Bound
-from .lowered import Fired, Lowered, Refused
+from .lowered import Fired, Lowered, Refused, how_to_write
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .rule import TorchRule
@@ -40,7 +39,6 @@ from .values import READERS, NotApplicable, OpCall, Producer, View, views
 Refusals = Sequence[tuple[Rule, NotApplicable]]
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
-TOLD_TEXT = 200  # characters of a program that a message repeats
 DEPTH = 64  # of ops that templates make from ops that templates made
 
 
@@ -354,7 +352,7 @@ class TorchLowering:
         place, open_ = self._place(origin), [refusal.undecided for _, refusal in refusals]
         if narrower := where_decided(f"torch op '{name}' is not supported", open_, place, notes):
             return narrower
-        return DplcError(f"torch op '{name}' is not supported", place, notes, _how_to_write(source.op, place))
+        return DplcError(f"torch op '{name}' is not supported", place, notes, how_to_write(source.op, place))
 
     def _place(self, origin: TorchOp) -> Span | None:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None
@@ -388,16 +386,6 @@ class TorchLowering:
 
 
 _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
-
-
-def _how_to_write(op: str, place: Span | None) -> str | None:
-    """The command that begins a rule for an op: a program that is a line of text goes with it."""
-    if op not in names() or op == "Getitem":
-        return None
-    name = aten_name(op)
-    text = place.source.text.strip() if place is not None else ""
-    told = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
-    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{told} -o {name.strip('_')}.rw"
 
 
 def _bound(overload: Overload, given: dict[str | int, Any]) -> tuple[tuple[str, Any], ...] | None:
