@@ -283,12 +283,15 @@ class _Converter:
         outs, complex_outs = list[Param](), set[int]()
         for output in self.exported.outputs:
             name = self.values[output].name
-            kind = types.get(name)
-            if kind is not None and kind.dtype in PARTS and 0 not in kind.shape:
-                pairs = TensorType(PARTS[kind.dtype], (*kind.shape, 2))
-                name, kind = self.added(name, "ViewAsReal", pairs).name, pairs
+            if name in self.params:
+                outs.append(self.params[name])
+                continue
+            kind = types[name]
+            if kind.dtype in PARTS and 0 not in kind.shape:
+                kind = TensorType(PARTS[kind.dtype], (*kind.shape, 2))
+                name = self.added(name, "ViewAsReal", kind).name
                 complex_outs.add(len(outs))
-            outs.append(self.params.get(name) or Param(name, kind.dtype, kind.shape))
+            outs.append(Param(name, kind.dtype, kind.shape))
         graph = TorchGraph("main", tuple(self.params.values()), tuple(outs), tuple(self.body))
         complexes = tuple(self.complexes)
         return Conversion(
