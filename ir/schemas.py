@@ -33,6 +33,9 @@ DTYPES = {
     "c32": "complex32", "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
 
+# Complex dtypes that programs may compute with, and the dtype of their real and imaginary parts.
+PARTS = {"c64": "f32", "c128": "f64"}
+
 # Where and how, not what: left out of the table, and dropped by capture.
 PLACEMENT = frozenset(
     ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled")

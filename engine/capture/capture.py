@@ -17,6 +17,7 @@ from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
+from ...ir.schemas import PARTS
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.collector import collections_paused
 from .alone import alone
@@ -24,7 +25,7 @@ from .convert import Conversion, convert
 from .export import export
 from .objects import tensors_of
 from .places import SourcePlaces
-from .signature import Fixed, Signature
+from .signature import Fixed, Pairs, Signature, parts_of
 from .sizes import declared
 from .weights import modules_of
 
@@ -92,7 +93,14 @@ def capture(
     conversion = convert(exported, input_names, places, sized)
     given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
-    arguments = tuple(by_position.get(index) or Fixed(leaf) for index, leaf in enumerate(leaves))
+    arguments = tuple(
+        Fixed(leaf)
+        if (name := by_position.get(index)) is None
+        else Pairs(name)
+        if name in conversion.complexes
+        else name
+        for index, leaf in enumerate(leaves)
+    )
     result = finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
     strided = {conversion.inputs[place]: tensors[place].stride() for place in exported.strided}
     return replace(result, strides=strided) if strided else result
@@ -114,18 +122,22 @@ def finish(
     graph = node.replace(graph, outs=tuple(graph.outs[index] for index in full))
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = [p for p in graph.ins if p.name in used or (keep_inputs and conversion.kinds[p.name] == "input")]
-    tensors = {**conversion.tensors, **given}
+    tensors = {**conversion.tensors, **given, **{x: parts_of(given[x]) for x in conversion.complexes if x in given}}
     result = Capture(
         TorchGraph(graph.name, tuple(kept), graph.outs, graph.body),
         {param.name: tensors[param.name] for param in kept},
         {param.name: conversion.kinds[param.name] for param in kept},
         conversion.spans,
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
-        signature.without_empty(conversion.graph.outs),
-        None if reference is None else tuple(reference[index] for index in full),
+        signature.of_outputs(conversion.graph.outs, conversion.complex_outs),
+        None if reference is None else tuple(_of_floats(reference[index]) for index in full),
     )
     check_dtypes(result)
     return result
+
+
+def _of_floats(tensor: Any) -> Any:
+    return parts_of(tensor) if tensor.is_complex() else tensor
 
 
 def unsupported(captured: Capture, statement: TorchOp, reasons: Sequence[str] = ()) -> DplcError:
@@ -146,9 +158,9 @@ def check_dtypes(captured: Capture) -> None:
         if reached.isdisjoint(free_names(statement.args)):
             continue
         reached.add(statement.dst)
-        bad = next((kind.dtype for kind in statement.types if kind.dtype not in DTYPES), None)
-        if bad is not None and bad.startswith("c"):
-            raise unsupported(captured, statement, (f"it gives complex numbers ({bad})",))
+        bad = next(
+            (kind.dtype for kind in statement.types if kind.dtype not in DTYPES and kind.dtype not in PARTS), None
+        )
         if bad is not None:
             what = f"torch op '{schemas.aten_name(statement.op)}' gives {bad}, which is not supported"
             raise _at(captured, (statement.dst,), what, (), _hint(bad))

@@ -16,12 +16,14 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
 from ...ir.program import Param
-from ...ir.schemas import DTYPES
+from ...ir.schemas import DTYPES, PARTS
 from ...ir.sizes import has_sizes
 from ...ir.substitute import substitute
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.policy import Policy, built_in_policy
 from .capture import Capture, check_dtypes, with_graph
+from .convert import dtype_name
+from .signature import parts_of
 
 
 def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
@@ -50,10 +52,19 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     types = {statement.dst: statement.types[0] for statement in graph.body}
     made = {name: value.contiguous() for name, value in known.items() if name in read and name in types}
     kept = tuple(param for param in graph.ins if param.name in read or captured.kinds[param.name] == "input")
-    ins = kept + tuple(Param(name, types[name].dtype, types[name].shape) for name in made)
-    folded = with_graph(captured, TorchGraph(graph.name, ins, graph.outs, tuple(rest)), made)
+    pairs = [name for name in made if types[name].dtype in PARTS]
+    opened = [TorchOp(name, "ViewAsComplex", (("self", Var(_pairs(name))),), (types[name],)) for name in pairs]
+    made = {_pairs(name) if name in pairs else name: x for name, x in made.items()}
+    made |= {_pairs(name): parts_of(made[_pairs(name)]) for name in pairs}
+    ins = kept + tuple(Param(name, dtype_name(x.dtype), tuple(x.shape)) for name, x in made.items())
+    folded = with_graph(captured, TorchGraph(graph.name, ins, graph.outs, (*opened, *rest)), made)
     check_dtypes(folded)
     return folded
+
+
+def _pairs(name: str) -> str:
+    """What the pairs of a constant of complex numbers are called."""
+    return f"{name}_pairs"
 
 
 def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tuple[dict[str, Any], list[TorchOp]]:

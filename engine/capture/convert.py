@@ -21,10 +21,11 @@ from ...ir.functions import FUNCTIONS
 from ...ir.names import unused
 from ...ir.node import REQUIRED, Value
 from ...ir.program import Param, TensorType
-from ...ir.schemas import DTYPES, op_name
+from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
 from .export import HARMLESS, Exported, Root, place
 from .places import SourcePlaces
+from .signature import parts_of
 from .sizes import Dynamic, Symbols
 
 _NAMES = {getattr(torch, name): short for short, name in DTYPES.items() if hasattr(torch, name)}
@@ -37,6 +38,8 @@ _WORDS = """
 _RESERVED = frozenset((*FUNCTIONS, *DTYPES, *_WORDS.split()))
 
 
+# What PyTorch calls a conjugate or a sign that is taken when it is read, and a conjugate that is taken at once.
+_CONJUGATES = {"_conj": "conj", "_conj_physical": "conj_physical", "_neg_view": "neg"}
 _PEOPLE_SAY = {"wrap_with_autocast": "torch.autocast", "add_batch_dim": "torch.vmap"}
 
 
@@ -60,13 +63,16 @@ class Names:
 
 @dataclass
 class Conversion:
-    """Torch IR with what it came from. inputs: the name of every user input in order, used or not."""
+    """Torch IR with what it came from. inputs: the name of every user input in order, used or not. complexes: inputs
+    that are given as the pairs of complex numbers; complex_outs: places of such outputs."""
 
     graph: TorchGraph
     inputs: tuple[str, ...]
     spans: dict[str, Span | str]
     tensors: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
+    complexes: tuple[str, ...] = ()
+    complex_outs: frozenset[int] = frozenset()
 
 
 def dtype_name(dtype: Any) -> str:
@@ -100,6 +106,7 @@ class _Converter:
         self.inputs: list[str] = []
         self.tensors: dict[str, Any] = {}
         self.kinds: dict[str, str] = {}
+        self.complexes: dict[str, str] = {}
         self.spans: dict[str, Span | str] = {}
 
     def run(self) -> Conversion:
@@ -125,13 +132,24 @@ class _Converter:
         name = self.names.fresh(wish)
         self.values[node] = Var(name)
         given = self.type_of(node.meta["val"])
-        self.params[name] = Param(name, given.dtype, given.shape)
         self.kinds[name] = kind
+        if given.dtype in PARTS:
+            self.params[name] = Param(name, PARTS[given.dtype], (*given.shape, 2))
+            self.values[node] = self.added(name, "ViewAsComplex", given)
+            self.complexes[name] = given.dtype
+        else:
+            self.params[name] = Param(name, given.dtype, given.shape)
         if kind == "input":
             self.inputs.append(name)
         else:
-            self.shared[id(tensor)] = Var(name)
-            self.tensors[name] = tensor
+            self.shared[id(tensor)] = self.values[node]
+            self.tensors[name] = tensor if name not in self.complexes else parts_of(tensor)
+
+    def added(self, source: str, op: str, kind: TensorType) -> Var:
+        """A statement that nobody wrote: complex numbers come and go as the pairs of their parts."""
+        name = self.names.fresh(source)
+        self.body.append(TorchOp(name, op, (("self", Var(source)),), (kind,)))
+        return Var(name)
 
     def region(self, module: Any, nodes: list[Any], needed: set[Any]) -> None:
         for node in nodes:
@@ -187,6 +205,7 @@ class _Converter:
             name = name.rstrip("_")
         elif schema.is_mutable:
             raise DplcError(f"torch op '{name}' works in place, which is not supported here", self.where(node))
+        name = _CONJUGATES.get(name, name)
         op = op_name(name)
         if namespace != "aten" or op not in schemas.names() or schemas.aten_name(op) != name:
             raise DplcError(f"torch op '{name}' is not supported", self.where(node))
@@ -268,12 +287,23 @@ class _Converter:
 
     def finish(self) -> Conversion:
         types = {statement.dst: statement.types[0] for statement in self.body}
-        outs = []
+        outs, complex_outs = list[Param](), set[int]()
         for output in self.exported.outputs:
             name = self.values[output].name
-            outs.append(self.params.get(name) or Param(name, types[name].dtype, types[name].shape))
+            if name in self.params:
+                outs.append(self.params[name])
+                continue
+            kind = types[name]
+            if kind.dtype in PARTS and 0 not in kind.shape:
+                kind = TensorType(PARTS[kind.dtype], (*kind.shape, 2))
+                name = self.added(name, "ViewAsReal", kind).name
+                complex_outs.add(len(outs))
+            outs.append(Param(name, kind.dtype, kind.shape))
         graph = TorchGraph("main", tuple(self.params.values()), tuple(outs), tuple(self.body))
-        return Conversion(graph, tuple(self.inputs), self.spans, self.tensors, self.kinds)
+        complexes = tuple(self.complexes)
+        return Conversion(
+            graph, tuple(self.inputs), self.spans, self.tensors, self.kinds, complexes, frozenset(complex_outs)
+        )
 
 
 _END = 2**63 - 1  # the end of a slice that is left open, as torch writes it

@@ -14,7 +14,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from ...ir.diagnostic import DplcError
-from .spectra import inverse_of_half
+from .alignments import ctc_loss
 
 # Formulas in Python (`torch._decomp`).
 FORMULAS = {
@@ -36,7 +36,7 @@ FORMULAS = {
     "weights of a norm and a direction": "_weight_norm_interface",
     "joining and shuffling": "pad_sequence block_diag channel_shuffle pixel_unshuffle _chunk_cat",
     "norms that give statistics": "_native_batch_norm_legit_functional native_group_norm",
-    "functions of elements": "mvlgamma special_entr special_ndtr special_xlog1py logaddexp2 ldexp conj_physical",
+    "functions of elements": "mvlgamma special_entr special_ndtr special_xlog1py logaddexp2 ldexp",
     "losses": "multi_margin_loss soft_margin_loss",
     "distances": "linalg_cross pdist renorm dist",
     "in order": "isin",
@@ -53,7 +53,7 @@ FORMULAS = {
     "what a forward pass keeps for its derivative": """
         native_layer_norm native_batch_norm _native_batch_norm_legit
         _fused_rms_norm nll_loss_forward nll_loss2d_forward
-        _softmax _log_softmax log_sigmoid_forward _prelu_kernel multilabel_margin_loss_forward
+        _softmax _log_softmax log_sigmoid_forward _prelu_kernel
         _unsafe_masked_index_put_accumulate _unsafe_masked_index
     """,
 }
@@ -61,9 +61,12 @@ FORMULAS = {
 COMPOSITES = {
     "losses made of a few elementwise ops": """
         hinge_embedding_loss margin_ranking_loss cosine_embedding_loss triplet_margin_loss poisson_nll_loss
-        multilabel_margin_loss
     """,
-    "turned halves of a spectrum": "fft_fftshift fft_ifftshift",
+    "spectra: one transform over some dimensions, cut or filled, and its scale": """
+        fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft
+        fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_hfft2 fft_ihfft2
+        fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfftn fft_ihfftn fft_fftshift fft_ifftshift stft istft
+    """,
     "powers in f64": "float_power",
     "splitting and joining": "hsplit vsplit dsplit cartesian_prod diagflat sum_to_size",
     "linear algebra without factorisations": """
@@ -77,20 +80,13 @@ COMPOSITES = {
     "in order": "msort quantile nanquantile",
     "cells of recurrent layers": "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell",
     "weights of a norm and a direction": "_weight_norm norm_except_dim",
-    "of complex numbers, whose parts floats have as well": "isreal real",
+    "of complex numbers, whose parts floats have as well": "isreal",
 }
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
 # Ops that rules take of tensors whose memory is their elements in order: others are brought into order first.
 IN_ORDER = ("as_strided", "as_strided_copy")
-
-# Spectra whose result is real, of real tensors: products with tables.
-SPECTRA = {
-    f"fft_{name}{dims}": functools.partial(inverse_of_half, back=name == "irfft", most=most)
-    for name in ("irfft", "hfft")
-    for dims, most in (("", 1), ("2", 2), ("n", None))
-}
 
 # Optimizers' ops on lists of tensors: the op of the same name on each of them.
 ON_LISTS = """
@@ -125,8 +121,8 @@ def _own() -> dict[Any, Callable[..., Any]]:
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
-    found |= {getattr(torch.ops.aten, name).default: function for name, function in SPECTRA.items()}
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
+    found |= {getattr(torch.ops.aten.ctc_loss, name): ctc_loss for name in ("IntList", "Tensor")}
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
     return found
 

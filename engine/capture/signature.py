@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,23 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """An argument of complex numbers. name: of the input that takes their parts."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ComplexOutput:
+    """A result of complex numbers. place: of the output that holds their parts."""
+
+    place: int
+
+    def made(self, outputs: Sequence[Any]) -> Any:
+        return torch.view_as_complex(outputs[self.place].contiguous())
+
+
+@dataclass(frozen=True)
 class Empty:
     """A result without elements: made anew at every call, by no kernel."""
 
@@ -40,11 +57,11 @@ class ObjectOutput:
     """A result that is an object with tensors inside. places: the outputs that these are."""
 
     mould: Mould
-    places: tuple[int | Empty, ...]
+    places: tuple[int | Empty | ComplexOutput, ...]
 
 
 # The structure of what is returned, and per leaf the index of the output or whatever else it is.
-Results = tuple[Any, tuple[int | Fixed | Empty | ObjectOutput, ...]]
+Results = tuple[Any, tuple[int | Fixed | Empty | ComplexOutput | ObjectOutput, ...]]
 
 
 @dataclass(frozen=True)
@@ -52,17 +69,20 @@ class Signature:
     """arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: of what is
     returned."""
 
-    arguments: tuple[Any, tuple[str | Fixed, ...]]
+    arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]]
     results: Results
 
-    def without_empty(self, outs: Sequence[Param]) -> Signature:
-        """The same where the empty ones of these outputs of the graph are none of its outputs. Raises DplcError for an
-        empty one of every size."""
+    def of_outputs(self, outs: Sequence[Param], complexes: Container[int] = ()) -> Signature:
+        """The same where the empty ones of these outputs of the graph are none of its outputs. complexes: places of
+        those that hold the parts of complex numbers. Raises DplcError for an empty one of every size."""
         spec, leaves = self.results
         order = itertools.count()
-        places: list[int | Empty] = [_empty(out) if 0 in out.shape else next(order) for out in outs]
+        places: list[int | Empty | ComplexOutput] = [
+            _empty(out) if 0 in out.shape else ComplexOutput(next(order)) if place in complexes else next(order)
+            for place, out in enumerate(outs)
+        ]
 
-        def placed(leaf: int | Fixed | Empty | ObjectOutput) -> int | Fixed | Empty | ObjectOutput:
+        def placed(leaf: Any) -> Any:
             if isinstance(leaf, ObjectOutput):
                 return ObjectOutput(leaf.mould, tuple(places[x] if isinstance(x, int) else x for x in leaf.places))
             return places[leaf] if isinstance(leaf, int) else leaf
@@ -82,6 +102,8 @@ class Signature:
         for leaf, name in zip(leaves, expected, strict=True):
             if isinstance(name, str):
                 bound[name] = leaf
+            elif isinstance(name, Pairs):
+                bound[name.name] = _parts(name.name, leaf)
             elif not (leaf is name.value or leaf == name.value):
                 raise DplcError(
                     f"an argument was {name.value!r} when the function was captured and is {leaf!r} now",
@@ -93,14 +115,27 @@ class Signature:
         """What the function returns, given the outputs of the graph in order. device: of results without elements."""
         spec, leaves = self.results
 
-        def value(leaf: int | Fixed | Empty | ObjectOutput) -> Any:
+        def value(leaf: int | Fixed | Empty | ComplexOutput | ObjectOutput) -> Any:
             if isinstance(leaf, ObjectOutput):
                 return leaf.mould.cast([value(place) for place in leaf.places])
             if isinstance(leaf, int):
                 return outputs[leaf]
+            if isinstance(leaf, ComplexOutput):
+                return leaf.made(outputs)
             return leaf.make(device) if isinstance(leaf, Empty) else leaf.value
 
         return pytree.tree_unflatten(map(value, leaves), spec)
+
+
+def _parts(name: str, given: Any) -> Any:
+    if not isinstance(given, torch.Tensor) or not given.is_complex():
+        raise DplcError(f"argument `{name}` must hold complex numbers", hint="it did when the function was captured")
+    return parts_of(given)
+
+
+def parts_of(tensor: Any) -> Any:
+    """Complex numbers as pairs of their parts, in one more dimension; of the same memory where it holds them so."""
+    return torch.view_as_real(tensor.resolve_conj().resolve_neg())
 
 
 def _empty(out: Param) -> Empty:

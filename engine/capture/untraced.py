@@ -36,7 +36,9 @@ def by_types() -> Iterator[None]:
 
 
 def _table() -> dict[Any, Callable[..., Any]]:
-    return {torch.ops.aten.cov.default: _cov, torch.ops.aten.corrcoef.default: _corrcoef}
+    aten = torch.ops.aten
+    losses = {aten.ctc_loss.IntList: _ctc_loss, aten.ctc_loss.Tensor: _ctc_loss}
+    return {aten.cov.default: _cov, aten.corrcoef.default: _corrcoef, **losses}
 
 
 def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
@@ -63,6 +65,13 @@ def _corrcoef(x: Any) -> Any:
     """A number or a square of x [variables, observations]. Raises RuntimeError for what torch refuses."""
     _of_rows("corrcoef", x)
     return _square(x, x.dtype)
+
+
+def _ctc_loss(
+    x: Any, labels: Any, ends: Any, counts: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
+) -> Any:
+    """A number of each sequence of x [steps, sequences, classes] or [steps, classes], or one of all."""
+    return x.new_empty((x.shape[1],) if reduction == 0 and x.dim() == 3 else ())
 
 
 def _of_rows(name: str, x: Any) -> None:

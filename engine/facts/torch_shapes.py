@@ -12,6 +12,7 @@ from typing import Any
 from ...ir.dtypes import INTEGERS
 from ...ir.expr import Call, Var
 from ...ir.functions import identity
+from ...ir.schemas import PARTS
 from ...ir.sizes import known_at_launch
 from ..language.facts import fact
 from ..rewrite.torch_rules.firing import TorchSite
@@ -48,6 +49,18 @@ def dtype(site: TorchSite, x: View | float) -> Var:
     if isinstance(x, View):
         return Var(x.dtype)
     return Var("b8" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32")
+
+
+@torch_fact("part_of(dtype) -> dtype")
+def part_of(site: TorchSite, kind: Var) -> Var:
+    """The dtype of the real and imaginary parts of complex numbers; any other dtype itself."""
+    return Var(PARTS.get(kind.name, kind.name))
+
+
+@torch_fact("is_complex(value) -> bool")
+def is_complex(site: TorchSite, x: View | float) -> bool:
+    """Whether a tensor holds complex numbers."""
+    return isinstance(x, View) and x.dtype in PARTS
 
 
 @torch_fact("shape(value) -> [int]")

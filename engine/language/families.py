@@ -31,13 +31,29 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+def _cells(row: s.Syntax) -> Sequence[s.Syntax]:
+    return row.items if isinstance(row, s.Group) else (row,)
+
+
+def _word(cell: s.Syntax) -> str:
+    return cell.text if isinstance(cell, s.NameOf) else str(getattr(cell, "value", "row"))
+
+
+def _telling(declared: s.Rule) -> int:
+    """How many values of a row, from the first, tell the members apart: their names hold these."""
+    rows = [tuple(map(_word, _cells(row))) for row in declared.rows]
+    most = max(map(len, rows))
+    return next((n for n in range(1, most + 1) if len({row[:n] for row in rows}) == len(rows)), 1)
+
+
 def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
     """A rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
     if not declared.rows:
         yield declared, None
         return
+    told = _telling(declared)
     for row in declared.rows:
-        cells = row.items if isinstance(row, s.Group) else (row,)
+        cells = _cells(row)
         if len(cells) != len(declared.parameters):
             raise DplcError(
                 f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values",
@@ -47,9 +63,9 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
             p.name: cell.text if isinstance(cell, s.NameOf) else cell
             for p, cell in zip(declared.parameters, cells, strict=True)
         }
-        first = cells[0].text if isinstance(cells[0], s.NameOf) else str(getattr(cells[0], "value", "row"))
+        words = (_snake(_word(cell)) for cell in cells[:told])
         member = dataclasses.replace(
-            declared, name=f"{declared.name}_{_snake(first)}", parameters=(), rows=(),
+            declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
             clauses=rename(declared.clauses, names), examples=_examples_of(declared.examples, names),
             written=_renamed(declared.written, names),
         )  # fmt: skip

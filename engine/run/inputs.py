@@ -16,6 +16,7 @@ from ...ir.substitute import with_sizes
 from ...ir.torch import TorchGraph
 from ..capture.capture import Capture
 from ..capture.convert import dtype_name
+from ..capture.signature import parts_of
 from ..capture.sizes import range_of
 from ..capture.weights import modules_of
 
@@ -152,6 +153,12 @@ def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> N
         raise DplcError(f"{what} is on the meta device: it has no elements")
 
 
+def _identity(tensor: Any) -> Any:
+    """What tells a weight: the tensor itself; of the pairs of complex numbers, which are made anew, where they lie."""
+    base = tensor._base
+    return (tensor.data_ptr(), tensor.shape) if base is not None and base.is_complex() else id(tensor)
+
+
 class Weights:
     """The parameters and buffers of a function's modules, under the names that its program gives them.
 
@@ -163,7 +170,7 @@ class Weights:
         self.captured = captured
         self.homes: dict[str, tuple[Any, str]] = {}
         held = {
-            id(tensor): name
+            _identity(tensor): name
             for name, tensor in captured.tensors.items()
             if captured.kinds[name] in ("parameter", "buffer")
         }
@@ -173,8 +180,9 @@ class Weights:
                     *module.named_parameters(recurse=False),
                     *module.named_buffers(recurse=False),
                 ):
-                    if id(tensor) in held:
-                        self.homes.setdefault(held[id(tensor)], (module, attribute))
+                    given = parts_of(tensor) if tensor.is_complex() else tensor
+                    if _identity(given) in held:
+                        self.homes.setdefault(held[_identity(given)], (module, attribute))
 
     def now(self) -> dict[str, Any]:
         """{name: tensor}. Raises DplcError for one that has another dtype or shape by now."""
@@ -182,6 +190,7 @@ class Weights:
         found = {}
         for name, (module, attribute) in self.homes.items():
             if name in types:
-                found[name] = getattr(module, attribute, None)
+                tensor = getattr(module, attribute, None)
+                found[name] = parts_of(tensor) if isinstance(tensor, torch.Tensor) and tensor.is_complex() else tensor
                 check_tensor(f"{self.captured.kinds[name]} `{name}`", found[name], types[name].dtype, types[name].shape)
         return found

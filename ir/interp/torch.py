@@ -13,7 +13,7 @@ from ..diagnostic import DplcError
 from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value
-from ..schemas import DTYPES, names, op_name
+from ..schemas import DTYPES, PARTS, names, op_name
 from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
 from .left_open import SETTLED
@@ -90,6 +90,8 @@ def call(op: str, args: Mapping[str, Any]) -> Any:
 
     if op == "Getitem":
         return args["self"][args["index"]]
+    if op == "ViewAsReal":  # a conjugate is taken when it is read, and has no pairs before
+        return torch.view_as_real(args["self"].resolve_conj())
     if op in ("View", "UnsafeView") and "size" in args:  # values have no strides that a view could depend on
         return args["self"].reshape(args["size"])
     if op in SETTLED and not (op in _OF_ALL and "dim" not in args):
@@ -105,6 +107,8 @@ def argument(value: Value, values: Mapping[str, Any], wide: bool = True) -> Any:
 
     if isinstance(value, Var):
         if value.name in DTYPES:
-            return torch.float64 if wide and value.name in (*FLOATS, "f64") else getattr(torch, DTYPES[value.name])
+            if wide and (value.name in (*FLOATS, "f64") or value.name in PARTS):
+                return torch.complex128 if value.name in PARTS else torch.float64
+            return getattr(torch, DTYPES[value.name])
         return values[value.name]
     return [argument(item, values, wide) for item in value] if isinstance(value, tuple) else value

@@ -11,7 +11,7 @@ from typing import Any
 from ..diagnostic import DplcError, did_you_mean
 from ..expr import Var
 from ..program import TensorType
-from ..schemas import DTYPES, Overload, accepts, names, overloads, resolve
+from ..schemas import DTYPES, PARTS, Overload, accepts, names, overloads, resolve
 from ..torch import TorchGraph, TorchOp
 from . import syntax as s
 from .print_statements import print_number, print_value
@@ -116,7 +116,7 @@ def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> Non
                 raise DplcError(f"`{item.name}` is not defined above", stmt.span, (), did_you_mean(item.name, known))
 
 
-_DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")
+_DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8", *PARTS)
 
 
 def _read_op(stmt: s.Syntax) -> TorchOp:

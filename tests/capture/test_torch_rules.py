@@ -50,12 +50,12 @@ def test_an_argument_that_no_rule_mentions_is_an_error() -> None:
 
 
 def test_an_unknown_op_names_the_op_and_the_place() -> None:
-    source = Source("-c", "torch.fft.fft(x).real")
-    text = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = FftRfft(x)\n"
-    error = refusal(text, {"y": Span(source, 1, 0, 1, 16)})
-    assert error.what == "torch op 'fft_rfft' is not supported"
-    assert "torch.fft.fft(x).real" in error.render()
-    assert "^^^^^^^^^^^^^^^^" in error.render()
+    source = Source("-c", "torch.linalg.qr(x).Q")
+    text = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = MatrixExp(x)\n"
+    error = refusal(text, {"y": Span(source, 1, 0, 1, 15)})
+    assert error.what == "torch op 'matrix_exp' is not supported"
+    assert "torch.linalg.qr(x).Q" in error.render()
+    assert "^^^^^^^^^^^^^^^" in error.render()
 
 
 def test_an_unsupported_op_of_a_module_names_the_module() -> None:

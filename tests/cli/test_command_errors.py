@@ -50,8 +50,8 @@ def test_nothing_asked_is_the_help(dplc: Command, arguments: tuple[str, ...]) ->
     ("text", "message"),
     [
         (
-            "torch.fft.fft(torch.randn(8))",
-            "-c:1:1: error: torch op 'fft_fft' is not supported\n 1 | torch.fft.fft(torch.randn(8))\n   | ^^^^^",
+            "torch.matrix_exp(torch.randn(3, 3))",
+            "-c:1:1: error: torch op 'matrix_exp' is not supported\n 1 | torch.matrix_exp(torch.randn(3, 3))\n   | ^^^^^",
         ),
         ("x =", "-c:1:4: error: syntax error: invalid syntax\n 1 | x =\n   |    ^"),
         ("", "error: the text is empty"),

@@ -20,8 +20,7 @@ def test_a_model_with_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = architectures.ARCHITECTURES["deepseek_v2"]
     model = ModelSource("tiny", {"model_type": entry["type"], **entry["config"]})
     found = shares_of(model, ModelShape(length=7), target("h200"))
-    assert 0.8 < found.ops / found.all_ops < 1 and 0 < found.seconds < found.all_seconds
-    assert any("polar" in cause.why and "modeling_deepseek_v2.py" in str(cause.place) for cause in found.eager.values())
+    assert found.ops == found.all_ops and 0 < found.seconds == found.all_seconds and not found.eager
     monkeypatch.setattr("dplc.codegen.host_memory.memory_bytes", lambda: 1000)
     with pytest.raises(DplcError, match=r"the weights \(--layers 1 takes fewer\) take"):
         shares_of(model, ModelShape(length=7), target("h200"))

@@ -13,6 +13,7 @@ from typing import Any
 from ....ir.compose import remap, remap_expr
 from ....ir.expr import Axis
 from ....ir.node import Expr, Node, walk
+from ....ir.schemas import PARTS
 from ....ir.tensor import Term
 from ...language.questions import SITE, Environment
 from .values import AxisSlot, Entry, Exactly, Lowers, NotApplicable, View, unnamed
@@ -45,6 +46,8 @@ class TorchSite:
     # ---- placing
     def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool) -> None:
         """Let a bracket stand at the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
+        if view.dtype in PARTS:
+            raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
         aligned = self.align(entries, view, short)
         self.placed[key] = (view, aligned)
         if view.term is None and view not in self.unowned:

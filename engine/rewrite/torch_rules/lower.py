@@ -8,7 +8,6 @@ What no rule accounts for is an error at the user's place in the text, with ever
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from ....ir.functions import DTYPES
 from ....ir.names import unused
 from ....ir.narrower import where_decided
 from ....ir.program import TensorType
-from ....ir.schemas import Overload, accepts, aten_name, names, overloads, resolve
+from ....ir.schemas import PARTS, Overload, accepts, aten_name, names, overloads, resolve
 from ....ir.sizes import sizes_in
 from ....ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
 from ....ir.text.tensor_read import default_axes
@@ -31,16 +30,15 @@ from ...language.pipeline import pipelines
 from ...language.policy import policy_of
 from ...language.rule import Rule, RuleSet, built_in_files
 from .bounds import Bound
-from .lowered import Fired, Lowered, Refused
+from .lowered import Fired, Lowered, Refused, how_to_write
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .rule import TorchRule
-from .values import NotApplicable, OpCall, Producer, View, views
+from .values import READERS, NotApplicable, OpCall, Producer, View, views
 
 Refusals = Sequence[tuple[Rule, NotApplicable]]
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
-TOLD_TEXT = 200  # characters of a program that a message repeats
 DEPTH = 64  # of ops that templates make from ops that templates made
 
 
@@ -191,10 +189,18 @@ class TorchLowering:
         wanted = self._wanted()
         with heard_folds() as self.heard:
             for statement in self.graph.body:
-                if statement.dst in wanted and statement.dst not in self.env:
+                complex_ = statement.types[0].dtype in PARTS
+                if statement.dst in wanted and statement.dst not in self.env and not complex_:
                     view = self.env[statement.dst] = self.lower(self.call(statement))
                     if view.term is not None:
                         self._note_origin(view.term, statement)
+
+    def _name(self, statement: TorchOp) -> View:
+        """Complex numbers: no term, but what their parts are read from, each where it is asked for."""
+        kind = statement.types[0]
+        view = self.env[statement.dst] = View(statement.dst, kind.dtype, kind.shape, None, ())
+        self.producers[statement.dst] = statement
+        return view
 
     def _note_origin(self, term: Term, op: TorchOp) -> None:
         """Everything new below a value came from the op that made it."""
@@ -228,7 +234,10 @@ class TorchLowering:
             return value
         if value.name in self.env:
             return self.env[value.name]
-        return Producer(self.producers[value.name]) if value.name in self.producers else value
+        made = self.producers.get(value.name)
+        if made is None:
+            return value
+        return self._name(made) if made.types[0].dtype in PARTS else Producer(made)
 
     def made_by(self, value: Any) -> TorchOp | None:
         """The user's op whose result a value is."""
@@ -243,6 +252,8 @@ class TorchLowering:
         self.origin = call.origin
         start = self._starting_op(call)
         rules, refusals = self.rules.get(start, ()), list[tuple[Rule, NotApplicable]]()
+        if start != statement.op:
+            rules += self.rules.get(statement.op, ())
         for place, rule in enumerate(rules):
             mark = len(self.heard)
             try:
@@ -268,9 +279,10 @@ class TorchLowering:
         self.refused += [Refused(later.rule, statement, before) for later in rest[1:]]
 
     def _starting_op(self, call: OpCall) -> str:
-        """The op that a pattern for this call starts from: what made the list, for an element of a list."""
-        source = call.given.get("self") if call.statement.op == "Getitem" else None
-        return source.statement.op if isinstance(source, Producer) else call.statement.op
+        """The op that a pattern for this call starts from: for an element of a list, a part of complex numbers, what
+        made these."""
+        source = self.made_by(call.given.get("self")) if call.statement.op in READERS else None
+        return call.statement.op if source is None else source.op
 
     def made(
         self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]
@@ -282,6 +294,10 @@ class TorchLowering:
         statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
         key = op, repr(args), types
         known = self.made_before.get(key)
+        if known is None and types[0].dtype in PARTS:
+            known = self.made_before[key] = self._name(TorchOp(f"%{len(self.producers)}_", op, args, types))
+        if known is not None and known.dtype in PARTS:
+            return known
         if known is not None:
             return View(statement.dst, known.dtype, known.shape, known.term, known.dims)
         self.depth += 1
@@ -325,8 +341,8 @@ class TorchLowering:
     def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
         """Law 5: by the op's name, at the user's place, with every candidate's reason."""
         source = statement
-        if statement.op == "Getitem" and isinstance(dict(statement.args)["self"], Var):
-            source = self.producers.get(dict(statement.args)["self"].name, statement)
+        if statement.op in READERS and isinstance(dict(statement.args)["self"], Var):
+            source = self.made_by(self._value(dict(statement.args)["self"])) or statement
         name = aten_name(source.op) if source.op in names() else source.op
         notes = [f"{rule.location}: {rule.name}: {refusal.told}" for rule, refusal in refusals]
         if origin.op != source.op and origin.op != "Getitem":
@@ -336,7 +352,7 @@ class TorchLowering:
         place, open_ = self._place(origin), [refusal.undecided for _, refusal in refusals]
         if narrower := where_decided(f"torch op '{name}' is not supported", open_, place, notes):
             return narrower
-        return DplcError(f"torch op '{name}' is not supported", place, notes, _how_to_write(source.op, place))
+        return DplcError(f"torch op '{name}' is not supported", place, notes, how_to_write(source.op, place))
 
     def _place(self, origin: TorchOp) -> Span | None:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None
@@ -370,16 +386,6 @@ class TorchLowering:
 
 
 _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
-
-
-def _how_to_write(op: str, place: Span | None) -> str | None:
-    """The command that begins a rule for an op: a program that is a line of text goes with it."""
-    if op not in names() or op == "Getitem":
-        return None
-    name = aten_name(op)
-    text = place.source.text.strip() if place is not None else ""
-    told = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
-    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{told} -o {name.strip('_')}.rw"
 
 
 def _bound(overload: Overload, given: dict[str | int, Any]) -> tuple[tuple[str, Any], ...] | None:

@@ -19,7 +19,7 @@ from .compiler import Numbers, TemplateCompiler
 from .firing import TorchSite
 from .pattern import StatementPattern
 from .template import Bracket, Part
-from .values import Lowers, NotApplicable, OpCall, Producer, View, views
+from .values import READERS, Lowers, NotApplicable, OpCall, Producer, View, views
 
 
 class Definition:
@@ -69,7 +69,7 @@ class TorchRule:
     def key(self) -> str:
         """The op to look it up by: the one that the pattern starts from."""
         root = self.root
-        source = next((p for p in self.patterns[:-1] if root.op == "Getitem" and p.dst in root.reads), root)
+        source = next((p for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root)
         return source.op
 
     def _clause(self, clause: Any) -> tuple[s.LetClause | s.Guard, Closure]:

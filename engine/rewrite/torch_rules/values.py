@@ -12,6 +12,9 @@ from ....ir.schemas import Overload
 from ....ir.tensor import Input, Term
 from ....ir.torch import TorchOp
 
+# Ops that read a value which is no term itself: one of several results, a part of complex numbers.
+READERS = ("Getitem", "Real", "Imag", "ViewAsReal")
+
 Entry = Any  # what stands at one position of a bracket: an index expression over unnamed axes, or a deferred term
 
 
