@@ -39,7 +39,7 @@ _asked: ContextVar[int] = ContextVar("what is asked of sizes", default=_PROVED)
 
 
 class _Asking:
-    """Within: sizes are asked so. A class and no generator: every clause of a rule enters one, and it is the cheaper."""
+    """Within: sizes are asked so. A class, no generator: every clause of a rule enters one, and it is cheaper."""
 
     __slots__ = ("token", "what")
 
