@@ -7,8 +7,8 @@ rule. Nothing that must be right is asked there, and no fact remembers an answer
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any
@@ -38,23 +38,29 @@ _PROVED, _OF_CHOICES, _HINTED = range(3)
 _asked: ContextVar[int] = ContextVar("what is asked of sizes", default=_PROVED)
 
 
-@contextmanager
-def _asking(what: int) -> Iterator[None]:
-    token = _asked.set(what)
-    try:
-        yield
-    finally:
-        _asked.reset(token)
+class _Asking:
+    """Within: sizes are asked so. A class, no generator: every clause of a rule enters one, and it is cheaper."""
+
+    __slots__ = ("token", "what")
+
+    def __init__(self, what: int) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        self.token = _asked.set(self.what)
+
+    def __exit__(self, *raised: object) -> None:
+        _asked.reset(self.token)
 
 
 def at_the_hints() -> AbstractContextManager[None]:
     """Within: what is undecided is decided at the hints."""
-    return _asking(_HINTED)
+    return _Asking(_HINTED)
 
 
 def among_choices() -> AbstractContextManager[None]:
     """Within: a choice of which it is undecided whether it is one, is none."""
-    return _asking(_OF_CHOICES)
+    return _Asking(_OF_CHOICES)
 
 
 def leaves_out() -> bool:

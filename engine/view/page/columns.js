@@ -118,7 +118,23 @@ function reveal(row, again = true) {
   const list = row.closest(".lines");
   const top = row.getBoundingClientRect().top - list.getBoundingClientRect().top;
   if (top < 30 || top > list.clientHeight - 60) list.scrollTop += top - list.clientHeight / 3;
+  aside(list, row);
   if (again) requestAnimationFrame(() => reveal(row, false)); // what came into sight has its true height only now
+}
+
+// A column is narrow, and a line far inside of loops begins to the right of it: what it says comes into sight.
+function aside(list, row) {
+  const first = row.childNodes[1];
+  if (!first) return;
+  const begins = document.createRange();
+  const indent = first.nodeType === Node.TEXT_NODE ? first.data.search(/\S|$/) : 0;
+  begins.setStart(first, indent);
+  begins.setEndAfter(row.lastChild);
+  const box = begins.getBoundingClientRect();
+  const left = box.left - list.getBoundingClientRect().left;
+  const wide = list.clientWidth;
+  if (left < 0) list.scrollLeft = 0;
+  if (left + Math.min(box.width, wide * 0.7) > wide) list.scrollLeft += left - wide * 0.2;
 }
 
 function keys(event, place, column) {

@@ -16,7 +16,7 @@ function facts() {
     make("span", {}, make("b", {}, String(data.launches)), ` launch${data.launches === 1 ? "" : "es"}`),
     make("span", {}, make("b", {}, micro(total)), ` predicted, ${data.target.name}`),
     make("span", {}, make("b", {}, String(fired)), " firings"),
-    make("span", {}, make("b", {}, `${Math.round(spent)} ms`), " to compile"));
+    make("span", {}, make("b", {}, spent < 1e4 ? `${Math.round(spent)} ms` : `${(spent / 1e3).toFixed(1)} s`), " to compile"));
 }
 
 function tabs() {

@@ -74,9 +74,16 @@ function fill(details, number) {
 
 function summary(event) {
   if (event.event === "remark") return `${event.unit}: ${event.text}`;
-  if (event.event === "skipped") return `${event.unit}: ${event.reason}`;
+  if (event.event === "skipped") return `${event.unit}: ${withoutPlace(event)}`;
   const values = Object.entries(event.parameters).map(([name, value]) => `${name}=${value}`).join(", ");
   return `${event.unit} ${event.site}${values ? ` (${values})` : ""}`;
+}
+
+// A row names its rule beside: where the rule stands, and its name again, are said when the row is opened.
+function withoutPlace(event) {
+  const [, place, rest] = /^(\S+\.rw:\d+): (.*)$/s.exec(event.reason) || [null, "", event.reason];
+  const named = `${event.rule}: `;
+  return place && rest.startsWith(named) ? rest.slice(named.length) : event.reason;
 }
 
 function gain(number) {
