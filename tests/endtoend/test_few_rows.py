@@ -49,5 +49,5 @@ def test_an_element_that_rows_repeat_is_loaded_once() -> None:
 
 def test_a_long_row_is_one_pass() -> None:
     text = "F.batch_norm(torch.randn(11, 1, 61, 53) + 1000, None, None, torch.randn(1), torch.randn(1), True)"
-    assert len(compiled(text).launched) == 3
+    assert len(compiled(text).launched) == 2  # the sums of blocks, and what they make together
     is_right(text)
