@@ -79,6 +79,14 @@ STEPS = {
         "s = add(multiply(s1, f), multiply(p, v))\n"
         "l = add(multiply(l1, f), multiply(p, w))"
     ),
+    "welford": (  # Welford, Note on a method for calculating corrected sums of squares and products, 1962
+        "n = add(n1, 1.0)\n"
+        "d = subtract(x, mean1)\n"
+        "w = reciprocal(n)\n"
+        "mean = add(mean1, multiply(d, w))\n"
+        "e = subtract(x, mean)\n"
+        "q = add(q1, multiply(d, e))"
+    ),
 }  # fmt: skip
 
 OVER_PARTS = "_parts"

@@ -224,10 +224,13 @@ def shares(site: Any, body: Block, axis: Var) -> bool:
 
 @fact("rows_alike(run, name, int) -> int", TILE)
 def rows_alike(site: Any, body: Block, axis: Var, extent: int) -> int:
-    """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone."""
+    """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone.
+
+    Of a run without loops, all its loads.
+    """
     found, known = extent, False
-    for loop in summary(body).loops:
-        for load in summary(loop.body).loads:
+    for looped in [loop.body for loop in summary(body).loops] or [body]:
+        for load in summary(looped).loads:
             if axis.name in dependencies((load.idx, load.when), body):
                 known = True
                 found = math.gcd(found, *(_divided_by(value, axis) for value in (*load.idx, load.when)))
