@@ -207,10 +207,11 @@ class TensorMap(Stmt):
 
 
 class InitBarrier(Stmt):
-    """An mbarrier in shared memory whose phases end with one arrival and the bytes that it announced."""
+    """An mbarrier in shared memory whose phases end with so many arrivals and the bytes that they announced."""
 
     positional: ClassVar[tuple[str, ...]] = ("at",)
     at: Address
+    arrivals: Int = 1
 
 
 class FenceBarriers(Stmt):
@@ -225,6 +226,14 @@ class Expect(Stmt):
     positional: ClassVar[tuple[str, ...]] = ("barrier", "bytes")
     barrier: Address
     bytes: Int
+
+
+class Arrive(Stmt):
+    """Each warp arrives once at an mbarrier, when all of its lanes are here, and at its like in so many blocks of a cluster."""
+
+    positional: ClassVar[tuple[str, ...]] = ("barrier",)
+    barrier: Address
+    cluster: Int = 1
 
 
 class CopyBox(Stmt):
@@ -251,10 +260,24 @@ class WaitPhase(Stmt):
 
 
 class Barrier(Stmt):
-    """All threads of the block are here, or of so many blocks of a cluster."""
+    """All threads of the block are here, or of so many blocks of a cluster; beside others, the first `threads` of the block."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     cluster: Int = 1
+    threads: Int = 0
+
+
+class LastThreads(Stmt):
+    """The last threads of the block run the body and end; beside them the others do what follows, and are all there is.
+
+    registers, others: how many each of them has from here on; 0 leaves that to the launch.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("threads",)
+    threads: Int
+    body: Block
+    registers: Int = 0
+    others: Int = 0
 
 
 class Assign(Stmt):
@@ -360,7 +383,7 @@ class WaitProducts(Stmt):
 
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
-    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
+    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, Arrive, CopyBox, WaitPhase, Barrier, LastThreads, Assign, Butterfly,
     Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts, WaitProducts,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)

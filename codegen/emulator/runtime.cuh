@@ -102,6 +102,7 @@ class Machine {
 
   void block_barrier(int line);
   void cluster_barrier(int line);
+  void part_barrier(unsigned threads, int line);
   void warp_barrier(bool orders_memory, int line);
   CopyQueue& copies() { return current()->copies; }
   ProductQueue& products() { return current()->products; }
@@ -111,6 +112,7 @@ class Machine {
   void mbarrier_init(char* address, unsigned arrivals, int line);
   void mbarrier_fence();
   void mbarrier_expect(char* address, int bytes, int line);
+  void mbarrier_arrive(char* address, unsigned blocks, int line);
   void mbarrier_wait(char* address, int parity, int line);
   void copy_box(char* to, const TensorMap& map, char* barrier, const int* at, int rank, unsigned blocks, int line);
 
@@ -149,6 +151,7 @@ class Machine {
   Fiber* take_fiber();
   Mbarrier& mbarrier_at(char* address, int line);
   void copy_box(char* to, const TensorMap& map, Mbarrier& barrier, const int* at, int line, bool counted);
+  void arrive(Mbarrier& barrier, int bytes, int line);
   void land_boxes(Mbarrier& barrier);
   void notify(Mbarrier& barrier);
   void fail_unless_landed();
@@ -159,6 +162,7 @@ class Machine {
   ThreadQueue ready_;
   unsigned started_ = 0;
   Barrier block_{};
+  std::vector<Barrier> parts_;  // of each block of the cluster: of its first threads
   std::deque<Mbarrier> mbarriers_;
   struct GroupProduct {
     LateProduct product;
