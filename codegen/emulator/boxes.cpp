@@ -77,8 +77,16 @@ void Machine::mbarrier_arrive(char* address, unsigned blocks, int line) {
   if (block >= blocks) return;
   if (blocks > 1 && blocks != request_->cluster)
     fail("line %d: arrives in %u blocks, in clusters of %u", line, blocks, request_->cluster);
-  const ptrdiff_t own = blocks > 1 ? view.thread->rank : 0;
-  arrive(mbarrier_at(address + (ptrdiff_t{block} - own) * ptrdiff_t{view.block_bytes}, line), 0, line);
+  const unsigned own = blocks > 1 ? view.thread->rank : 0;
+  if (blocks > 1) fail_if_ended(block, line);
+  if (block != own) reached_[block] = line;
+  arrive(mbarrier_at(address + (ptrdiff_t{block} - ptrdiff_t{own}) * ptrdiff_t{view.block_bytes}, line), 0, line);
+}
+
+// The shared memory of a block is there as long as one of its threads.
+void Machine::fail_if_ended(unsigned block, int line) {
+  if (live_[block] == 0)
+    fail("line %d: reaches into the shared memory of block %u of the cluster, which has ended: no cluster_sync", line, block);
 }
 
 void Machine::arrive(Mbarrier& barrier, int bytes, int line) {
@@ -89,7 +97,9 @@ void Machine::arrive(Mbarrier& barrier, int bytes, int line) {
   --barrier.pending;
   if (checker) checker->tells(barrier.address);
   barrier.expected += bytes;
-  notify(barrier);
+  if (!barrier.complete() || !barrier.boxes.empty()) return notify(barrier);
+  land_boxes(barrier);  // there is nothing to land: the phase is over now
+  ready_.take(barrier.waiting);
 }
 
 void Machine::mbarrier_wait(char* address, int parity, int line) {
@@ -116,6 +126,7 @@ void Machine::copy_box(char* to, const TensorMap& map, char* address, const int*
   const ptrdiff_t own = ptrdiff_t{view.thread->rank} * view.block_bytes;
   for (unsigned block = 0; block < blocks; ++block) {
     const ptrdiff_t there = ptrdiff_t{block} * view.block_bytes - own;
+    fail_if_ended(block, line);
     copy_box(to + there, map, mbarrier_at(address + there, line), at, line, block == 0);
   }
 }

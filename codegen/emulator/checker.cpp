@@ -129,6 +129,10 @@ void Checker::read(size_t offset, int line) {
                   machine_.byte_of(static_cast<ptrdiff_t>(offset)));
   if (piece.in_flight) fail_in_flight(what, offset, line);
   if (!write_is_ordered(piece)) fail_race(what, offset, line, "writes", piece.write);
+  note_reader(piece, line);
+}
+
+void Checker::note_reader(Shadow& piece, int line) {
   if (reads_are_ordered(piece)) {
     piece.readers = Readers::one;
     piece.read = now(line);
@@ -195,8 +199,12 @@ void Checker::late_read(size_t offset, int line) {
   });
 }
 
-void Checker::late_done(size_t offset) {
-  each_piece(offset, 4, [&](size_t at) { --shadow(at).late; });
+// It has been read until now, not only when the product was issued.
+void Checker::late_done(size_t offset, int line) {
+  each_piece(offset, 4, [&](size_t at) {
+    --shadow(at).late;
+    note_reader(shadow(at), line);
+  });
 }
 
 // ---- boxes --------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Checker {
   void part_released(unsigned first, unsigned count);
   // A product reads a word from its issue until it is done: a write in between is wrong.
   void late_read(size_t offset, int line);
-  void late_done(size_t offset);
+  void late_done(size_t offset, int line);
   void write_sites() const;
 
  private:
@@ -118,6 +118,7 @@ class Checker {
   void access_shared(const char* address, unsigned bytes, Access kind, int line);
   void stay_in_slab(ptrdiff_t offset, unsigned bytes, int line);
   void read(size_t offset, int line);
+  void note_reader(Shadow& piece, int line);
   Shadow& write(size_t offset, int line, const char* what);
   [[noreturn]] void fail_in_flight(const char* what, size_t offset, int line);
   [[noreturn]] void fail_race(const char* what, size_t offset, int line, const char* other_what, const Touch& other);

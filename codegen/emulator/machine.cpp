@@ -116,6 +116,8 @@ bool Machine::run_block(uint64_t linear_index) {
   started_ = 0;
   block_ = {request_->threads, 0, {}, 0};
   parts_.assign(request_->cluster, {});
+  live_.assign(request_->cluster, view.block_shape.x);
+  reached_.assign(request_->cluster, -1);
   for (size_t i = 0; i < warps_.size(); ++i) {
     const unsigned lanes =
         i + 1 < warps_.size() ? lanes_per_warp : request_->threads - static_cast<unsigned>(i) * lanes_per_warp;
@@ -160,6 +162,10 @@ void Machine::finish(Thread* thread) {
   thread->copies.clear();
   finish_products(thread);
   --block_.live;
+  const unsigned rank = thread->view.rank;
+  if (--live_[rank] == 0 && reached_[rank] >= 0)
+    fail("line %d: another block arrives in the shared memory of this one, which may have ended: no cluster_sync since",
+         reached_[rank]);
   if (block_.arrived > 0 && block_.arrived >= block_.live) complete_block_barrier();
   WarpState& warp = warp_of(thread);
   warp.live_lanes &= ~(1u << thread->view.lane);
@@ -246,6 +252,7 @@ void Machine::part_barrier(unsigned threads, int line) {
 }
 
 void Machine::complete_block_barrier() {
+  reached_.assign(reached_.size(), -1);
   if (checker) checker->block_released();
   release(block_);
 }

@@ -85,7 +85,7 @@ void ProductQueue::finish_all_but(Machine& machine, unsigned groups_left, int li
 }
 
 void ProductQueue::finish(Machine& machine, const LateProduct& product) {
-  if (machine.checker) each_word(machine, product, [&](size_t at) { machine.checker->late_done(at); });
+  if (machine.checker) each_word(machine, product, [&](size_t at) { machine.checker->late_done(at, product.line); });
   const unsigned thread = machine.view.thread->number % lanes_per_group;
   const unsigned g = thread / 4 % 8, t = thread % 4, p = thread / lanes_per_warp;
   const ptrdiff_t a = shared_window() + product.a.start - machine.view.shared;

@@ -152,6 +152,7 @@ class Machine {
   Mbarrier& mbarrier_at(char* address, int line);
   void copy_box(char* to, const TensorMap& map, Mbarrier& barrier, const int* at, int line, bool counted);
   void arrive(Mbarrier& barrier, int bytes, int line);
+  void fail_if_ended(unsigned block, int line);
   void land_boxes(Mbarrier& barrier);
   void notify(Mbarrier& barrier);
   void fail_unless_landed();
@@ -163,6 +164,8 @@ class Machine {
   unsigned started_ = 0;
   Barrier block_{};
   std::vector<Barrier> parts_;  // of each block of the cluster: of its first threads
+  std::vector<unsigned> live_;  // of each block of the cluster: threads that have not ended
+  std::vector<int> reached_;    // and where another block has arrived in its shared memory since they all met; -1: none
   std::deque<Mbarrier> mbarriers_;
   struct GroupProduct {
     LateProduct product;
