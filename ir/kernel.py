@@ -36,9 +36,9 @@ class Address(Node):
 
 
 class Matrix(Node):
-    """A matrix in shared memory, as late atoms find it: where it starts, and where it goes on (ir/facts/views.py).
+    """A matrix in shared memory as late atoms find it (ir/facts/views.py), in rows of 128 bytes that TMA has swizzled.
 
-    Rows of 128 bytes, swizzled as TMA does it; stride, leading: bytes; across: its lines run across those rows.
+    stride, leading: bytes from where it starts to where it goes on; across: its lines run across those rows.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("at",)
@@ -229,7 +229,7 @@ class Expect(Stmt):
 
 
 class Arrive(Stmt):
-    """Each warp arrives once at an mbarrier, when all of its lanes are here, and at its like in so many blocks of a cluster."""
+    """Each warp arrives once, when all of its lanes are here, at an mbarrier of each of so many blocks of a cluster."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier",)
     barrier: Address
@@ -260,7 +260,7 @@ class WaitPhase(Stmt):
 
 
 class Barrier(Stmt):
-    """All threads of the block are here, or of so many blocks of a cluster; beside others, the first `threads` of the block."""
+    """All threads of the block are here, or of so many blocks of a cluster; or only the block's first `threads`."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     cluster: Int = 1
@@ -268,10 +268,7 @@ class Barrier(Stmt):
 
 
 class LastThreads(Stmt):
-    """The last threads of the block run the body and end; beside them the others do what follows, and are all there is.
-
-    registers, others: how many each of them has from here on; 0 leaves that to the launch.
-    """
+    """The last threads of a block run the body and end, the others what follows; registers, 0: as launched."""
 
     positional: ClassVar[tuple[str, ...]] = ("threads",)
     threads: Int
@@ -383,10 +380,17 @@ class WaitProducts(Stmt):
 
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
-    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, Arrive, CopyBox, WaitPhase, Barrier, LastThreads, Assign, Butterfly,
-    Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts, WaitProducts,
+    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, Arrive, CopyBox, WaitPhase, Barrier, LastThreads, Assign,
+    Butterfly, Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts,
+    WaitProducts,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
+
+
+# the fields that hold the name of what is read
+NAMED: dict[type[Node], str] = {
+    Element: "name", Address: "base", Advance: "base", Base: "root", TensorMap: "src", CopyBox: "map", Replicate: "reverse",
+}  # fmt: skip
 
 
 @memoised
@@ -396,18 +400,9 @@ def names_read(node: Any) -> frozenset[str]:
     if kind is Var:
         return frozenset((node.name,))
     found: set[str] = set()
-    if kind is Element:
-        found.add(node.name)
-    elif kind is Address or kind is Advance:
-        found.add(node.base)
-    elif kind is Base:
-        found.add(node.root)
-    elif kind is TensorMap:
-        found.add(node.src)
-    elif kind is CopyBox:
-        found.add(node.map)
-    elif kind is Replicate and node.reverse:
-        found.add(node.reverse)
+    named = NAMED.get(kind)
+    if named is not None and getattr(node, named):
+        found.add(getattr(node, named))
     for field in kind.inner:
         _gather(getattr(node, field), found)
     return frozenset(found)

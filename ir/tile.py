@@ -199,7 +199,7 @@ class Team(Stmt):
 
 
 class Acquire(Stmt):
-    """`Acquire(r, k)`, in a Team: its slot is free for turn k, for every thread of the axes has released turn k - depth."""
+    """`Acquire(r, k)`, in a Team: the slot of turn k is free; all threads of the axes have released turn k - depth."""
 
     positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
     ring: Name

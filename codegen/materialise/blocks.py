@@ -14,7 +14,21 @@ from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Stor
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import (  # fmt: skip
-    Acquire, Await, Combine, CombineTuple, Mma, Put, Release, Ring, Scan, Settle, Slab, Stage, Sync, Team, Wait
+    Acquire,
+    Await,
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Release,
+    Ring,
+    Scan,
+    Settle,
+    Slab,
+    Stage,
+    Sync,
+    Team,
+    Wait,
 )
 from .accumulators import replicated_axes
 from .combine import lower_combine

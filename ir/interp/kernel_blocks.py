@@ -80,7 +80,8 @@ class RunningBlocks:
             self.aside.resume()
             self.shared.since, self.aside.since = since, self.shared.since
         stuck = self.aside is None or self.barriers.changes == before
-        if stuck and not done or done and self.aside is not None and not self.aside.done:
+        unfinished = self.aside is not None and not self.aside.done
+        if unfinished if done else stuck:
             raise ScheduleError("deadlock: a phase of an mbarrier lacks an arrival, or bytes that were announced")
 
     def value(self, e: Any, mask: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,29 @@ from ..facts.views import views_of
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
-from ..text.print_statements import print_statement
 from ..tile import (  # fmt: skip
-    IN_TURNS, Acquire, Await, Combine, CombineTuple, Mma, Put, Release, Ring, Scan, Settle, Slab, Stage, Sync, Team, Tile, Wait
+    IN_TURNS,
+    Acquire,
+    Await,
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Release,
+    Ring,
+    Scan,
+    Settle,
+    Slab,
+    Stage,
+    Sync,
+    Team,
+    Tile,
+    Wait,
 )
 from . import loop
 from .along_axes import folded_along, running
-from .block_memory import BlockMemory, both, nothing
+from .block_memory import both, nothing
+from .block_threads import BlockThreads, Program, at_statement
 from .fragments import added
 from .groups import ThreadGroup
 from .late import LateProduct, SlabRead, SlabReads, begin, reads_of, settled
@@ -40,10 +56,6 @@ from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, m
 from .tuples import combined, lifted
 
 BATCH = 1 << 18  # lanes that run at once
-
-Program = Generator[
-    tuple[Any, ...], Any, None
-]  # yields ("sync" or "settle", stmt), ("combine" or "mma", stmt, values), ("poll", stmt)
 
 
 def run(
@@ -86,7 +98,7 @@ def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.R
         _Blocks(kernel, tile, memory, counts, dice, places, len(blocks)).run()
 
 
-class _Blocks(BlockMemory):
+class _Blocks(BlockThreads):
     """A batch of blocks under execution."""
 
     def __init__(
@@ -136,60 +148,7 @@ class _Blocks(BlockMemory):
             try:
                 ring.finish(self.readers)
             except ScheduleError as error:
-                raise _at(ring.stmt, error) from None
-
-    def groups(self) -> dict[int, ThreadGroup]:
-        count = math.prod(axis.extent for axis in self.threads)
-        ids = list(range(count))
-        self.dice.shuffle(ids)
-        split = min(count, self.dice.choice((2, 3, 4))) if summary(self.tile.body).barriers else 1
-        live = {}
-        for g in range(split):
-            threads = np.array(sorted(ids[g::split]))
-            group = ThreadGroup(threads, {**self.grid, **self.axis_values(threads)})
-            group.program = self.block(self.tile.body, (0,), group, None)
-            live[g] = group
-        for position, stmt in enumerate(self.tile.body):
-            if isinstance(stmt, Team):
-                one = np.zeros(1, int)  # copies alone: one of its threads does them
-                team = ThreadGroup(one, {**self.grid, **self.axis_values(one)}, team=True)
-                team.program = self.block(stmt.body, (0, position), team, None)
-                live[len(live)] = team
-        return live
-
-    def axis_values(self, threads: np.ndarray) -> dict[str, Any]:
-        values, rest = {}, threads
-        for axis in reversed(self.threads):
-            values[axis.name] = (rest % axis.extent).reshape(1, -1, *self.ones)
-            rest = rest // axis.extent
-        for place, axis in enumerate(self.registers):
-            shape = [1, 1, *self.ones]
-            shape[2 + place] = axis.extent
-            values[axis.name] = np.arange(axis.extent).reshape(shape)
-        return values
-
-    def to_next_barrier(self, live: dict[int, ThreadGroup]) -> tuple[dict[int, Any], list[int]]:
-        todo, waiting, done, stuck = list(live), {}, [], 0
-        self.dice.shuffle(todo)
-        while todo:
-            g = todo.pop(0)
-            try:
-                event = live[g].program.send(live[g].answer)
-            except StopIteration:
-                done.append(g)
-                stuck = 0
-                continue
-            live[g].answer = None
-            if event[0] == "poll":
-                todo.append(g)
-                stuck += 1
-                if all(live[one].team for one in todo):  # it goes on when the others do
-                    break
-                if stuck > 2 * len(live) + 2:
-                    raise _at(event[1], ScheduleError("deadlock: what is waited for never comes"))
-            else:
-                waiting[g], stuck = event, 0
-        return waiting, done
+                raise at_statement(ring.stmt, error) from None
 
     def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
         """Every thread gets the fold of the values of all threads along the axes, in the order of the axes.
@@ -236,7 +195,7 @@ class _Blocks(BlockMemory):
         try:
             late.product = self.product_of(late, live)
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
         self.late.append(late)
         for g in views:
             begin(stmt.acc, live[g])
@@ -252,7 +211,7 @@ class _Blocks(BlockMemory):
                     if all(other.stmt.acc != acc for other in self.late):
                         settled(acc, group)
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
 
     def product_of(self, late: LateProduct, live: dict[int, ThreadGroup]) -> Any:
         dtype = self.dtypes[late.stmt.acc]
@@ -294,7 +253,7 @@ class _Blocks(BlockMemory):
         if isinstance(stmt, Team):  # its threads run it, beside this
             return
         if mask is not None and not np.all(mask):
-            raise _at(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
+            raise at_statement(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
         try:
             if isinstance(stmt, Sync):
                 yield "sync", stmt
@@ -326,7 +285,7 @@ class _Blocks(BlockMemory):
                         yield "poll", stmt
                     group.queue.pop(0)
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
 
     def turn(self, stmt: Acquire | Await | Release, group: ThreadGroup) -> bool:
         """Whether a ring lets a group go on."""
@@ -377,7 +336,7 @@ class _Blocks(BlockMemory):
             elif not isinstance(stmt, Carry | Ring):
                 raise ScheduleError(f"{type(stmt).__name__} is no statement of Tile IR")
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
 
     def plain_block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> None:
         self.start_accumulators(path, group)
@@ -431,10 +390,3 @@ class _Blocks(BlockMemory):
         body = self.tile.body
         values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
         return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)
-
-
-def _at(stmt: Any, error: ScheduleError) -> ScheduleError:
-    """The error with the statement it happened in; the innermost one stands."""
-    if any(note.startswith("in `") for note in error.notes):
-        return error
-    return ScheduleError(error.what, notes=(*error.notes, f"in `{print_statement(stmt).splitlines()[0]}`"))

@@ -12,6 +12,7 @@ from ..facts.layout import DTYPE_BYTES
 from ..functions import opmath
 from ..kernel import (
     BLOCK_INDEX,  # fmt: skip
+    NAMED,
     Advance,
     Arrive,
     Assign,
@@ -275,7 +276,7 @@ def _own_names(stmt: Stmt) -> set[str]:
     """The names that a statement itself reads, without those of its block."""
     fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
     found = set().union(*(names_of(value) for value in fields))
-    own = {Advance: "base", Base: "root", Replicate: "reverse", TensorMap: "src", CopyBox: "map"}.get(type(stmt))
+    own = NAMED.get(type(stmt))
     name = getattr(stmt, own) if own else None
     return found | ({name} if name else set())
 

@@ -47,7 +47,10 @@ def _of_team(team: Team, tile: Tile, rings: dict[str, Ring], varying: frozenset[
         yield team, f"a Team is whole warps of {WARP} threads"
     own = team.registers
     if own and (team.threads % GROUP or own % REGISTER_UNIT or not LEAST_REGISTERS <= own <= MOST_REGISTERS):
-        yield team, f"registers are given to {GROUP} threads at once, {LEAST_REGISTERS} to {MOST_REGISTERS} by {REGISTER_UNIT}s"
+        yield (
+            team,
+            f"{GROUP} threads are given registers at once: {LEAST_REGISTERS} to {MOST_REGISTERS}, by {REGISTER_UNIT}",
+        )
     yield from _only_copies(team.body)
     copies = set()
     for acquire, behind in filled(team.body):

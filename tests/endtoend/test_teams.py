@@ -119,7 +119,9 @@ def test_large_products(form: str) -> None:
     )
     assert [tile.cluster for tile in nodes(made.compilation.tile, Tile)] == [2]
     assert [(team.threads, team.registers) for team in nodes(made.compilation.tile, Team)] == [(128, 40)]
-    seconds = [predict(instruction_counts(one.compilation.kernels[0]), target("h200")).seconds for one in (single, made)]
+    seconds = [
+        predict(instruction_counts(one.compilation.kernels[0]), target("h200")).seconds for one in (single, made)
+    ]
     assert seconds[1] <= seconds[0]
     if find_program("nvcc") is None and find_nvrtc() is None:
         pytest.skip("neither NVRTC nor nvcc is here")
