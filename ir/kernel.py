@@ -49,7 +49,7 @@ class Matrix(Node):
 
 
 class Launch(Stmt):
-    """The launch: blocks in x, y, z; threads in a block; bytes of shared memory; blocks an SM must be able to hold.
+    """Blocks in x, y, z; threads of a block; bytes of shared memory; blocks an SM must be able to hold.
 
     cluster: so many neighbours in x run together, and write into the shared memory of each other.
     """
@@ -64,10 +64,7 @@ class Launch(Stmt):
 
 
 class Define(Stmt):
-    """`dst = val`, a register of its own. mutable: an Assign, a Butterfly or a Shuffle changes it later.
-
-    uniform: all lanes of a warp have the same, which the assembler does not see by itself.
-    """
+    """`dst = val`, a register of its own. mutable: it is changed later. uniform: all lanes of a warp have the same."""
 
     positional: ClassVar[tuple[str, ...]] = ("dtype", "val")
     dst: Name
@@ -278,7 +275,7 @@ class LastThreads(Stmt):
 
 
 class Assign(Stmt):
-    """`place = val`: place is a mutable scalar or an Element."""
+    """`place = val`: a mutable scalar or an Element."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "val")
     place: Expr
@@ -351,10 +348,7 @@ class FenceProducts(Stmt):
 
 
 class QueueProduct(Stmt):
-    """acc += a * b, made at any time until a WaitProducts covers it. acc: the first of its registers.
-
-    The four warps of a group come together; till then nobody may touch the registers, or write to the matrices.
-    """
+    """acc += a * b by four warps, some time before a WaitProducts that covers it; acc, a, b are nobody's till then."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
     acc: Expr
@@ -389,7 +383,8 @@ VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
 
 # the fields that hold the name of what is read
 NAMED: dict[type[Node], str] = {
-    Element: "name", Address: "base", Advance: "base", Base: "root", TensorMap: "src", CopyBox: "map", Replicate: "reverse",
+    Element: "name", Address: "base", Advance: "base", Base: "root", TensorMap: "src", CopyBox: "map",
+    Replicate: "reverse",
 }  # fmt: skip
 
 
@@ -400,17 +395,15 @@ def names_read(node: Any) -> frozenset[str]:
     if kind is Var:
         return frozenset((node.name,))
     found: set[str] = set()
-    named = NAMED.get(kind)
-    if named is not None and getattr(node, named):
-        found.add(getattr(node, named))
+    if kind in NAMED and getattr(node, NAMED[kind]):
+        found.add(getattr(node, NAMED[kind]))
     for field in kind.inner:
         _gather(getattr(node, field), found)
     return frozenset(found)
 
 
 def _gather(value: Any, found: set[str]) -> None:
-    if value.__class__ is tuple:
-        for item in value:
-            _gather(item, found)
-    elif isinstance(value, Node):
+    for item in value if value.__class__ is tuple else ():
+        _gather(item, found)
+    if isinstance(value, Node):
         found |= names_read(value)

@@ -2,7 +2,8 @@
 
 Phase n of a slot's first mbarrier ends when the copies of its n-th turn have landed, phase n of the second when all
 warps of the axes have given it back, those of every block of a cluster: what one copies comes to all. So turn k waits
-for phase k // depth of the first, and fills the slot behind phase k // depth - 1 of the second; the first turns need none.
+for phase k // depth of the first, and fills the slot behind phase k // depth - 1 of the second; the first turns need
+none.
 """
 
 from __future__ import annotations
