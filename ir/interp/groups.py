@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Turns(NamedTuple):
+class RingTurns(NamedTuple):
     """How many turns of a ring a group has awaited, and released."""
 
     awaited: int = 0
@@ -30,5 +30,5 @@ class ThreadGroup:
     waited: int = 0
     answer: Any = None
     sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
-    turns: dict[str, Turns] = field(default_factory=dict)  # of each ring
+    turns: dict[str, RingTurns] = field(default_factory=dict)  # of each ring
     team: bool = False

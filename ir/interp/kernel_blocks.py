@@ -66,6 +66,15 @@ class RunningBlocks:
         self.fragments = Fragments(self.registers, self.shared, self.shape)
         self.products = Products(self.registers, self.shared, self.shape, self.dice)
 
+    def others_go_on(self) -> None:
+        """Those beside these go on until they wait, with what they themselves know to be over."""
+        if self.aside is None or self.aside.done:
+            return
+        since = self.shared.since
+        self.shared.since = self.aside.since
+        self.aside.resume()
+        self.aside.since, self.shared.since = self.shared.since, since
+
     def elsewhere(self, done: bool = False) -> None:
         """Those beside these go on, until they wait too. done: these have come to their end.
 
@@ -74,11 +83,8 @@ class RunningBlocks:
         if self.beside is not None:
             self.beside.pause()
             return
-        before, since = self.barriers.changes, self.shared.since
-        if self.aside is not None and not self.aside.done:
-            self.shared.since, self.aside.since = self.aside.since, since
-            self.aside.resume()
-            self.shared.since, self.aside.since = since, self.shared.since
+        before = self.barriers.changes
+        self.others_go_on()
         stuck = self.aside is None or self.barriers.changes == before
         unfinished = self.aside is not None and not self.aside.done
         if unfinished if done else stuck:

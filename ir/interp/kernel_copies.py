@@ -96,6 +96,7 @@ def _arrive(blocks: RunningBlocks, stmt: Arrive, mask: Any) -> None:
     first = lanes.chosen(lanes.thread % WARP == 0)
     for there in blocks.barriers.offsets(first) if stmt.cluster > 1 else (0,):
         blocks.barriers.arrive(first.moved(there))
+    blocks.others_go_on()  # as early as they may
 
 
 def _copy_box(blocks: RunningBlocks, stmt: CopyBox, mask: Any) -> None:

@@ -18,7 +18,7 @@ from ..loop import Load, Store
 from ..node import nodes
 from ..program import Block
 from ..tile import Ring, Stage, Team
-from .groups import ThreadGroup, Turns
+from .groups import RingTurns, ThreadGroup
 from .scalar import ScheduleError
 from .shared import SlabMemory
 
@@ -62,7 +62,7 @@ class RingState:
             if land is not None:
                 land()
         group.waited = max(group.waited, self.last[turn])
-        group.turns[self.stmt.dst] = Turns(turn + 1, have.released)
+        group.turns[self.stmt.dst] = RingTurns(turn + 1, have.released)
         return True
 
     def release(self, turn: int, group: ThreadGroup, read: Iterable[tuple[Load, Any]]) -> None:
@@ -74,10 +74,10 @@ class RingState:
             )
         if any(load.buf in self.fills and np.any(np.asarray(at) == slot) for load, at in read):
             raise ScheduleError(f"turn {turn} of the ring {self.stmt.dst} is released before the Settle of its product")
-        group.turns[self.stmt.dst] = Turns(have.awaited, turn + 1)
+        group.turns[self.stmt.dst] = RingTurns(have.awaited, turn + 1)
 
-    def of(self, group: ThreadGroup) -> Turns:
-        return group.turns.get(self.stmt.dst, Turns())
+    def of(self, group: ThreadGroup) -> RingTurns:
+        return group.turns.get(self.stmt.dst, RingTurns())
 
     def finish(self, readers: list[ThreadGroup]) -> None:
         """Raises ScheduleError where a turn was filled for nobody, or not given back."""
