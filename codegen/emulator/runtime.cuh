@@ -106,6 +106,7 @@ class Machine {
   void warp_barrier(bool orders_memory, int line);
   CopyQueue& copies() { return current()->copies; }
   ProductQueue& products() { return current()->products; }
+  unsigned group_of(const ThreadView& thread) const;
   void group_meets(const LateProduct& product, uint32_t number);
   void check_matrix(const LateMatrix& matrix, uint32_t bytes, int line);
   void wait_products(unsigned groups_left, int line);

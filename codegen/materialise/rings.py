@@ -20,7 +20,7 @@ from .registers import in_registers
 from .slabs import slab_base
 
 LANES = 32
-REGISTERS_OF_BLOCK, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 240: what is given to a thread at once
+REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 240: what is given to a thread at once
 
 
 def plan_rings(low: Lowering) -> None:
@@ -38,14 +38,20 @@ def plan_rings(low: Lowering) -> None:
 
 
 def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) -> Block:
-    """One thread of the team copies; the others leave it the slots of their warps."""
+    """One thread of the team copies; the others leave it the slots of their warps.
+
+    Registers change hands where a multiprocessor has one block: what is handed out is what it was launched with, as
+    many for each thread as all of them can have.
+    """
     body = lower_block(low, stmt.body, (*at.path, at.position), at.bound)
-    others = 0
-    if stmt.registers:
-        most = (REGISTERS_OF_BLOCK - stmt.registers * stmt.threads) // low.thread_count
+    own, others = stmt.registers if low.tile.resident == 1 else 0, 0
+    if own:
+        threads = low.thread_count + stmt.threads
+        launched = REGISTERS_OF_MULTIPROCESSOR // threads // REGISTER_UNIT * REGISTER_UNIT * threads
+        most = (launched - own * stmt.threads) // low.thread_count
         others = min(most // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
     one = Branch(Binary("==", low.thread, low.thread_count), body)
-    return (LastThreads(stmt.threads, (one,), stmt.registers, others),)
+    return (LastThreads(stmt.threads, (one,), own, others),)
 
 
 def lower_acquire(low: Lowering, stmt: Acquire, at: Place) -> Block:

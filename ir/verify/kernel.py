@@ -52,7 +52,7 @@ INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
 MOST_THREADS = 1024
 WARP, GROUP = 32, 128
-REGISTERS_OF_BLOCK = 65536
+REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT = 65536, 8
 MOST_ARRIVALS = 1 << 20
 SWIZZLES = (0, 32, 64, 128)
 
@@ -92,6 +92,10 @@ class _Check(NamesInScope):
                 stmt, f"a block has 1 to {MOST_THREADS} threads, no fewer than 0 bytes, and an SM holds one or more"
             )
         self.cluster, self.threads, self.split = stmt.cluster, stmt.block, False
+        each = (
+            REGISTERS_OF_MULTIPROCESSOR // (max(stmt.resident, 1) * max(stmt.block, 1)) // REGISTER_UNIT * REGISTER_UNIT
+        )
+        self.pool = each * stmt.block  # what a block is launched with
         if stmt.cluster < 1 or divisor(stmt.grid[0], {}) % stmt.cluster:
             self.say(stmt, "the blocks in x are no whole clusters")
         self.names[BLOCK_INDEX[0]] = KnownName("index", divergent=stmt.cluster > 1)
@@ -161,9 +165,9 @@ class _Check(NamesInScope):
         self.together(stmt)
         if self.split or stmt.threads % WARP or not 0 < stmt.threads < self.threads:
             self.say(stmt, f"a part of the threads, once: whole warps of {WARP}")
-        rest, limit = self.threads - stmt.threads, REGISTERS_OF_BLOCK
-        if stmt.registers * stmt.threads + stmt.others * rest > limit:
-            self.say(stmt, f"more registers than the {limit} of a multiprocessor")
+        rest = self.threads - stmt.threads
+        if stmt.registers * stmt.threads + stmt.others * rest > self.pool:
+            self.say(stmt, f"more registers than the {self.pool} that a block has")
         if (stmt.registers or stmt.others) and (stmt.threads % GROUP or rest % GROUP):
             self.say(stmt, f"registers are given to {GROUP} threads at once")
         self.inside(True, stmt.body)

@@ -133,3 +133,26 @@ def test_large_products(form: str) -> None:
     assert found.registers <= 168
     assert Counter(op.split(".")[0] for op in hot)["HGMMA"] == 4
     assert len(hot) <= 65
+
+
+def test_a_team_of_one_warp() -> None:
+    inputs = operands("nt", 128, 128, 320)
+    sizes = {"blockify_launch": {"BM": 64, "BN": 64}, "chunk_matmul_k": {"BK": 64}, "specialise": {"T": 32}}
+    f = lambda x, y: x @ y.mT  # noqa: E731
+    made = dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=TEAMS)
+    assert [team.threads for team in nodes(made.compilation.tile, Team)] == [32]
+    judged(made, f, inputs)
+
+
+def test_any_number_of_rows() -> None:
+    x, y = operands("nt", 200, 128, 256)
+    sizes = {"blockify_launch": {"BM": 64, "BN": 64}, "chunk_matmul_k": {"BK": 64}}
+    made = dplc.compile(
+        lambda x, y: x @ y.mT, (x, y), target="h200", device="emulator", db=False, settings=sizes, rules=TEAMS,
+        dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=200)}},
+    )  # fmt: skip
+    assert any(nodes(made.compilation.tile, Team))
+    for rows in (1, 97, 200):
+        want = x[:rows].double() @ y.double().mT
+        own = (x[:rows] @ y.mT - want).abs().max().item()
+        assert (made(x[:rows], y).double() - want).abs().max().item() <= 2 * own

@@ -12,6 +12,8 @@ from dplc.codegen.target import target
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.interp.scalar import ScheduleError
+from dplc.ir.kernel import LastThreads
+from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
@@ -123,6 +125,7 @@ LOWERED = {
     "all threads are the last": ("LastThreads(128)", "LastThreads(256)", "a part of the threads, once"),
     "a part of a warp": ("LastThreads(128)", "LastThreads(48)", "a part of the threads, once"),
     "more registers than there are": ("LastThreads(128)", "LastThreads(128, registers=40, others=504)", "more registers"),
+    "more than a block has beside another": ("block=256,", "block=256, resident=2,", "more registers"),
     "one lane arrives": ("Branch(ko >= 1)", "Branch(ko >= tid)", "not every thread"),
     "arrivals in a block that is not there": ("Arrive(Address(r, offset=24))", "Arrive(Address(r, offset=24), cluster=2)", "in clusters of 1"),
 }  # fmt: skip
@@ -131,7 +134,8 @@ LOWERED = {
 @pytest.mark.parametrize("name", LOWERED)
 def test_laws_of_kernel_ir(name: str) -> None:
     old, new, message = LOWERED[name]
-    text = print_program((materialise(kernel(), target("h200")),), "kernel")
+    given = TEXT.replace("threads=128", "threads=128, registers=40") if "beside another" in name else TEXT
+    text = print_program((materialise(kernel(given), target("h200")),), "kernel")
     assert old in text
     found = kernel_problems(read_program(text.replace(old, new))[1][0])  # type: ignore[arg-type]
     assert any(message in problem for problem in found), found
@@ -159,3 +163,12 @@ def test_the_meaning_of_kernel_ir_finds_faults(name: str) -> None:
     with pytest.raises(ScheduleError) as found:
         kernel_meaning.run((wrong,), operands(), 0)  # type: ignore[arg-type]
     assert re.search(message, found.value.what)
+
+
+def test_registers_change_hands_where_a_block_is_alone() -> None:
+    """A block that shares its multiprocessor has not what would be handed out: its threads would wait for ever."""
+    given = TEXT.replace("threads=128", "threads=128, registers=40")
+    alone = materialise(kernel(given), target("h200"))
+    assert [(team.registers, team.others) for team in nodes(alone, LastThreads)] == [(40, 240)]
+    shared = materialise(kernel(given.replace("w:2=REG):", "w:2=REG, resident=2):")), target("h200"))
+    assert [(team.registers, team.others) for team in nodes(shared, LastThreads)] == [(0, 0)]
