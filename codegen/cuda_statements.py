@@ -12,6 +12,7 @@ from ..ir.functions import opmath
 from ..ir.kernel import (  # fmt: skip
     SHARED,
     Advance,
+    Arrive,
     Assign,
     Barrier,
     Base,
@@ -29,6 +30,7 @@ from ..ir.kernel import (  # fmt: skip
     FenceProducts,
     Fragment,
     InitBarrier,
+    LastThreads,
     LoadFrom,
     LoadMatrix,
     Loop,
@@ -260,6 +262,22 @@ class Printer(ExpressionPrinter):
         to, name = self.address(stmt.to), self.names[stmt.map]
         return f"copy_box_{len(stmt.at)}d{shared}({to}, {name}, {barrier}, {places});"
 
+    def arrive(self, stmt: Arrive) -> str:
+        cluster = f"_shared<{stmt.cluster}>" if stmt.cluster > 1 else ""
+        return f"mbarrier_arrive{cluster}({self.address(stmt.barrier)});"
+
+    def barrier(self, stmt: Barrier) -> str:
+        if stmt.cluster > 1:
+            return "cluster_sync();"
+        return f"part_sync<{stmt.threads}>();" if stmt.threads else "block_sync();"
+
+    def last_threads(self, stmt: LastThreads) -> list[str]:
+        """The threads that run the body end with it, so that the rest needs no brace."""
+        head = f"if (last_threads<{stmt.threads}>()) {{"
+        fewer = [f"{INDENT}registers_lower<{stmt.registers}>();"] if stmt.registers else []
+        more = [f"registers_raise<{stmt.others}>();"] if stmt.others else []
+        return [head, *fewer, *self.block(stmt.body, 1), f"{INDENT}return;", "}", *more]
+
     # ---- fragments
 
     def fragment(self, stmt: Fragment) -> str:
@@ -318,12 +336,14 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     Commit: lambda printer, stmt: "cp_async_commit();",
     WaitGroup: lambda printer, stmt: f"cp_async_wait<{stmt.keep}>();",
     TensorMap: lambda printer, stmt: [],
-    InitBarrier: lambda printer, stmt: f"mbarrier_init({printer.address(stmt.at)}, 1);",
+    InitBarrier: lambda printer, stmt: f"mbarrier_init({printer.address(stmt.at)}, {stmt.arrivals});",
     FenceBarriers: lambda printer, stmt: "mbarrier_fence();",
     Expect: lambda printer, stmt: f"mbarrier_expect({printer.address(stmt.barrier)}, {stmt.bytes});",
+    Arrive: Printer.arrive,
+    LastThreads: Printer.last_threads,
     CopyBox: Printer.copy_box,
     WaitPhase: lambda printer, stmt: f"mbarrier_wait({printer.address(stmt.barrier)}, {printer.text(stmt.parity)});",
-    Barrier: lambda printer, stmt: "cluster_sync();" if stmt.cluster > 1 else "block_sync();",
+    Barrier: Printer.barrier,
     Fragment: Printer.fragment,
     LoadMatrix: Printer.load_matrix,
     PackWord: Printer.pack,

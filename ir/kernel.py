@@ -36,9 +36,9 @@ class Address(Node):
 
 
 class Matrix(Node):
-    """A matrix in shared memory, as late atoms find it: where it starts, and where it goes on (ir/facts/views.py).
+    """A matrix in shared memory as late atoms find it (ir/facts/views.py), in rows of 128 bytes that TMA has swizzled.
 
-    Rows of 128 bytes, swizzled as TMA does it; stride, leading: bytes; across: its lines run across those rows.
+    stride, leading: bytes from where it starts to where it goes on; across: its lines run across those rows.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("at",)
@@ -49,7 +49,7 @@ class Matrix(Node):
 
 
 class Launch(Stmt):
-    """The launch: blocks in x, y, z; threads in a block; bytes of shared memory; blocks an SM must be able to hold.
+    """Blocks in x, y, z; threads of a block; bytes of shared memory; blocks an SM must be able to hold.
 
     cluster: so many neighbours in x run together, and write into the shared memory of each other.
     """
@@ -64,10 +64,7 @@ class Launch(Stmt):
 
 
 class Define(Stmt):
-    """`dst = val`, a register of its own. mutable: an Assign, a Butterfly or a Shuffle changes it later.
-
-    uniform: all lanes of a warp have the same, which the assembler does not see by itself.
-    """
+    """`dst = val`, a register of its own. mutable: it is changed later. uniform: all lanes of a warp have the same."""
 
     positional: ClassVar[tuple[str, ...]] = ("dtype", "val")
     dst: Name
@@ -207,10 +204,11 @@ class TensorMap(Stmt):
 
 
 class InitBarrier(Stmt):
-    """An mbarrier in shared memory whose phases end with one arrival and the bytes that it announced."""
+    """An mbarrier in shared memory whose phases end with so many arrivals and the bytes that they announced."""
 
     positional: ClassVar[tuple[str, ...]] = ("at",)
     at: Address
+    arrivals: Int = 1
 
 
 class FenceBarriers(Stmt):
@@ -225,6 +223,14 @@ class Expect(Stmt):
     positional: ClassVar[tuple[str, ...]] = ("barrier", "bytes")
     barrier: Address
     bytes: Int
+
+
+class Arrive(Stmt):
+    """Each warp arrives once, when all of its lanes are here, at an mbarrier of each of so many blocks of a cluster."""
+
+    positional: ClassVar[tuple[str, ...]] = ("barrier",)
+    barrier: Address
+    cluster: Int = 1
 
 
 class CopyBox(Stmt):
@@ -251,14 +257,25 @@ class WaitPhase(Stmt):
 
 
 class Barrier(Stmt):
-    """All threads of the block are here, or of so many blocks of a cluster."""
+    """All threads of the block are here, or of so many blocks of a cluster; or only the block's first `threads`."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     cluster: Int = 1
+    threads: Int = 0
+
+
+class LastThreads(Stmt):
+    """The last threads of a block run the body and end, the others what follows; registers, 0: as launched."""
+
+    positional: ClassVar[tuple[str, ...]] = ("threads",)
+    threads: Int
+    body: Block
+    registers: Int = 0
+    others: Int = 0
 
 
 class Assign(Stmt):
-    """`place = val`: place is a mutable scalar or an Element."""
+    """`place = val`: a mutable scalar or an Element."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "val")
     place: Expr
@@ -331,10 +348,7 @@ class FenceProducts(Stmt):
 
 
 class QueueProduct(Stmt):
-    """acc += a * b, made at any time until a WaitProducts covers it. acc: the first of its registers.
-
-    The four warps of a group come together; till then nobody may touch the registers, or write to the matrices.
-    """
+    """acc += a * b by four warps, some time before a WaitProducts that covers it; acc, a, b are nobody's till then."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
     acc: Expr
@@ -360,10 +374,18 @@ class WaitProducts(Stmt):
 
 STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
-    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, CopyBox, WaitPhase, Barrier, Assign, Butterfly,
-    Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts, WaitProducts,
+    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, Arrive, CopyBox, WaitPhase, Barrier, LastThreads, Assign,
+    Butterfly, Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts,
+    WaitProducts,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
+
+
+# the fields that hold the name of what is read
+NAMED: dict[type[Node], str] = {
+    Element: "name", Address: "base", Advance: "base", Base: "root", TensorMap: "src", CopyBox: "map",
+    Replicate: "reverse",
+}  # fmt: skip
 
 
 @memoised
@@ -373,26 +395,15 @@ def names_read(node: Any) -> frozenset[str]:
     if kind is Var:
         return frozenset((node.name,))
     found: set[str] = set()
-    if kind is Element:
-        found.add(node.name)
-    elif kind is Address or kind is Advance:
-        found.add(node.base)
-    elif kind is Base:
-        found.add(node.root)
-    elif kind is TensorMap:
-        found.add(node.src)
-    elif kind is CopyBox:
-        found.add(node.map)
-    elif kind is Replicate and node.reverse:
-        found.add(node.reverse)
+    if kind in NAMED and getattr(node, NAMED[kind]):
+        found.add(getattr(node, NAMED[kind]))
     for field in kind.inner:
         _gather(getattr(node, field), found)
     return frozenset(found)
 
 
 def _gather(value: Any, found: set[str]) -> None:
-    if value.__class__ is tuple:
-        for item in value:
-            _gather(item, found)
-    elif isinstance(value, Node):
+    for item in value if value.__class__ is tuple else ():
+        _gather(item, found)
+    if isinstance(value, Node):
         found |= names_read(value)

@@ -172,3 +172,55 @@ class Settle(Stmt):
 
     positional: ClassVar[tuple[str, ...]] = ()
     keep: Int = 0
+
+
+class Ring(Stmt):
+    """`r = Ring(depth=4)`: slots that a Team fills and the threads of the axes empty, turn after turn.
+
+    Turn k has slot k % depth. The copies behind an Acquire, by TMA, fill that slot of every slab of the ring.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    dst: Name
+    depth: Int
+
+
+class Team(Stmt):
+    """`Team(threads=128): ..`: threads beside those of the axes, which run the block beside all that follows it.
+
+    Their work is to copy: no thread of the axes is among them, and they come to no Sync. registers: what is left to
+    each of them, a multiple of 8, so that the others have more; 0 leaves all alike.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    threads: Int
+    body: Block
+    registers: Int = 0
+
+
+class Acquire(Stmt):
+    """`Acquire(r, k)`, in a Team: the slot of turn k is free; all threads of the axes have released turn k - depth."""
+
+    positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
+    ring: Name
+    turn: Expr
+
+
+class Await(Stmt):
+    """`Await(r, k)`: what fills the slot of turn k has landed, for this thread; it may read it until its Release."""
+
+    positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
+    ring: Name
+    turn: Expr
+
+
+class Release(Stmt):
+    """`Release(r, k)`: this thread is done with turn k, its products settled. when: a predicate for the whole of it."""
+
+    positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
+    ring: Name
+    turn: Expr
+    when: Expr = True
+
+
+IN_TURNS = (Acquire, Await, Release)

@@ -69,22 +69,44 @@ Mbarrier& Machine::mbarrier_at(char* address, int line) {
   fail("line %d: no mbarrier has been initialised at byte %td of shared memory", line, byte_of(address));
 }
 
-void Machine::mbarrier_expect(char* address, int bytes, int line) {
-  Mbarrier& barrier = mbarrier_at(address, line);
+void Machine::mbarrier_expect(char* address, int bytes, int line) { arrive(mbarrier_at(address, line), bytes, line); }
+
+void Machine::mbarrier_arrive(char* address, unsigned blocks, int line) {
+  warp_barrier(true, line);
+  const unsigned block = view.thread->lane;
+  if (block >= blocks) return;
+  if (blocks > 1 && blocks != request_->cluster)
+    fail("line %d: arrives in %u blocks, in clusters of %u", line, blocks, request_->cluster);
+  const unsigned own = blocks > 1 ? view.thread->rank : 0;
+  if (blocks > 1) fail_if_ended(block, line);
+  if (block != own) reached_[block] = line;
+  arrive(mbarrier_at(address + (ptrdiff_t{block} - ptrdiff_t{own}) * ptrdiff_t{view.block_bytes}, line), 0, line);
+}
+
+// The shared memory of a block is there as long as one of its threads.
+void Machine::fail_if_ended(unsigned block, int line) {
+  if (live_[block] == 0)
+    fail("line %d: reaches into the shared memory of block %u of the cluster, which has ended: no cluster_sync", line, block);
+}
+
+void Machine::arrive(Mbarrier& barrier, int bytes, int line) {
   if (barrier.complete()) land_boxes(barrier);  // nobody has looked
   if (barrier.pending == 0)
     fail("line %d: one arrival too many in phase %u of the mbarrier at byte %td of shared memory", line, barrier.phase,
-         byte_of(address));
+         byte_of(barrier.address));
   --barrier.pending;
+  if (checker) checker->tells(barrier.address);
   barrier.expected += bytes;
-  notify(barrier);
+  if (!barrier.complete() || !barrier.boxes.empty()) return notify(barrier);
+  land_boxes(barrier);  // there is nothing to land: the phase is over now
+  ready_.take(barrier.waiting);
 }
 
 void Machine::mbarrier_wait(char* address, int parity, int line) {
   Mbarrier& barrier = mbarrier_at(address, line);
   while ((barrier.phase & 1) == static_cast<unsigned>(parity)) {
     if (barrier.complete()) land_boxes(barrier);
-    else park(barrier.waiting);
+    else barrier.line = line, park(barrier.waiting);
   }
   if (checker) checker->phase_seen(address, barrier.phase);
 }
@@ -104,6 +126,7 @@ void Machine::copy_box(char* to, const TensorMap& map, char* address, const int*
   const ptrdiff_t own = ptrdiff_t{view.thread->rank} * view.block_bytes;
   for (unsigned block = 0; block < blocks; ++block) {
     const ptrdiff_t there = ptrdiff_t{block} * view.block_bytes - own;
+    fail_if_ended(block, line);
     copy_box(to + there, map, mbarrier_at(address + there, line), at, line, block == 0);
   }
 }
@@ -132,6 +155,7 @@ void Machine::land_boxes(Mbarrier& barrier) {
     if (checker) checker->copy_landed(box.to, box.bytes);
   }
   barrier.boxes.clear();
+  if (checker) checker->phase_ended(barrier.address);
   barrier.pending = barrier.arrivals;
   barrier.expected = barrier.copied = 0;
   ++barrier.phase;
@@ -145,16 +169,17 @@ void Machine::fail_unless_landed() {
 
 void Machine::fail_deadlock() {
   unsigned waiting = 0;
-  char why[160] = "";
+  char why[240] = "";
   for (const Mbarrier& barrier : mbarriers_) {
     const unsigned here = barrier.waiting.length();
     if (here != 0 && waiting == 0)
-      snprintf(why, sizeof why, "; phase %u of the mbarrier at byte %td lacks %u arrivals and %lld of %lld bytes",
-               barrier.phase, byte_of(barrier.address), barrier.pending,
+      snprintf(why, sizeof why, "; phase %u of the mbarrier at byte %td%s lacks %u arrivals and %lld of %lld bytes",
+               barrier.phase, byte_of(barrier.address), Line(barrier.line, ", waited for in line %d,").text, barrier.pending,
                static_cast<long long>(barrier.expected - barrier.copied), static_cast<long long>(barrier.expected));
     waiting += here;
   }
-  const unsigned at_block = block_.waiting.length();
+  unsigned at_block = block_.waiting.length();
+  for (const Barrier& part : parts_) at_block += part.waiting.length();
   int line = 0;
   for (const WarpState& warp : warps_)
     if (warp.barrier.arrived != 0 && line == 0) line = warp.barrier.line;
@@ -169,6 +194,10 @@ void Machine::fail_deadlock() {
 }  // namespace dplc
 
 extern "C" {
+
+void dplc_mbarrier_arrive(char* barrier, unsigned blocks, int line) {
+  reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_arrive(barrier, blocks, line);
+}
 
 void dplc_mbarrier_init(char* barrier, unsigned arrivals, int line) {
   reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_init(barrier, arrivals, line);

@@ -26,6 +26,7 @@ struct Mbarrier {
   unsigned owner;              // the thread that initialised it
   bool fenced;                 // the TMA engine can see it
   ThreadQueue waiting;
+  int line;  // where the latest to wait stands
   std::vector<PendingBox> boxes;
 
   bool complete() const { return pending == 0 && expected == copied; }

@@ -38,7 +38,7 @@ template <class Visit> void each_word(const Machine& machine, const LateMatrix& 
 
 // Visits what a thread looks at of both matrices of a product.
 template <class Visit> void each_word(const Machine& machine, const LateProduct& product, Visit visit) {
-  const unsigned thread = machine.view.thread->number, lane = thread % lanes_per_warp;
+  const unsigned thread = machine.view.thread->index.x, lane = thread % lanes_per_warp;
   const unsigned warp = thread % lanes_per_group / lanes_per_warp;
   each_word(machine, product.a, warp * rows / 4, rows / 4, lane, visit);
   each_word(machine, product.b, 0, product.columns, lane, visit);
@@ -85,8 +85,8 @@ void ProductQueue::finish_all_but(Machine& machine, unsigned groups_left, int li
 }
 
 void ProductQueue::finish(Machine& machine, const LateProduct& product) {
-  if (machine.checker) each_word(machine, product, [&](size_t at) { machine.checker->late_done(at); });
-  const unsigned thread = machine.view.thread->number % lanes_per_group;
+  if (machine.checker) each_word(machine, product, [&](size_t at) { machine.checker->late_done(at, product.line); });
+  const unsigned thread = machine.view.thread->index.x % lanes_per_group;
   const unsigned g = thread / 4 % 8, t = thread % 4, p = thread / lanes_per_warp;
   const ptrdiff_t a = shared_window() + product.a.start - machine.view.shared;
   const ptrdiff_t b = shared_window() + product.b.start - machine.view.shared;
@@ -116,12 +116,12 @@ void ProductQueue::clear() {
 
 // The threads of a group multiply the same matrices, in the same order: `number` counts a thread's products.
 void Machine::group_meets(const LateProduct& product, uint32_t number) {
-  const unsigned thread = view.thread->number;
-  if (view.block_shape.x % lanes_per_group != 0)
-    fail("line %d: multiplies in a block of %u threads, which are no whole groups of %u", product.line,
+  const unsigned thread = view.thread->number, within = view.thread->index.x / lanes_per_group;
+  if ((within + 1) * lanes_per_group > view.block_shape.x)
+    fail("line %d: multiplies in a block of %u threads, where this one is of no whole group of %u", product.line,
          view.block_shape.x, lanes_per_group);
   groups_.resize(request_->threads / lanes_per_group);
-  std::vector<GroupProduct>& known = groups_[thread / lanes_per_group];
+  std::vector<GroupProduct>& known = groups_[group_of(*view.thread)];
   if (number == known.size()) return known.push_back({product, thread});
   const GroupProduct& first = known[number];
   if (!(first.product.a == product.a) || !(first.product.b == product.b) || first.product.line != product.line)
@@ -147,12 +147,18 @@ void Machine::wait_products(unsigned groups_left, int line) {
   current()->products.finish_all_but(*this, groups_left, line);
 }
 
+// The whole groups of a block are counted, block by block of a cluster.
+unsigned Machine::group_of(const ThreadView& thread) const {
+  return thread.rank * (view.block_shape.x / lanes_per_group) + thread.index.x / lanes_per_group;
+}
+
 // A thread ends: its products must be done, and be those of its group.
 void Machine::finish_products(Thread* thread) {
   ProductQueue& own = thread->products;
   if (!own.empty()) fail("the block ends with the product of line %d in flight", own.line());
-  const unsigned group = thread->view.number / lanes_per_group;
-  if (group < groups_.size() && groups_[group].size() != own.issued())
+  const unsigned group = group_of(thread->view);
+  const bool whole = (thread->view.index.x / lanes_per_group + 1) * lanes_per_group <= view.block_shape.x;
+  if (whole && group < groups_.size() && groups_[group].size() != own.issued())
     fail("thread %u ends after %u products, its group after %zu", thread->view.index.x, own.issued(),
          groups_[group].size());
   own.clear();

@@ -102,15 +102,18 @@ class Machine {
 
   void block_barrier(int line);
   void cluster_barrier(int line);
+  void part_barrier(unsigned threads, int line);
   void warp_barrier(bool orders_memory, int line);
   CopyQueue& copies() { return current()->copies; }
   ProductQueue& products() { return current()->products; }
+  unsigned group_of(const ThreadView& thread) const;
   void group_meets(const LateProduct& product, uint32_t number);
   void check_matrix(const LateMatrix& matrix, uint32_t bytes, int line);
   void wait_products(unsigned groups_left, int line);
   void mbarrier_init(char* address, unsigned arrivals, int line);
   void mbarrier_fence();
   void mbarrier_expect(char* address, int bytes, int line);
+  void mbarrier_arrive(char* address, unsigned blocks, int line);
   void mbarrier_wait(char* address, int parity, int line);
   void copy_box(char* to, const TensorMap& map, char* barrier, const int* at, int rank, unsigned blocks, int line);
 
@@ -149,6 +152,8 @@ class Machine {
   Fiber* take_fiber();
   Mbarrier& mbarrier_at(char* address, int line);
   void copy_box(char* to, const TensorMap& map, Mbarrier& barrier, const int* at, int line, bool counted);
+  void arrive(Mbarrier& barrier, int bytes, int line);
+  void fail_if_ended(unsigned block, int line);
   void land_boxes(Mbarrier& barrier);
   void notify(Mbarrier& barrier);
   void fail_unless_landed();
@@ -159,6 +164,9 @@ class Machine {
   ThreadQueue ready_;
   unsigned started_ = 0;
   Barrier block_{};
+  std::vector<Barrier> parts_;  // of each block of the cluster: of its first threads
+  std::vector<unsigned> live_;  // of each block of the cluster: threads that have not ended
+  std::vector<int> reached_;    // and where another block has arrived in its shared memory since they all met; -1: none
   std::deque<Mbarrier> mbarriers_;
   struct GroupProduct {
     LateProduct product;

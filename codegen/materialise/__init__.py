@@ -7,8 +7,9 @@ scalar and the kernel is still right. No branch here names what an operation is 
 from __future__ import annotations
 
 from ...ir.kernel import Base, Define, Launch, names_read
-from ...ir.node import replace
+from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel, Stmt
+from ...ir.tile import Team
 from ..target import Target
 from .accumulators import find_accumulators
 from .blocks import lower_block
@@ -17,6 +18,7 @@ from .copies import plan_groups
 from .launch import block_axes, check_cluster, check_limits, check_registers, thread_axes
 from .lowering import Heard, start_lowering
 from .prepare import prepare
+from .rings import last_meeting
 
 __all__ = ["materialise"]
 
@@ -36,9 +38,10 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     plan_groups(low)
     body = lower_block(low, tile.body, (0,), frozenset())
     grid, blocks = block_axes(low)
-    check_limits(kernel, target, low.thread_count, low.shared_bytes)
-    whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *first_of_all(low), *body))
-    launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident, tile.cluster)
+    threads = low.thread_count + sum(team.threads for team in nodes(tile.body, Team))  # type: ignore[attr-defined]
+    check_limits(kernel, target, threads, low.shared_bytes)
+    whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *first_of_all(low), *body, *last_meeting(low)))
+    launch = Launch(grid, threads, whole, low.shared_bytes, tile.resident, tile.cluster)
     return replace(prepared, body=(launch,))
 
 

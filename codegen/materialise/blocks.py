@@ -13,7 +13,23 @@ from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Wait
+from ...ir.tile import (  # fmt: skip
+    Acquire,
+    Await,
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Release,
+    Ring,
+    Scan,
+    Settle,
+    Slab,
+    Stage,
+    Sync,
+    Team,
+    Wait,
+)
 from .accumulators import replicated_axes
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
@@ -25,6 +41,7 @@ from .lowering import Held, Level, Lowering, Path, Place, fresh
 from .memory import element_of, lower_load, lower_store, vector_axis
 from .ranges import counter_dtype, greatest, least, ranging, tidied
 from .registers import axes_of, in_registers, nest
+from .rings import lower_acquire, lower_await, lower_release, lower_team
 from .scan import lower_scan
 from .trips import trip_count
 from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale
@@ -155,4 +172,9 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Scan: lower_scan,
     Mma: lower_mma,
     Settle: lower_settle,
+    Ring: lower_nothing,
+    Team: lambda low, stmt, at: lower_team(low, stmt, at, lower_block),
+    Acquire: lower_acquire,
+    Await: lower_await,
+    Release: lower_release,
 }

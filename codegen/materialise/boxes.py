@@ -23,6 +23,7 @@ from ...ir.kernel import (  # fmt: skip
     SHARED,
     Address,
     Assign,
+    Barrier,
     Base,
     Branch,
     CopyBox,
@@ -72,19 +73,18 @@ def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
         slab_base(low, stage)
     boxes.base, boxes.issued, boxes.waited = fresh(low, "barriers"), fresh(low, "issued"), fresh(low, "waited")
     offset = allocate(low, BARRIER_BYTES * boxes.barriers, BARRIER_BYTES)
+    low.mbarriers += [InitBarrier(Address(boxes.base, BARRIER_BYTES * number)) for number in range(boxes.barriers)]
     counters = [Define(name, "i32", 0, 1) for name in (boxes.issued, boxes.waited)]
     low.top.head += [Base(boxes.base, SHARED, offset), *counters]
 
 
 def first_of_all(low: Lowering) -> Block:
     """What a kernel does before anything else: its tensor maps, and its mbarriers made ready by one thread."""
-    boxes = low.boxes
-    if boxes is None:
+    if not low.mbarriers:
         return ()
-    maps = [TensorMap(name, *described) for described, name in boxes.maps.items()]
-    every = [InitBarrier(Address(boxes.base, BARRIER_BYTES * number)) for number in range(boxes.barriers)]
-    ready = _by_one_thread(low, (*every, FenceBarriers()))
-    return (*maps, *ready, *([low.barrier] if low.thread_count * low.tile.cluster > 1 else []))
+    maps = [TensorMap(name, *described) for described, name in low.maps.items()]
+    ready = _by_one_thread(low, (*low.mbarriers, FenceBarriers()))
+    return (*maps, *ready, *([Barrier(low.tile.cluster)] if low.thread_count * low.tile.cluster > 1 else []))
 
 
 def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
@@ -99,17 +99,18 @@ def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
 def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     """A whole group where its first copy stands, nothing at the others."""
     boxes = low.boxes
-    assert boxes is not None
+    if boxes is None:  # its Acquire copies it
+        return ()
     length = boxes.runs.get((at.path, at.position))
     if length is None:
         return ()
     group: tuple[Stage, ...] = at.block[at.position : at.position + length]  # type: ignore[assignment]
     barrier = _barrier(boxes, boxes.issued)
-    copies: list[Stmt] = []
+    whole: list[Stmt] = []
     for stage in group:
-        copies += _copies(low, stage, barrier)
+        whole += copies(low, stage, barrier)
     size = sum(slab_bytes(low, stage) for stage in group)
-    issue: Block = (Expect(barrier, size), *copies)
+    issue: Block = (Expect(barrier, size), *whole)
     when = in_registers(low, tidied(low, stmt.when))
     if when is not True and boxes.empty_waited:  # an empty group still ends a phase
         empty = Branch(Call("logical_not", (when,)), (Expect(barrier, 0),))
@@ -124,7 +125,7 @@ def slab_bytes(low: Lowering, stage: Stage) -> int:
     return element_bytes(low, stage) * math.prod(int(axis.extent) for axis in stage.slab)
 
 
-def _copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
+def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
     """The boxes of one slab."""
     loops, box = split_axes(stage)
     whole = element_bytes(low, stage) * math.prod(axis.extent for axis in box)
@@ -139,10 +140,9 @@ def _copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
         behind = multiply(rank, slab_bytes(low, stage) // math.prod(a.extent for a in stage.slab[:place]) // ways)
     sides = dict.fromkeys(range(len(stage.origin)), 1) | {axis.dim: axis.extent for axis in box}
     described = (stage.src, tuple(sides[dim] for dim in range(len(stage.origin))), stage.swizzle)
-    assert low.boxes is not None
-    name = low.boxes.maps.get(described)
+    name = low.maps.get(described)
     if name is None:
-        name = low.boxes.maps[described] = fresh(low, f"{stage.src}_map")
+        name = low.maps[described] = fresh(low, f"{stage.src}_map")
     names = [fresh(low, axis.name) for axis in loops]
     turns = {name: axis.extent for name, axis in zip(names, loops, strict=True)}
     number_of: Expr = 0

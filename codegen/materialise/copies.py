@@ -23,6 +23,7 @@ from .guards import conjunction, narrowed, simplify_condition
 from .lowering import Lowering, Path, Place, fresh
 from .ranges import ranging, tidied
 from .registers import extents, in_registers, nest
+from .rings import plan_rings
 from .slabs import cell_address, element_bytes
 
 
@@ -138,6 +139,9 @@ def plan_groups(low: Lowering) -> None:
     prologue the runs touch). Where runs differ in length, or a Wait cuts one, each copy is a group of its own.
     """
     runs, boxes = list(runs_of(low.kernel.body, "ASYNC")), list(runs_of(low.kernel.body, "TMA"))
+    plan_rings(low)
+    if low.rings:  # every box is of some turn
+        boxes = []
     plan_boxes(low, boxes, mixed=bool(runs and boxes))
     lengths = {length for length, _ in runs}
     low.group = lengths.pop() if len(lengths) == 1 else 1

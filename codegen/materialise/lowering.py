@@ -7,13 +7,14 @@ the axes they vary with), `slabs`, `accumulators`, `boxes`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var
 from ...ir.facts.layout import params, stages
 from ...ir.facts.views import views_of
-from ...ir.kernel import Barrier
+from ...ir.kernel import Barrier, InitBarrier
 from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, nodes
@@ -27,6 +28,7 @@ from .prepare import RESERVED, TID
 # positions of nested statements, outermost first: a block's identity (equal blocks are one tuple)
 Path = tuple[int, ...]
 Key = tuple[Path, int]  # a statement: the path of its block, its position
+LowerBlock = Callable[..., Block]  # of `blocks`, which knows all statements
 Heard = list[tuple[Path, Block]]  # for those who ask: the path of each statement and what became of it, inner first
 
 
@@ -146,7 +148,6 @@ class Boxes:
     base: str = ""
     issued: str = ""
     waited: str = ""
-    maps: dict[tuple[str, tuple[int, ...], int], str] = field(default_factory=dict)
 
 
 class Cell(NamedTuple):
@@ -188,6 +189,10 @@ class Lowering:
     group: int = 1
     fetched: dict[str, Block] = field(default_factory=dict)
     boxes: Boxes | None = None
+    maps: dict[tuple[str, tuple[int, ...], int], str] = field(default_factory=dict)  # of tensors, by what they say
+    mbarriers: list[InitBarrier] = field(default_factory=list)
+    rings: dict[str, str] = field(default_factory=dict)  # the register with the address of the mbarriers of each
+    depths: dict[str, int] = field(default_factory=dict)
     tidied: dict[Expr, Expr] = field(default_factory=dict)
     cells: dict[tuple[str, Expr, Expr], Cell] = field(default_factory=dict)
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
@@ -200,8 +205,8 @@ class Lowering:
 
     @property
     def barrier(self) -> Barrier:
-        """Of the block, or of all blocks that copy boxes for each other."""
-        return Barrier(self.tile.cluster)
+        """Of the block, or of all blocks that copy boxes for each other; beside a Team, of the threads of the axes."""
+        return Barrier(threads=self.thread_count) if self.rings else Barrier(self.tile.cluster)
 
     @property
     def thread(self) -> Var:

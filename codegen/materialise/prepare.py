@@ -108,7 +108,7 @@ def substitute_variables(body: tuple[object, ...], images: dict[str, Expr]) -> o
 
 
 def _rename(stmt: object, images: dict[str, Expr]) -> object:
-    buffers = {field: getattr(stmt, field) for field in ("dst", "src", "buf", "acc") if hasattr(stmt, field)}
+    buffers = {field: getattr(stmt, field) for field in ("dst", "src", "buf", "acc", "ring") if hasattr(stmt, field)}
     inner = getattr(stmt, "body", None)
     changed = substitute(replace(stmt, body=()) if inner is not None else stmt, images)  # type: ignore[type-var]
     if inner is not None:

@@ -33,6 +33,8 @@ from ...ir.kernel import (
     Define,
     Expect,
     Fragment,
+    InitBarrier,
+    LastThreads,
     Launch,
     LoadFrom,
     LoadMatrix,
@@ -143,6 +145,7 @@ class _Counter:
         self.followed = block
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
+        self.slots = 0  # of rings that other threads fill
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = self.late = 0.0
 
@@ -150,7 +153,18 @@ class _Counter:
 
     def block(self, block: Block, times: float, mask: Any) -> None:
         for statement in block:
-            self.statement(statement, times, mask)
+            if isinstance(statement, LastThreads):
+                mask = self.beside(statement, times, mask)
+            else:
+                self.statement(statement, times, mask)
+
+    def beside(self, statement: LastThreads, times: float, mask: Any) -> Any:
+        """Counts what the last threads do, whose waits the others do not feel; those that are left."""
+        last = mask & (self.env[THREAD] >= int(mask.sum()) - statement.threads)
+        waits, self.waits = self.waits, Waits()
+        self.block(statement.body, times, last)
+        self.waits = waits
+        return mask & ~last
 
     def statement(self, statement: Stmt, times: float, mask: Any) -> None:
         if isinstance(statement, Replicate):
@@ -251,7 +265,9 @@ class _Counter:
         elif isinstance(statement, Barrier):
             self.waits.barrier(statement.cluster > 1)
         elif isinstance(statement, WaitGroup | WaitPhase):
-            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
+            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.phases_kept())
+        elif isinstance(statement, InitBarrier):
+            self.slots += statement.arrivals > 1  # those that are given back
         elif isinstance(statement, Expect):
             self.waits.phases += statement.bytes != 0
         elif isinstance(statement, CopyBox):
@@ -260,6 +276,10 @@ class _Counter:
             self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
         else:
             self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
+
+    def phases_kept(self) -> int:
+        """The phases that stay in flight at a wait: of a ring all slots but the one awaited and the one still read."""
+        return max(self.slots - 2, 0) if self.slots else self.waits.phases_kept()
 
     def product(self, statement: QueueProduct, times: float) -> None:
         """A product of a group of warps, which reads both matrices in whole rows of shared memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ...ir.atoms import ATOMS, WITHIN, Atom
+from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Call, Var, free_names
 from ...ir.facts.boxes import is_box, is_swizzled_box
@@ -22,8 +22,8 @@ from ..language.policy import policy
 
 
 class AtomRecord(NamedTuple):
-    """An atom of a warp as rules ask for it: its name, what it sums as, its m x n x k, the extents of its axes by name,
-    of w 1 if it has none."""
+    """An atom as rules ask for it: its name, what it sums as, its m x n x k, the extents of its axes by name, 1 of
+    those that it has not."""
 
     name: Var
     sums: Var
@@ -35,7 +35,9 @@ class AtomRecord(NamedTuple):
     h: int
     v: int
     u: int
-    w: int
+    w: int = 1
+    p: int = 1
+    q: int = 1
 
 
 @fact("atoms(run) -> [record]", "tile")
@@ -45,42 +47,24 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     return tuple(map(_record, _atoms_of(site, body, slabs)))
 
 
-class LateAtomRecord(NamedTuple):
-    """An atom of four warps: its name, what it sums as, its m x n x k, the extents of its axes by name."""
-
-    name: Var
-    sums: Var
-    m: int
-    n: int
-    k: int
-    p: int
-    g: int
-    t: int
-    q: int
-    h: int
-    v: int
-    u: int
-    w: int
-
-
 @fact("late_atoms(run) -> [record]", "tile")
-def late_atoms(site: Any, body: Block) -> tuple[LateAtomRecord, ...]:
+def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that can do every product of a run, those with the most columns first."""
     slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
     return _late_records(_atoms_of(site, body, slabs, late=True))
 
 
 @fact("late_atoms_for(name, name) -> [record]", "tile")
-def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[LateAtomRecord, ...]:
+def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
     known = value_dtypes(site.kernel)
     dtypes = {known[left.name], known[right.name]}
     return _late_records(atom for atom in ATOMS.values() if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
 
 
-def _late_records(atoms: Iterable[Atom]) -> tuple[LateAtomRecord, ...]:
+def _late_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
     found = sorted((atom for atom in atoms if atom.late), key=lambda atom: -atom.n)
-    return tuple(LateAtomRecord(Var(a.name), Var(a.sums), a.m, a.n, a.k, **dict(a.axes)) for a in found)
+    return tuple(map(_record, found))
 
 
 @fact("swizzled_boxes([stmt]) -> bool", "tile")
@@ -229,7 +213,7 @@ def _multiplied(site: Any, atom: Atom) -> set[str]:
 
 
 def _record(atom: Atom) -> AtomRecord:
-    return AtomRecord(Var(atom.name), Var(atom.sums), atom.m, atom.n, atom.k, **{WITHIN: 1, **dict(atom.axes)})
+    return AtomRecord(Var(atom.name), Var(atom.sums), atom.m, atom.n, atom.k, **dict(atom.axes))
 
 
 def _operand_dtypes(kernel: Kernel, body: Block, sources: set[str]) -> tuple[set[str], set[str]]:

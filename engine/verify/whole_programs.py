@@ -16,13 +16,13 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
+from ...ir.tile import IN_TURNS, Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Team, Tile, Wait
 from ..rewrite.statements.well_formed import wellformed
 from .extents import Needs, needs
 
 Program = tuple[Kernel, ...]
 THREADS = 4  # of a name that nothing defines
-COOPERATIVE = (Stage, Put, Slab, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle)
+COOPERATIVE = (Stage, Put, Slab, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle, Team, *IN_TURNS)
 
 
 def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:

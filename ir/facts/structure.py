@@ -14,10 +14,10 @@ from ..expr import Var, free_names, only_sizes
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
+from ..tile import IN_TURNS, Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
 
 # every thread of the block takes part: never under a divergent guard
-COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle)
+COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle, *IN_TURNS)
 
 
 class Summary:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,24 +12,10 @@ from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
 from ..loop import Load, Store
 from ..program import Kernel
 from ..tile import Put, Stage
+from .groups import ThreadGroup
+from .rings import RingState, check_held
 from .scalar import ScheduleError, clipped, evaluate, in_bounds
 from .shared import Cells, SlabMemory, layout
-
-
-@dataclass
-class ThreadGroup:
-    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for; held: what
-    they fetched into registers for a slab and did not yet put there."""
-
-    threads: np.ndarray
-    env: dict[str, Any]
-    program: Any = None
-    queue: list[Callable[[], bool]] = field(default_factory=list)
-    held: dict[str, Callable[[], object]] = field(default_factory=dict)
-    issued: int = 0  # TMA copies in program order
-    waited: int = 0
-    answer: Any = None
-    sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
 
 
 class BlockMemory:
@@ -47,6 +32,7 @@ class BlockMemory:
         self.slabs: dict[str, SlabMemory] = {}
         self.tma: list[Callable[[], None] | None] = []
         self.epoch = 0
+        self.rings: dict[str, RingState] = {}
 
     def stage(self, stmt: Stage, group: ThreadGroup) -> None:
         if stmt.when is not True and not self.uniform(stmt.when, group):
@@ -196,6 +182,7 @@ class BlockMemory:
         inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
         if not np.all(inside if mask is None else inside | ~np.asarray(mask)):
             raise ScheduleError(f"access outside of the slab {stmt.buf}")
+        check_held(stmt, slot, group, self.rings.values())
         base = np.clip(slot, 0, stage.depth - 1) * slab_cells(stage)
         word = np.asarray(physical(stage, clipped(cell, extents), item_bytes(self.kernel, stage)) + base)
         shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(mask))

@@ -7,6 +7,7 @@ threads reaches. Floats are float64, integers exact, shared memory is poison unt
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +31,7 @@ from ..kernel import (  # fmt: skip
     CommitProducts,
     CopyAsync,
     Define,
+    LastThreads,
     Launch,
     LoadFrom,
     LoadMatrix,
@@ -47,6 +49,7 @@ from ..kernel import (  # fmt: skip
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..text.print_statements import print_statement
+from .kernel_aside import Aside
 from .kernel_blocks import RunningBlocks
 from .kernel_copies import COPIES
 from .kernel_memory import bits_of, elements
@@ -128,7 +131,12 @@ class _MaskedBlocks(RunningBlocks):
     """The meaning of the statements that every kernel has, one a method. mask: as in `RunningBlocks`."""
 
     def run(self) -> None:
-        self.block(self.launch.body, None)
+        try:
+            self.block(self.launch.body, None)
+            self.elsewhere(done=True)
+        finally:
+            if self.aside is not None:
+                self.aside.abandon()
         if self.group or any(self.queue) or not self.barriers.finished():
             raise ScheduleError("the kernel ends with copies in flight", notes=(f"in kernel `{self.kernel.name}`",))
         if not self.products.finished():
@@ -149,6 +157,14 @@ class _MaskedBlocks(RunningBlocks):
         if meaning is None:
             raise ScheduleError(f"`{type(stmt).__name__}` has no meaning yet")
         meaning(self, stmt, mask)
+
+    def last_threads(self, stmt: LastThreads, mask: Any) -> None:
+        self.together(mask)
+        last = self.launch.block - stmt.threads <= np.arange(self.shape[1]) % self.launch.block
+        team = copy.copy(self)
+        team.keep(last)
+        self.keep(~last)
+        self.aside = team.beside = Aside(lambda: team.block(stmt.body, None), self.shared.since)
 
     # ---- registers
 
@@ -230,9 +246,9 @@ class _MaskedBlocks(RunningBlocks):
 
     def barrier(self, stmt: Barrier, mask: Any) -> None:
         self.together(mask)
-        if stmt.cluster != self.launch.cluster:
+        if self.aside is None and stmt.cluster != self.launch.cluster:
             raise ScheduleError("a barrier of one block, where the blocks of a cluster copy boxes for each other")
-        self.shared.epoch += 1
+        self.shared.meet()
 
     # ---- memory
 
@@ -280,6 +296,7 @@ _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     Replicate: _MaskedBlocks.replicate,
     Loop: _MaskedBlocks.loop,
     Branch: _MaskedBlocks.branch,
+    LastThreads: _MaskedBlocks.last_threads,
     LoadFrom: _MaskedBlocks.load,
     CheckPlace: _MaskedBlocks.check_place,
     StoreTo: _MaskedBlocks.store,

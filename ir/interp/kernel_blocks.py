@@ -12,6 +12,7 @@ from ..expr import is_int
 from ..kernel import BLOCK_INDEX, SHARED, THREAD, Address, Launch
 from ..program import Kernel
 from . import kernel_values
+from .kernel_aside import Aside
 from .kernel_boxes import SWIZZLE_REPEAT, Barriers, Map
 from .kernel_fragments import Fragments
 from .kernel_late import Products
@@ -51,7 +52,43 @@ class RunningBlocks:
         self.maps: dict[str, Map] = {}
         self.group: list[Copy] = []  # copies since the last commit
         self.queue: list[list[Copy]] = []  # groups that have not been waited for
-        self.everyone = np.divmod(np.arange(math.prod(self.shape)), self.shape[1])
+        self.aside: Aside | None = None  # threads that run beside these
+        self.beside: Aside | None = None  # what these are, if they run beside others
+        self.everyone: Any = np.divmod(np.arange(math.prod(self.shape)), self.shape[1])
+
+    def keep(self, which: np.ndarray) -> None:
+        """Only some of the threads are there from here on; they keep their numbers."""
+        blocks = self.shape[0]
+        self.everyone = tuple(part.reshape(self.shape)[:, which].reshape(-1) for part in self.everyone)
+        self.registers = self.registers.of(which)
+        self.bases = {name: (root, kernel_values.chosen(at, which)) for name, (root, at) in self.bases.items()}
+        self.shape = (blocks, int(which.sum()))
+        self.fragments = Fragments(self.registers, self.shared, self.shape)
+        self.products = Products(self.registers, self.shared, self.shape, self.dice)
+
+    def others_go_on(self) -> None:
+        """Those beside these go on until they wait, with what they themselves know to be over."""
+        if self.aside is None or self.aside.done:
+            return
+        since = self.shared.since
+        self.shared.since = self.aside.since
+        self.aside.resume()
+        self.aside.since, self.shared.since = self.shared.since, since
+
+    def elsewhere(self, done: bool = False) -> None:
+        """Those beside these go on, until they wait too. done: these have come to their end.
+
+        Raises ScheduleError where nobody can go on.
+        """
+        if self.beside is not None:
+            self.beside.pause()
+            return
+        before = self.barriers.changes
+        self.others_go_on()
+        stuck = self.aside is None or self.barriers.changes == before
+        unfinished = self.aside is not None and not self.aside.done
+        if unfinished if done else stuck:
+            raise ScheduleError("deadlock: a phase of an mbarrier lacks an arrival, or bytes that were announced")
 
     def value(self, e: Any, mask: Any) -> Any:
         """An expression for each thread."""

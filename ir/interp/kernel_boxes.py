@@ -1,6 +1,6 @@
 """mbarriers and copies by TMA, for a batch of blocks.
 
-A phase of an mbarrier ends when its one arrival has come and as many bytes have been copied as it announced. A box is
+A phase of an mbarrier ends when its arrivals have come and as many bytes have been copied as they announced. A box is
 in flight from its issue until some thread of its block finds that the phase has ended. It is there then for the threads
 that have waited for that phase, and behind the next barrier for all.
 """
@@ -56,15 +56,18 @@ class Barriers:
         self.shared, self.shape, self.dice = shared, shape, dice
         self.number: dict[int, int] = {}  # by address
         self.made = np.zeros((0, shape[0]), bool)
-        self.fenced, self.arrived = self.made.copy(), self.made.copy()
-        self.phase, self.expected, self.copied = (np.zeros((0, shape[0]), int) for _ in range(3))
+        self.fenced = self.made.copy()
+        self.phase, self.expected, self.copied, self.needed, self.arrived, self.when, self.over = (
+            np.zeros((0, shape[0]), int) for _ in range(7)
+        )  # when, over: the epoch of the latest arrival; of the phases that have ended
+        self.changes = 0  # arrivals, and boxes that set out
         self.seen = np.zeros((0, *shape), int)  # phases that a thread has waited for
         self.boxes: list[Issued] = []
         self.tickets = np.zeros((2, 1), int)  # (mbarrier, phase) of every box of every block, from 1
         shared.ordered = self.ordered
 
     # ---- the barriers themselves
-    def init(self, lanes: Lanes) -> None:
+    def init(self, lanes: Lanes, arrivals: int = 1) -> None:
         """Threads make mbarriers, one each."""
         self._alone(lanes)
         self.shared.store(lanes, "i64", np.zeros((len(lanes.flat), 1), np.int64))
@@ -73,12 +76,12 @@ class Barriers:
             if number == len(self.made):
                 grown = np.zeros((1, *self.shape), int)
                 self.seen = np.concatenate([self.seen, grown])
-                for name in ("made", "fenced", "arrived", "phase", "expected", "copied"):
+                for name in ("made", "fenced", "phase", "expected", "copied", "needed", "arrived", "when", "over"):
                     old = getattr(self, name)
                     setattr(self, name, np.concatenate([old, np.zeros((1, self.shape[0]), old.dtype)]))
             if self.made[number, block]:
                 raise ScheduleError(f"the mbarrier at byte {address} of shared memory is initialised again")
-            self.made[number, block] = True
+            self.made[number, block], self.needed[number, block] = True, arrivals
 
     def fence(self, blocks: np.ndarray) -> None:
         """What has been made in these blocks is there for the TMA engine."""
@@ -103,25 +106,47 @@ class Barriers:
         self._alone(lanes)
         at = self._of(lanes), lanes.block
         self._end(*at)
-        if np.any(self.arrived[at]):
-            raise ScheduleError("one arrival too many in a phase of an mbarrier")
-        self.arrived[at] = True
+        self._arrived(*at)
         self.expected[at] += count
+        self.changes += 1
 
-    def wait(self, lanes: Lanes, parity: np.ndarray) -> None:
-        """Threads wait for the phase of a parity to end. In step: a phase that has not ended by now never will."""
+    def arrive(self, lanes: Lanes) -> None:
+        """Threads arrive, once each."""
+        at = self._of(lanes), lanes.block
+        self._end(*at)
+        np.add.at(self.arrived, at, 1)
+        self._enough(*at)
+        self.when[at] = self.shared.epoch
+        self.changes += 1
+
+    def _arrived(self, numbers: np.ndarray, blocks: np.ndarray) -> None:
+        self.arrived[numbers, blocks] += 1
+        self._enough(numbers, blocks)
+
+    def _enough(self, numbers: np.ndarray, blocks: np.ndarray) -> None:
+        if np.any(self.arrived[numbers, blocks] > self.needed[numbers, blocks]):
+            raise ScheduleError("one arrival too many in a phase of an mbarrier")
+
+    def told(self, lanes: Lanes) -> int:
+        """What those who wait know to be over: the epoch that the arrivals of ended phases came in."""
+        return int(self.over[self._of(lanes), lanes.block].min(initial=1 << 40))
+
+    def wait(self, lanes: Lanes, parity: np.ndarray) -> bool:
+        """Threads wait for the phase of a parity: whether it has ended."""
         numbers = self._of(lanes)
         at = numbers, lanes.block
         waiting = (self.phase[at] & 1) == parity
         self._end(numbers[waiting], lanes.block[waiting])
         if np.any((self.phase[at] & 1) == parity):
-            raise ScheduleError("deadlock: a phase of an mbarrier lacks its arrival, or bytes that were announced")
+            return False
         self.seen[numbers, lanes.block, lanes.thread] = self.phase[at]
+        return True
 
     def _end(self, numbers: np.ndarray, blocks: np.ndarray) -> None:
         """Let phases end that are complete: their boxes land."""
         for number, block in sorted(set(zip(numbers.tolist(), blocks.tolist(), strict=True))):
-            if not self.arrived[number, block] or self.expected[number, block] != self.copied[number, block]:
+            lacking = self.arrived[number, block] < self.needed[number, block]
+            if lacking or self.expected[number, block] != self.copied[number, block]:
                 continue
             for box in self.boxes:
                 if box.barrier == number:
@@ -132,7 +157,8 @@ class Barriers:
                         copy = Copy(box.copy.lanes.chosen(mine), box.copy.dtype, box.copy.values[mine])
                         self.shared.land(copy, nobody=True)
                         box.phase[block] = -1
-            self.arrived[number, block] = False
+            self.arrived[number, block] = 0
+            self.over[number, block] = self.when[number, block]
             self.expected[number, block] = self.copied[number, block] = 0
             self.phase[number, block] += 1
         self.boxes = [box for box in self.boxes if np.any(box.phase >= 0)]
@@ -171,6 +197,7 @@ class Barriers:
         copy = Copy(lanes, tensor.dtype, bits_of(values, tensor.dtype))
         self.shared.begin(copy, self.dice.random() < 0.5, self._tickets(lanes, int(numbers[0]), phase))
         self.copied[numbers, to.block] += values.size // len(numbers) * DTYPE_BYTES[tensor.dtype]
+        self.changes += 1
         self.boxes.append(Issued(int(numbers[0]), phase, copy))
 
     def _cells(self, to: Lanes, tensor: Map, at: list[np.ndarray]) -> tuple[Lanes, np.ndarray]:

@@ -11,6 +11,7 @@ from ..facts.layout import DTYPE_BYTES
 from ..kernel import (
     SHARED,
     Address,
+    Arrive,
     Commit,
     CopyAsync,
     CopyBox,
@@ -27,6 +28,8 @@ from .kernel_boxes import BARRIER_BYTES, Map
 from .kernel_memory import Copy, Lanes, bits_of, check_aligned, elements
 from .kernel_values import both
 from .scalar import KINDS, ScheduleError
+
+WARP = 32  # lanes
 
 
 def _copy(blocks: RunningBlocks, stmt: CopyAsync, mask: Any) -> None:
@@ -73,7 +76,7 @@ def _barrier_lanes(blocks: RunningBlocks, address: Address, mask: Any) -> Lanes:
 
 
 def _init_barrier(blocks: RunningBlocks, stmt: InitBarrier, mask: Any) -> None:
-    blocks.barriers.init(_barrier_lanes(blocks, stmt.at, mask))
+    blocks.barriers.init(_barrier_lanes(blocks, stmt.at, mask), stmt.arrivals)
 
 
 def _fence(blocks: RunningBlocks, stmt: FenceBarriers, mask: Any) -> None:
@@ -83,6 +86,17 @@ def _fence(blocks: RunningBlocks, stmt: FenceBarriers, mask: Any) -> None:
 
 def _expect(blocks: RunningBlocks, stmt: Expect, mask: Any) -> None:
     blocks.barriers.expect(_barrier_lanes(blocks, stmt.barrier, mask), stmt.bytes)
+
+
+def _arrive(blocks: RunningBlocks, stmt: Arrive, mask: Any) -> None:
+    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
+    if len(lanes.flat) % WARP:
+        raise ScheduleError("a part of a warp arrives")
+    blocks.shared.epoch += 1
+    first = lanes.chosen(lanes.thread % WARP == 0)
+    for there in blocks.barriers.offsets(first) if stmt.cluster > 1 else (0,):
+        blocks.barriers.arrive(first.moved(there))
+    blocks.others_go_on()  # as early as they may
 
 
 def _copy_box(blocks: RunningBlocks, stmt: CopyBox, mask: Any) -> None:
@@ -98,7 +112,9 @@ def _copy_box(blocks: RunningBlocks, stmt: CopyBox, mask: Any) -> None:
 def _wait_phase(blocks: RunningBlocks, stmt: WaitPhase, mask: Any) -> None:
     lanes = _barrier_lanes(blocks, stmt.barrier, mask)
     parity = np.broadcast_to(blocks.value(stmt.parity, mask), blocks.shape).reshape(-1)[lanes.flat]
-    blocks.barriers.wait(lanes, parity)
+    while not blocks.barriers.wait(lanes, parity):
+        blocks.elsewhere()
+    blocks.shared.since = max(blocks.shared.since, blocks.barriers.told(lanes))
 
 
 COPIES: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
@@ -109,6 +125,7 @@ COPIES: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
     InitBarrier: _init_barrier,
     FenceBarriers: _fence,
     Expect: _expect,
+    Arrive: _arrive,
     CopyBox: _copy_box,
     WaitPhase: _wait_phase,
 }

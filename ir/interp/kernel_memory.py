@@ -72,7 +72,7 @@ class SharedMemory:
         self.writes, self.reads = np.full(count, -1), np.full(count, -1)
         self.tickets = np.zeros(count, int)  # of the box that wrote a cell
         self.ordered: Callable[[np.ndarray, Lanes], np.ndarray] | None = None  # whether who reads waited for a box
-        self.epoch = 0
+        self.epoch = self.since = 0  # what stands before the epoch `since` is known to who runs
 
     def cells(self, lanes: Lanes, dtype: str, width: int) -> tuple[np.ndarray, int]:
         """The cells of an access, a row for each thread; and how many cells make an element."""
@@ -86,6 +86,16 @@ class SharedMemory:
     def stamp(self, lanes: Lanes, cells: np.ndarray) -> np.ndarray:
         """Who and when, for every cell of an access."""
         return np.broadcast_to((self.epoch * EPOCH + lanes.thread)[:, None], cells.shape)
+
+    def of_others(self, marks: np.ndarray, stamp: np.ndarray) -> np.ndarray:
+        """Which marks are of other threads, and of a time that is not known to be over."""
+        others: np.ndarray = (marks >= self.since * EPOCH) & (marks % EPOCH != stamp % EPOCH)
+        return others
+
+    def meet(self) -> None:
+        """All who run are here: what was done before is over."""
+        self.epoch += 1
+        self.since = self.epoch
 
     # ---- reading
 
@@ -102,7 +112,7 @@ class SharedMemory:
     def written_by_others(self, lanes: Lanes, cells: np.ndarray, stamp: np.ndarray) -> np.ndarray:
         """Which cells another thread has written since the last barrier, other than a box that was waited for."""
         writes = self.writes[cells]
-        others: np.ndarray = (writes >= self.epoch * EPOCH) & (writes != stamp)
+        others = self.of_others(writes, stamp)
         if self.ordered is not None and np.any(others):
             others &= ~self.ordered(self.tickets[cells], lanes)
         return others
@@ -118,7 +128,7 @@ class SharedMemory:
 
     def note_readers(self, cells: np.ndarray, stamp: np.ndarray) -> None:
         before = self.reads[cells]
-        others = (before >= self.epoch * EPOCH) & (before != stamp)
+        others = self.of_others(before, stamp)
         self.reads[cells] = stamp
         others |= self.reads[cells] != stamp
         self.reads[cells[others]] = self.epoch * EPOCH + SEVERAL
@@ -138,11 +148,11 @@ class SharedMemory:
 
     def check_free(self, lanes: Lanes, cells: np.ndarray) -> np.ndarray:
         """May these threads overwrite these cells now? The stamp that they leave there."""
-        stamp, now = self.stamp(lanes, cells), self.epoch * EPOCH
+        stamp = self.stamp(lanes, cells)
         if np.any(self.in_flight[cells]):
             raise ScheduleError("shared memory is overwritten while a copy to it is in flight")
         reads, writes = self.reads[cells], self.writes[cells]
-        if np.any((reads >= now) & (reads != stamp)):
+        if np.any(self.of_others(reads, stamp)):
             raise ScheduleError("race: shared memory is overwritten while others may read it: no barrier in between")
         others = self.written_by_others(lanes, cells, stamp)
         self.writes[cells] = stamp

@@ -40,6 +40,12 @@ def divides(e: Any) -> bool:
     )
 
 
+def chosen(value: Any, which: np.ndarray) -> Any:
+    """A value of some threads, of those that are there; what is alike for all stays."""
+    varies = np.ndim(value) == 2 and np.shape(value)[1] == len(which) > 1
+    return value[:, which] if varies else value
+
+
 class RegisterValues:
     """What the threads hold: scalars, and arrays of registers by place."""
 
@@ -98,6 +104,15 @@ class RegisterValues:
         if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)) or last + width > shape[-1]:
             raise ScheduleError(f"`{e.name}` has no such registers")
         return [(e.name, (*index[:-1], last + lane)) for lane in range(width)]
+
+    def of(self, which: np.ndarray) -> RegisterValues:
+        """What some of the threads hold, in registers of their own."""
+        made = RegisterValues({name: chosen(value, which) for name, value in self.env.items()})
+        made.dtypes, made.shapes = dict(self.dtypes), dict(self.shapes)
+        made.arrays = {
+            name: {index: chosen(value, which) for index, value in array.items()} for name, array in self.arrays.items()
+        }
+        return made
 
     # ---- expressions
 

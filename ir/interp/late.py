@@ -14,7 +14,8 @@ import numpy as np
 
 from ..loop import Load
 from ..tile import Mma
-from .block_memory import BlockMemory, ThreadGroup
+from .block_memory import BlockMemory
+from .groups import ThreadGroup
 from .scalar import ScheduleError
 
 POISON = np.full((), np.nan)

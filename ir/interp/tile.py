@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,21 +25,37 @@ from ..facts.views import views_of
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
-from ..text.print_statements import print_statement
-from ..tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
+from ..tile import (  # fmt: skip
+    IN_TURNS,
+    Acquire,
+    Await,
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Release,
+    Ring,
+    Scan,
+    Settle,
+    Slab,
+    Stage,
+    Sync,
+    Team,
+    Tile,
+    Wait,
+)
 from . import loop
 from .along_axes import folded_along, running
-from .block_memory import BlockMemory, ThreadGroup, both, nothing
+from .block_memory import both, nothing
+from .block_threads import BlockThreads, Program, at_statement
 from .fragments import added
+from .groups import ThreadGroup
 from .late import LateProduct, SlabRead, SlabReads, begin, reads_of, settled
+from .rings import rings_of
 from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
 from .tuples import combined, lifted
 
 BATCH = 1 << 18  # lanes that run at once
-
-Program = Generator[
-    tuple[Any, ...], Any, None
-]  # yields ("sync" or "settle", stmt), ("combine" or "mma", stmt, values), ("poll",)
 
 
 def run(
@@ -82,7 +98,7 @@ def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.R
         _Blocks(kernel, tile, memory, counts, dice, places, len(blocks)).run()
 
 
-class _Blocks(BlockMemory):
+class _Blocks(BlockThreads):
     """A batch of blocks under execution."""
 
     def __init__(
@@ -97,11 +113,14 @@ class _Blocks(BlockMemory):
         self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
         self.views, self.late = views_of(kernel), list[LateProduct]()
         super().__init__()
+        self.rings = rings_of(tile.body)
 
     def run(self) -> None:
         live = self.groups()
+        self.readers = [group for group in live.values() if not group.team]
         while live:
             waiting, done = self.to_next_barrier(live)
+            done = [g for g in done if not live[g].team or live.pop(g) is None]
             if waiting and done:
                 raise ScheduleError("some threads end while others wait at a barrier")
             if len({id(event[1]) for event in waiting.values()}) > 1:
@@ -112,6 +131,8 @@ class _Blocks(BlockMemory):
                 raise ScheduleError(f"the kernel ends with products on `{self.late[0].stmt.acc}` that are not settled")
             live = {g: group for g, group in live.items() if g not in done}
             event = next(iter(waiting.values()), None)
+            if event is None and any(group.team for group in live.values()) and len(live) == 1:
+                raise ScheduleError("deadlock: a Team waits for a slot that nobody gives back")
             if event is not None and event[0] in ("combine", "scan"):
                 work = self.combine if event[0] == "combine" else self.scan
                 work(event[1], {g: e[2] for g, e in waiting.items()}, live)  # type: ignore[operator]
@@ -123,51 +144,11 @@ class _Blocks(BlockMemory):
                 self.multiply(event[1], {g: e[2] for g, e in waiting.items()}, live)
             else:  # a Combine may be shuffles only, so that it orders nothing in shared memory
                 self.epoch += 1
-
-    def groups(self) -> dict[int, ThreadGroup]:
-        count = math.prod(axis.extent for axis in self.threads)
-        ids = list(range(count))
-        self.dice.shuffle(ids)
-        split = min(count, self.dice.choice((2, 3, 4))) if summary(self.tile.body).barriers else 1
-        live = {}
-        for g in range(split):
-            threads = np.array(sorted(ids[g::split]))
-            group = ThreadGroup(threads, {**self.grid, **self.axis_values(threads)})
-            group.program = self.block(self.tile.body, (0,), group, None)
-            live[g] = group
-        return live
-
-    def axis_values(self, threads: np.ndarray) -> dict[str, Any]:
-        values, rest = {}, threads
-        for axis in reversed(self.threads):
-            values[axis.name] = (rest % axis.extent).reshape(1, -1, *self.ones)
-            rest = rest // axis.extent
-        for place, axis in enumerate(self.registers):
-            shape = [1, 1, *self.ones]
-            shape[2 + place] = axis.extent
-            values[axis.name] = np.arange(axis.extent).reshape(shape)
-        return values
-
-    def to_next_barrier(self, live: dict[int, ThreadGroup]) -> tuple[dict[int, Any], list[int]]:
-        todo, waiting, done, stuck = list(live), {}, [], 0
-        self.dice.shuffle(todo)
-        while todo:
-            g = todo.pop(0)
+        for ring in self.rings.values():
             try:
-                event = live[g].program.send(live[g].answer)
-            except StopIteration:
-                done.append(g)
-                stuck = 0
-                continue
-            live[g].answer = None
-            if event[0] == "poll":
-                todo.append(g)
-                stuck += 1
-                if stuck > 2 * len(live) + 2:
-                    raise ScheduleError("deadlock: Wait for a copy that is never issued")
-            else:
-                waiting[g], stuck = event, 0
-        return waiting, done
+                ring.finish(self.readers)
+            except ScheduleError as error:
+                raise at_statement(ring.stmt, error) from None
 
     def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
         """Every thread gets the fold of the values of all threads along the axes, in the order of the axes.
@@ -214,7 +195,7 @@ class _Blocks(BlockMemory):
         try:
             late.product = self.product_of(late, live)
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
         self.late.append(late)
         for g in views:
             begin(stmt.acc, live[g])
@@ -225,12 +206,12 @@ class _Blocks(BlockMemory):
             while len(self.late) > stmt.keep:
                 late = self.late.pop(0)
                 acc, now = late.stmt.acc, self.product_of(late, live)
-                for group in live.values():
+                for group in (group for group in live.values() if not group.team):
                     group.sums[acc] = group.sums[acc] + (late.product if late.early else now)[:, group.threads]
                     if all(other.stmt.acc != acc for other in self.late):
                         settled(acc, group)
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
 
     def product_of(self, late: LateProduct, live: dict[int, ThreadGroup]) -> Any:
         dtype = self.dtypes[late.stmt.acc]
@@ -269,8 +250,10 @@ class _Blocks(BlockMemory):
         if isinstance(stmt, If):
             yield from self.block(stmt.body, path, group, both(mask, evaluate(stmt.cond, group.env)))
             return
+        if isinstance(stmt, Team):  # its threads run it, beside this
+            return
         if mask is not None and not np.all(mask):
-            raise _at(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
+            raise at_statement(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
         try:
             if isinstance(stmt, Sync):
                 yield "sync", stmt
@@ -289,15 +272,32 @@ class _Blocks(BlockMemory):
                 group.env[stmt.acc] = group.env[stmt.acc] + (yield "mma", stmt, operands)
             elif isinstance(stmt, Stage):
                 self.stage(stmt, group)
+                if group.team:
+                    group.queue.clear()  # an Await waits for it
             elif isinstance(stmt, Put):
                 self.put(stmt, group)
+            elif isinstance(stmt, IN_TURNS):
+                while not self.turn(stmt, group):
+                    yield "poll", stmt
             elif isinstance(stmt, Wait):
                 while len(group.queue) > stmt.keep:
                     while not group.queue[0]():
-                        yield ("poll",)
+                        yield "poll", stmt
                     group.queue.pop(0)
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
+
+    def turn(self, stmt: Acquire | Await | Release, group: ThreadGroup) -> bool:
+        """Whether a ring lets a group go on."""
+        ring, number = self.rings[stmt.ring], int(self.uniform(stmt.turn, group))
+        if isinstance(stmt, Acquire):
+            return ring.acquire(number, self.readers, self.slabs, len(self.tma))
+        if isinstance(stmt, Await):
+            return ring.awaits(number, group, self.tma)
+        if self.uniform(stmt.when, group):
+            read = [(view.stmt, view.idx[0]) for late in self.late for both in late.views.values() for view in both]
+            ring.release(number, group, read)
+        return True
 
     def plain(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> None:
         """A statement that every thread runs on its own."""
@@ -333,10 +333,10 @@ class _Blocks(BlockMemory):
                 self.store(stmt, group, mask)
             elif isinstance(stmt, Slab):
                 self.declare(stmt)
-            elif not isinstance(stmt, Carry):
+            elif not isinstance(stmt, Carry | Ring):
                 raise ScheduleError(f"{type(stmt).__name__} is no statement of Tile IR")
         except ScheduleError as error:
-            raise _at(stmt, error) from None
+            raise at_statement(stmt, error) from None
 
     def plain_block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> None:
         self.start_accumulators(path, group)
@@ -390,10 +390,3 @@ class _Blocks(BlockMemory):
         body = self.tile.body
         values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
         return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)
-
-
-def _at(stmt: Any, error: ScheduleError) -> ScheduleError:
-    """The error with the statement it happened in; the innermost one stands."""
-    if any(note.startswith("in `") for note in error.notes):
-        return error
-    return ScheduleError(error.what, notes=(*error.notes, f"in `{print_statement(stmt).splitlines()[0]}`"))

@@ -12,7 +12,9 @@ from ..facts.layout import DTYPE_BYTES
 from ..functions import opmath
 from ..kernel import (
     BLOCK_INDEX,  # fmt: skip
+    NAMED,
     Advance,
+    Arrive,
     Assign,
     Barrier,
     Base,
@@ -27,6 +29,7 @@ from ..kernel import (
     Expect,
     FenceBarriers,
     InitBarrier,
+    LastThreads,
     Launch,
     LoadFrom,
     Loop,
@@ -48,6 +51,9 @@ from .products import PRODUCT_CHECKS
 INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
 MOST_THREADS = 1024
+WARP, GROUP = 32, 128
+REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT = 65536, 8
+MOST_ARRIVALS = 1 << 20
 SWIZZLES = (0, 32, 64, 128)
 
 
@@ -85,7 +91,11 @@ class _Check(NamesInScope):
             self.say(
                 stmt, f"a block has 1 to {MOST_THREADS} threads, no fewer than 0 bytes, and an SM holds one or more"
             )
-        self.cluster = stmt.cluster
+        self.cluster, self.threads, self.split = stmt.cluster, stmt.block, False
+        each = (
+            REGISTERS_OF_MULTIPROCESSOR // (max(stmt.resident, 1) * max(stmt.block, 1)) // REGISTER_UNIT * REGISTER_UNIT
+        )
+        self.pool = each * stmt.block  # what a block is launched with
         if stmt.cluster < 1 or divisor(stmt.grid[0], {}) % stmt.cluster:
             self.say(stmt, "the blocks in x are no whole clusters")
         self.names[BLOCK_INDEX[0]] = KnownName("index", divergent=stmt.cluster > 1)
@@ -142,8 +152,32 @@ class _Check(NamesInScope):
 
     def meet(self, stmt: Barrier) -> None:
         self.together(stmt)
+        if self.split and stmt.cluster == 1:
+            if stmt.threads != self.threads:
+                self.say(stmt, f"a barrier of {stmt.threads} threads, where {self.threads} go on together")
+            return
+        if stmt.threads:
+            self.say(stmt, "a barrier of a part of the threads, which are all together")
         if stmt.cluster != self.cluster:  # nothing else orders what the blocks copy for each other
             self.say(stmt, f"a barrier of {stmt.cluster} blocks in clusters of {self.cluster}")
+
+    def last_threads(self, stmt: LastThreads) -> None:
+        self.together(stmt)
+        if self.split or stmt.threads % WARP or not 0 < stmt.threads < self.threads:
+            self.say(stmt, f"a part of the threads, once: whole warps of {WARP}")
+        rest = self.threads - stmt.threads
+        if stmt.registers * stmt.threads + stmt.others * rest > self.pool:
+            self.say(stmt, f"more registers than the {self.pool} that a block has")
+        if (stmt.registers or stmt.others) and (stmt.threads % GROUP or rest % GROUP):
+            self.say(stmt, f"registers are given to {GROUP} threads at once")
+        self.inside(True, stmt.body)
+        self.threads, self.split = rest, True
+
+    def arrive(self, stmt: Arrive) -> None:
+        self.together(stmt)
+        self.barrier(stmt)
+        if stmt.cluster not in (1, self.cluster):
+            self.say(stmt, f"an arrival in {stmt.cluster} blocks in clusters of {self.cluster}")
 
     # ---- registers
 
@@ -224,6 +258,8 @@ class _Check(NamesInScope):
         address = stmt.at if isinstance(stmt, InitBarrier) else stmt.barrier
         if self.address(stmt, address, None, BARRIER_BYTES).dtype is not None:
             self.say(stmt, "an mbarrier is in shared memory")
+        if isinstance(stmt, InitBarrier) and not 1 <= stmt.arrivals < MOST_ARRIVALS:
+            self.say(stmt, "a phase ends with one arrival or more")
 
     def copy_box(self, stmt: CopyBox) -> None:
         self.barrier(stmt)
@@ -244,7 +280,7 @@ def _own_names(stmt: Stmt) -> set[str]:
     """The names that a statement itself reads, without those of its block."""
     fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
     found = set().union(*(names_of(value) for value in fields))
-    own = {Advance: "base", Base: "root", Replicate: "reverse", TensorMap: "src", CopyBox: "map"}.get(type(stmt))
+    own = NAMED.get(type(stmt))
     name = getattr(stmt, own) if own else None
     return found | ({name} if name else set())
 
@@ -268,6 +304,8 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     InitBarrier: _Check.barrier,
     FenceBarriers: lambda check, stmt: None,
     Expect: _Check.barrier,
+    Arrive: _Check.arrive,
+    LastThreads: _Check.last_threads,
     CopyBox: _Check.copy_box,
     WaitPhase: _Check.barrier,
     Barrier: _Check.meet,

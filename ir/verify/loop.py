@@ -22,7 +22,22 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
-from ..tile import Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
+from ..tile import (
+    IN_TURNS,
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Ring,
+    Scan,
+    Settle,
+    Slab,
+    Stage,
+    Sync,
+    Team,
+    Tile,
+    Wait,
+)
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 
@@ -222,4 +237,6 @@ def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
     return factor * (bound // atom.b)  # type: ignore[no-any-return]
 
 
-TILE_STATEMENTS = (*LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle)
+TILE_STATEMENTS = (
+    *LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle, Ring, Team, *IN_TURNS
+)  # fmt: skip

@@ -16,9 +16,10 @@ from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
-from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Scan, Slab, Stage, Tile
+from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Scan, Slab, Stage, Team, Tile
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
+from .teams import team_problems
 
 MOST_BLOCKS = 8  # of a cluster, on every device that has them
 LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
@@ -44,6 +45,7 @@ def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
         return tuple(check.found)
     check.launch(tile, limits)
     check.cluster(tile)
+    check.teams(tile)
     check.layouts()
     if check.grounded(tile.body):
         check.block(tile.body, Scope().bind(tile))
@@ -78,7 +80,7 @@ class _TileCheck(Check):
         slabs = stages(self.kernel)
         smem = sum(stage.depth * slab_bytes(self.kernel, stage) for stage in slabs.values())
         for have, limit, what in (
-            (thread_count(tile), limits.threads, "threads"),
+            (thread_count(tile) + sum(t.threads for t in nodes(tile.body, Team)), limits.threads, "threads"),
             (smem, limits.smem, "bytes of shared memory"),
             (blocks, limits.blocks, "blocks"),
         ):
@@ -90,6 +92,10 @@ class _TileCheck(Check):
         along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"][-1:]
         if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and not divides(tile.cluster, along)):
             self.report(tile, f"the last BLOCK axis is no whole number of clusters of {tile.cluster}")
+
+    def teams(self, tile: Tile) -> None:
+        for stmt, what in team_problems(tile, self.varying):
+            self.report(stmt, what)
 
     def layouts(self) -> None:
         """All copies into one slab agree on where its cells are."""

@@ -130,9 +130,9 @@ FOUND: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too few bytes announced": (
         {"issue": ("Expect(Address(smem, offset=512), 256)", ISSUE[1])},
-        "lacks its arrival, or bytes that were announced",
+        "lacks an arrival, or bytes that were announced",
     ),
-    "no arrival": ({"issue": ISSUE[1:]}, "lacks its arrival"),
+    "no arrival": ({"issue": ISSUE[1:]}, "lacks an arrival"),
     "the other parity": ({"wait": ("WaitPhase(Address(smem, offset=512), 1)",)}, "in flight"),
     "two arrivals": ({"issue": (ISSUE[0], *ISSUE)}, "one arrival too many"),
     "a misaligned box": ({"issue": (ISSUE[0], ISSUE[1].replace("Address(smem), map", "Address(smem, offset=16), map"))}, "misaligned"),

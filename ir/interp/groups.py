@@ -1,0 +1,34 @@
+"""Threads that run together between two barriers, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class RingTurns(NamedTuple):
+    """How many turns of a ring a group has awaited, and released."""
+
+    awaited: int = 0
+    released: int = 0
+
+
+@dataclass
+class ThreadGroup:
+    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for; held: what
+    they fetched into registers for a slab and did not yet put there; team: they are a Team's, not of the axes."""
+
+    threads: np.ndarray
+    env: dict[str, Any]
+    program: Any = None
+    queue: list[Callable[[], bool]] = field(default_factory=list)
+    held: dict[str, Callable[[], object]] = field(default_factory=dict)
+    issued: int = 0  # TMA copies in program order
+    waited: int = 0
+    answer: Any = None
+    sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
+    turns: dict[str, RingTurns] = field(default_factory=dict)  # of each ring
+    team: bool = False

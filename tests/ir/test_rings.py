@@ -1,0 +1,174 @@
+"""Teams and rings: what the verifiers say of them, and what the meanings of Tile IR and Kernel IR find."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from dplc.codegen.materialise import materialise
+from dplc.codegen.target import target
+from dplc.ir.interp import kernel as kernel_meaning
+from dplc.ir.interp import tile as tile_meaning
+from dplc.ir.interp.scalar import ScheduleError
+from dplc.ir.kernel import LastThreads
+from dplc.ir.node import nodes
+from dplc.ir.program import Kernel
+from dplc.ir.text.print import print_program
+from dplc.ir.text.read import read_program
+from dplc.ir.verify.kernel import problems as kernel_problems
+from dplc.ir.verify.tile import problems
+
+TEXT = """## level: tile
+kernel f(A: bf16[128, 448], B: bf16[32, 448]) -> C: f32[128, 32]:
+    Tile(b:2=BLOCK, p1:4=THREAD, g:8=THREAD, t:4=THREAD, q:4=REG, h:2=REG, v:2=REG, ks:4=REG, u:2=REG, w:2=REG):
+        r = Ring(depth=3)
+        Team(threads=128):
+            for kp in 0..7 serial:
+                Acquire(r, kp)
+                As = Stage(A, origin=(b*64, kp*64), slab=(i:64@0, k:64@1), depth=3, slot=kp % 3, via=TMA, swizzle=128)
+                Bs = Stage(B, origin=(0, kp*64), slab=(j:32@0, k:64@1), depth=3, slot=kp % 3, via=TMA, swizzle=128)
+        for ko in 0..7 serial:
+            Await(r, ko)
+            a = load As[ko % 3, p1*16 + h*8 + g, ks*16 + u*8 + t*2 + w]
+            z = load Bs[ko % 3, q*8 + g, ks*16 + u*8 + t*2 + w]
+            Mma(acc, a, z, atom=m64n32k16, axes=(p1, g, t, q, h, v, u, w), over=(ks))
+            Settle(keep=1)
+            Release(r, ko - 1, when=ko >= 1)
+        Settle()
+        Release(r, 6)
+        C[b*64 + p1*16 + h*8 + g, q*8 + t*2 + v] = acc
+"""
+SHAPES = {"A": (128, 448), "B": (32, 448)}
+
+
+def kernel(text: str = TEXT) -> Kernel:
+    (only,) = read_program(text)[1]
+    assert isinstance(only, Kernel)
+    return only
+
+
+def operands() -> dict[str, np.ndarray]:
+    dice = np.random.default_rng(15)
+    return {name: dice.integers(-3, 4, shape).astype(np.float64) for name, shape in SHAPES.items()}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_ring_means_the_product(seed: int) -> None:
+    arrays = operands()
+    want = arrays["A"] @ arrays["B"].T
+    assert problems(kernel()) == ()
+    np.testing.assert_array_equal(tile_meaning.run((kernel(),), arrays, seed)["C"], want)
+    lowered = materialise(kernel(), target("h200"))
+    assert kernel_problems(lowered) == ()
+    np.testing.assert_array_equal(kernel_meaning.run((lowered,), arrays, seed)["C"], want)
+
+
+FOUND = {
+    "no Await": ("            Await(r, ko)\n", "", "is not awaited"),
+    "no Release": ("            Release(r, ko - 1, when=ko >= 1)\n", "", "Await(r, ko)"),
+    "a Release of the turn that is multiplied": (
+        "Release(r, ko - 1, when=ko >= 1)",
+        "Release(r, ko)",
+        "before the Settle",
+    ),
+    "a Settle that keeps two": ("Settle(keep=1)", "Settle(keep=2)", "before the Settle"),
+    "no Release at the end": ("        Release(r, 6)\n", "", "ends after 7 turns, 7 awaited and 6 released"),
+    "another slot is read": ("load As[ko % 3", "load As[(ko + 1) % 3", "is not awaited"),
+    "a turn less": ("kp in 0..7", "kp in 0..6", "Await(r, ko)"),
+    "a turn more": ("kp in 0..7", "kp in 0..8", "ends after 8 turns"),
+    "turns in another order": ("Acquire(r, kp)", "Acquire(r, 6 - kp)", "acquired as number 0"),
+    "a turn awaited twice": ("Await(r, ko)", "Await(r, ko // 2)", "awaited as number 1"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_wrong_ring_is_found_in_every_run(name: str) -> None:
+    old, new, message = FOUND[name]
+    assert old in TEXT
+    for seed in range(3):
+        with pytest.raises(ScheduleError) as found:
+            tile_meaning.run((kernel(TEXT.replace(old, new)),), operands(), seed)
+        assert message in "\n".join((found.value.what, *found.value.notes))
+
+
+LAWS = {
+    "no ring": ("Await(r, ko)", "Await(s, ko)", "`s` is no ring"),
+    "the axes acquire": ("Await(r, ko)", "Acquire(r, ko)", "a Team acquires"),
+    "a team awaits": ("Acquire(r, kp)", "Await(r, kp)", "a Team acquires"),
+    "a turn of a thread": ("Await(r, ko)", "Await(r, ko + t)", "the turn varies by thread"),
+    "no slots": ("Ring(depth=3)", "Ring(depth=0)", "a ring has a slot or more"),
+    "half a warp": ("threads=128", "threads=16", "whole warps"),
+    "too many threads": ("threads=128", "threads=1024", "1152 threads, the limit is 1024"),
+    "registers of one warp": ("threads=128", "threads=32, registers=40", "registers at once"),
+    "registers by ones": ("threads=128", "threads=128, registers=41", "registers at once"),
+    "no Acquire": ("                Acquire(r, kp)\n", "", "but behind its Acquire"),
+    "another slot": ("slot=kp % 3", "slot=(kp + 1) % 3", "it fills another slot than turn kp of `r`"),
+    "another depth": ("Ring(depth=3)", "Ring(depth=2)", "it fills another slot"),
+    "a team that stores": ("                Acquire(r, kp)\n", "                Sync()\n                Acquire(r, kp)\n", "a Team copies by TMA"),
+    "under a guard": ("            Await(r, ko)\n", "            if t < 2:\n                Await(r, ko)\n", "divergent"),
+    "a team of a loop": ("        Team(threads=128):\n", "        Team(threads=128):\n            pass\n        Team(threads=32):\n", "one Team at most"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_laws_of_tile_ir(name: str) -> None:
+    old, new, message = LAWS[name]
+    assert old in TEXT
+    assert any(message in problem for problem in problems(kernel(TEXT.replace(old, new))))
+
+
+LOWERED = {
+    "a barrier of all beside a part": ("CommitProducts()", "Barrier()\n            CommitProducts()", "a barrier of 0 threads"),
+    "no phase": ("arrivals=4", "arrivals=0", "one arrival or more"),
+    "all threads are the last": ("LastThreads(128)", "LastThreads(256)", "a part of the threads, once"),
+    "a part of a warp": ("LastThreads(128)", "LastThreads(48)", "a part of the threads, once"),
+    "more registers than there are": ("LastThreads(128)", "LastThreads(128, registers=40, others=504)", "more registers"),
+    "more than a block has beside another": ("block=256,", "block=256, resident=2,", "more registers"),
+    "one lane arrives": ("Branch(ko >= 1)", "Branch(ko >= tid)", "not every thread"),
+    "arrivals in a block that is not there": ("Arrive(Address(r, offset=24))", "Arrive(Address(r, offset=24), cluster=2)", "in clusters of 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_laws_of_kernel_ir(name: str) -> None:
+    old, new, message = LOWERED[name]
+    given = TEXT.replace("threads=128", "threads=128, registers=40") if "beside another" in name else TEXT
+    text = print_program((materialise(kernel(given), target("h200")),), "kernel")
+    assert old in text
+    found = kernel_problems(read_program(text.replace(old, new))[1][0])  # type: ignore[arg-type]
+    assert any(message in problem for problem in found), found
+
+
+GIVE = "            Branch(ko >= 1):\n                Arrive(Address(r, offset=((ko + 2) % 3)*8 + 24))\n"
+SETTLE = "            WaitProducts(1)\n"
+STEPS = {
+    "no arrival": (GIVE, "", "deadlock"),
+    "an arrival too many": (GIVE, GIVE + GIVE, "in flight"),
+    "an arrival before the product is done": (SETTLE + GIVE, GIVE + SETTLE, "in flight"),
+    "no wait for a free slot": (
+        "                    WaitPhase(Address(r, offset=(kp % 3)*8 + 24), (kp // 3 + 1) % 2)\n", "", "race"
+    ),
+    "no wait for a box": ("            WaitPhase(Address(r, offset=(ko % 3)*8), (ko // 3) % 2)\n", "", "uninit|in flight"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_meaning_of_kernel_ir_finds_faults(name: str) -> None:
+    old, new, message = STEPS[name]
+    text = print_program((materialise(kernel(), target("h200")),), "kernel")
+    assert old in text, text
+    (wrong,) = read_program(text.replace(old, new))[1]
+    with pytest.raises(ScheduleError) as found:
+        kernel_meaning.run((wrong,), operands(), 0)  # type: ignore[arg-type]
+    assert re.search(message, found.value.what)
+
+
+def test_registers_change_hands_where_a_block_is_alone() -> None:
+    """A block that shares its multiprocessor has not what would be handed out: its threads would wait for ever."""
+    given = TEXT.replace("threads=128", "threads=128, registers=40")
+    alone = materialise(kernel(given), target("h200"))
+    assert [(team.registers, team.others) for team in nodes(alone, LastThreads)] == [(40, 240)]
+    shared = materialise(kernel(given.replace("w:2=REG):", "w:2=REG, resident=2):")), target("h200"))
+    assert [(team.registers, team.others) for team in nodes(shared, LastThreads)] == [(0, 0)]
