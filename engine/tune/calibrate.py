@@ -4,8 +4,8 @@ Every rate is a slope: two micro kernels that differ in their amount of work onl
 difference of the times, so that launches and first loads cancel. Fitted are the share of DRAM's published bandwidth that
 is reached (a copy many times as large as L2), the bandwidth of L2 (reads of a quarter of it, round after round, shifted
 so that no multiprocessor finds in its L1 what it read before), the clock (chains of fused multiply-adds on all lanes),
-the time of a launch (empty kernels in a row), and the share of multiply-adds at that clock that a product reaches (our
-own in f32, of random numbers: of zeros a device clocks higher). Everything else that a device file says is published,
+the time of a launch (empty kernels in a row), and the share of the schedulers' slots that a product fills at that clock
+(our own in f32, of random numbers: of zeros a device clocks higher). Everything else that a device file says is published,
 and stays.
 """
 
@@ -25,6 +25,7 @@ from ...codegen.launch import DeviceError
 from ...codegen.target import DEVICE_FIELDS, Target
 from ..capture.text import capture_text
 from ..compiler import compile_captured
+from ..cost.instruction_counts import instruction_counts
 from ..ruleset import toolchain
 from .measure import Build, WorkerProcess, cubin
 from .measure_protocol import Measure, Measured
@@ -33,7 +34,7 @@ from .subject import TuningSubject, subject_of
 THREADS = 256
 UNROLLED = 64  # multiply-adds a turn
 CHAINS = 8  # of them independent
-FITTED = ("dram_share", "l2_bytes_per_second", "clock", "launch_seconds", "fma_share")
+FITTED = ("dram_share", "l2_bytes_per_second", "clock", "launch_seconds", "issue_share")
 WARM_UP, RUNS, SECONDS, LIMIT = 3, 20, 2.0, 60.0
 Progress = Callable[[str], None]
 
@@ -164,11 +165,12 @@ def _launches(count: int) -> Micro:
 
 
 def _product(side: int, target: Target) -> Micro:
-    """Work in seconds in which all lanes multiply and add at every clock."""
+    """Work in seconds in which every scheduler issues an instruction at every clock."""
     text = f"torch.randn({side}, {side}) @ torch.randn({side}, {side})"
     made = compile_captured(capture_text(text, values=False), toolchain(), target)
-    lanes = target.multiprocessors * target.fp32_per_clock
-    return Micro(made.program, side**3 / (lanes * target.clock), subject_of(made.plan.kernels))
+    counts = [instruction_counts(made.kernels[index]) for index in made.launched]
+    slots = target.multiprocessors * target.schedulers * target.clock
+    return Micro(made.program, sum(n.issued * n.blocks for n in counts) / slots, subject_of(made.plan.kernels))
 
 
 def _repeated(program: Program, count: int) -> Program:

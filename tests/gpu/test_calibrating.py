@@ -27,7 +27,7 @@ WORKER = (sys.executable, str(Path(__file__).with_name("worker_on_mock.py")))
 SMALL = Sizes(copied=1 << 16, l2_bytes=1 << 14, l2_turns=4, fma_turns=2, launches=3, side=64)
 FIXED = 3e-6  # seconds of every launch but the empty ones: it must cancel
 TRUE = {
-    "dram_share": 0.8, "l2_bytes_per_second": 6e12, "clock": 1.7e9, "launch_seconds": 1.5e-6, "fma_share": 0.75,
+    "dram_share": 0.8, "l2_bytes_per_second": 6e12, "clock": 1.7e9, "launch_seconds": 1.5e-6, "issue_share": 0.75,
 }  # fmt: skip
 BASE = target("h200")
 
@@ -42,7 +42,7 @@ def made_times(path: Path, device: Target) -> None:
     for name in FITTED:
         if name != "launch_seconds":
             first, *more = micro_kernels(name, device, SMALL)
-            more = [] if name == "fma_share" else more  # the same kernel, launched twice
+            more = [] if name == "issue_share" else more  # the same kernel, launched twice
             for micro in (first, *more):
                 fixed = FIXED if more else 0.0
                 lines.append(f"{micro.program.kernels[0].name} {(micro.work / TRUE[name] + fixed) * 1e6:.12g}")
