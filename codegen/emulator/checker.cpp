@@ -349,10 +349,18 @@ void Checker::join_request(const char* address, const SiteKey& key) {
 
 namespace {
 
+// Whether lanes that are `step` apart have one address, wherever both are there.
+bool paired(const char* const* address, uint32_t lanes, unsigned step) {
+  for (unsigned lane = 0; lane < lanes_per_warp; ++lane)
+    if (lanes >> lane & lanes >> (lane ^ step) & 1 && address[lane] != address[lane ^ step]) return false;
+  return true;
+}
+
 // Passes over the banks of shared memory that serve these lanes: the largest number of distinct words in one bank.
-// Wide accesses are served in two halves or four quarters of a warp.
+// Wide accesses are served in two halves or four quarters of a warp, in half as many where lanes are read in pairs.
 unsigned wavefronts(const char* const* address, uint32_t lanes, unsigned bytes, unsigned& ideal) {
-  const unsigned together = bytes == 16 ? 8 : bytes == 8 ? 16 : 32;
+  unsigned together = bytes == 16 ? 8 : bytes == 8 ? 16 : 32;
+  if (together < 32 && (paired(address, lanes, 1) || paired(address, lanes, 2))) together *= 2;
   unsigned total = 0;
   for (unsigned first = 0; first < lanes_per_warp; first += together) {
     std::vector<uintptr_t> words;

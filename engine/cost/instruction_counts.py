@@ -302,8 +302,8 @@ class _Counter:
         unit = 1 if unknown else self.items.get(root, 1)
         place = self.env[THREAD] * size if unknown else ((base ^ flip) + offset) * unit
         if root == SHARED:
-            self.wavefronts += times * wavefronts(place // 4, max(size // 4, 1), mask)
-            self.ideal_wavefronts += times * least(mask, size, LINE)
+            taken, fewest = wavefronts(place // 4, max(size // 4, 1), mask)
+            self.wavefronts, self.ideal_wavefronts = self.wavefronts + times * taken, self.ideal_wavefronts + times * fewest
         else:
             self.sectors += times * sectors(place, mask)
             self.ideal_sectors += times * least(mask, size, SECTOR)

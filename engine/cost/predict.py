@@ -5,8 +5,8 @@ Blocks run in waves of as many as fit on the device at once; a wave takes as lon
 is never a score by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of
 the grid, so one block too many costs a wave, but not a full one.
 
-Rates are published peaks, so predictions are optimistic; the order of blocks and hits in L1 are not modelled. Latency
-is what one block takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
+Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
+products reach. The order of blocks and hits in L1 are not modelled. Latency is what one block takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
 variants of one kernel and for seeing what binds, not for absolute times.
 """
 
@@ -105,13 +105,13 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
     own = -(-launch.threads // LANES)
     cycle = 1.0 / target.clock
-    issue = launch.issued / min(schedulers, each * own)
+    issue = launch.issued / (min(schedulers, each * own) * target.issue_share)
     shared = launch.wavefronts * 128 / target.shared_bytes_per_clock
     busy = max(launch.issued / min(schedulers, own), shared)
     pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     products = launch.late + (launch.tensor - launch.late) / target.warp_product_share
     return (
-        launch.dram * blocks / launch.blocks / target.dram_bytes_per_second,
+        launch.dram * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
         each * launch.fill * multiprocessors / target.l2_bytes_per_second,
         each * shared * cycle,
         each * max(issue, pipes) * cycle,

@@ -249,16 +249,29 @@ def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
 def wavefronts(words: Any, width: int) -> int:
     """Shared-memory cycles of one warp access of `width` words a lane: the most words in one bank, per group of lanes.
 
-    A group is 8 lanes for 16 bytes, 16 for 8 bytes, 32 for 4. words: the first word of each lane.
+    words: the first word of each lane, or a single one that all lanes read.
     """
     return _wavefronts(tuple(map(int, words)), width)
 
 
+def together(first: Sequence[int], width: int) -> int:
+    """Lanes of a warp that shared memory serves at once: 32 of a word each, 16 of two, 8 of four.
+
+    Twice as many where what comes back goes to two lanes at a time: lanes n and n ^ 1 read one place for all n, or lanes
+    n and n ^ 2 do. 16 bytes a lane then take two wavefronts at best, not four. Source: an NVIDIA engineer on the
+    developer forum (unexpected-shared-memory-bank-conflict/77228), of 7.0 and later; not measured here.
+    """
+    if width > 1 and any(all(first[n] == first[n ^ step] for n in range(len(first))) for step in (1, 2)):
+        return 2 * BANKS // width
+    return BANKS // width
+
+
 @functools.lru_cache(1 << 14)  # schedules of one kernel read in few different ways
 def _wavefronts(first: tuple[int, ...], width: int) -> int:
-    lanes, banks, total = BANKS // width, BANKS, 0
+    lanes = together(first, width) if len(first) == BANKS else BANKS
+    banks, total = BANKS, 0
     if width > 1 and not any(word % width for word in first):  # aligned: whole groups of banks
-        first, banks, width = tuple(word // width for word in first), lanes, 1
+        first, banks, width = tuple(word // width for word in first), BANKS // width, 1
     for start in range(0, len(first), lanes):
         distinct = set(first[start : start + lanes])
         if width > 1:

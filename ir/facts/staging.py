@@ -35,6 +35,7 @@ from .layout import (
     slab_rows,
     stages,
     tile_of,
+    together,
     wavefronts,
 )
 from .structure import dependencies, summary
@@ -384,8 +385,8 @@ def _least(asked: tuple[WarpRequest, ...]) -> int:
 
 
 def _least_of(request: WarpRequest) -> int:
-    group, total = WARP // request.width, 0
     cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD).tolist()
+    group, total = together(cells, request.width) if len(cells) == WARP else WARP, 0
     for first in range(0, len(cells), group):
         total += -(-len(set(cells[first : first + group])) * request.width // WARP)
     return total * request.times

@@ -85,15 +85,15 @@ def test_a_wave_by_hand() -> None:
     device = replace(
         H200, multiprocessors=10, clock=1e9, dram_bytes_per_second=1e12, l2_bytes_per_second=2e12, fp32_per_clock=128,
         special_per_clock=16, shared_bytes_per_clock=128, schedulers=4, tensor_flops_per_second=1e14,
-        memory_latency_seconds=1e-6, launch_seconds=3e-6, warp_product_share=0.5,
+        memory_latency_seconds=1e-6, launch_seconds=3e-6, warp_product_share=0.5, issue_share=0.8, dram_share=0.5,
     )  # fmt: skip
     launch = InstructionCounts(
         blocks=40, threads=96, shared=0, dram=8e6, sectors=1000, wavefronts=300, issued=2400, fma=100, special=50, tensor=1e5,
     )  # fmt: skip
     taken = wave(launch, device, 20)  # two blocks of three warps on each multiprocessor
-    cycles = 2 * 300, 2 * 2400 / 4
+    cycles = 2 * 300, 2 * 2400 / 4 / 0.8
     fill = 2 * launch.fill * 10 / 2e12
-    assert taken[:4] == pytest.approx((4e6 / 1e12, fill, cycles[0] / 1e9, cycles[1] / 1e9)) and launch.fill > 0
+    assert taken[:4] == pytest.approx((4e6 / 0.5e12, fill, cycles[0] / 1e9, cycles[1] / 1e9)) and launch.fill > 0
     assert taken[4] == pytest.approx(2400 / 3 / 1e9), "a block alone: its three warps keep three schedulers busy"
     assert taken[5] == pytest.approx(2 * 1e5 * 10 / 1e14 / 0.5), "products of single warps reach half of the rate"
     assert wave(replace(launch, late=4e4), device, 20)[5] == pytest.approx(2 * (4e4 + 6e4 / 0.5) * 10 / 1e14)

@@ -11,19 +11,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "bench
 
 import recorded
 
-# Of each device: the median of |predicted / measured - 1| over its points, as the page beside the data has it, rounded up.
-MOST = {"h200": 0.15, "rtx4090": 0.25, "rtx5090": 0.40}
+# Of each device, as the page beside the data has it, rounded up: the median of |predicted / measured - 1| over its points
+# with published clocks, and over every second point with the clock that fits the others best.
+MOST = {"h200": (0.20, 0.06), "rtx4090": (0.28, 0.17), "rtx5090": (0.18, 0.14)}
 
 
 @pytest.mark.parametrize("device", MOST)
 def test_the_model_stays_as_near_to_what_was_measured(device: str) -> None:
-    made = list(recorded.variants(recorded.points(device)))
+    made = list(recorded.expressed(recorded.points(device)))
     assert len(made) >= 16  # points that a schedule of today can express
     found = recorded.by_device(made)[device]
-    assert found.error <= MOST[device]
-    assert 0.8 < found.ratio < 1.5
+    published, fitted = MOST[device]
+    assert found.error <= published
+    assert 0.7 < found.ratio < 1.1  # peaks that no clock holds
+    assert recorded.held_out(made)[device][1].error <= fitted
 
 
 def test_a_side_that_is_no_power_of_two_is_left_out() -> None:
     point = next(point for point in recorded.points() if point["tile"][0] == 208)
-    assert list(recorded.variants([point])) == []
+    assert list(recorded.expressed([point])) == []

@@ -82,6 +82,20 @@ def test_wavefronts() -> None:
     assert layout.wavefronts(lanes * 32, 4) == 32
 
 
+def test_lanes_that_are_read_in_pairs() -> None:
+    """What a load of more than a word gives back goes two lanes at a time, where n and n ^ 1, or n and n ^ 2, agree."""
+    lanes = np.arange(32)
+    assert layout.wavefronts(lanes // 8 * 4, 4) == 2  # the rows of a patch of 4 x 8 lanes
+    assert layout.wavefronts(lanes % 8 * 4, 4) == 4  # its columns: no neighbours agree
+    assert layout.wavefronts((lanes & 1 | lanes >> 1 & 2) * 4, 4) == 2  # n ^ 2
+    assert layout.wavefronts(lanes // 2 % 2 * 4, 4) == 2 and layout.wavefronts(lanes // 4 * 4, 4) == 2
+    assert layout.wavefronts(lanes * 0, 4) == 2 and layout.wavefronts(lanes // 2 * 2, 2) == 1  # never below a word a lane
+    assert layout.wavefronts(lanes // 8 * 32, 4) == 4  # rows in the same banks: both of a group take a turn
+    assert layout.wavefronts(lanes // 2, 1) == 1
+    one_is_apart = np.where(lanes == 5, 64, lanes // 8 * 4)
+    assert layout.wavefronts(one_is_apart, 4) == 5
+
+
 @pytest.mark.parametrize(
     "fields", ["", ", pad=4", ", xor=(0, 1)", ", xor=(31, 2, 0)", ", swizzle=128", ", swizzle=32", ", lanes=2"]
 )
