@@ -303,7 +303,10 @@ class _Counter:
         place = self.env[THREAD] * size if unknown else ((base ^ flip) + offset) * unit
         if root == SHARED:
             taken, fewest = wavefronts(place // 4, max(size // 4, 1), mask)
-            self.wavefronts, self.ideal_wavefronts = self.wavefronts + times * taken, self.ideal_wavefronts + times * fewest
+            self.wavefronts, self.ideal_wavefronts = (
+                self.wavefronts + times * taken,
+                self.ideal_wavefronts + times * fewest,
+            )
         else:
             self.sectors += times * sectors(place, mask)
             self.ideal_sectors += times * least(mask, size, SECTOR)

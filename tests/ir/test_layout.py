@@ -89,7 +89,9 @@ def test_lanes_that_are_read_in_pairs() -> None:
     assert layout.wavefronts(lanes % 8 * 4, 4) == 4  # its columns: no neighbours agree
     assert layout.wavefronts((lanes & 1 | lanes >> 1 & 2) * 4, 4) == 2  # n ^ 2
     assert layout.wavefronts(lanes // 2 % 2 * 4, 4) == 2 and layout.wavefronts(lanes // 4 * 4, 4) == 2
-    assert layout.wavefronts(lanes * 0, 4) == 2 and layout.wavefronts(lanes // 2 * 2, 2) == 1  # never below a word a lane
+    assert (
+        layout.wavefronts(lanes * 0, 4) == 2 and layout.wavefronts(lanes // 2 * 2, 2) == 1
+    )  # never below a word a lane
     assert layout.wavefronts(lanes // 8 * 32, 4) == 4  # rows in the same banks: both of a group take a turn
     assert layout.wavefronts(lanes // 2, 1) == 1
     one_is_apart = np.where(lanes == 5, 64, lanes // 8 * 4)
