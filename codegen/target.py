@@ -22,8 +22,9 @@ class Target:
     piece of it that one staged operand should take; recompute: how often a value may be computed again rather than
     stored. Of one multiprocessor: threads, registers, blocks that it holds; schedulers, each of which issues one
     instruction of a warp per clock; fp32_per_clock, special_per_clock: lanes of the pipes; shared_bytes_per_clock.
-    tensor_flops_per_second: dense, 16 bit; warp_product_share: what `mma.sync` reaches of that. issue_share, dram_share:
-    what products fill of the schedulers' slots, and copies reach of DRAM; with memory_latency_seconds and launch_seconds typical, not measured.
+    tensor_flops_per_second: dense, 16 bit; warp_product_share: what `mma.sync` reaches of that. issue_share: what
+    products fill of the schedulers' slots; dram_share: what copies reach of DRAM; these, memory_latency_seconds and
+    launch_seconds are typical, not measured.
     policy: what a user's rule files override of the numbers of `rules/policy.rw`; no device file says it.
     """
 

@@ -31,7 +31,7 @@ from .rewrite.torch_rules.bounds import check_places
 from .rewrite.trace import Trace
 from .rows import Rows, settled
 from .ruleset import Toolchain, check_setting, exactly, toolchain
-from .run.calls import Call, Calls
+from .run.calls import BoundCall, Calls
 from .run.inputs import Frozen, Parameters, Weights, arguments, check_length, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
@@ -130,7 +130,7 @@ class Compiled:
         tensors = {**self.compilation.captured.tensors, **inputs}
         return self._run(inputs, self._calls.at(sizes_of_call(self.compilation.inputs_with_sizes, tensors)))
 
-    def _run(self, inputs: Mapping[str, Any], call: Call) -> list[Any]:
+    def _run(self, inputs: Mapping[str, Any], call: BoundCall) -> list[Any]:
         captured = self.compilation.captured
         weights = self._weights.now() if self._weights is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}

@@ -93,13 +93,9 @@ def capture(
     conversion = convert(exported, input_names, places, sized)
     given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
+    given_as = {name: Pairs(name) if name in conversion.complexes else name for name in conversion.inputs}
     arguments = tuple(
-        Fixed(leaf)
-        if (name := by_position.get(index)) is None
-        else Pairs(name)
-        if name in conversion.complexes
-        else name
-        for index, leaf in enumerate(leaves)
+        given_as[by_position[index]] if index in by_position else Fixed(leaf) for index, leaf in enumerate(leaves)
     )
     result = finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
     strided = {conversion.inputs[place]: tensors[place].stride() for place in exported.strided}

@@ -158,7 +158,8 @@ class _Converter:
 
     def call(self, module: Any, node: Any) -> None:
         target = node.target
-        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat)):
+        number = node.meta.get("val")
+        if isinstance(number, torch.SymInt) or (isinstance(number, torch.SymFloat) and not _of_tensors(node)):
             return  # read where it is used
         if isinstance(target, torch._ops.OpOverload):
             self.statement(node)
@@ -304,6 +305,11 @@ class _Converter:
         return Conversion(
             graph, tuple(self.inputs), self.spans, self.tensors, self.kinds, complexes, frozenset(complex_outs)
         )
+
+
+def _of_tensors(node: Any) -> bool:
+    """Whether a call reads a tensor: a number of its is no length then."""
+    return any(isinstance(read.meta.get("val"), torch.Tensor) for read in node.all_input_nodes)
 
 
 _END = 2**63 - 1  # the end of a slice that is left open, as torch writes it

@@ -6,8 +6,9 @@ is never a score by itself: it only says how the blocks fall into waves. The las
 the grid, so one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
-products reach. The order of blocks and hits in L1 are not modelled. Latency is what one block takes by itself (`latency.py`): however little there is to do, no wave is shorter. Made for ranking
-variants of one kernel and for seeing what binds, not for absolute times.
+products reach. The order of blocks and hits in L1 are not modelled. Latency is what one block takes by itself
+(`latency.py`): however little there is to do, no wave is shorter. Made for ranking variants of one kernel and for
+seeing what binds, not for absolute times.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ MOST_KEPT = 64  # kinds of arguments whose launches are kept, as many as a compi
 
 
 @dataclass(frozen=True)
-class Call:
+class BoundCall:
     """What serves arguments of one kind. choose: the compile for such sizes; made when something is launched."""
 
     sizes: Mapping[str, int]
@@ -55,9 +55,9 @@ class Calls:
 
     def __init__(self, whole: Compilation, choose: Callable[[Mapping[str, int]], Compilation]):
         self._whole, self._choose = whole, choose
-        self._kept: dict[Hashable, Call] = {}
+        self._kept: dict[Hashable, BoundCall] = {}
 
-    def of(self, inputs: Mapping[str, Any]) -> Call:
+    def of(self, inputs: Mapping[str, Any]) -> BoundCall:
         """What serves these arguments, {input: tensor}. Raises DplcError for those that do not fit."""
         kind = self._kind(inputs)
         found = self._kept.get(kind)
@@ -71,8 +71,8 @@ class Calls:
                 self._kept[kind] = found
         return found
 
-    def at(self, sizes: Mapping[str, int]) -> Call:
-        return Call(sizes, self._choose)
+    def at(self, sizes: Mapping[str, int]) -> BoundCall:
+        return BoundCall(sizes, self._choose)
 
     def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
         """Dtypes and shapes; None where more is to be looked at, at every call."""

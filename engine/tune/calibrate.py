@@ -1,12 +1,12 @@
 """The constants of the model, measured: `dplc calibrate`.
 
 Every rate is a slope: two micro kernels that differ in their amount of work only, the difference of the work over the
-difference of the times, so that launches and first loads cancel. Fitted are the share of DRAM's published bandwidth that
-is reached (a copy many times as large as L2), the bandwidth of L2 (reads of a quarter of it, round after round, shifted
-so that no multiprocessor finds in its L1 what it read before), the clock (chains of fused multiply-adds on all lanes),
-the time of a launch (empty kernels in a row), and the share of the schedulers' slots that a product fills at that clock
-(our own in f32, of random numbers: of zeros a device clocks higher). Everything else that a device file says is published,
-and stays.
+difference of the times, so that launches and first loads cancel. Fitted are the share of DRAM's published bandwidth
+that is reached (a copy many times as large as L2), the bandwidth of L2 (reads of a quarter of it, round after round,
+shifted so that no multiprocessor finds in its L1 what it read before), the clock (chains of fused multiply-adds on all
+lanes), the time of a launch (empty kernels in a row), and the share of the schedulers' slots that a product fills at
+that clock (our own in f32, of random numbers: of zeros a device clocks higher). Everything else that a device file says
+is published, and stays.
 """
 
 from __future__ import annotations

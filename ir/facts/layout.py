@@ -257,8 +257,8 @@ def wavefronts(words: Any, width: int) -> int:
 def together(first: Sequence[int], width: int) -> int:
     """Lanes of a warp that shared memory serves at once: 32 of a word each, 16 of two, 8 of four.
 
-    Twice as many where what comes back goes to two lanes at a time: lanes n and n ^ 1 read one place for all n, or lanes
-    n and n ^ 2 do. 16 bytes a lane then take two wavefronts at best, not four. Source: an NVIDIA engineer on the
+    Twice as many where what comes back goes to two lanes at a time: lanes n and n ^ 1 read one place for all n, or
+    lanes n and n ^ 2 do. 16 bytes a lane then take two wavefronts at best, not four. Source: an NVIDIA engineer on the
     developer forum (unexpected-shared-memory-bank-conflict/77228), of 7.0 and later; not measured here.
     """
     if width > 1 and any(all(first[n] == first[n ^ step] for n in range(len(first))) for step in (1, 2)):
