@@ -85,8 +85,10 @@ class ExpressionPrinter:
         if e.constant:
             number = scalar.integer(abs(e.constant))[0]
             text = f"{text} {'-' if e.constant < 0 else '+'} {number}"
-        lone = len(e.terms) == 1 and not e.constant and first is None
-        return text, (UNARY if e.terms[0][1] == -1 else TERM) if lone else SUM
+        if len(e.terms) > 1 or e.constant or first is not None:
+            return text, SUM
+        negated = e.terms[0][1] == -1 and self.expr(e.terms[0][0])[1] != TERM
+        return text, UNARY if negated else TERM  # -a*b binds as a product does
 
     def plus(self, first: str, e: Expr) -> str:
         """`first + e`, without a trailing `+ 0`."""

@@ -1,0 +1,62 @@
+"""Index expressions as CUDA text: parentheses stand wherever an operator binds tighter than what is within."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dplc.codegen.cuda_expressions import ExpressionPrinter
+from dplc.ir.expr import Expr, Var, add, floordiv, modulo, multiply, subtract
+from dplc.ir.interp.scalar import evaluate
+
+NAMES = ("b", "s", "t")
+LEAVES = st.sampled_from([Var(name) for name in NAMES])
+NUMBERS = st.sampled_from([1, 2, 3, 5, 8, 32])
+POWERS = st.sampled_from([2, 8, 32])
+
+
+def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Sums, products, quotients, remainders; quotients rounded up, by powers of two: Kernel IR calls a function where a
+    dividend may be negative (`materialise/ranges.py`), but for shifts and masks."""
+    pair = st.tuples(inner, st.one_of(inner, NUMBERS))
+    return st.one_of(
+        pair.map(lambda p: add(*p)),
+        pair.map(lambda p: multiply(*p)),
+        pair.map(lambda p: floordiv(*p)),
+        pair.map(lambda p: modulo(*p)),
+        st.tuples(inner, POWERS).map(lambda p: subtract(0, floordiv(subtract(0, p[0]), p[1]))),
+        st.tuples(inner, POWERS, inner).map(
+            lambda p: subtract(0, multiply(floordiv(subtract(0, p[0]), p[1]), p[2])),
+        ),
+    )
+
+
+def printed(e: Expr) -> str:
+    nothing: Any = SimpleNamespace(ins=(), outs=())
+    return ExpressionPrinter(nothing, {name: name for name in NAMES}).text(e)
+
+
+def meant(text: str, values: dict[str, int]) -> int:
+    """These operators bind in Python as they do in C++; only the quotient is spelled otherwise."""
+    found: int = eval(text.replace("/", "//"), {"__builtins__": {}}, values)
+    return found
+
+
+@given(st.recursive(LEAVES, grown, max_leaves=6), st.tuples(*[st.integers(1, 99)] * 3))
+def test_the_text_means_the_expression(e: Expr, numbers: tuple[int, ...]) -> None:
+    values = dict(zip(NAMES, numbers, strict=True))
+    try:
+        found = meant(printed(e), values)
+    except ZeroDivisionError:
+        return
+    assert found == evaluate(e, values), printed(e)
+
+
+def test_a_negated_product_is_no_operand_of_a_quotient() -> None:
+    """The blocks of a grid of four axes, one of them rounded up: a second axis of even length was read at odd places."""
+    blocks = subtract(0, multiply(floordiv(subtract(0, Var("t")), 32), Var("s")))
+    assert printed(floordiv(Var("b"), blocks)) == "b / (-(-t >> 5) * s)"
+    assert printed(floordiv(Var("b"), subtract(0, floordiv(subtract(0, Var("t")), 32)))) == "b / -(-t >> 5)"
