@@ -1,8 +1,8 @@
 """What fusing costs: seconds to compute values again in every block, against seconds to store and load them once.
 
-The rates are the device's published peaks, as in engine/cost: this is that model before there is a schedule. A value
-computed again takes the issue slots of its own instructions and of its way through shared memory; a value that is
-stored takes a launch, and the bytes that are written and read for it.
+The rates are what is reached of the device's published peaks, as in engine/cost: this is that model before there is a
+schedule. A value computed again takes the issue slots of its own instructions and of its way through shared memory; a
+value that is stored takes a launch, and the bytes that are written and read for it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,17 @@ def slots(term: Any, target: Target) -> float:
 
 def issue_seconds(count: float, target: Target) -> float:
     """Seconds that a full device needs to issue so many instructions of a thread."""
-    return count / (target.multiprocessors * target.fp32_per_clock * target.clock)
+    return count / (target.issue_share * target.multiprocessors * target.fp32_per_clock * target.clock)
+
+
+def traffic_rate(target: Target) -> float:
+    """Bytes of global memory a second, as copies reach it."""
+    return target.dram_share * target.dram_bytes_per_second
 
 
 def traffic_seconds(size: float, target: Target) -> float:
     """Seconds that so many bytes of global memory take."""
-    return size / target.dram_bytes_per_second
+    return size / traffic_rate(target)
 
 
 def fixed_seconds(target: Target) -> float:

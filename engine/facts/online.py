@@ -20,7 +20,7 @@ from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Elementwise, Index, Reduce, Term, axes, dtype, operands
 from ..cost.accesses import LANES
-from ..cost.fusing import fixed_seconds
+from ..cost.fusing import fixed_seconds, traffic_rate
 from ..cost.latency import BARRIER_CYCLES, L2_SHARE, SHARED_CYCLES
 from ..language.facts import fact
 from ..language.policy import policy
@@ -154,7 +154,7 @@ def _in_rows(shape: OnlineShape, target: Any) -> float:
     if shape.rows > 1 or not vectors:
         return math.inf
     scores, each = shape.batch * shape.columns, shape.products + shape.results
-    moved = WORD * scores * each / target.dram_bytes_per_second
+    moved = WORD * scores * each / traffic_rate(target)
     issued = scores * (p.passes_issued * each + p.passes_row_issued * max(vectors)) / LANES
     busy = issued / (target.schedulers * min(target.multiprocessors, p.passes_row_blocks * shape.batch) * target.clock)
     return (1 + (2 * shape.batch <= target.multiprocessors)) * fixed_seconds(target) + max(moved, busy)  # type: ignore[no-any-return]
@@ -170,7 +170,8 @@ def _in_tiles(shape: OnlineShape, target: Any) -> float:
     lanes = chunk // columns
     warps = max(1, block // rows * lanes // LANES)
     each = block * chunk / LANES  # of a warp, for one step of all products of a chunk
-    words = shape.products * (1 / rows + 1 / columns) + shape.results * (1 / rows + lanes / shape.results)
+    # lanes along the columns read one row: two of them at a time (`together` in ir/facts/layout.py)
+    words = shape.products * (1 / rows + 0.5 / columns) + shape.results * (1 / rows + 0.5 * lanes / shape.results)
     products = each * (shape.products + shape.results)
     shared = p.passes_moved * each * words * BANKS * WORD / target.shared_bytes_per_clock
     issued = p.passes_issued * products / min(target.schedulers, warps)
@@ -203,8 +204,8 @@ def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
     )
     # however few rows there are, a piece of a sum waits for its copies
     trip = p.memory_trips * L2_SHARE * target.memory_latency_seconds
-    operands = WORD * shape.batch * shape.columns / target.dram_bytes_per_second  # an element of each column, once
+    operands = WORD * shape.batch * shape.columns / traffic_rate(target)  # an element of each column, once
     seconds = max(stored * a_clock, shape.products / p.passes_piece * trip, operands * shape.products)
-    seconds += WORD * scores / target.dram_bytes_per_second
+    seconds += WORD * scores / traffic_rate(target)
     seconds += max(weighed * a_clock, shape.columns / p.passes_piece * trip, operands * shape.results)
     return PASSES * fixed_seconds(target) + seconds  # type: ignore[no-any-return]

@@ -116,6 +116,6 @@ def test_several_products_that_are_one_wave_are_not_split(rows: int, columns: in
     assert right(compilation)
 
 
-@pytest.mark.parametrize("rows, columns", ((64, 128), (256, 128)))  # half of the machine; a second wave
+@pytest.mark.parametrize("rows, columns", ((64, 128), (192, 128)))  # few tiles of two products
 def test_several_products_that_are_split(rows: int, columns: int) -> None:
     assert len(compiled(gate(rows, columns), "h200").kernels) == 2

@@ -52,6 +52,10 @@ def compiled(program: SizedProgram) -> Compilation:
             part, letter = error.size, error.size.name.upper()
             known[letter] = replace(known[letter], low=part.low, high=part.high, multiple=part.multiple, hint=part.hint)
             function, args = program.at({letter: dim.hint or 1 for letter, dim in known.items()})
+        except DplcError as error:
+            if any("undecided: " in note for note in error.notes):  # a refusal that names the length it asks
+                raise Asked(error.what) from error
+            raise
     raise Asked("its range is narrowed again and again")
 
 
