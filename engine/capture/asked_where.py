@@ -16,6 +16,12 @@ from .places import SourcePlaces
 
 _LENGTH = re.compile(r"L\['\w+'\]\[\d+\]\.size\(\)\[\d+\]")
 
+# torch's own questions about strides, and about sizes that were declared to be one
+_OF_LAYOUT = re.compile(
+    r"in (check_contiguous_sizes_strides|is_contiguous\w*|is_channels_last\w*|is_non_overlapping\w*|should_swap|ge|"
+    r"produce_guards_and_solve_constraints)\b"
+)
+
 
 class GuardPlaces:
     """The guards of a trace with their places."""
@@ -44,6 +50,18 @@ class GuardPlaces:
         ties = [found for found in about if len(named) > 1 and self._lengths(found[0]) == named]
         spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in ties or about)
         return next(filter(None, spans), None)
+
+    def of_several(self) -> list[tuple[Any, Span | None]]:
+        """What was asked of several lengths at once, with its place, but for how memory is laid out."""
+        if self._env is None:
+            return []
+        self.note((), None)
+        found = []
+        for guard, place in self._found:
+            condition = self._env.replace(guard.expr)
+            if len(condition.free_symbols) > 1 and not _OF_LAYOUT.search(str(getattr(guard, "sloc", ""))):
+                found.append((condition, self._of(guard) if place is None else self._places.span(place)))
+        return found
 
     def _lengths(self, guard: Any) -> set[str]:
         """The lengths that a guard is of, as torch writes them."""

@@ -35,13 +35,15 @@ HARMLESS = frozenset(("aten::detach_",))
 class Exported:
     """program: the exported graph, functional; its user inputs are the tensors in order. outputs: the nodes of the
     tensors it returns. results: as in Signature. labels: {name of a weight in the program: its kind, its name for
-    people, the tensor}. strided: places of the user inputs whose memory is read by strides."""
+    people, the tensor}. strided: places of the user inputs whose memory is read by strides. asked: what the program
+    asks of several lengths at once, and where."""
 
     program: Any
     labels: Mapping[str, tuple[str, str, Any]]
     results: Results
     outputs: tuple[Any, ...]
     strided: tuple[int, ...] = ()
+    asked: tuple[tuple[Any, Span | None], ...] = ()
 
 
 @dataclass
@@ -135,7 +137,8 @@ def export(
         results = root.results()
         strided = _strided(program)
         program = _functional(program, root, places, may_change)
-    return Exported(program, _labels(program, root), results, _outputs(program), strided)
+    asked = tuple(guards.of_several()) if guards is not None else ()
+    return Exported(program, _labels(program, root), results, _outputs(program), strided, asked)
 
 
 def explain(error: BaseException, span: Span | None) -> DplcError:

@@ -220,7 +220,11 @@ class Symbols:
 
     def extent(self, n: Any) -> Expr:
         """An extent: a number, or an expression of sizes. Raises DplcError for arithmetic that we have no word for."""
-        return n if isinstance(n, int) else self._of(n.node.expr.subs(self._known))
+        return n if isinstance(n, int) else self.extent_of(n.node.expr)
+
+    def extent_of(self, e: Any) -> Expr:
+        """The same of torch's own expression of lengths."""
+        return self._of(e.subs(self._known))
 
     def number(self, n: Any) -> float | None:
         """A float made of lengths that is the same number for all of them, as reals: s / (s*2.0) is a half."""

@@ -6,7 +6,12 @@ from dplc.engine.capture.decompositions import COMPOSITES, FORMULAS, IN_ORDER, O
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.operators import operators
 
-ALONE = ("_grouped_mm", "ctc_loss", "_native_batch_norm_legit_no_training", "as_strided_scatter")  # with formulas of our own
+ALONE = (
+    "_grouped_mm",
+    "ctc_loss",
+    "_native_batch_norm_legit_no_training",
+    "as_strided_scatter",
+)  # with formulas of our own
 
 
 def named() -> list[str]:
