@@ -132,8 +132,8 @@ def export(
             raise
         except Exception as error:
             span = places.of_error(error)
-            asked = refused(str(error), dynamic, span or guards.span(str(error))) if guards is not None else None
-            raise asked or explain(error, span or places.span(annotate.last)) from None
+            more = refused(str(error), dynamic, span or guards.span(str(error))) if guards is not None else None
+            raise more or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
         strided = _strided(program)
         program = _functional(program, root, places, may_change)

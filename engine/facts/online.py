@@ -170,8 +170,8 @@ def _in_tiles(shape: OnlineShape, target: Any) -> float:
     lanes = chunk // columns
     warps = max(1, block // rows * lanes // LANES)
     each = block * chunk / LANES  # of a warp, for one step of all products of a chunk
-    # lanes along the columns read one row: two of them at a time (`together` in ir/facts/layout.py)
-    words = shape.products * (1 / rows + 0.5 / columns) + shape.results * (1 / rows + 0.5 * lanes / shape.results)
+    pair = p.lanes_served  # lanes along the columns read one row
+    words = shape.products * (1 / rows + 1 / columns / pair) + shape.results * (1 / rows + lanes / shape.results / pair)
     products = each * (shape.products + shape.results)
     shared = p.passes_moved * each * words * BANKS * WORD / target.shared_bytes_per_clock
     issued = p.passes_issued * products / min(target.schedulers, warps)
