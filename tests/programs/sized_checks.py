@@ -1,4 +1,4 @@
-"""A random program with lengths compiled once and held against float64 at many: by the meaning of its kernels there, or
+"""A random program with lengths compiled once and held against float64 at many: by the meaning of its kernels, and
 run on the emulator with its accesses checked."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def captured_at(function: Any, args: Any, dynamic: Any) -> Capture:
         raise Asked(error.what) from error
 
 
-def check_sized(program: SizedProgram, emulator: bool = False) -> None:
+def check_sized(program: SizedProgram) -> None:
     """Raises whatever is wrong, AssertionError for values; and Asked."""
     made = compiled(program)
     found = [*tensor_rules.check(made.tensor)] if made.tensor is not None else []
@@ -83,7 +83,7 @@ def check_sized(program: SizedProgram, emulator: bool = False) -> None:
         tensors = made.captured.tensors | dict(zip(made.captured.signature.bind(args, {}), args, strict=True))
         eager = list(function(*args))
         references = run_reference(made.captured, tensors)
-        for level, results in outcomes(made, tensors, {DIMS[n].name: x for n, x in lengths.items()}, emulator):
+        for level, results in outcomes(made, tensors, {DIMS[n].name: x for n, x in lengths.items()}):
             where = f"{level} at {lengths}"
             for place, (result, kind) in enumerate(zip(results, eager, strict=True)):
                 assert result.shape == kind.shape and result.dtype == kind.dtype, (
@@ -93,13 +93,11 @@ def check_sized(program: SizedProgram, emulator: bool = False) -> None:
             assert judged.ok, f"{where}: {judged.verdict}, {judged.relative:.1e} of the largest value"
 
 
-def outcomes(made: Compilation, tensors: Mapping[str, Any], sizes: Mapping[str, int], emulator: bool) -> Any:
+def outcomes(made: Compilation, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
     """(what was run, its results) at a binding."""
-    if emulator:
-        run = Compiled(made, "emulator")
-        run.__dict__["executor"] = EmulatorExecutor(checked=True)
-        yield "the emulator", run.run(tensors)
-        return
+    run = Compiled(made, "emulator")
+    run.__dict__["executor"] = EmulatorExecutor(checked=True)
+    yield "the emulator", run.run(tensors)
     tools = toolchain()
     launched = kernel_ir(by_default(made.plan.kernels, tools, made.target), tools, made.target)
     for level, meaning, units in (
