@@ -144,7 +144,8 @@ def test_the_timeline_tells_diffs_guards_and_gains(browser: Any, compiled: Compi
     refused = next(
         event for event in record["trace"] if event["event"] == "skipped" and "matched, but" in event["reason"]
     )
-    assert refused["reason"] in browser.find_element("id", "events").text
+    _, named, reason = refused["reason"].partition(f": {refused['rule']}: ")  # file and rule stand in what opens
+    assert named and f"{refused['unit']}: {reason}" in browser.find_element("id", "events").text
 
 
 def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Any, compiled: Compile, tmp_path: Path) -> None:
