@@ -11,23 +11,18 @@ import torch
 from dplc.engine.torch_backend import EagerWarning
 
 FEW = ("llama", "mixtral", "gpt2", "modernbert", "vit", "resnet")
-IN_PART = {"deepseek_v2": "polar"}  # what runs in eager, by name
 
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def check(name: str) -> None:
-    """Within 1e-5 of the largest value of each result; nothing in eager but what is named."""
+    """Within 1e-5 of the largest value of each result; nothing in eager."""
     model, (args, kwargs) = architectures.model(name), architectures.arguments(name)
     with torch.no_grad(), warnings.catch_warnings():
         want = architectures.tensors(model(*args, **kwargs))
-        if name in IN_PART:
-            with pytest.warns(EagerWarning, match=IN_PART[name]):
-                result = torch.compile(model, backend="dplc")(*args, **kwargs)
-        else:
-            warnings.simplefilter("error", EagerWarning)
-            result = torch.compile(model, backend="dplc")(*args, **kwargs)
+        warnings.simplefilter("error", EagerWarning)
+        result = torch.compile(model, backend="dplc")(*args, **kwargs)
     got = architectures.tensors(result)
     assert len(got) == len(want) > 0
     for one, other in zip(got, want, strict=True):
@@ -48,4 +43,3 @@ def test_all(name: str) -> None:
 
 def test_the_list_is_long_enough() -> None:
     assert len(architectures.ARCHITECTURES) >= 58
-    assert len(set(architectures.ARCHITECTURES) - set(IN_PART)) >= 50

@@ -26,9 +26,8 @@ REFUSED = {
     "biogpt": "a Python value depends on the values of a tensor",
     "mamba": "layers of the kind `linear_attention` keep no keys and values",
     "mamba2": "is wrong",
-    "deepseek_v2": "'polar' is not supported",
 }
-NO_LOGITS = ("gpt_neo", "xglm", "mamba2", "deepseek_v2")  # of these
+NO_LOGITS = ("gpt_neo", "xglm", "mamba2")  # of these
 UNKNOWN = ("wav2vec2", "resnet", "segformer")  # waves; images of any size
 ENCODERS = [name for name, entry in architectures.ARCHITECTURES.items() if entry["head"] != "causal"]
 CAUSAL = [name for name, entry in architectures.ARCHITECTURES.items() if entry["head"] == "causal"]
