@@ -110,6 +110,7 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
     "grouped attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8))),
     "embedding": (lambda w: F.embedding(torch.tensor([[0, 2, 2], [6, 1, 0]]), w, padding_idx=1), (torch.randn(7, 4),)),
     "cross_entropy": (lambda x: F.cross_entropy(x, torch.tensor([1, -100, 3]), weight=torch.tensor([1.0, 2, 3, 4, 5])), (A,)),
+    "ctc_loss": (lambda x: F.ctc_loss(x.log_softmax(-1), torch.tensor([[1, 1, 3], [2, 4, 2]]), torch.tensor([7, 6]), torch.tensor([3, 2]), reduction="none"), (torch.randn(7, 2, 5),)),
     "products": (lambda x, y: torch.einsum("ik,kj->ji", x, y).softmax(-1), (A, B)),
     "a broadcast": (lambda x, y: x[:, None, :4] * y + y, (A, B)),
     "gather and cat": (lambda x: torch.cat([x.gather(1, torch.tensor([[0, 0], [3, 1], [4, 4]])), x[:, ::2], x.flip(1)], 1), (A,)),
