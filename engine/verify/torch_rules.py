@@ -61,21 +61,29 @@ class TorchChecker:
         """The programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:
             compiled = self.compiled.get(rule.name)
-            for example in self._examples(rule) if compiled else ():
+            for member, example in self._examples(rule) if compiled else ():
                 assert compiled is not None
                 graph = torch_subject(example)
                 origin = f'example "{example.title}" of `{rule.name}`'
                 if rule.family is None or not graph.body:
                     yield self.subject(graph, origin)
                     continue
-                own = next((op.op for op in graph.body if op.op == compiled.key), graph.body[0].op)
-                for other in with_op(graph, own, compiled.key, _fixed(rule)):
+                written = {op.op for op in graph.body}
+                others = [(old, new) for old, new in zip(_ops(member), _ops(rule), strict=True) if old != new]
+                if not others or not {old for old, _ in others} <= written:
+                    own = next((op.op for op in graph.body if op.op == compiled.key), graph.body[0].op)
+                    others = [(own, compiled.key)]
+                found = [graph]
+                for old, new in others:
+                    found = [other for one in found for other in with_op(one, old, new, _fixed(rule))]
+                for other in found:
                     yield self.subject(other, origin)
 
-    def _examples(self, rule: Rule) -> list[s.Example]:
-        """A rule's own examples, and those of the other members of its family."""
+    def _examples(self, rule: Rule) -> list[tuple[Rule, s.Example]]:
+        """A rule's own examples, and those of the other members of its family, each with its member."""
         family = [r for r in self.rules.rules.values() if r.family == rule.family] if rule.family else [rule]
-        return list(dict.fromkeys(example for member in family for example in member.examples))
+        every = [(member, example) for member in (rule, *family) for example in member.examples]
+        return list({example: (member, example) for member, example in reversed(every)}.values())[::-1]
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """Near an example, or from the schema of the pattern's op."""
@@ -221,6 +229,12 @@ def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:
     return (tensors, first) if same else None
 
 
+def _ops(rule: Rule) -> list[str]:
+    """The ops that the statements of a pattern are of."""
+    calls = (statement.value if isinstance(statement, s.Assign) else None for statement in rule.match)
+    return [call.fn if isinstance(call, s.Apply) else "" for call in calls]
+
+
 def _fixed(rule: Rule) -> dict[str, Any]:
     """The fields that the pattern gives a value."""
     statement = rule.match[-1]
@@ -238,7 +252,7 @@ def _fixed(rule: Rule) -> dict[str, Any]:
 
 
 def _array(tensor: Any) -> Any:
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 

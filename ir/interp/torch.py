@@ -23,6 +23,8 @@ _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enab
 _OF_ALL = ("Median", "Nanmedian")  # without a dimension they name no place
 # What reads and writes files or the memory of another tensor: a program of another author must not.
 NO_VALUES = frozenset(("FromFile", "Resize", "ResizeAs", "Set"))
+# What torch's own functions ask for without a look: it ends with a signal for dimensions that are not there.
+_TRANSFORMS = ("FftC2c", "FftR2c", "FftC2r")
 
 
 @functools.cache
@@ -92,13 +94,35 @@ def call(op: str, args: Mapping[str, Any]) -> Any:
         return args["self"][args["index"]]
     if op == "ViewAsReal":  # a conjugate is taken when it is read, and has no pairs before
         return torch.view_as_real(args["self"].resolve_conj())
+    if op == "Imag" and not args["self"].is_complex():  # rules ask for it of either factor of a product
+        return torch.zeros_like(args["self"])
     if op in ("View", "UnsafeView") and "size" in args:  # values have no strides that a view could depend on
         return args["self"].reshape(args["size"])
     if op in SETTLED and not (op in _OF_ALL and "dim" not in args):
         return SETTLED[op](args)
     if op in NO_VALUES or op not in names():
         raise DplcError(f"`{op}` has no meaning as a function of tensors: it is not run")
+    if op in _TRANSFORMS:
+        args = {**args, "dim": _distinct(args["dim"], args["self"].dim(), op)}
+        last = args.get("last_dim_size")
+        if args["normalization"] not in (0, 1, 2) or last not in (None, *_lengths(args)):
+            raise DplcError(f"`{op}` has a scale 0 to 2, and of n places n // 2 + 1 are given")
     return getattr(torch.ops.aten, aten_names()[op])(**args, **_REQUIRED.get(op, {}))
+
+
+def _lengths(args: Mapping[str, Any]) -> tuple[int, int]:
+    """How many real places half a transform may be of."""
+    given = args["self"].shape[args["dim"][-1]] if args["dim"] else 1
+    return 2 * given - 2 or 1, 2 * given - 1
+
+
+def _distinct(dims: Any, rank: int, op: str) -> list[int]:
+    """Dimensions of a tensor, counted from the first. Raises DplcError unless each is there and named once."""
+    known = isinstance(dims, list) and all(isinstance(n, int) and -rank <= n < rank for n in dims)
+    counted = [n % rank for n in dims] if known else []
+    if not known or len(set(counted)) < len(counted):
+        raise DplcError(f"`{op}` is of dimensions that are there and named once each, not of {dims}")
+    return counted
 
 
 def argument(value: Value, values: Mapping[str, Any], wide: bool = True) -> Any:
