@@ -75,6 +75,9 @@ class Compilation:
     made_from: Mapping[Term, TorchOp] = field(default_factory=dict, repr=False)  # the torch op of values
     shared: Sharing | None = None
 
+    def __repr__(self) -> str:  # in place of every stage of a program, which a model's takes minutes to write
+        return f"<Compilation for {self.target.name}: {len(self.launched)} launches of {len(self.kernels)} kernels>"
+
     @cached_property
     def sizes(self) -> dict[str, Size]:
         """What is known at a call, by name."""
