@@ -10,7 +10,7 @@ from ..loop import For
 from ..node import nodes
 from ..program import Block, Stmt
 from ..text.print_statements import print_expr
-from ..tile import IN_TURNS, Acquire, Release, Ring, Stage, Team, Tile
+from ..tile import Acquire, Release, Ring, Stage, Team, Tile, Turn
 
 WARP, GROUP = 32, 128  # threads; registers are given to groups of four warps
 REGISTER_UNIT, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
@@ -22,8 +22,8 @@ def team_problems(tile: Tile, varying: frozenset[str]) -> Iterator[Problem]:
     """What is wrong with the Team of a Tile, a statement and a sentence each. varying: names that differ by thread."""
     teams: tuple[Team, ...] = tuple(nodes(tile.body, Team))  # type: ignore[arg-type]
     rings = {ring.dst: ring for ring in nodes(tile.body, Ring)}  # type: ignore[attr-defined]
-    inside = {stmt for team in teams for stmt in nodes(team.body, Stage, *IN_TURNS)}
-    for stmt in nodes(tile.body, *IN_TURNS):
+    inside = {stmt for team in teams for stmt in nodes(team.body, Stage, Turn)}
+    for stmt in nodes(tile.body, Turn):
         if stmt.ring not in rings:  # type: ignore[attr-defined]
             yield stmt, f"`{stmt.ring}` is no ring"  # type: ignore[attr-defined]
         if isinstance(stmt, Acquire) != (stmt in inside):
