@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from altered_texts import altered
 
 from dplc.codegen.emulator.kernels import LoadedKernels
 from dplc.codegen.emulator.runtime import DeviceBuffer, LaunchOptions
@@ -26,8 +27,7 @@ class Fault(NamedTuple):
 
     def planted(self, text: str) -> str:
         for old, new in ((self.old, self.new), self.more):
-            assert old in text, f"{old!r} is not in the text\n{text}"
-            text = text.replace(old, new, self.count) if old else text
+            text = altered(text, old, new, self.count) if old else text
         return text
 
     def names(self, told: str) -> bool:
