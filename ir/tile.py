@@ -105,7 +105,7 @@ class Wait(Collective):
     keep: Int = 0
 
 
-class Exchange(Collective):
+class AlongAxes(Collective):
     """The base of what folds one accumulator over all threads (and register values) along the axes `over`."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
@@ -119,11 +119,11 @@ class Exchange(Collective):
         return (self.acc,)
 
 
-class Combine(Exchange):
+class Combine(AlongAxes):
     """All threads (and register values) along the axes `over` get the combined value of `acc`, in a fixed order."""
 
 
-class Scan(Exchange):
+class Scan(AlongAxes):
     """All threads (and register values) along the axes `over` get `acc` folded with that of all before them, in order.
 
     `over` is read as digits, the first of them the slowest: a place is before another if its number is smaller. What
@@ -196,7 +196,7 @@ class Team(Stmt):
     registers: Int = 0
 
 
-class Turn(Collective):
+class RingStep(Collective):
     """The base of what orders the two sides of a ring. turn: the same for all threads."""
 
     positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
@@ -204,15 +204,15 @@ class Turn(Collective):
     turn: Expr
 
 
-class Acquire(Turn):
+class Acquire(RingStep):
     """`Acquire(r, k)`, in a Team: the slot of turn k is free; all threads of the axes have released turn k - depth."""
 
 
-class Await(Turn):
+class Await(RingStep):
     """`Await(r, k)`: what fills the slot of turn k has landed, for this thread; it may read it until its Release."""
 
 
-class Release(Turn):
+class Release(RingStep):
     """`Release(r, k)`: this thread is done with turn k, its products settled. when: a predicate for the whole of it."""
 
     when: Expr = True

@@ -14,9 +14,7 @@ from ..expr import Var, free_names, only_sizes
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import Collective, Combine, CombineTuple, Exchange, Mma, Put, Scan, Slab, Stage, Tile
-
-# every thread of the block takes part: never under a divergent guard
+from ..tile import AlongAxes, Collective, Combine, CombineTuple, Mma, Put, Scan, Slab, Stage, Tile
 
 
 class Summary:
@@ -125,7 +123,7 @@ def defines(stmt: Stmt) -> str | None:
 def used_names(stmt: Stmt) -> frozenset[str]:
     """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
-    extra = set(stmt.accs) if isinstance(stmt, Exchange | CombineTuple) else set()
+    extra = set(stmt.accs) if isinstance(stmt, AlongAxes | CombineTuple) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..tile import Acquire, Await, Mma, Release, Settle
-from .block_exchanges import BlockExchanges
+from .block_folds import BlockFolds
 from .block_threads import at_statement
 from .fragments import added
 from .groups import ThreadGroup
@@ -16,7 +16,7 @@ from .late import LateProduct, SlabReads, begin, settled
 from .scalar import ScheduleError
 
 
-class BlockProducts(BlockExchanges):
+class BlockProducts(BlockFolds):
     """late: the products that are not settled, in the order they began."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from ..facts.views import views_of
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
-from ..tile import Combine, CombineTuple, Mma, Put, Ring, Scan, Settle, Slab, Stage, Sync, Team, Tile, Turn, Wait
+from ..tile import Combine, CombineTuple, Mma, Put, Ring, RingStep, Scan, Settle, Slab, Stage, Sync, Team, Tile, Wait
 from . import loop
 from .block_memory import both, nothing
 from .block_products import BlockProducts
@@ -180,7 +180,7 @@ class _Blocks(BlockProducts):
                     group.queue.clear()  # an Await waits for it
             elif isinstance(stmt, Put):
                 self.put(stmt, group)
-            elif isinstance(stmt, Turn):
+            elif isinstance(stmt, RingStep):
                 while not self.turn(stmt, group):
                     yield "poll", stmt
             elif isinstance(stmt, Wait):

@@ -22,7 +22,7 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
-from ..tile import Collective, Exchange, Ring, Slab, Stage, Team, Tile
+from ..tile import AlongAxes, Collective, Ring, Slab, Stage, Team, Tile
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 TILE_STATEMENTS = (*LOOP_STATEMENTS, Collective, Slab, Ring, Team)
@@ -157,7 +157,7 @@ class Check:
         if stmt.buf not in self.written:
             self.report(stmt, f"`{stmt.buf}` is no output")
 
-    def reduction(self, stmt: Accumulate | Exchange) -> None:
+    def reduction(self, stmt: Accumulate | AlongAxes) -> None:
         if FUNCTIONS[stmt.fn].identity is None:
             self.report(stmt, f"`{stmt.fn}` has no identity to start a reduction from")
 

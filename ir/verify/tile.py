@@ -16,7 +16,7 @@ from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
-from ..tile import AXIS_ROLES, Collective, CombineTuple, Exchange, Mma, Put, Scan, Slab, Stage, Team, Tile
+from ..tile import AXIS_ROLES, AlongAxes, Collective, CombineTuple, Mma, Put, Scan, Slab, Stage, Team, Tile
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
 from .teams import team_problems
@@ -162,8 +162,8 @@ class _TileCheck(Check):
         elif isinstance(stmt, Mma):
             for problem in fragment_problems(stmt, self.tile, self.kernel):
                 self.report(stmt, problem)
-        elif isinstance(stmt, Exchange | CombineTuple):
-            if isinstance(stmt, Exchange):
+        elif isinstance(stmt, AlongAxes | CombineTuple):
+            if isinstance(stmt, AlongAxes):
                 self.reduction(stmt)
                 if stmt.acc not in self.sums:
                     self.report(stmt, f"`{stmt.acc}` is no accumulator")

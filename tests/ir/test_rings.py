@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from textwrap import indent
 
 import numpy as np
 import pytest
@@ -41,6 +42,8 @@ kernel f(A: bf16[128, 448], B: bf16[32, 448]) -> C: f32[128, 32]:
         Release(r, 6)
         C[b*64 + p1*16 + h*8 + g, q*8 + t*2 + v] = acc
 """
+TEAM = TEXT[TEXT.index("        Team(") : TEXT.index("        for ko")]
+RING, AWAIT = "        r = Ring(depth=3)\n", "            Await(r, ko)\n"
 SHAPES = {"A": (128, 448), "B": (32, 448)}
 
 
@@ -109,7 +112,16 @@ LAWS = {
     "another depth": ("Ring(depth=3)", "Ring(depth=2)", "it fills another slot"),
     "a team that stores": ("                Acquire(r, kp)\n", "                Sync()\n                Acquire(r, kp)\n", "a Team copies by TMA"),
     "under a guard": ("            Await(r, ko)\n", "            if t < 2:\n                Await(r, ko)\n", "divergent"),
-    "a team of a loop": ("        Team(threads=128):\n", "        Team(threads=128):\n            pass\n        Team(threads=32):\n", "one Team at most"),
+    "two teams": ("        Team(threads=128):\n", "        Team(threads=128):\n            pass\n        Team(threads=32):\n", "one Team at most"),
+    "a team under a guard": (TEAM, "        if b < 1:\n" + indent(TEAM, "    "), "a Team stands in the Tile"),
+    "a team that goes by threads": ("kp in 0..7", "kp in 0..t", "a Team names an axis of the threads"),
+    "a Release of some threads": ("when=ko >= 1", "when=ko + t >= 1", "the turn varies by thread"),
+    "too few registers": ("threads=128", "threads=128, registers=16", "registers at once"),
+    "too many registers": ("threads=128", "threads=128, registers=264", "registers at once"),
+    "a copy of some turns": ("via=TMA, swizzle=128)\n                Bs", "via=TMA, swizzle=128, when=kp < 9)\n                Bs", "it fills another slot"),
+    "a ring of a loop": (AWAIT, "            s = Ring(depth=3)\n" + AWAIT, "stands in the Tile, once"),
+    "a ring that is made again": (AWAIT, RING + AWAIT, "stands in the Tile, once"),
+    "two rings of one name": (RING, RING + RING.replace("3", "2"), "stands in the Tile, once"),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from .groups import ThreadGroup
 from .scalar import ScheduleError, start_value
 
 
-class BlockExchanges(BlockThreads):
+class BlockFolds(BlockThreads):
     """Combines and Scans, first of each thread's registers, then of all threads."""
 
     def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
