@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..expr import free_names, modulo
+from ..facts.structure import uses
 from ..facts.turns import filled
 from ..loop import For
 from ..node import nodes
@@ -64,7 +65,7 @@ def _of_team(team: Team, tile: Tile, rings: dict[str, Ring], varying: frozenset[
     for stage in nodes(tile.body, Stage):
         if stage.via == "TMA" and id(stage) not in copies:  # type: ignore[attr-defined]
             yield stage, "beside a Team nothing is copied by TMA but behind its Acquire"
-    if not free_names(tuple(nodes(team.body, For))).isdisjoint(varying):
+    if not uses(team.body).isdisjoint(varying):
         yield team, "a Team names an axis of the threads"
 
 

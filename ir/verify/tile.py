@@ -116,6 +116,8 @@ class _TileCheck(Check):
             super().statement(stmt, scope)
             self.divergent = outer
             return
+        if isinstance(stmt, Team):
+            self.block(stmt.body, scope)
         super().statement(stmt, scope)
 
     def block(self, block: Block, scope: Scope) -> None:

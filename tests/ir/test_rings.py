@@ -115,12 +115,14 @@ LAWS = {
     "two teams": ("        Team(threads=128):\n", "        Team(threads=128):\n            pass\n        Team(threads=32):\n", "one Team at most"),
     "a team under a guard": (TEAM, "        if b < 1:\n" + indent(TEAM, "    "), "a Team stands in the Tile"),
     "a team that goes by threads": ("kp in 0..7", "kp in 0..t", "a Team names an axis of the threads"),
+    "a name that nothing defines": ("origin=(0, kp*64)", "origin=(0, kq*64)", "`kq` is not defined here"),
+    "a box of a thread": ("origin=(b*64, kp*64)", "origin=(b*64 + t, kp*64)", "a Team names an axis of the threads"),
     "a Release of some threads": ("when=ko >= 1", "when=ko + t >= 1", "the turn varies by thread"),
     "too few registers": ("threads=128", "threads=128, registers=16", "registers at once"),
     "too many registers": ("threads=128", "threads=128, registers=264", "registers at once"),
     "a copy of some turns": ("via=TMA, swizzle=128)\n                Bs", "via=TMA, swizzle=128, when=kp < 9)\n                Bs", "it fills another slot"),
     "a ring of a loop": (AWAIT, "            s = Ring(depth=3)\n" + AWAIT, "stands in the Tile, once"),
-    "a ring that is made again": (AWAIT, RING + AWAIT, "stands in the Tile, once"),
+    "a ring that is made again": (AWAIT, "    " + RING + AWAIT, "stands in the Tile, once"),
     "two rings of one name": (RING, RING + RING.replace("3", "2"), "stands in the Tile, once"),
 }  # fmt: skip
 
