@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tile import Acquire, Await, Mma, Release, Settle
+from ..tile import Acquire, Await, Mma, Release, RingStep, Settle
 from .block_folds import BlockFolds
 from .block_threads import at_statement
 from .fragments import added
@@ -63,14 +63,14 @@ class BlockProducts(BlockFolds):
         a, b = (self.gathered(values, live, dtype) for values in late.read(self))
         return added(late.stmt, a, b, self.registers)
 
-    def turn(self, stmt: Acquire | Await | Release, group: ThreadGroup) -> bool:
+    def turn(self, stmt: RingStep, group: ThreadGroup) -> bool:
         """Whether a ring lets a group go on."""
         ring, number = self.rings[stmt.ring], int(self.uniform(stmt.turn, group))
         if isinstance(stmt, Acquire):
             return ring.acquire(number, self.readers, self.slabs, len(self.tma))
         if isinstance(stmt, Await):
             return ring.awaits(number, group, self.tma)
-        if self.uniform(stmt.when, group):
+        if isinstance(stmt, Release) and self.uniform(stmt.when, group):
             read = [(view.stmt, view.idx[0]) for late in self.late for both in late.views.values() for view in both]
             ring.release(number, group, read)
         return True

@@ -33,7 +33,8 @@ CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": 
 
 def statement_classes() -> dict[str, type[Stmt]]:
     """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
-    return {cls.__name__: cls for cls in (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)}
+    own: tuple[type[Stmt], ...] = (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
+    return {cls.__name__: cls for cls in own}
 
 
 def value_classes() -> dict[str, type[Node]]:

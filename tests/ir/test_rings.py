@@ -80,11 +80,12 @@ FOUND = {
     "a Settle that keeps two": ("Settle(keep=1)", "Settle(keep=2)", "before the Settle"),
     "no Release at the end": ("        Release(r, 6)\n", "", "ends after 7 turns, 7 awaited and 6 released"),
     "another slot is read": ("load As[ko % 3", "load As[(ko + 1) % 3", "is not awaited"),
+    "a slot that was given back is read": ("        C[", "        e = load As[0, p1*16 + h*8 + g, 0]\n        C[", "is not awaited"),
     "a turn less": ("kp in 0..7", "kp in 0..6", "Await(r, ko)"),
     "a turn more": ("kp in 0..7", "kp in 0..8", "ends after 8 turns"),
     "turns in another order": ("Acquire(r, kp)", "Acquire(r, 6 - kp)", "acquired as number 0"),
     "a turn awaited twice": ("Await(r, ko)", "Await(r, ko // 2)", "awaited as number 1"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FOUND)
