@@ -28,6 +28,6 @@ def test_lanes_that_share_places(pattern: np.ndarray, width: int, flipped: int) 
 
 def test_idle_lanes_keep_no_pair_apart() -> None:
     busy = LANES % 2 == 0
-    words = np.where(busy, LANES // 8, 100 + LANES) * 4
+    words = np.where(busy, LANES // 2, 100 + LANES) * 4
     assert wavefronts(words[None], 4, busy[None])[0] == 2
     assert wavefronts(words[None], 4, np.ones((1, 32), bool))[0] > 2
