@@ -9,10 +9,9 @@ Global addresses count elements of their buffer, shared ones bytes. `//` and `%`
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from .expr import Var
-from .node import AtomName, Dtype, Expr, Fn, Int, Name, Node, memoised
+from .node import AtomName, Dtype, Expr, Fn, Int, Name, Node
 from .program import Block, Stmt
 
 THREAD, SHARED = "thread", "smem"
@@ -379,31 +378,3 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     WaitProducts,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
-
-
-# the fields that hold the name of what is read
-NAMED: dict[type[Node], str] = {
-    Element: "name", Address: "base", Advance: "base", Base: "root", TensorMap: "src", CopyBox: "map",
-    Replicate: "reverse",
-}  # fmt: skip
-
-
-@memoised
-def names_read(node: Any) -> frozenset[str]:
-    """The names that a statement or an expression reads or changes, at any depth; not those it defines."""
-    kind = node.__class__
-    if kind is Var:
-        return frozenset((node.name,))
-    found: set[str] = set()
-    if kind in NAMED and getattr(node, NAMED[kind]):
-        found.add(getattr(node, NAMED[kind]))
-    for field in kind.inner:
-        _gather(getattr(node, field), found)
-    return frozenset(found)
-
-
-def _gather(value: Any, found: set[str]) -> None:
-    for item in value if value.__class__ is tuple else ():
-        _gather(item, found)
-    if isinstance(value, Node):
-        found |= names_read(value)

@@ -32,7 +32,11 @@ class Tile(Stmt):
     cluster: Int = 1
 
 
-class Stage(Stmt):
+class Collective(Stmt):
+    """The base of what every thread of a block takes part in: it stands in no divergent control flow."""
+
+
+class Stage(Collective):
     """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared slab `dst`.
 
     Cells outside of src become zero. Axis names of the slab are labels local to the Stage. via: SYNC, ASYNC
@@ -77,7 +81,7 @@ class Slab(Stmt):
     dtype: Dtype = "f32"
 
 
-class Put(Stmt):
+class Put(Collective):
     """`s = Put()`: the threads store into a slab what they fetched for it in this block, `s = Stage(.., via=FETCH)`.
 
     Slot and predicate are those of the fetch; the values are what global memory held then. A Stage(via=SYNC) is a
@@ -88,21 +92,21 @@ class Put(Stmt):
     dst: Name
 
 
-class Sync(Stmt):
+class Sync(Collective):
     """A barrier of the block."""
 
     positional: ClassVar[tuple[str, ...]] = ()
 
 
-class Wait(Stmt):
+class Wait(Collective):
     """All but the `keep` most recent copies of this thread have landed."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     keep: Int = 0
 
 
-class Combine(Stmt):
-    """All threads (and register values) along the axes `over` get the combined value of `acc`, in a fixed order."""
+class AlongAxes(Collective):
+    """The base of what folds one accumulator over all threads (and register values) along the axes `over`."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
     acc: Name
@@ -115,25 +119,19 @@ class Combine(Stmt):
         return (self.acc,)
 
 
-class Scan(Stmt):
+class Combine(AlongAxes):
+    """All threads (and register values) along the axes `over` get the combined value of `acc`, in a fixed order."""
+
+
+class Scan(AlongAxes):
     """All threads (and register values) along the axes `over` get `acc` folded with that of all before them, in order.
 
     `over` is read as digits, the first of them the slowest: a place is before another if its number is smaller. What
     `acc` holds varies with these axes then.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
-    acc: Name
-    fn: Fn
-    over: tuple[Over, ...]
 
-    @property
-    def accs(self) -> tuple[str, ...]:
-        """The one accumulator."""
-        return (self.acc,)
-
-
-class CombineTuple(Stmt):
+class CombineTuple(Collective):
     """The same of the parts of a tuple monoid (ir/monoids.py): partial tuples become one, all parts in one exchange.
 
     The accumulators start as the tuple of no elements, however they are accumulated: by Merges, or each by itself, as
@@ -146,7 +144,7 @@ class CombineTuple(Stmt):
     over: tuple[Over, ...]
 
 
-class Mma(Stmt):
+class Mma(Collective):
     """`Mma(acc, a, b, atom=m16n8k16, axes=(g, t, h, v, u, w))`: every warp adds the product of two fragments to acc.
 
     An atom (ir/atoms.py) says which element of its matrices lane and register hold. axes: the lanes of a warp, which
@@ -163,7 +161,7 @@ class Mma(Stmt):
     over: tuple[Over, ...] = ()
 
 
-class Settle(Stmt):
+class Settle(Collective):
     """`Settle(keep=n)`: all but the n most recent products of late atoms (ir/atoms.py) are done.
 
     Until a Settle covers its Mma, an accumulator holds nothing, and the slabs that its operands were loaded from are
@@ -198,29 +196,28 @@ class Team(Stmt):
     registers: Int = 0
 
 
-class Acquire(Stmt):
+class RingStep(Collective):
+    """The base of what orders the two sides of a ring. turn: the same for all threads."""
+
+    positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
+    ring: Name
+    turn: Expr
+
+
+class Acquire(RingStep):
     """`Acquire(r, k)`, in a Team: the slot of turn k is free; all threads of the axes have released turn k - depth."""
 
-    positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
-    ring: Name
-    turn: Expr
 
-
-class Await(Stmt):
+class Await(RingStep):
     """`Await(r, k)`: what fills the slot of turn k has landed, for this thread; it may read it until its Release."""
 
-    positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
-    ring: Name
-    turn: Expr
 
-
-class Release(Stmt):
+class Release(RingStep):
     """`Release(r, k)`: this thread is done with turn k, its products settled. when: a predicate for the whole of it."""
 
-    positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
-    ring: Name
-    turn: Expr
     when: Expr = True
 
 
-IN_TURNS = (Acquire, Await, Release)
+STATEMENTS: tuple[type[Stmt], ...] = (
+    Tile, Stage, Slab, Put, Sync, Wait, Combine, Scan, CombineTuple, Mma, Settle, Ring, Team, Acquire, Await, Release,
+)  # fmt: skip

@@ -8,28 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...ir import tile
 from ...ir.expr import Var, add, free_names, multiply
 from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import (  # fmt: skip
-    Acquire,
-    Await,
-    Combine,
-    CombineTuple,
-    Mma,
-    Put,
-    Release,
-    Ring,
-    Scan,
-    Settle,
-    Slab,
-    Stage,
-    Sync,
-    Team,
-    Wait,
-)
 from .accumulators import replicated_axes
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
@@ -160,21 +144,21 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Merge: lower_merge,
     Scale: lower_scale,
     Carry: lower_nothing,
-    Slab: lower_nothing,
+    tile.Slab: lower_nothing,
     If: lower_if,
     For: lower_for,
-    Stage: lower_stage,
-    Put: lower_put,
-    Sync: lower_sync,
-    Wait: lower_wait,
-    Combine: lower_combine,
-    CombineTuple: lower_combine_tuple,
-    Scan: lower_scan,
-    Mma: lower_mma,
-    Settle: lower_settle,
-    Ring: lower_nothing,
-    Team: lambda low, stmt, at: lower_team(low, stmt, at, lower_block),
-    Acquire: lower_acquire,
-    Await: lower_await,
-    Release: lower_release,
+    tile.Stage: lower_stage,
+    tile.Put: lower_put,
+    tile.Sync: lower_sync,
+    tile.Wait: lower_wait,
+    tile.Combine: lower_combine,
+    tile.CombineTuple: lower_combine_tuple,
+    tile.Scan: lower_scan,
+    tile.Mma: lower_mma,
+    tile.Settle: lower_settle,
+    tile.Ring: lower_nothing,
+    tile.Team: lambda low, stmt, at: lower_team(low, stmt, at, lower_block),
+    tile.Acquire: lower_acquire,
+    tile.Await: lower_await,
+    tile.Release: lower_release,
 }

@@ -18,7 +18,7 @@ from ...ir.diagnostic import DplcError, Span
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
 from ...ir.schemas import PARTS
-from ...ir.torch import TorchGraph, TorchOp
+from ...ir.torch import TorchGraph
 from ..language.collector import collections_paused
 from .alone import alone
 from .convert import Conversion, convert
@@ -134,11 +134,6 @@ def finish(
 
 def _of_floats(tensor: Any) -> Any:
     return parts_of(tensor) if tensor.is_complex() else tensor
-
-
-def unsupported(captured: Capture, statement: TorchOp, reasons: Sequence[str] = ()) -> DplcError:
-    """The error for an op that no rule takes. reasons: why the rules that came near did not match, a line each."""
-    return _at(captured, (statement.dst,), f"torch op '{schemas.aten_name(statement.op)}' is not supported", reasons)
 
 
 def check_dtypes(captured: Capture) -> None:

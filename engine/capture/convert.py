@@ -25,7 +25,7 @@ from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
 from .export import HARMLESS, Exported, Root, place
 from .places import SourcePlaces
-from .several import settle
+from .several_lengths import check_asked
 from .signature import parts_of
 from .sizes import Dynamic, Symbols
 
@@ -117,7 +117,7 @@ class _Converter:
         for node, name in zip(user, self.wishes[::-1], strict=False):
             for place_, size in self.dynamic.get(name, {}).items():
                 self.symbols.learn(node.meta["val"].shape[place_], size)
-        settle(self.symbols, self.exported.asked)
+        check_asked(self.symbols, self.exported.asked)
         # user inputs choose their names first, then weights
         for weight in (False, True):
             for node in nodes:

@@ -25,7 +25,8 @@ def check_types(graph: TorchGraph, name: str) -> None:
         try:
             with torch.no_grad():
                 made = applied(op, values)
-        except NotImplementedError:  # what it gives depends on values: the text is believed
+        except NotImplementedError:  # torch's own: the shape depends on values (`nonzero`), and here there are none
+            # to compare with, so the text is believed
             made = tuple(map(_empty, op.types)) if len(op.types) > 1 else _empty(op.types[0])
         except DplcError as error:
             raise DplcError(f"{where}: {error.what}") from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.expr import Var, is_int, linear, subtract
-from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle, names_read
+from ...ir.facts.kernel_names import names_read
+from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle
 from ...ir.node import Node, nodes
 from ...ir.program import Block
 from ..language.facts import fact

@@ -16,13 +16,12 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import IN_TURNS, Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Team, Tile, Wait
+from ...ir.tile import AlongAxes, Collective, CombineTuple, Mma, Slab, Stage, Team, Tile
 from ..rewrite.statements.well_formed import wellformed
 from .extents import Needs, needs
 
 Program = tuple[Kernel, ...]
 THREADS = 4  # of a name that nothing defines
-COOPERATIVE = (Stage, Put, Slab, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle, Team, *IN_TURNS)
 
 
 def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
@@ -84,7 +83,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     threads = [name for name in free if name in indices]
     body: Block = _loaded(kernel.body, [name for name in free if name not in indices], threads)
     has_tile = any(isinstance(statement, Tile) for statement in body)
-    cooperative = next(nodes(body, *COOPERATIVE), None) is not None
+    cooperative = next(nodes(body, Collective, Slab, Team), None) is not None
     axes = tuple(Axis(name, _extent(kernel.body, name), "THREAD") for name in threads)
     if has_tile:
         tile = next(statement for statement in body if isinstance(statement, Tile))
@@ -119,7 +118,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
 def _index_names(body: Block) -> set[str]:
     """The names that stand in indices, bounds and conditions."""
     found: set[str] = set()
-    for statement in nodes(body, Load, Store, Stage, For, If, Combine, CombineTuple, Mma):
+    for statement in nodes(body, Load, Store, Stage, For, If, AlongAxes, CombineTuple, Mma):
         if isinstance(statement, Load):
             found |= free_names((*statement.idx, statement.when))
         elif isinstance(statement, Store):
@@ -130,7 +129,7 @@ def _index_names(body: Block) -> set[str]:
             found |= free_names((statement.start, statement.stop))
         elif isinstance(statement, If):
             found |= free_names(statement.cond)
-        elif isinstance(statement, Combine | CombineTuple):
+        elif isinstance(statement, AlongAxes | CombineTuple):
             found |= free_names(statement.over)
         elif isinstance(statement, Mma):
             found |= free_names((statement.axes, statement.over))

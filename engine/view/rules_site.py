@@ -157,7 +157,7 @@ def _nodes() -> list[dict[str, Any]]:
     for level, module in LEVELS.items():
         classes = [
             cls for _, cls in inspect.getmembers(module, inspect.isclass)
-            if issubclass(cls, Node) and cls.__module__ == module.__name__ and (cls.fields or not cls.__subclasses__())
+            if issubclass(cls, Node) and cls.__module__ == module.__name__ and not cls.__subclasses__()
         ]  # fmt: skip
         found.append({"name": level, "nodes": [_node(cls) for cls in classes]})
     return found

@@ -254,7 +254,7 @@ def wavefronts(words: Any, width: int) -> int:
     return _wavefronts(tuple(map(int, words)), width)
 
 
-def together(first: Sequence[int], width: int) -> int:
+def lanes_at_once(first: Sequence[int], width: int) -> int:
     """Lanes of a warp that shared memory serves at once: 32 of a word each, 16 of two, 8 of four.
 
     Twice as many where what comes back goes to two lanes at a time: lanes n and n ^ 1 read one place for all n, or
@@ -268,7 +268,7 @@ def together(first: Sequence[int], width: int) -> int:
 
 @functools.lru_cache(1 << 14)  # schedules of one kernel read in few different ways
 def _wavefronts(first: tuple[int, ...], width: int) -> int:
-    lanes = together(first, width) if len(first) == BANKS else BANKS
+    lanes = lanes_at_once(first, width) if len(first) == BANKS else BANKS
     banks, total = BANKS, 0
     if width > 1 and not any(word % width for word in first):  # aligned: whole groups of banks
         first, banks, width = tuple(word // width for word in first), BANKS // width, 1

@@ -9,7 +9,7 @@ from ..loop import Accumulate, Carry, Merge, Scale
 from ..monoids import monoid
 from ..node import memoised
 from ..program import Block, Kernel
-from ..tile import Combine, CombineTuple, Mma, Scan
+from ..tile import AlongAxes, CombineTuple, Mma
 
 Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
 
@@ -59,7 +59,7 @@ def _collect(
             names.update(stmt.accs)
         if isinstance(stmt, Mma):
             functions[stmt.acc] = "add"
-        if isinstance(stmt, Accumulate | Combine | Scan | Scale | Carry | Mma):
+        if isinstance(stmt, Accumulate | AlongAxes | Scale | Carry | Mma):
             names.add(stmt.acc)
         for name in names:
             mentions.setdefault(name, []).append(path)

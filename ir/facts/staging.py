@@ -27,6 +27,7 @@ from .layout import (
     cell_of,
     copy_shape,
     item_bytes,
+    lanes_at_once,
     lanes_of,
     pitch,
     place_of,
@@ -35,7 +36,6 @@ from .layout import (
     slab_rows,
     stages,
     tile_of,
-    together,
     wavefronts,
 )
 from .structure import dependencies, summary
@@ -386,7 +386,7 @@ def _least(asked: tuple[WarpRequest, ...]) -> int:
 
 def _least_of(request: WarpRequest) -> int:
     cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD).tolist()
-    group, total = together(cells, request.width) if len(cells) == WARP else WARP, 0
+    group, total = lanes_at_once(cells, request.width) if len(cells) == WARP else WARP, 0
     for first in range(0, len(cells), group):
         total += -(-len(set(cells[first : first + group])) * request.width // WARP)
     return total * request.times

@@ -14,10 +14,7 @@ from ..expr import Var, free_names, only_sizes
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import IN_TURNS, Combine, CombineTuple, Mma, Put, Scan, Settle, Slab, Stage, Sync, Tile, Wait
-
-# every thread of the block takes part: never under a divergent guard
-COLLECTIVE = (Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle, *IN_TURNS)
+from ..tile import AlongAxes, Collective, Combine, CombineTuple, Mma, Put, Scan, Slab, Stage, Tile
 
 
 class Summary:
@@ -67,7 +64,7 @@ _MARKS: dict[str, int] = {
     "stages": marks_of(Stage), "puts": marks_of(Put),
     "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
     "scales": marks_of(Scale), "slabs": marks_of(Slab), "mmas": marks_of(Mma),
-    "barriers": marks_of(*COLLECTIVE),
+    "barriers": marks_of(Collective),
 }  # fmt: skip
 
 
@@ -126,7 +123,7 @@ def defines(stmt: Stmt) -> str | None:
 def used_names(stmt: Stmt) -> frozenset[str]:
     """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
-    extra = set(stmt.accs) if isinstance(stmt, Combine | CombineTuple | Scan) else set()
+    extra = set(stmt.accs) if isinstance(stmt, AlongAxes | CombineTuple) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Any
 
@@ -16,24 +17,26 @@ from ..text.print_statements import print_statement
 from ..tile import Team, Tile
 from .block_memory import BlockMemory
 from .groups import ThreadGroup
-from .scalar import ScheduleError
+from .scalar import KINDS, ScheduleError
 
-Program = Generator[
-    tuple[Any, ...], Any, None
-]  # yields ("sync" or "settle", stmt), ("combine" or "mma", stmt, values), ("poll", stmt)
+# Yields ("sync" or "settle", stmt), ("combine", "scan" or "mma", stmt, values), ("poll", stmt).
+Program = Generator[tuple[Any, ...], Any, None]
 
 
-class BlockThreads(BlockMemory):
-    """Who runs, and until when. grid: of each BLOCK axis, where each block of the batch is."""
+class BlockThreads(BlockMemory, ABC):
+    """Who runs, and until when. grid: of each BLOCK axis, where each block of the batch is; dtypes: of values; readers:
+    the groups of the axes, not of a Team."""
 
     tile: Tile
     threads: list[Axis]
     registers: list[Axis]
     grid: dict[str, Any]
+    dtypes: dict[str, str]
+    readers: list[ThreadGroup]
 
+    @abstractmethod
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
         """The program of a group."""
-        raise NotImplementedError
 
     def groups(self) -> dict[int, ThreadGroup]:
         count = math.prod(axis.extent for axis in self.threads)
@@ -64,6 +67,15 @@ class BlockThreads(BlockMemory):
             shape[2 + place] = axis.extent
             values[axis.name] = np.arange(axis.extent).reshape(shape)
         return values
+
+    def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
+        """The values of all threads, of those of each group: (blocks, threads, *registers)."""
+        count = math.prod(axis.extent for axis in self.threads)
+        inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
+        whole = np.empty((self.blocks, count, *inner), KINDS[dtype])
+        for g, value in values.items():
+            whole[:, live[g].threads] = np.broadcast_to(value, (self.blocks, len(live[g].threads), *inner))
+        return whole
 
     def to_next_barrier(self, live: dict[int, ThreadGroup]) -> tuple[dict[int, Any], list[int]]:
         todo, waiting, done, stuck = list(live), {}, [], 0

@@ -19,40 +19,21 @@ import numpy as np
 from ..atoms import ATOMS
 from ..facts.layout import tile_of
 from ..facts.scopes import Path, accumulator_scopes
-from ..facts.structure import summary, variation
+from ..facts.structure import summary
 from ..facts.types import value_dtypes
 from ..facts.views import views_of
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
-from ..tile import (  # fmt: skip
-    IN_TURNS,
-    Acquire,
-    Await,
-    Combine,
-    CombineTuple,
-    Mma,
-    Put,
-    Release,
-    Ring,
-    Scan,
-    Settle,
-    Slab,
-    Stage,
-    Sync,
-    Team,
-    Tile,
-    Wait,
-)
+from ..tile import Combine, CombineTuple, Mma, Put, Ring, RingStep, Scan, Settle, Slab, Stage, Sync, Team, Tile, Wait
 from . import loop
-from .along_axes import folded_along, running
 from .block_memory import both, nothing
-from .block_threads import BlockThreads, Program, at_statement
-from .fragments import added
+from .block_products import BlockProducts
+from .block_threads import Program, at_statement
 from .groups import ThreadGroup
-from .late import LateProduct, SlabRead, SlabReads, begin, reads_of, settled
+from .late import SlabRead, reads_of
 from .rings import rings_of
-from .scalar import KINDS, ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
+from .scalar import ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
 from .tuples import combined, lifted
 
 BATCH = 1 << 18  # lanes that run at once
@@ -98,7 +79,7 @@ def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.R
         _Blocks(kernel, tile, memory, counts, dice, places, len(blocks)).run()
 
 
-class _Blocks(BlockThreads):
+class _Blocks(BlockProducts):
     """A batch of blocks under execution."""
 
     def __init__(
@@ -111,7 +92,7 @@ class _Blocks(BlockThreads):
         self.ones = (1,) * len(self.registers)
         self.grid = {name: value.reshape(-1, 1, *self.ones) for name, value in grid.items()}
         self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
-        self.views, self.late = views_of(kernel), list[LateProduct]()
+        self.views = views_of(kernel)
         super().__init__()
         self.rings = rings_of(tile.body)
 
@@ -149,83 +130,6 @@ class _Blocks(BlockThreads):
                 ring.finish(self.readers)
             except ScheduleError as error:
                 raise at_statement(ring.stmt, error) from None
-
-    def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
-        """Every thread gets the fold of the values of all threads along the axes, in the order of the axes.
-
-        values: of each group, one array for each accumulator of the statement.
-        """
-        count, wholes = math.prod(axis.extent for axis in self.threads), []
-        for number, acc in enumerate(stmt.accs):
-            whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
-            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:]))
-        names = [axis.name for axis in self.threads]
-        for axis in stmt.over:
-            if axis.name in names:
-                folded = folded_along(stmt, wholes, 1 + names.index(axis.name))
-                extents = [axis.extent for axis in self.threads]
-                wholes = [np.broadcast_to(f, (self.blocks, *extents, *f.shape[1 + len(names) :])) for f in folded]
-        wholes = [whole.reshape(self.blocks, count, *whole.shape[1 + len(names) :]) for whole in wholes]
-        for g in values:
-            live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
-
-    def scan(self, stmt: Scan, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
-        """Every thread, and every register of it, gets the fold of what all up to it have. values: of each group."""
-        whole = self.gathered(values, live, self.dtypes[stmt.acc])
-        threads = whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:])
-        names = ["", *(axis.name for axis in (*self.threads, *self.registers))]
-        found = running(stmt.fn, threads, tuple(names.index(axis.name) for axis in stmt.over)).reshape(whole.shape)
-        for g in values:
-            live[g].answer = found[:, live[g].threads]
-
-    def multiply(self, stmt: Mma, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
-        """Every warp multiplies its fragments. values: of each group, both operands.
-
-        A warp's lanes come from several groups: nothing lets them rely on running together.
-        """
-        dtype = self.dtypes[stmt.acc]
-        a, b = (self.gathered({g: value[n] for g, value in values.items()}, live, dtype) for n in range(2))
-        product = added(stmt, a, b, self.registers)
-        for g in values:
-            live[g].answer = product[:, live[g].threads]
-
-    def begin_product(self, stmt: Mma, views: SlabReads, live: dict[int, ThreadGroup]) -> None:
-        """A late product sets out: it reads now or when it is settled, and both must be possible."""
-        late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
-        try:
-            late.product = self.product_of(late, live)
-        except ScheduleError as error:
-            raise at_statement(stmt, error) from None
-        self.late.append(late)
-        for g in views:
-            begin(stmt.acc, live[g])
-
-    def settle(self, stmt: Settle, live: dict[int, ThreadGroup]) -> None:
-        """The products that a Settle covers are done."""
-        try:
-            while len(self.late) > stmt.keep:
-                late = self.late.pop(0)
-                acc, now = late.stmt.acc, self.product_of(late, live)
-                for group in (group for group in live.values() if not group.team):
-                    group.sums[acc] = group.sums[acc] + (late.product if late.early else now)[:, group.threads]
-                    if all(other.stmt.acc != acc for other in self.late):
-                        settled(acc, group)
-        except ScheduleError as error:
-            raise at_statement(stmt, error) from None
-
-    def product_of(self, late: LateProduct, live: dict[int, ThreadGroup]) -> Any:
-        dtype = self.dtypes[late.stmt.acc]
-        a, b = (self.gathered(values, live, dtype) for values in late.read(self))
-        return added(late.stmt, a, b, self.registers)
-
-    def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
-        """The values of all threads, of those of each group: (blocks, threads, *registers)."""
-        count = math.prod(axis.extent for axis in self.threads)
-        inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
-        whole = np.empty((self.blocks, count, *inner), KINDS[dtype])
-        for g, value in values.items():
-            whole[:, live[g].threads] = np.broadcast_to(value, (self.blocks, len(live[g].threads), *inner))
-        return whole
 
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
         self.start_accumulators(path, group)
@@ -276,7 +180,7 @@ class _Blocks(BlockThreads):
                     group.queue.clear()  # an Await waits for it
             elif isinstance(stmt, Put):
                 self.put(stmt, group)
-            elif isinstance(stmt, IN_TURNS):
+            elif isinstance(stmt, RingStep):
                 while not self.turn(stmt, group):
                     yield "poll", stmt
             elif isinstance(stmt, Wait):
@@ -286,18 +190,6 @@ class _Blocks(BlockThreads):
                     group.queue.pop(0)
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
-
-    def turn(self, stmt: Acquire | Await | Release, group: ThreadGroup) -> bool:
-        """Whether a ring lets a group go on."""
-        ring, number = self.rings[stmt.ring], int(self.uniform(stmt.turn, group))
-        if isinstance(stmt, Acquire):
-            return ring.acquire(number, self.readers, self.slabs, len(self.tma))
-        if isinstance(stmt, Await):
-            return ring.awaits(number, group, self.tma)
-        if self.uniform(stmt.when, group):
-            read = [(view.stmt, view.idx[0]) for late in self.late for both in late.views.values() for view in both]
-            ring.release(number, group, read)
-        return True
 
     def plain(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> None:
         """A statement that every thread runs on its own."""
@@ -354,39 +246,3 @@ class _Blocks(BlockThreads):
                 yield value, mask
             elif np.any(inside):
                 yield value, both(mask, inside)
-
-    def fold_registers(self, stmt: Combine | CombineTuple, group: ThreadGroup) -> tuple[Any, ...]:
-        """The fold along the replicated axes that a Combine names: in each thread's own registers."""
-        values = [group.env[acc] for acc in stmt.accs]
-        untouched = isinstance(stmt, Combine) and np.ndim(values[0]) == 0
-        if untouched and values[0] == start_value(stmt.fn, self.dtypes[stmt.accs[0]]):
-            return tuple(values)  # no thread of the group has folded anything
-        for place, axis in enumerate(self.registers):
-            if any(axis.name == over.name for over in stmt.over):
-                values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
-                values = folded_along(stmt, values, 2 + place)
-        return tuple(values)
-
-    def held_along(self, stmt: Scan, group: ThreadGroup) -> Any:
-        """An accumulator with a value for each register along the axes of a Scan."""
-        value, names = group.env[stmt.acc], {axis.name for axis in stmt.over}
-        for place, axis in enumerate(self.registers):
-            value = self.spread(stmt.acc, value, place) if axis.name in names else value
-        return value
-
-    def spread(self, acc: str, value: Any, place: int) -> Any:
-        """An accumulator as an array along a replicated axis."""
-        axis = self.registers[place]
-        if np.ndim(value) == 2 + len(self.registers) and value.shape[2 + place] == axis.extent:
-            return value
-        if axis.name not in self.folded_with(acc):
-            raise ScheduleError(f"`{acc}` does not vary with the combined axis `{axis.name}`")
-        # no thread of the group passed the guard of what varies: its start value, once per register
-        value = np.reshape(value, np.shape(value) or (1,) * (2 + len(self.registers)))
-        return np.repeat(value, axis.extent, axis=2 + place)
-
-    def folded_with(self, acc: str) -> frozenset[str]:
-        """The names that what is folded into an accumulator varies with."""
-        body = self.tile.body
-        values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
-        return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)

@@ -33,9 +33,7 @@ CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": 
 
 def statement_classes() -> dict[str, type[Stmt]]:
     """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
-    own: list[type[Stmt]] = [tile.Tile, tile.Stage, tile.Put, tile.Sync, tile.Wait, tile.Combine, tile.CombineTuple]
-    own += [tile.Scan, tile.Slab, tile.Mma, tile.Settle, tile.Ring, tile.Team, *tile.IN_TURNS, loop.Scale, loop.Carry]
-    own += kernel_ir.STATEMENTS
+    own: tuple[type[Stmt], ...] = (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
     return {cls.__name__: cls for cls in own}
 
 

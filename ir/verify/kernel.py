@@ -8,11 +8,11 @@ from typing import Any
 
 from ..expr import Var, is_int, only_sizes
 from ..facts.divisors import divisor
+from ..facts.kernel_names import NAMED
 from ..facts.layout import DTYPE_BYTES
 from ..functions import opmath
 from ..kernel import (
     BLOCK_INDEX,  # fmt: skip
-    NAMED,
     Advance,
     Arrive,
     Assign,

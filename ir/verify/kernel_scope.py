@@ -8,8 +8,9 @@ from typing import Any
 
 from ..expr import Sum, Var, is_int
 from ..facts.divisors import counters, divisor
+from ..facts.kernel_names import names_read
 from ..facts.layout import DTYPE_BYTES
-from ..kernel import BLOCK_INDEX, SHARED, THREAD, Address, Element, names_read
+from ..kernel import BLOCK_INDEX, SHARED, THREAD, Address, Element
 from ..node import Expr
 from ..program import Kernel, Stmt
 from ..text.print_statements import print_statement

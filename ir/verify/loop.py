@@ -22,24 +22,10 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
-from ..tile import (
-    IN_TURNS,
-    Combine,
-    CombineTuple,
-    Mma,
-    Put,
-    Ring,
-    Scan,
-    Settle,
-    Slab,
-    Stage,
-    Sync,
-    Team,
-    Tile,
-    Wait,
-)
+from ..tile import AlongAxes, Collective, Ring, Slab, Stage, Team, Tile
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
+TILE_STATEMENTS = (*LOOP_STATEMENTS, Collective, Slab, Ring, Team)
 
 
 def problems(kernel: Kernel) -> tuple[str, ...]:
@@ -171,7 +157,7 @@ class Check:
         if stmt.buf not in self.written:
             self.report(stmt, f"`{stmt.buf}` is no output")
 
-    def reduction(self, stmt: Accumulate | Combine | Scan) -> None:
+    def reduction(self, stmt: Accumulate | AlongAxes) -> None:
         if FUNCTIONS[stmt.fn].identity is None:
             self.report(stmt, f"`{stmt.fn}` has no identity to start a reduction from")
 
@@ -235,8 +221,3 @@ def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
         return scope.most(multiply(atom, factor))
     bound = greatest(atom.a, scope) if factor > 0 else -greatest(negate(atom.a), scope)
     return factor * (bound // atom.b)  # type: ignore[no-any-return]
-
-
-TILE_STATEMENTS = (
-    *LOOP_STATEMENTS, Slab, Stage, Put, Sync, Wait, Combine, CombineTuple, Scan, Mma, Settle, Ring, Team, *IN_TURNS
-)  # fmt: skip

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..expr import free_names, modulo
+from ..facts.structure import uses
 from ..facts.turns import filled
 from ..loop import For
 from ..node import nodes
 from ..program import Block, Stmt
 from ..text.print_statements import print_expr
-from ..tile import IN_TURNS, Acquire, Release, Ring, Stage, Team, Tile
+from ..tile import Acquire, Release, Ring, RingStep, Stage, Team, Tile
 
 WARP, GROUP = 32, 128  # threads; registers are given to groups of four warps
 REGISTER_UNIT, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
@@ -22,8 +23,8 @@ def team_problems(tile: Tile, varying: frozenset[str]) -> Iterator[Problem]:
     """What is wrong with the Team of a Tile, a statement and a sentence each. varying: names that differ by thread."""
     teams: tuple[Team, ...] = tuple(nodes(tile.body, Team))  # type: ignore[arg-type]
     rings = {ring.dst: ring for ring in nodes(tile.body, Ring)}  # type: ignore[attr-defined]
-    inside = {stmt for team in teams for stmt in nodes(team.body, Stage, *IN_TURNS)}
-    for stmt in nodes(tile.body, *IN_TURNS):
+    inside = {stmt for team in teams for stmt in nodes(team.body, Stage, RingStep)}
+    for stmt in nodes(tile.body, RingStep):
         if stmt.ring not in rings:  # type: ignore[attr-defined]
             yield stmt, f"`{stmt.ring}` is no ring"  # type: ignore[attr-defined]
         if isinstance(stmt, Acquire) != (stmt in inside):
@@ -31,9 +32,10 @@ def team_problems(tile: Tile, varying: frozenset[str]) -> Iterator[Problem]:
         asked = (stmt.turn, stmt.when) if isinstance(stmt, Release) else (stmt.turn,)  # type: ignore[attr-defined]
         if not free_names(asked).isdisjoint(varying):
             yield stmt, "the turn varies by thread"
+    declared = [ring.dst for ring in nodes(tile.body, Ring)]  # type: ignore[attr-defined]
     for ring in rings.values():
-        if ring.depth < 1 or tile.body.count(ring) != 1:  # type: ignore[attr-defined]
-            yield ring, "a ring has a slot or more, and stands in the Tile"
+        if ring.depth < 1 or ring not in tile.body or declared.count(ring.dst) > 1:
+            yield ring, "a ring has a slot or more, and stands in the Tile, once"
     if len(teams) > 1:
         yield teams[1], "a Tile has one Team at most"
     for team in teams[:1]:
@@ -63,7 +65,7 @@ def _of_team(team: Team, tile: Tile, rings: dict[str, Ring], varying: frozenset[
     for stage in nodes(tile.body, Stage):
         if stage.via == "TMA" and id(stage) not in copies:  # type: ignore[attr-defined]
             yield stage, "beside a Team nothing is copied by TMA but behind its Acquire"
-    if not free_names(tuple(nodes(team.body, For))).isdisjoint(varying):
+    if not uses(team.body).isdisjoint(varying):
         yield team, "a Team names an axis of the threads"
 
 

@@ -9,14 +9,14 @@ from typing import Any
 from ..expr import Axis, free_names, is_int, only_sizes
 from ..facts.divisors import divisor
 from ..facts.layout import slab_bytes, stages, thread_count, tile_of
-from ..facts.structure import COLLECTIVE, dependencies, replicated_names, summary
+from ..facts.structure import dependencies, replicated_names, summary
 from ..functions import FUNCTIONS
 from ..loop import For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
-from ..tile import AXIS_ROLES, Combine, CombineTuple, Mma, Put, Scan, Slab, Stage, Team, Tile
+from ..tile import AXIS_ROLES, AlongAxes, Collective, CombineTuple, Mma, Put, Scan, Slab, Stage, Team, Tile
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
 from .teams import team_problems
@@ -107,7 +107,7 @@ class _TileCheck(Check):
                     self.report(stage, f"`{stage.dst}` has two layouts: `{name}` differs")
 
     def statement(self, stmt: Any, scope: Scope) -> None:
-        if isinstance(stmt, COLLECTIVE):
+        if isinstance(stmt, Collective):
             self.collective(stmt)
         if isinstance(stmt, Slab) and (self.divergent or any(axis.extent < 1 for axis in stmt.slab)):
             self.report(stmt, "shared memory under a guard, or of no extent")
@@ -116,6 +116,8 @@ class _TileCheck(Check):
             super().statement(stmt, scope)
             self.divergent = outer
             return
+        if isinstance(stmt, Team):
+            self.block(stmt.body, scope)
         super().statement(stmt, scope)
 
     def block(self, block: Block, scope: Scope) -> None:
@@ -162,8 +164,8 @@ class _TileCheck(Check):
         elif isinstance(stmt, Mma):
             for problem in fragment_problems(stmt, self.tile, self.kernel):
                 self.report(stmt, problem)
-        elif isinstance(stmt, Combine | CombineTuple | Scan):
-            if isinstance(stmt, Combine | Scan):
+        elif isinstance(stmt, AlongAxes | CombineTuple):
+            if isinstance(stmt, AlongAxes):
                 self.reduction(stmt)
                 if stmt.acc not in self.sums:
                     self.report(stmt, f"`{stmt.acc}` is no accumulator")

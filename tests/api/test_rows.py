@@ -71,6 +71,16 @@ def test_the_usual_rows_lie_in_the_range(dim: dplc.Dim) -> None:
     assert None not in places and set(places) == set(range(len(program.rows.rows)))
 
 
+def test_no_more_rows_than_the_policy_says(tmp_path: Path) -> None:
+    """Longer lengths are served by the program for all of them."""
+    few = tmp_path / "few.rw"
+    few.write_text("override number ranges_unasked = 3\n")
+    program = dplc.compile(lambda x: x * 2, (torch.randn(8, 4),), dynamic={"x": {0: WHOLE}}, rules=few)
+    assert program.rows is not None and len(program.rows.rows) == 3
+    assert program.rows.place({"s": 16}) == 2 and program.rows.place({"s": 17}) is None
+    assert torch.equal(program(torch.ones(17, 4)), torch.full((17, 4), 2.0))
+
+
 def test_a_row_that_is_compiled_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     layer, program = linear(None)
     with caplog.at_level("INFO", "dplc"):

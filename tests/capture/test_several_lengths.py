@@ -14,6 +14,14 @@ import dplc
 ASKED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a branch on a product": (lambda x: x * 2 if x.shape[0] * x.shape[1] > 50 else x * 3, "s*t > 50"),
     "a branch on which is longer": (lambda x: x * 2 if x.shape[0] < x.shape[1] else x * 3, "s >= t"),
+    "a branch on either": (
+        lambda x: x * 2 if not ((x.shape[0] * x.shape[1] < 50) | (x.shape[0] < x.shape[1])) else x * 3,
+        "s >= t",
+    ),
+    "a branch on one of two": (
+        lambda x: x * 2 if (x.shape[0] * x.shape[1] > 50) | (x.shape[0] < x.shape[1]) else x * 3,
+        "s < t or s*t > 50",
+    ),
     "a slice that may end before it does": (lambda x: x.flatten()[:88], "s*t >= 88"),
     "rows as many as columns": (lambda x: x[: x.shape[1]], "t <= s"),
     "pieces": (lambda x: x.flatten().split(40)[0], "(s*t + 39) // 40 == 3"),
@@ -35,7 +43,9 @@ def test_what_does_not_hold_for_every_length_is_refused(case: str) -> None:
     assert "narrow the ranges" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("function", [ASKED["a branch on a product"][0], lambda x: x.flatten()[:64], lambda x: x.T + 1])
+@pytest.mark.parametrize("function", [ASKED["a branch on a product"][0], lambda x: x.flatten()[:64], lambda x: x.T + 1,
+    lambda x: x * 2 if (x.shape[0] * x.shape[1] > 50) | (x.shape[0] < x.shape[1]) else x * 3,
+])  # fmt: skip
 def test_what_holds_for_every_length_is_one_program(function: Callable[[Any], Any]) -> None:
     program = compiled(function, 8)
     for shape in ((11, 9), (8, 8), (97, 50), (12, 49)):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, halves
+from products_of_halves import compiled, judged, operands, product
 
 import dplc
-from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.emulator.kernels import LoadedKernels
-from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions
-from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.emulator.runtime import EmulatorError
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
@@ -28,37 +24,11 @@ from dplc.ir.verify.kernel import problems as kernel_problems
 from dplc.ir.verify.tile import problems
 
 
-def product(form: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return (x if form[0] == "n" else x.mT) @ (y if form[1] == "n" else y.mT)
-
-
-def operands(form: str, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    dice = torch.Generator().manual_seed(m + n + k)
-    shapes = (m, k) if form[0] == "n" else (k, m), (k, n) if form[1] == "n" else (n, k)
-    x, y = (torch.randn(shape, generator=dice).to(torch.bfloat16) for shape in shapes)
-    return x, y
-
-
 def asked(folder: Path, ways: int) -> str:
     """A user's file: so many blocks of a cluster."""
     path = folder / f"ways{ways}.rw"
     path.write_text(f"override number late_products = 1\noverride number cluster_blocks = {ways}\n")
     return str(path)
-
-
-def compiled(
-    tmp_path: Path, form: str, inputs: tuple[torch.Tensor, ...], bm: int, bn: int, ways: int = 2
-) -> dplc.Compiled:
-    sizes = {"blockify_launch": {"BM": bm, "BN": bn}, "chunk_matmul_k": {"BK": 64}}
-    return dplc.compile(
-        lambda x, y: product(form, x, y),
-        inputs,
-        target="h200",
-        device="emulator",
-        db=False,
-        settings=sizes,
-        rules=asked(tmp_path, ways),
-    )
 
 
 # rows that are shared, columns that are shared, ragged in all three, slabs in several boxes, four blocks, two groups of warps
@@ -77,22 +47,16 @@ def test_products_of_clusters(
     form: str, shape: tuple[int, int, int], block: tuple[int, int], ways: int, tmp_path: Path
 ) -> None:
     inputs = operands(form, *shape)
-    made = compiled(tmp_path, form, inputs, *block, ways)
+    made = compiled(product(form), inputs, *block, asked(tmp_path, ways))
     (kernel,) = made.compilation.cuda_kernels
     assert [stmt.cluster for stmt in nodes(made.compilation.tile, Tile)] == [ways] == [kernel.cluster]
     assert f"_shared<{ways}>(" in kernel.text
-    want = product(form, *(x.double() for x in inputs))
-    own = (product(form, *inputs).double() - want).abs().max().item()
-    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
-    made.executor = checker = CheckingExecutor(("all",))
-    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
-    assert checker.launches
-    assert checker.findings == ()
+    judged(made, product(form), inputs)
 
 
 def test_the_meaning_of_kernel_ir_agrees(tmp_path: Path) -> None:
     inputs = operands("nn", 128, 128, 256)
-    made = compiled(tmp_path, "nn", inputs, 64, 64)
+    made = compiled(product("nn"), inputs, 64, 64, asked(tmp_path, 2))
     (kernel,) = made.compilation.kernels
     arrays = {param.name: x.double().numpy() for param, x in zip(kernel.ins, inputs, strict=True)}
     want = (inputs[0].double() @ inputs[1].double()).to(torch.bfloat16).double().numpy()
@@ -104,7 +68,7 @@ def test_the_meaning_of_kernel_ir_agrees(tmp_path: Path) -> None:
 def compiled_by_default(ways: int, x: torch.Tensor, tmp_path: Path) -> dplc.Compiled:
     """x @ x.mT with the sizes that the rules choose."""
     rules = asked(tmp_path, ways)
-    return dplc.compile(lambda x, y: x @ y.mT, (x, x), target="h200", device="emulator", db=False, rules=rules)
+    return dplc.compile(product("nt"), (x, x), target="h200", device="emulator", db=False, rules=rules)
 
 
 def test_l2_is_asked_for_less(tmp_path: Path) -> None:
@@ -117,15 +81,6 @@ def test_l2_is_asked_for_less(tmp_path: Path) -> None:
         seconds[ways] = predict(counts, target("h200")).seconds
     assert 2 * 4096**3 / seconds[2] > 0.85 * 716e12
     assert seconds[2] < 0.7 * seconds[1]
-
-
-class Fault(NamedTuple):
-    """old becomes new, once or everywhere. line: a part of a line that the finding names."""
-
-    old: str
-    new: str
-    line: str
-    count: int = -1
 
 
 BOX = "copy_box|wgmma_m64|mbarrier|cluster_sync"
@@ -143,48 +98,28 @@ FAULTS = {
 }  # fmt: skip
 
 
+INPUTS = operands("nt", 128, 128, 640)
+ARRAYS = dict(zip("xy", INPUTS, strict=True))
+
+
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, CudaKernel], LoadedKernels]:
-    """The kernel of every fault, and of none, all of them built for checked mode."""
-    inputs = operands("nt", 128, 128, 640)
-    (whole,) = compiled(tmp_path_factory.mktemp("rules"), "nt", inputs, 64, 128).compilation.cuda_kernels
-    made = {}
-    for number, (name, fault) in enumerate({"none": Fault("", "", ""), **FAULTS}.items()):
-        assert fault.old in whole.text, f"{name}: {fault.old!r} is not in the text\n{whole.text}"
-        text = whole.text.replace(fault.old, fault.new, fault.count) if fault.old else whole.text
-        called = f"{whole.name}{number}"
-        made[name] = replace(whole, name=called, text=text.replace(f"{whole.name}(", f"{called}(", 1))
-    return made, LoadedKernels(tuple(made.values()), checked=True)
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> FaultyKernels:
+    """The kernel of every fault, and of none."""
+    made = compiled(product("nt"), INPUTS, 64, 128, asked(tmp_path_factory.mktemp("rules"), 2))
+    (whole,) = made.compilation.cuda_kernels
+    return faulty_kernels({name: (whole, fault) for name, fault in {"none": NONE, **FAULTS}.items()})
 
 
-def launched(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> torch.Tensor:
-    """What a kernel gives. Raises EmulatorError."""
-    kernel = kernels[0][name]
-    buffers = {param.name: DeviceBuffer(param) for param in kernel.params if param.role in ("in", "out")}
-    given = iter(operands("nt", 128, 128, 640))
-    for param in kernel.params:
-        if param.role == "in":
-            buffers[param.name].array[...] = next(given).view(torch.int16).numpy().view(buffers[param.name].array.dtype)
-        if param.name in buffers:
-            buffers[param.name].protect(writable=param.role == "out")
-        if param.box is not None:
-            buffers[param.name] = buffers[param.box.source]
-    kernels[1].launch(kernel, buffers, LaunchOptions(counted=False))
-    (out,) = (param.name for param in kernel.params if param.role == "out")
-    return torch.from_numpy(buffers[out].array.view(np.int16).copy()).view(torch.bfloat16)
-
-
-def test_without_a_fault_it_is_right(kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> None:
-    x, y = operands("nt", 128, 128, 640)
-    torch.testing.assert_close(launched("none", kernels), x @ y.mT, rtol=2e-2, atol=1e-1)
+def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
+    got = halves(kernels.launched("none", ARRAYS))
+    torch.testing.assert_close(got, product("nt")(*INPUTS), rtol=2e-2, atol=1e-1)
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_is_found(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> None:
+def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     with pytest.raises(EmulatorError) as found:
-        launched(name, kernels)
-    notes = "\n".join(getattr(found.value, "__notes__", [])) + str(found.value)
-    assert re.search(FAULTS[name].line, notes), notes
+        kernels.launched(name, ARRAYS)
+    assert FAULTS[name].names(str(found.value)), str(found.value)
 
 
 TILE = """## level: tile
@@ -213,7 +148,7 @@ def test_laws_of_tile_ir(name: str) -> None:
 
 
 def test_laws_of_kernel_ir(tmp_path: Path) -> None:
-    made = compiled(tmp_path, "nt", operands("nt", 128, 128, 256), 64, 128)
+    made = compiled(product("nt"), operands("nt", 128, 128, 256), 64, 128, asked(tmp_path, 2))
     text = print_program(made.compilation.kernels[0], "kernel")
     wrong = {
         ("Barrier(cluster=2)", "Barrier()"): "a barrier of 1 blocks in clusters of 2",

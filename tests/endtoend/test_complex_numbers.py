@@ -66,6 +66,14 @@ def test_a_constant() -> None:
     close(dplc.compile(lambda x: x * turns, (torch.ones(3, 4),))(torch.ones(3, 4)), turns.expand(3, 4))
 
 
+def test_what_stands_around_is_real() -> None:
+    def function(x: Any) -> Any:
+        return torch.constant_pad_nd(x, (1, 2), 2.0)
+
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    close(dplc.compile(function, (x,))(x), function(x))
+
+
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_training() -> None:
     model, own = Rotation(5, 8), Rotation(5, 8)

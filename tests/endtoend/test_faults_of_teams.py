@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 import pytest
 import torch
+from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, halves
+from products_of_halves import TEAMS, compiled, operands, product
 
-import dplc
-from dplc.codegen.emulator.kernels import LoadedKernels
-from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions
-from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.emulator.runtime import EmulatorError
 
-TEAMS = str(Path(__file__).resolve().parents[2] / "examples/overrides/teams.rw")
 ORDERS = (0, 1, 7)  # in which threads start: forwards, backwards, shuffled
-DEPTH = 640
-
-
-class Fault(NamedTuple):
-    """old becomes new, once or everywhere. line: a part of the line that the finding names."""
-
-    old: str
-    new: str
-    line: str
-    count: int = -1
 
 
 FREE = "        mbarrier_wait(ring + i_o % 6 * 8 + 48, (i_o / 6 + 1) & 1);\n"
@@ -80,62 +62,32 @@ FAULTS = {
 }  # fmt: skip
 
 
-def operands() -> tuple[torch.Tensor, torch.Tensor]:
-    dice = torch.Generator().manual_seed(15)
-    x, y = (torch.randn(128, DEPTH, generator=dice).to(torch.bfloat16) for _ in "xy")
-    return x, y
+INPUTS = operands("nt", 128, 128, 640)
+ARRAYS = dict(zip("xy", INPUTS, strict=True))
 
 
 @pytest.fixture(scope="module")
-def kernels() -> tuple[dict[str, CudaKernel], LoadedKernels]:
-    """The kernel of every fault, and of none, all of them built for checked mode."""
-    sizes = {"blockify_launch": {"BM": 128, "BN": 64}, "chunk_matmul_k": {"BK": 64}}
-    inputs = operands()
-    compiled = dplc.compile(
-        lambda x, y: x @ y.mT, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=TEAMS
-    )
-    (whole,) = compiled.compilation.cuda_kernels
-    made = {}
-    for number, (name, fault) in enumerate({"none": Fault("", "", ""), **FAULTS}.items()):
-        assert fault.old in whole.text, f"{name}: {fault.old!r} is not in the text\n{whole.text}"
-        text = whole.text.replace(fault.old, fault.new, fault.count) if fault.old else whole.text
-        called = f"{whole.name}{number}"
-        made[name] = replace(whole, name=called, text=text.replace(f"{whole.name}(", f"{called}(", 1))
-    return made, LoadedKernels(tuple(made.values()), checked=True)
-
-
-def launched(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels], order: int) -> torch.Tensor:
-    """What a kernel gives. Raises EmulatorError."""
-    kernel = kernels[0][name]
-    buffers = {param.name: DeviceBuffer(param) for param in kernel.params if param.role in ("in", "out")}
-    given = iter(operands())
-    for param in kernel.params:
-        if param.role == "in":
-            buffers[param.name].array[...] = next(given).view(torch.int16).numpy().view(buffers[param.name].array.dtype)
-        if param.name in buffers:
-            buffers[param.name].protect(writable=param.role == "out")
-        if param.box is not None:
-            buffers[param.name] = buffers[param.box.source]
-    kernels[1].launch(kernel, buffers, LaunchOptions(counted=False, order=order))
-    (out,) = (param.name for param in kernel.params if param.role == "out")
-    return torch.from_numpy(buffers[out].array.view(np.int16).copy()).view(torch.bfloat16)
+def kernels() -> FaultyKernels:
+    """The kernel of every fault, and of none."""
+    (whole,) = compiled(product("nt"), INPUTS, 128, 64, TEAMS).compilation.cuda_kernels
+    return faulty_kernels({name: (whole, fault) for name, fault in {"none": NONE, **FAULTS}.items()})
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_without_a_fault_it_is_right(kernels: tuple[dict[str, CudaKernel], LoadedKernels], order: int) -> None:
-    x, y = operands()
-    torch.testing.assert_close(launched("none", kernels, order), x @ y.mT, rtol=2e-2, atol=1e-1)
+def test_without_a_fault_it_is_right(kernels: FaultyKernels, order: int) -> None:
+    got = halves(kernels.launched("none", ARRAYS, order))
+    torch.testing.assert_close(got, product("nt")(*INPUTS), rtol=2e-2, atol=1e-1)
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_is_found(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> None:
+def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     """In one order of threads or another; wherever it is, it is named by a line of the fault's own."""
     found = []
     for order in ORDERS:
         try:
-            launched(name, kernels, order)
+            kernels.launched(name, ARRAYS, order)
         except EmulatorError as error:
-            found.append("\n".join((*getattr(error, "__notes__", ()), *error.notes, str(error))))
+            found.append(str(error))
     assert found
     for told in found:
-        assert re.search(FAULTS[name].line, told), told
+        assert FAULTS[name].names(told), told

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
+from products_of_halves import EPILOGUES, FOUR_WARPS, Product, assembled_as_written, compiled, judged, operands, product
 
 import dplc
-from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
-from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.nvrtc import find_nvrtc
-from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
@@ -25,40 +17,9 @@ from dplc.ir.node import nodes
 from dplc.ir.text.read import read_program
 from dplc.ir.tile import Mma
 
-Product = Callable[..., torch.Tensor]
-
-
-FOUR_WARPS = str(Path(__file__).resolve().parents[2] / "examples/overrides/four_warps.rw")
-
-
-def product(form: str) -> Product:
-    return lambda x, y: (x if form[0] == "n" else x.mT) @ (y if form[1] == "n" else y.mT)
-
-
-def operands(form: str, m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, ...]:
-    dice = torch.Generator().manual_seed(m + n + k)
-    shapes = (m, k) if form[0] == "n" else (k, m), (k, n) if form[1] == "n" else (n, k)
-    return tuple(torch.randn(shape, generator=dice).to(dtype) for shape in shapes)
-
-
-def compiled(f: Product, inputs: tuple[torch.Tensor, ...], bm: int, bn: int) -> dplc.Compiled:
-    sizes = {"blockify_launch": {"BM": bm, "BN": bn}, "chunk_matmul_k": {"BK": 64}}
-    return dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=FOUR_WARPS)
-
 
 def atoms(made: dplc.Compiled) -> set[str]:
     return {stmt.atom for kernel in made.compilation.tile for stmt in nodes(kernel, Mma)}
-
-
-def judged(made: dplc.Compiled, f: Product, inputs: tuple[torch.Tensor, ...]) -> None:
-    """Within twice PyTorch's own error of float64, in fast mode and in checked mode, which finds nothing."""
-    want = f(*(x.double() for x in inputs))
-    own = (f(*inputs).double() - want).abs().max().item()
-    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
-    made.executor = checker = CheckingExecutor(("all",))
-    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
-    assert checker.launches
-    assert checker.findings == ()
 
 
 # whole tiles; ragged in all three; primes on the side that is no row of TMA; two groups of warps, and one
@@ -76,22 +37,15 @@ CASES = (
 @pytest.mark.parametrize(("form", "shape", "block", "atom"), CASES)
 def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int], atom: str) -> None:
     inputs = operands(form, *shape)
-    made = compiled(product(form), inputs, *block)
+    made = compiled(product(form), inputs, *block, FOUR_WARPS)
     assert atoms(made) == {atom}
     judged(made, product(form), inputs)
-
-
-EPILOGUES: dict[str, Product] = {
-    "relu": lambda x, y: torch.relu(x @ y.mT),
-    "a bias and gelu, f16": lambda x, y: torch.nn.functional.gelu(x @ y.mT + y[:, 0]),
-    "its operand again": lambda x, y: (x @ y.mT) * x[:, :128],
-}
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_epilogues(name: str) -> None:
     inputs = operands("nt", 100, 128, 256, torch.float16 if "f16" in name else torch.bfloat16)
-    made = compiled(EPILOGUES[name], inputs, 64, 128)
+    made = compiled(EPILOGUES[name], inputs, 64, 128, FOUR_WARPS)
     assert atoms(made) == {"m64n128k16"}
     assert len(made.compilation.cuda_kernels) == 1
     judged(made, EPILOGUES[name], inputs)
@@ -99,7 +53,7 @@ def test_epilogues(name: str) -> None:
 
 def test_the_schedule_means_the_same_in_every_order() -> None:
     inputs = operands("nn", 64, 64, 256)
-    made = compiled(product("nn"), inputs, 64, 64)
+    made = compiled(product("nn"), inputs, 64, 64, FOUR_WARPS)
     (kernel,) = made.compilation.tile
     arrays = {param.name: x.double().numpy() for param, x in zip(kernel.ins, inputs, strict=True)}
     want = inputs[0].double() @ inputs[1].double()
@@ -146,16 +100,7 @@ def test_large_products(form: str) -> None:
     seconds = [sum(predict(count, target("h200")).seconds for count in one) for one in counts]
     assert seconds[1] <= 0.7 * seconds[0]
     assert counts[1][0].tensor == counts[1][0].late == counts[0][0].tensor
-    if find_program("nvcc") is None and find_nvrtc() is None:
-        pytest.skip("neither NVRTC nor nvcc is here")
-    (kernel,) = made.compilation.cuda_kernels
-    assembly = assemble(device_text([kernel]), "sm_90a")
-    found, hot = assembly.kernels[kernel.name], disassemble(assembly.cubin)[kernel.name].hot
-    assert assembly.warnings == ()
-    assert found.spill_stores + found.spill_loads == 0
-    assert found.registers <= 168
-    assert Counter(op.split(".")[0] for op in hot)["HGMMA"] == 4
-    assert len(hot) <= 95
+    assembled_as_written(made, 95)
 
 
 def test_a_loop_that_only_copies_has_no_product() -> None:

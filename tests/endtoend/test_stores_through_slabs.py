@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from planted_faults import NONE, Fault, faulty_kernels
+from products_of_halves import judged
 
 import dplc
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
-from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.emulator.kernels import LoadedKernels
-from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions
+from dplc.codegen.emulator.runtime import EmulatorError
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
@@ -46,13 +46,7 @@ def slabs(compiled: dplc.Compiled) -> list[Slab]:
 def right(f: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> dplc.Compiled:
     """Compiled, run, and within twice PyTorch's own error of float64; clean in checked mode."""
     compiled = made(f, *inputs)
-    want = f(*(x.double() for x in inputs))
-    own = (f(*inputs).double() - want).abs().max().item()
-    assert (compiled(*inputs).double() - want).abs().max().item() <= 2 * own
-    compiled.executor = checker = CheckingExecutor(("all",))
-    assert (compiled(*inputs).double() - want).abs().max().item() <= 2 * own
-    assert checker.launches
-    assert checker.findings == ()
+    judged(compiled, f, inputs)
     return compiled
 
 
@@ -138,16 +132,10 @@ def test_faults_are_found(name: str) -> None:
     old, new, line = FAULTS[name]
     head, found, tail = kernel.text.rpartition(old)
     assert found, f"{old!r} is not in the text"
-    broken = replace(kernel, text=head + new + tail)
-    buffers = {param.name: DeviceBuffer(param) for param in broken.params}
-    for param, array in zip((p for p in broken.params if p.role == "in"), (x, y), strict=True):
-        buffers[param.name].array[...] = array.view(torch.int16).numpy().view(buffers[param.name].array.dtype)
-    for param in broken.params:
-        buffers[param.name].protect(writable=param.role == "out")
+    broken = faulty_kernels({name: (replace(kernel, text=head + new + tail), NONE)})
     with pytest.raises(EmulatorError) as error:
-        LoadedKernels((broken,), checked=True).launch(broken, buffers, LaunchOptions(counted=False))
-    notes = "\n".join(getattr(error.value, "__notes__", [])) + str(error.value)
-    assert re.search(line, notes), notes
+        broken.launched(name, {"x": x, "y": y})
+    assert Fault(old, new, line).names(str(error.value)), str(error.value)
 
 
 @assembled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from altered_texts import altered
 from late_texts import matrices, product
 
 from dplc.ir.atoms import ATOMS, Atom, multiplied
@@ -84,10 +85,7 @@ NO_VIEWS = {
 
 @pytest.mark.parametrize("name", NO_VIEWS)
 def test_what_no_descriptor_says(name: str) -> None:
-    text = product("nt", 64)
-    old, new = NO_VIEWS[name]
-    assert old in text
-    kernel = read(text.replace(old, new))
+    kernel = read(altered(product("nt", 64), *NO_VIEWS[name]))
     (stmt,) = nodes(kernel, Mma)
     (load,) = (load for load in views_of(kernel) if load.buf == "As")
     assert matrix_view(kernel, stages(kernel)["As"], load, stmt, left=True) is None
@@ -113,9 +111,8 @@ LAWS = {
 @pytest.mark.parametrize("law", LAWS)
 def test_laws(law: str) -> None:
     old, new, message = LAWS[law]
-    text = product("nt", 64)
-    assert old in text
-    assert any(message in problem for problem in problems(read(text.replace(old, new))))
+    found = problems(read(altered(product("nt", 64), old, new)))
+    assert any(message in problem for problem in found), found
 
 
 SETTLE = "            Settle(keep=1)\n"
@@ -135,9 +132,7 @@ FAULTS = {
 @pytest.mark.parametrize("seed", range(2))
 def test_faults_are_found_in_every_order(name: str, seed: int) -> None:
     old, new, message = FAULTS[name]
-    text = product("nt", 16)
-    assert old in text
-    text = text.replace(old, new)
+    text = altered(product("nt", 16), old, new)
     if name == "a ring of two slots":
         text = text.replace("[ko % 3,", "[ko % 2,")
     dice = np.random.default_rng(seed)

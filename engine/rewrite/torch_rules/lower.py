@@ -8,18 +8,17 @@ What no rule accounts for is an error at the user's place in the text, with ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from ....ir.compose import const
-from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
+from ....ir.diagnostic import DplcError, InternalError, Span
 from ....ir.expr import Axis, Var
 from ....ir.folds import Folded, heard_folds
 from ....ir.functions import DTYPES
 from ....ir.names import unused
-from ....ir.narrower import where_decided
 from ....ir.program import TensorType
-from ....ir.schemas import PARTS, Overload, accepts, aten_name, names, overloads, resolve
+from ....ir.schemas import PARTS, aten_name, resolve
 from ....ir.sizes import sizes_in
 from ....ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
 from ....ir.text.tensor_read import default_axes
@@ -29,14 +28,14 @@ from ...language.evaluate import CONSTANTS, RESERVED
 from ...language.pipeline import pipelines
 from ...language.policy import policy_of
 from ...language.rule import Rule, RuleSet, built_in_files
+from .arguments import arguments_of
 from .bounds import Bound
-from .lowered import Fired, Lowered, Refused, how_to_write
+from .lowered import Fired, Lowered, Refused
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .rule import TorchRule
+from .unsupported import Refusals, unsupported
 from .values import READERS, NotApplicable, OpCall, Producer, View, views
-
-Refusals = Sequence[tuple[Rule, NotApplicable]]
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
 DEPTH = 64  # of ops that templates make from ops that templates made
@@ -315,15 +314,7 @@ class TorchLowering:
 
     def _arguments(self, op: str, fields: dict[str | int, Any]) -> tuple[tuple[str, Any], ...]:
         """The fields that a template gives to an op, by their names."""
-        if op not in names():
-            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
-        given = {key: self._reference(value) for key, value in fields.items()}
-        args = next(filter(None, (_bound(overload, given) for overload in overloads(op))), None)
-        if args is None:
-            raise DplcError(
-                f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}"
-            )
-        return args
+        return arguments_of(op, {key: self._reference(value) for key, value in fields.items()})
 
     def _reference(self, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -339,20 +330,11 @@ class TorchLowering:
         return known
 
     def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
-        """Law 5: by the op's name, at the user's place, with every candidate's reason."""
+        """The error for an op that no rule takes: for an element of a list, about what made these."""
         source = statement
         if statement.op in READERS and isinstance(dict(statement.args)["self"], Var):
             source = self.made_by(self._value(dict(statement.args)["self"])) or statement
-        name = aten_name(source.op) if source.op in names() else source.op
-        notes = [f"{rule.location}: {rule.name}: {refusal.told}" for rule, refusal in refusals]
-        if origin.op != source.op and origin.op != "Getitem":
-            notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
-        if isinstance(self.spans.get(origin.dst), str):
-            notes.append(f"in {self.spans[origin.dst]}")
-        place, open_ = self._place(origin), [refusal.undecided for _, refusal in refusals]
-        if narrower := where_decided(f"torch op '{name}' is not supported", open_, place, notes):
-            return narrower
-        return DplcError(f"torch op '{name}' is not supported", place, notes, how_to_write(source.op, place))
+        return unsupported(source, origin, refusals, self.spans.get(origin.dst))
 
     def _place(self, origin: TorchOp) -> Span | None:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None
@@ -386,15 +368,6 @@ class TorchLowering:
 
 
 _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
-
-
-def _bound(overload: Overload, given: dict[str | int, Any]) -> tuple[tuple[str, Any], ...] | None:
-    """The fields of an overload, those given by position under their names; None if it does not take them."""
-    order = [argument.name for argument in overload.arguments]
-    if any(isinstance(key, int) and key >= len(order) for key in given):
-        return None
-    args = {order[key] if isinstance(key, int) else key: value for key, value in given.items()}
-    return tuple(args.items()) if len(args) == len(given) and accepts(overload, args) else None
 
 
 def _read(value: Any) -> Iterable[str]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....ir.diagnostic import Span
 from ....ir.folds import Folded
-from ....ir.schemas import aten_name, names
 from ....ir.tensor import TensorGraph, Term
 from ....ir.torch import TorchOp
 from ...language.rule import Rule
 from .bounds import Bound
 from .values import NotApplicable, View
-
-TOLD_TEXT = 200  # characters of a program that a message repeats
 
 
 @dataclass(frozen=True)
@@ -66,13 +61,3 @@ class Lowered:
     refusals: tuple[Refused, ...] = ()
     origins: dict[Term, TorchOp] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = ()
-
-
-def how_to_write(op: str, place: Span | None) -> str | None:
-    """The command that begins a rule for an op: a program that is a line of text goes with it."""
-    if op not in names() or op == "Getitem":
-        return None
-    name = aten_name(op)
-    text = place.source.text.strip() if place is not None else ""
-    told = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
-    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{told} -o {name.strip('_')}.rw"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from altered_texts import altered
 from late_texts import matrices, product
 from lowering_oracle import lower, read
+from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
-from dplc.codegen.emulator.kernels import LoadedKernels, run
 from dplc.codegen.emulator.kernels import check as run_checked
-from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions
-from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.emulator.kernels import run
+from dplc.codegen.emulator.runtime import EmulatorError
 from dplc.codegen.materialise import materialise
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble
@@ -96,14 +95,6 @@ def test_the_assembler_warns_of_sums_that_are_touched_too_early() -> None:
     assert assemble(device_text([replace(kernel, text=text)]), "sm_90a").warnings
 
 
-class Fault(NamedTuple):
-    """old becomes new. line: a part of a line that the finding names; none where only numbers tell."""
-
-    old: str
-    new: str
-    line: str = ""
-
-
 MULTIPLY = "wgmma_m64n64k16_bf16(&acc[0][0][0], matrix_along<1024>(a_at1, k * 32), matrix_along<1024>(Bs_wr, k * 32));"
 WAIT = "mbarrier_wait(barriers + (waited & 3) * 8, (waited >> 2) & 1);"
 BOX = "copy_box|wgmma_m64|mbarrier"
@@ -139,51 +130,27 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def kernels() -> tuple[dict[str, CudaKernel], LoadedKernels]:
-    """The kernel of every fault, and of none, all of them built for checked mode."""
+def kernels() -> FaultyKernels:
+    """The kernel of every fault, and of none."""
     whole = lower(read(product("nt", 64))[0], "h200")
-    made = {}
-    for number, (name, fault) in enumerate({"none": Fault("", ""), **FAULTS}.items()):
-        assert fault.old in whole.text, f"{name}: {fault.old!r} is not in the text"
-        text = whole.text.replace(fault.old, fault.new) if fault.old else whole.text
-        called = f"{whole.name}{number}"
-        made[name] = replace(whole, name=called, text=text.replace(f"{whole.name}(", f"{called}("))
-    return made, LoadedKernels(tuple(made.values()), checked=True)
+    return faulty_kernels({name: (whole, fault) for name, fault in {"none": NONE, **FAULTS}.items()})
 
 
 ARRAYS = operands("nt", 64)
 
 
-def launched(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> np.ndarray:
-    """What a kernel gives. Raises EmulatorError."""
-    kernel = kernels[0][name]
-    buffers = {param.name: DeviceBuffer(param) for param in kernel.params if param.role in ("in", "out")}
-    for param in kernel.params:
-        if param.role == "in":
-            buffers[param.name].array[...] = (
-                ARRAYS[param.name].view(torch.int16).numpy().view(buffers[param.name].array.dtype)
-            )
-        if param.name in buffers:
-            buffers[param.name].protect(writable=param.role == "out")
-        if param.box is not None:
-            buffers[param.name] = buffers[param.box.source]
-    kernels[1].launch(kernel, buffers, LaunchOptions(counted=False))
-    return buffers["C"].array.copy()
-
-
-def test_without_a_fault_it_is_right(kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> None:
-    np.testing.assert_allclose(launched("none", kernels), wanted("nt", ARRAYS), atol=1e-3)
+def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
+    np.testing.assert_allclose(kernels.launched("none", ARRAYS), wanted("nt", ARRAYS), atol=1e-3)
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_is_found(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> None:
+def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     if FAULTS[name].line:
         with pytest.raises(EmulatorError) as found:
-            launched(name, kernels)
-        notes = "\n".join(getattr(found.value, "__notes__", [])) + str(found.value)
-        assert re.search(FAULTS[name].line, notes), notes
+            kernels.launched(name, ARRAYS)
+        assert FAULTS[name].names(str(found.value)), str(found.value)
     else:
-        assert not np.allclose(launched(name, kernels), wanted("nt", ARRAYS), atol=1e-2)
+        assert not np.allclose(kernels.launched(name, ARRAYS), wanted("nt", ARRAYS), atol=1e-2)
 
 
 WRONG = {
@@ -199,6 +166,5 @@ WRONG = {
 def test_laws_of_kernel_ir(name: str) -> None:
     old, new, message = WRONG[name]
     text = print_program(materialise(read(product("nt", 64))[0], target("h200")), "kernel")
-    assert old in text, text
-    (kernel,) = read_program(text.replace(old, new, 1))[1]
+    (kernel,) = read_program(altered(text, old, new, 1))[1]
     assert any(message in problem for problem in problems(kernel)), problems(kernel)  # type: ignore[arg-type]

@@ -6,17 +6,12 @@ All texts are built by one call of the compiler. What the verifiers find is in t
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from lowering_oracle import lower, read
+from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels
 
-from dplc.codegen.emulator.kernels import LoadedKernels
-from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions
-from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.emulator.runtime import EmulatorError
 
 RING = """
 kernel f(A: f16[64, 160], B: f16[160, 32]) -> C: f32[64, 32]:
@@ -75,22 +70,13 @@ AHEAD = "r < 2; ++r) {\n    cp_async16("
 LAST_ROW = "g < 30) {\n      #pragma unroll\n      for (int y1"
 
 
-class Fault(NamedTuple):
-    """old becomes new, and more of it. line: a part of a line that the finding names; none where only numbers tell."""
-
-    old: str
-    new: str
-    line: str = ""
-    more: tuple[str, str] = ("", "")
-
-
 COPIED = "cp_async|ldmatrix"  # either side of the conflict
 RINGS = {
     "no barrier": Fault(SYNC, "", COPIED),
     "no wait": Fault(WAIT, "", COPIED),
     "a wait that keeps one copy more": Fault("wait<1>", "wait<2>", COPIED),
     "the barrier before the wait": Fault(WAIT + SYNC, SYNC + WAIT, COPIED),
-    "the barrier behind the copies": Fault(SYNC, "", COPIED, (COMMIT, COMMIT + SYNC)),
+    "the barrier behind the copies": Fault(SYNC, "", COPIED, more=(COMMIT, COMMIT + SYNC)),
     "a barrier of one warp": Fault("block_sync();", "if (iw == 0) block_sync();", "block_sync|" + COPIED),
     "no commit in a turn": Fault(COMMIT, "", COPIED),
     "both first chunks in one group": Fault("  cp_async_commit();\n  int slot", "  int slot", COPIED),
@@ -142,7 +128,7 @@ FAULTS = {
     **{f"ring: {name}": fault for name, fault in (RINGS | FRAGMENTS).items()},
     **{f"attention: {name}": fault for name, fault in WEIGHTS.items()},
 }
-RIGHT_ONES = {"ring": Fault("", ""), "attention": Fault("", "")}
+RIGHT_ONES = {"ring": NONE, "attention": NONE}
 
 
 def uniform(*shape: int, seed: int) -> np.ndarray:
@@ -166,44 +152,24 @@ WANTED = {
 
 
 @pytest.fixture(scope="module")
-def kernels() -> tuple[dict[str, CudaKernel], LoadedKernels]:
-    """The kernel of every fault, and of none, all of them built for checked mode."""
+def kernels() -> FaultyKernels:
+    """The kernel of every fault, and of none."""
     whole = {"ring": lower(read(RING)[0]), "attention": lower(read(ATTENTION)[0])}
-    made = {}
-    for number, (name, fault) in enumerate((RIGHT_ONES | FAULTS).items()):
-        kernel = whole[name.partition(":")[0]]
-        text = kernel.text
-        for old, new in ((fault.old, fault.new), fault.more):
-            assert old in text, f"{name}: {old!r} is not in the text"
-            text = text.replace(old, new) if old else text
-        called = f"{kernel.name}{number}"
-        made[name] = replace(kernel, name=called, text=text.replace(f"{kernel.name}(", f"{called}("))
-    return made, LoadedKernels(tuple(made.values()), checked=True)
-
-
-def launched(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> np.ndarray:
-    """What a kernel gives. Raises EmulatorError."""
-    kernel, arrays = kernels[0][name], ARRAYS[name.partition(":")[0]]
-    buffers = {param.name: DeviceBuffer(param) for param in kernel.params}
-    for param in kernel.params:
-        if param.role == "in":
-            buffers[param.name].array[...] = arrays[param.name]
-        buffers[param.name].protect(writable=param.role == "out")
-    kernels[1].launch(kernel, buffers, LaunchOptions(counted=False))
-    return next(buffers[param.name].array.copy() for param in kernel.params if param.role == "out")
+    return faulty_kernels({name: (whole[name.partition(":")[0]], f) for name, f in (RIGHT_ONES | FAULTS).items()})
 
 
 @pytest.mark.parametrize("name", RIGHT_ONES)
-def test_without_a_fault_they_are_right(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> None:
-    np.testing.assert_allclose(launched(name, kernels), WANTED[name], atol=2e-3)
+def test_without_a_fault_they_are_right(name: str, kernels: FaultyKernels) -> None:
+    np.testing.assert_allclose(kernels.launched(name, ARRAYS[name.partition(":")[0]]), WANTED[name], atol=2e-3)
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_is_found(name: str, kernels: tuple[dict[str, CudaKernel], LoadedKernels]) -> None:
+def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     if FAULTS[name].line:
         with pytest.raises(EmulatorError) as found:
-            launched(name, kernels)
-        notes = "\n".join(getattr(found.value, "__notes__", [])) + str(found.value)
-        assert re.search("|".join(map(re.escape, FAULTS[name].line.split("|"))), notes), notes
+            kernels.launched(name, ARRAYS[name.partition(":")[0]])
+        assert FAULTS[name].names(str(found.value)), str(found.value)
     else:
-        assert not np.allclose(launched(name, kernels), WANTED[name.partition(":")[0]], atol=1e-2)
+        assert not np.allclose(
+            kernels.launched(name, ARRAYS[name.partition(":")[0]]), WANTED[name.partition(":")[0]], atol=1e-2
+        )

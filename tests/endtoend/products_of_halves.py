@@ -1,0 +1,69 @@
+"""Products of 16-bit matrices on tensor cores: operands, what must hold of each, what the assembler must leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import dplc
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.sass import disassemble
+
+Product = Callable[..., torch.Tensor]
+
+OVERRIDES = Path(__file__).resolve().parents[2] / "examples/overrides"
+TEAMS, FOUR_WARPS = str(OVERRIDES / "teams.rw"), str(OVERRIDES / "four_warps.rw")
+
+EPILOGUES: dict[str, Product] = {
+    "relu": lambda x, y: torch.relu(x @ y.mT),
+    "a bias and gelu, f16": lambda x, y: torch.nn.functional.gelu(x @ y.mT + y[:, 0]),
+    "its operand again": lambda x, y: (x @ y.mT) * x[:, :128],
+}
+
+
+def product(form: str) -> Product:
+    """x @ y with either of them as it is (n) or transposed (t)."""
+    return lambda x, y: (x if form[0] == "n" else x.mT) @ (y if form[1] == "n" else y.mT)
+
+
+def operands(form: str, m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, ...]:
+    dice = torch.Generator().manual_seed(m + n + k)
+    shapes = (m, k) if form[0] == "n" else (k, m), (k, n) if form[1] == "n" else (n, k)
+    return tuple(torch.randn(shape, generator=dice).to(dtype) for shape in shapes)
+
+
+def compiled(f: Product, inputs: tuple[torch.Tensor, ...], bm: int, bn: int, rules: str) -> dplc.Compiled:
+    sizes = {"blockify_launch": {"BM": bm, "BN": bn}, "chunk_matmul_k": {"BK": 64}}
+    return dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=rules)
+
+
+def judged(made: dplc.Compiled, f: Product, inputs: tuple[torch.Tensor, ...]) -> None:
+    """Within twice PyTorch's own error of float64, in fast mode and in checked mode, which finds nothing."""
+    want = f(*(x.double() for x in inputs))
+    own = (f(*inputs).double() - want).abs().max().item()
+    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
+    made.executor = checker = CheckingExecutor(("all",))
+    assert (made(*inputs).double() - want).abs().max().item() <= 2 * own
+    assert checker.launches
+    assert checker.findings == ()
+
+
+def assembled_as_written(made: dplc.Compiled, most: int) -> None:
+    """No spills, no products that wait for each other (C7510), four products in a turn of at most so many instructions."""
+    if find_program("nvcc") is None and find_nvrtc() is None:
+        pytest.skip("neither NVRTC nor nvcc is here")
+    (kernel,) = made.compilation.cuda_kernels
+    assembly = assemble(device_text([kernel]), "sm_90a")
+    found, hot = assembly.kernels[kernel.name], disassemble(assembly.cubin)[kernel.name].hot
+    assert assembly.warnings == ()
+    assert found.spill_stores + found.spill_loads == 0
+    assert found.registers <= 168
+    assert Counter(op.split(".")[0] for op in hot)["HGMMA"] == 4
+    assert len(hot) <= most
