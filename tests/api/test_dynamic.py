@@ -183,6 +183,10 @@ def test_dims_of_torch_export_are_taken() -> None:
     rows = torch.export.Dim("rows", min=1, max=99)
     program = dplc.compile(lambda x: torch.relu(x), (torch.randn(1, 8),), dynamic={"x": [rows, None]}, rows=())
     assert program(torch.full((99, 8), -1.0)).shape == (99, 8)
+    program = dplc.compile(
+        lambda x: torch.relu(x).reshape(-1, 32), (torch.randn(8, 8),), dynamic={"x": [4 * rows, None]}, rows=()
+    )
+    assert "rows_4: 4..396 by 4 hint 8" in program.ir("torch") and program(torch.ones(396, 8)).shape == (99, 32)
 
 
 def test_multiples() -> None:
