@@ -61,10 +61,8 @@ def main() -> int:
     state = ROOT / "build" / "mutants_open"
     shutil.rmtree(state, ignore_errors=True)
     work, missed = Nearest(state), 0
-    for number, tests in (
-        (int(n), tests.split(",")) for n, _, tests in (word.partition("=") for word in options.tests)
-    ):
-        record = records[number - 1]
+    for number, _, tests in (word.partition("=") for word in options.tests):
+        record = records[int(number) - 1]
         fault = as_it_is_now(record, work.plain)
         if fault is None:
             print(f"{number} {record['fault']}: its line is gone")
