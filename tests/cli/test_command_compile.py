@@ -72,7 +72,8 @@ def test_v_leaves_standard_output_to_the_result(ok: Command) -> None:
 
 
 def test_json_has_the_trace_in_itself(ok: Command) -> None:
-    assert ok("compile", "-c", SOFTMAX, "-v", "--json").err == ""
+    for command in ("compile", "run"):
+        assert ok(command, "-c", SOFTMAX, "-v", "--json").err == ""
 
 
 def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(ok: Command) -> None:
