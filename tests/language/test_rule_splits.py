@@ -133,6 +133,8 @@ def test_what_a_template_says_of_a_run_itself_is_not_said_again() -> None:
     """The axes that are split, unless the run has another place for one of them."""
     text = template(TWICE.replace("                score..", "                score[j := 0, m := 5].."))
     assert "score[j := 0, m := 5, i := i_o*B + ri*8 + i].." in text
+    text = template(TWICE.replace("                score..", "                score[3].."))
+    assert "score[3, i := i_o*B + ri*8 + i, j := jo*64 + q*32 + n].." in text, "left to the check, which tells it"
 
 
 def test_splits_compose_and_a_loop_holds_its_part() -> None:

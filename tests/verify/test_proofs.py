@@ -97,6 +97,8 @@ SLABS = {
     "a row too far": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V + 1, y % V", "refuted"),
     "a run beside": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z..", "y // V, y % V, z..", "proved"),
     "a name for a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z", "not provable"),
+    "a name that comes back as a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z..", "not provable"),
+    "a run that comes back as a name": ("j:N@d, x:C@e", "h:N // V@d by V, j:V@d, x:C@e", "y, z..", "y // V, y % V, z", "not provable"),
     "a run for a name": ("j:N@d, x:C@e", "h:N // V@d by V, j:V@d, x:C@e", "y, z..", "y // V, y % V, z..", "not provable"),
 }  # fmt: skip
 
