@@ -38,7 +38,8 @@ RUN = """- Seed {seed}, {date}: the first {judged} of {possible} possible faults
 REACHED = "Judged by the tests that run the changed block, which a run of all tests had found."
 NEAR = """Judged by the files of tests nearest by name and by import:
   {near} by the first ones, for some 10 s of CPU (15 s for the first eight), {wider} by more of them, for 60 s at most,
-  {named} by tests that somebody named for them (`--tests`). What `survives` had both; what is `unnoticed nearby` or
+  {named} by tests that somebody named for them (`--tests`; `open_faults.py`, in the code as it was by then).
+  What `survives` had both; what is `unnoticed nearby` or
   `unreached nearby` had the first only."""
 
 

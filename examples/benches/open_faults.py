@@ -3,9 +3,10 @@
     python examples/benches/open_faults.py
     python examples/benches/open_faults.py 3=tests/ir/test_sorts.py 7=tests/tune/test_space.py,tests/cli/test_exact.py
 
-Without tests they are listed, with their numbers. A fault is known by its line of text, wherever that stands by now.
-What a test notices is written into the page at once, beside the verdict that the fault had at first; a fault whose line
-is gone stays in the list until `equivalent.json` says that it was rewritten.
+Without tests they are listed, with their numbers, and the page takes what `equivalent.json` says by now. A fault is
+known by its line of text, wherever that stands. What a test notices is written into the page at once, beside the
+verdict that the fault had at first; a fault whose line is gone stays in the list until `equivalent.json` says
+`"rewritten"`.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def main() -> int:
         for number, record in enumerate(records, 1):
             fault = as_it_is_now(record, ROOT)
             print(f"{number} {fault or record['fault'] + ': its line is gone'}: {record['verdict']}")
+        write_all(PAGE, runs)
         return int(bool(records))
     imported()
     state = ROOT / "build" / "mutants_open"
