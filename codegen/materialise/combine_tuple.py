@@ -91,7 +91,7 @@ class _TupleWork(RegisterSteps):
         """Combined along one THREAD axis."""
         low, split = self.low, split_axis(self.low, name)
         lanes = split.stride * split.lanes // 2
-        while lanes >= split.stride and split.lanes > 1:
+        while lanes >= split.stride:
             others = {part: self.of_partner(held, lanes) for part, held in parts.items()}
             parts = self.merged(parts, others)
             lanes //= 2

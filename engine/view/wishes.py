@@ -28,12 +28,15 @@ class SearchWish:
 
 def switches_of(wanted: Any) -> Switches:
     """Switches from JSON: {"without": [names], "settings": [texts]}. Raises UsageError for anything else."""
-    names, settings = (wanted.get(key, []) if isinstance(wanted, dict) else None for key in ("without", "settings"))
-    for found in (names, settings):
-        if not isinstance(found, list) or not all(isinstance(text, str) and len(text) < 400 for text in found):
-            raise UsageError('a change is {"without": [rules], "settings": ["RULE.PARAM=VALUE"]}')
-    assert names is not None and settings is not None
+    names, settings = (_texts(wanted, key) for key in ("without", "settings"))
     return Switches(frozenset(names), tuple(settings))
+
+
+def _texts(wanted: Any, key: str) -> list[str]:
+    found = wanted.get(key, []) if isinstance(wanted, dict) else None
+    if isinstance(found, list) and all(isinstance(text, str) and len(text) < 400 for text in found):
+        return found
+    raise UsageError('a change is {"without": [rules], "settings": ["RULE.PARAM=VALUE"]}')
 
 
 def search_of(wanted: Any) -> SearchWish:

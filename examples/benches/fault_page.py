@@ -38,7 +38,8 @@ RUN = """- Seed {seed}, {date}: the first {judged} of {possible} possible faults
 REACHED = "Judged by the tests that run the changed block, which a run of all tests had found."
 NEAR = """Judged by the files of tests nearest by name and by import:
   {near} by the first ones, for some 10 s of CPU (15 s for the first eight), {wider} by more of them, for 60 s at most,
-  {named} by tests that somebody named for them (`--tests`). What `survives` had both; what is `unnoticed nearby` or
+  {named} by tests that somebody named for them (`--tests`; `open_faults.py`, in the code as it was by then).
+  What `survives` had both; what is `unnoticed nearby` or
   `unreached nearby` had the first only."""
 
 
@@ -75,13 +76,22 @@ def _unplaced(record: dict[str, Any]) -> str:
 def write(folder: Path, judged: Judged) -> None:
     """The records as data, in place of those of the same seed, and a page for people."""
     folder.mkdir(parents=True, exist_ok=True)
-    data, page = folder / "mutants.json", folder / "README.md"
-    runs = [Judged(**one) for one in json.loads(data.read_text())["runs"]] if data.exists() else []
     kept = [{name: value for name, value in record.items() if name != "seconds"} for record in judged.faults]
     new = Judged(judged.seed, judged.near, judged.possible, kept, str(datetime.now(UTC).date()), judged.note)
-    runs = sorted([*(run for run in runs if run.seed != new.seed), new], key=lambda run: run.seed)
-    data.write_text(json.dumps({"runs": [run.__dict__ for run in runs]}, indent=1) + "\n")
-    page.write_text(_page(runs))
+    others = (run for run in known_runs(folder) if run.seed != new.seed)
+    write_all(folder, sorted([*others, new], key=lambda run: run.seed))
+
+
+def known_runs(folder: Path) -> list[Judged]:
+    """The runs whose records are kept as data."""
+    data = folder / "mutants.json"
+    return [Judged(**one) for one in json.loads(data.read_text())["runs"]] if data.exists() else []
+
+
+def write_all(folder: Path, runs: list[Judged]) -> None:
+    """All runs as data, and the page."""
+    (folder / "mutants.json").write_text(json.dumps({"runs": [run.__dict__ for run in runs]}, indent=1) + "\n")
+    (folder / "README.md").write_text(_page(runs))
 
 
 def _column(record: dict[str, Any]) -> str:

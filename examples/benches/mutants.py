@@ -97,14 +97,18 @@ def judge_all(work: Workplace, chosen: list[Fault], minutes: float | None, again
     return done
 
 
-def main() -> int:
-    """Look, sample, run, tell."""
-    options = options_of()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+def imported() -> None:
+    """What is slow to import, once."""
     for name in SLOW:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
+
+def main() -> int:
+    """Look, sample, run, tell."""
+    options = options_of()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    imported()
     kind, folder = (Nearest, "mutants_near") if options.near else (Workplace, "mutants")
     work = kind(options.state or ROOT / "build" / folder)
     if options.again:

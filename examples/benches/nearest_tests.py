@@ -144,6 +144,13 @@ class Nearest(Workplace):
         reached = touched.exists() or not inside  # what is in no function runs at import
         return record | {"verdict": bound.unnoticed if reached else bound.unreached}
 
+    def judge_named(self, fault: Fault, tests: list[str]) -> dict[str, Any]:
+        """What becomes of a fault by tests that somebody names; no verdict where they notice nothing."""
+        said, ran = self._ran(fault.file, partial(_changed, fault, self.state / "touched"), tests, NAMED)
+        files = len({test.split("::")[0] for test in ran})
+        record = {"how": NAMED.how, "files": files, "tests": len(ran)}
+        return record | ({"verdict": "caught", "by": said} if said else {})
+
     def open(self, record: dict[str, Any]) -> bool:
         return record["verdict"] in (NEAR.unnoticed, NEAR.unreached)
 

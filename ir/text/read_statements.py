@@ -163,17 +163,28 @@ def read_fields(cls: type[Node], call: s.Apply) -> dict[str, Any]:
                 raise DplcError(
                     f"`{cls.__name__}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, cls.by_name)
                 )
+            _once(cls, values, item.name, item)
             values[item.name] = read_field(field, item.value)
         elif positional and cls.by_name[positional[0]].many:
+            if not loose:
+                _once(cls, values, positional[0], item)
+                values[positional[0]] = ()
             loose.append(item)
         elif positional:
             name = positional.pop(0)
+            _once(cls, values, name, item)
             values[name] = read_field(cls.by_name[name], item)
         else:
             raise DplcError(f"too many positional arguments for `{cls.__name__}`", item.span)
-    if positional and cls.by_name[positional[0]].many:
+    if positional and cls.by_name[positional[0]].many and (loose or positional[0] not in values):
         values[positional[0]] = tuple(read_one(cls.by_name[positional[0]], item) for item in loose)
     return values
+
+
+def _once(cls: type[Node], values: dict[str, Any], name: str, item: s.Syntax) -> None:
+    """Raises DplcError for a field that has been given: by its name, or by its place."""
+    if name in values:
+        raise DplcError(f"`{cls.__name__}` has `{name}` twice", item.span)
 
 
 def construct(cls: Any, values: dict[str, Any], place: s.Syntax) -> Any:

@@ -17,6 +17,7 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.expr import Size
+from dplc.ir.text.print import print_program
 from dplc.ir.verify import kernel as kernel_rules
 from dplc.ir.verify import loop as loop_rules
 from dplc.ir.verify import tensor as tensor_rules
@@ -183,6 +184,10 @@ def test_dims_of_torch_export_are_taken() -> None:
     rows = torch.export.Dim("rows", min=1, max=99)
     program = dplc.compile(lambda x: torch.relu(x), (torch.randn(1, 8),), dynamic={"x": [rows, None]}, rows=())
     assert program(torch.full((99, 8), -1.0)).shape == (99, 8)
+    program = dplc.compile(
+        lambda x: torch.relu(x).reshape(-1, 32), (torch.randn(8, 8),), dynamic={"x": [4 * rows, None]}, rows=()
+    )
+    assert "rows_4: 4..396 by 4 hint 8" in program.ir("torch") and program(torch.ones(396, 8)).shape == (99, 32)
 
 
 def test_multiples() -> None:
@@ -303,6 +308,12 @@ def test_two_sizes_that_must_be_equal() -> None:
         dplc.compile(lambda x, y: x + y, (torch.randn(8), torch.randn(8)), dynamic={"x": {0: s}, "y": {0: t}}, rows=())
     assert found.value.hint == "give both the name `s`"
     assert "declared 1..300 (dimension 0 of `y`) and 1..300 (dimension 0 of `x`)" in found.value.what
+
+
+def test_the_name_of_a_length_may_stand_in_quotes() -> None:
+    plain, quoted = (capture_text(f"torch.relu(torch.randn(dim({said}), 8))") for said in ("s, 1..64", '"s", 1, 64'))
+    texts = [print_program(one.graph) for one in (plain, quoted)]
+    assert texts[0] == texts[1] and "s: 1..64" in texts[0]
 
 
 TWO = "x = torch.randn(dim(s, 1..64), 8)\ny = torch.randn(dim(t, 2..128, hint=64), 8)\nz = torch.relu(x)\n"

@@ -177,3 +177,19 @@ def test_a_number_that_changes_between_calls(training: bool, compiles: list[Any]
                 assert torch.allclose(got, x.sum(0) * scale, atol=1e-5)
     assert any(w.category is LengthWarning for w in told) is training
     assert len(compiles) == (6 if training else 2)
+
+
+def test_a_number_that_changes_where_an_argument_is_changed(compiles: list[Any]) -> None:
+    """A change in place is traced with the tensors of a call, too."""
+
+    def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x.mul_(scale) + 1
+
+    compiled = torch.compile(scaled, backend="dplc", dynamic=True)
+    with warnings.catch_warnings(record=True) as told, torch.no_grad():
+        warnings.simplefilter("always")
+        for n, scale in ((6, 0.5), (9, 0.5), (9, 0.25)):
+            x = torch.randn(n, 8)
+            mine, theirs = x.clone(), x.clone()
+            assert same(compiled(mine, scale), scaled(theirs, scale)) and same(mine, theirs)
+    assert any(w.category is LengthWarning for w in told)

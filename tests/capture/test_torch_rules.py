@@ -116,3 +116,12 @@ def test_rules_that_make_themselves_again_end_with_an_error() -> None:
     merged = type(RULES)((read_rules(Source("mine.rw", rule)),))
     with pytest.raises(DplcError, match="do not end"):
         lower_graph(program("graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Relu(x)\n"), merged)  # type: ignore[arg-type]
+
+
+def test_an_op_that_became_another_one_is_told_before_the_reasons() -> None:
+    rules = "override rule unary_relu on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = Kron(x, x)\n"
+    merged = type(RULES)((*RULES.files, read_rules(Source("mine.rw", rules))))
+    with pytest.raises(DplcError, match="torch op 'kron' is not supported") as told:
+        lower_graph(program("graph f(x: f32[2, 3, 4]) -> y: f32[2, 3, 4]:\n    y: f32[2, 3, 4] = Relu(x)\n"), merged)  # type: ignore[arg-type]
+    first, *others = told.value.notes
+    assert first == "it is part of `relu`" and any("no matrices" in note for note in others)

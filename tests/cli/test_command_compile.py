@@ -71,6 +71,11 @@ def test_v_leaves_standard_output_to_the_result(ok: Command) -> None:
     assert ok("compile", "-c", SOFTMAX, "-vv").out == ok("compile", "-c", SOFTMAX).out
 
 
+def test_json_has_the_trace_in_itself(ok: Command) -> None:
+    for command in ("compile", "run"):
+        assert ok(command, "-c", SOFTMAX, "-v", "--json").err == ""
+
+
 def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(ok: Command) -> None:
     out = ok("compile", "-c", MATMUL, "-vv").err
     opened = re.findall(r"^>>> (\S+)$", out, re.MULTILINE)

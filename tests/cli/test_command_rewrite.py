@@ -38,6 +38,12 @@ def test_a_loop_dump_is_scheduled_as_a_compile_schedules_it(ok: Command, dump) -
     assert ok("rewrite", dump("loop")).out == ok("compile", "-c", MATMUL, "--ir", "tile").out
 
 
+def test_a_rule_of_another_level_has_nothing_to_do_with_a_dump(ok: Command, dplc: Command, dump) -> None:  # type: ignore[no-untyped-def]
+    assert "Reduce(add" in ok("rewrite", dump("torch"), "--only", "matmul").out
+    done = dplc("rewrite", dump("tensor"), "--only", "matmul")
+    assert done.code == 2 and "is on torch" in done.err and "a program of the level tensor" in done.err
+
+
 def test_a_torch_dump_becomes_values_as_in_a_compile(ok: Command, dump) -> None:  # type: ignore[no-untyped-def]
     assert ok("rewrite", dump("torch")).out == ok("compile", "-c", MATMUL, "--ir", "tensor").out
 

@@ -266,6 +266,16 @@ def test_a_program_in_checked_mode(rms_norm: CudaKernel) -> None:
         EmulatorExecutor(checked=True).run(Program((racy,), (x,), (y,), (w,)), arrays)
 
 
+@pytest.mark.parametrize("orders", [(0,), (0, 1), (0, 1, 2)])
+def test_costs_are_those_of_the_first_order(rms_norm: CudaKernel, orders: tuple[int, ...]) -> None:
+    """They are counted once; further orders of threads leave them as they are."""
+    x, w, y = Buffer("x", "f32", (8, 256)), Buffer("w", "f32", (256,)), Buffer("y", "f32", (8, 256))
+    executor = CheckingExecutor(orders=orders)
+    executor.run(Program((rms_norm,), (x,), (y,), (w,)), {"x": uniform(8, 256), "w": uniform(256)})
+    (launch,) = executor.launches
+    assert launch.sites and not launch.findings
+
+
 UNSTARTED = {
     "a sum": "float v[4]; for (int q = 0; q < 4; ++q) v[q] = v[q] + q;\n stg32(y + t, v[0] + v[3]);",
     "a maximum": "float v; for (int q = 0; q < 4; ++q) v = max_nan(v, q);\n stg32(y + t, v);",

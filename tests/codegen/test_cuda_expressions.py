@@ -5,12 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dplc.codegen.cuda import print_cuda
 from dplc.codegen.cuda_expressions import ExpressionPrinter
+from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.codegen.kernel import Buffer, Program
 from dplc.ir.expr import Expr, Var, add, floordiv, modulo, multiply, subtract
 from dplc.ir.interp.scalar import evaluate
+from dplc.ir.text.read import read_program
 
 NAMES = ("b", "s", "t")
 LEAVES = st.sampled_from([Var(name) for name in NAMES])
@@ -60,3 +66,22 @@ def test_a_negated_product_is_no_operand_of_a_quotient() -> None:
     blocks = subtract(0, multiply(floordiv(subtract(0, Var("t")), 32), Var("s")))
     assert printed(floordiv(Var("b"), blocks)) == "b / (-(-t >> 5) * s)"
     assert printed(floordiv(Var("b"), subtract(0, floordiv(subtract(0, Var("t")), 32)))) == "b / -(-t >> 5)"
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64", "f16", "bf16"])
+def test_what_is_stored_as_four_floats_is_converted_first(dtype: str) -> None:
+    """Registers that lie side by side are stored by one instruction, if they hold what is stored."""
+    values = ", ".join(f"f32(a[{n}])" for n in range(4))
+    loads = "\n".join(f"        LoadFrom(a[{n}], {dtype}, Address(x, offset=thread*4 + {n}))" for n in range(4))
+    text = f"""## level: kernel
+kernel f(x: {dtype}[128]) -> y: f32[128]:
+    Launch(grid=(1, 1, 1), block=32):
+        a = Registers({dtype}, shape=(4))
+{loads}
+        StoreTo(f32, Address(y, offset=thread*4), values=({values}))
+"""
+    kernel: Any = read_program(text)[1][0]
+    held = {"i32": torch.int32, "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    x = torch.arange(128).to(held) - 60
+    program = Program((print_cuda(kernel),), (Buffer("x", dtype, (128,)),), (Buffer("y", "f32", (128,)),))
+    assert torch.equal(EmulatorExecutor().run(program, {"x": x})["y"], x.float())

@@ -54,6 +54,16 @@ def test_torch_in_torch_out(twice: Program) -> None:
     np.testing.assert_allclose(got["y"].numpy(), reference(given["x"], given["w"]), rtol=1e-5, atol=1e-6)
 
 
+def test_torch_out_where_the_weights_are_torch(twice: Program) -> None:
+    """Inputs as numpy, weights as tensors: what comes out is a tensor; with neither it is an array."""
+    given = arrays()
+    weights = {"w": torch.from_numpy(given["w"])}
+    got = EmulatorExecutor().prepare(twice, weights).run({"x": given["x"]})["y"]
+    assert isinstance(got, torch.Tensor)
+    got = EmulatorExecutor().prepare(twice, {"w": given["w"]}).run({"x": given["x"]})["y"]
+    assert isinstance(got, np.ndarray)
+
+
 def test_bf16_tensors_keep_their_bits() -> None:
     params = (KernelParam("x", "bf16", (32,)), KernelParam("y", "bf16", (32,), "out"))
     declarations = ", ".join(param.declaration for param in params)

@@ -127,7 +127,7 @@ def test_sums_and_products_wrap(dtype: str) -> None:
 PLACES = (
     "t[(a * BIG) // SOME % 10]", "t.flip(0)[(a + BIG) * 3 % 10]", "t.view(2, 5)[a * b % 2, (a - b) % 5]",
     "torch.take(t, (a * BIG // 7 % 10).long())", "t[2:][(a * b + BIG) % 8]",
-    "torch.arange(5, dtype=a.dtype)[a % 5] * BIG > 0", "torch.arange(4, dtype=a.dtype)[a % 4, None] + BIG + BIG > b",
+    "torch.arange(5, dtype=a.dtype)[a % 5] * BIG > 0", "(torch.arange(4, dtype=a.dtype) * -BIG > 0)[a % 4]", "torch.arange(4, dtype=a.dtype)[a % 4, None] + BIG + BIG > b",
 )  # fmt: skip
 
 
@@ -235,3 +235,13 @@ def test_random_expressions(seed: int) -> None:
     dtype = ("i32", "i64")[seed % 2]
     a, b = pairs(dtype)
     compare(tuple(drawn(dice, dice.randint(2, 4)) for _ in range(20)), (a, b, torch.where(b == 0, 5, b)))
+
+
+def test_an_index_expression_that_leaves_its_range_is_a_value_and_wraps() -> None:
+    """3 * -2**62 is 2**62 in i64: a comparison of it is not settled by the range that its factors say."""
+
+    def turned(a: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.arange(4) * -(2**62) > 0, a, -a)
+
+    a = torch.arange(1.0, 5.0)
+    assert torch.equal(dplc.compile(turned, (a,))(a), turned(a))

@@ -52,7 +52,7 @@ def tree(tmp_path: Path) -> Path:
     (root / "ir/small.py").write_text(CODE)
     (root / "tests/ir/test_small.py").write_text(TESTS)
     (root / "examples/benches").mkdir(parents=True)
-    for name in ("mutants", "broken_copies", "fault_page", "faults", "nearest_tests", "reach"):
+    for name in ("mutants", "broken_copies", "fault_page", "faults", "nearest_tests", "open_faults", "reach"):
         shutil.copy(BENCHES / f"{name}.py", root / "examples/benches")
     return root
 
@@ -138,6 +138,33 @@ def test_the_nearest_files_are_enough_and_more_are_tried_before_a_fault_survives
     place = next(line for line in said.splitlines() if "a >= b" in line).partition("/")[0].strip("[")
     said = run(tree, "--near", "--only", "ir/small", "--again", "--tests", f"{place}=tests/engine/test_equal.py")
     assert "`a > b` -> `a >= b`: caught by tests/engine/test_equal.py::test_equal" in said, said
+
+
+def test_what_is_open_meets_the_tests_that_are_named_for_it(tree: Path) -> None:
+    """Also where its line has moved; what these do not notice stays open, and what is gone says so."""
+    results = tree / "examples/suites/results/mutants"
+    run(tree, "--write", str(results))
+    small, tests = tree / "ir/small.py", tree / "tests/ir/test_small.py"
+    small.write_text("# moved\n" + CODE.replace("n * 2", "2 * n"))
+    tests.write_text(TESTS.replace("    unread(1)", "    assert unread(1) == 2"))
+    command = [sys.executable, str(tree / "examples/benches/open_faults.py")]
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+    def said(*words: str) -> str:
+        return subprocess.run([*command, *words], capture_output=True, text=True, check=False, env=alone).stdout
+
+    listed = said().splitlines()
+    assert len(listed) == 5 and sum("its line is gone" in line for line in listed) == 2
+    numbers = {line.split("`")[1]: line.split()[0] for line in listed if "gone" not in line}
+    assert set(numbers) == {"a > b", "n + 1", "1"} and all(":9:" not in line for line in listed)
+    told = said(*(f"{number}=tests/ir/test_small.py" for number in numbers.values()))
+    assert (
+        "`n + 1` -> `n - 1`: tests/ir/test_small.py::test_unread" in told and "`a > b` -> `a >= b`: NOT NOTICED" in told
+    )
+    records = json.loads((results / "mutants.json").read_text())["runs"][0]["faults"]
+    answered = [one for one in records if one["verdict"] == "caught"]
+    assert {one["how"] for one in answered} == {"named"} and {one["at first"] for one in answered} == {"survives"}
+    assert "**3 survive**" in (results / "README.md").read_text() and len(said().splitlines()) == 3
 
 
 @pytest.mark.slow

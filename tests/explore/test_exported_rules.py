@@ -103,3 +103,8 @@ def test_exact_leaves_out_what_reorders_floating_point() -> None:
 def test_fusion_rules_are_no_algebra() -> None:
     assert not exported("h = mat(v); y = f(h)", "y = f(v)").text
     assert not exported("h = mat(v); y = f(h)", "y = f(v)").refused
+
+
+def test_the_sides_of_a_choice_share_their_dtype() -> None:
+    text = exported("t = Case(c, a, b); y = exp(t)", "u = exp(a); v = exp(b); y = Case(c, u, v)").text["r"]
+    assert '(let t_u (E1 "exp" v_a)) (let t_v (E1 "exp" v_b)) (union v_y (Case v_c t_u t_v))' in text

@@ -121,17 +121,17 @@ def test_the_better_plan_on_a_grid() -> None:
 
 
 SCORES_AND_VALUES = """## level: tensor
-graph main(q: {t}[32, 1024, {d}], k: {t}[32, 1024, {d}], v: {t}[32, 1024, 64]) -> out: f32[32, 1024, 64]:
-    product[i:32, j:1024, l:{d}, m:1024] = multiply(f32(q[i, j, l]), f32(k[i, m, l]))
+graph main(q: {t}[{h}, {r}, {d}], k: {t}[{h}, 1024, {d}], v: {t}[{h}, 1024, 64]) -> out: f32[{h}, {r}, 64]:
+    product[i:{h}, j:{r}, l:{d}, m:1024] = multiply(f32(q[i, j, l]), f32(k[i, m, l]))
     score[i, j, m] = Reduce(add, l, product)
     weighed[i, j, m, e:64] = multiply(score, f32(v[i, m, e]))
     out[i, j, e] = Reduce(add, m, weighed)
 """
 
 
-def in_one_pass(head: int, device: str, dtype: str = "f16") -> float:
+def in_one_pass(head: int, device: str, dtype: str = "f16", heads: int = 32, rows: int = 1024) -> float:
     """Seconds of one pass, as the rules estimate them; heads of the keys have so many elements."""
-    (graph,) = read_program(SCORES_AND_VALUES.format(d=head, t=dtype), "a test")[1]
+    (graph,) = read_program(SCORES_AND_VALUES.format(d=head, t=dtype, h=heads, r=rows), "a test")[1]
     total: Any = graph.outs[0].value
     score, values = total.x.args
     site: Any = SimpleNamespace(target=target(device))
@@ -143,3 +143,10 @@ def test_tensor_cores_are_counted_on() -> None:
     for head in (48, 64):
         assert in_one_pass(head - 8, "h100") == in_one_pass(head, "h100")
         assert in_one_pass(head, "h100") < 0.5 * in_one_pass(head, "h100", dtype="f32")
+
+
+def test_a_block_has_a_power_of_two_of_rows_and_their_warps_work_side_by_side() -> None:
+    """Rows beyond a block's are another size of block; a warp more takes the schedulers' free slots."""
+    seconds = {rows: in_one_pass(64, "h100", heads=132, rows=rows) for rows in (17, 32, 33, 64, 65, 128)}
+    assert seconds[17] == seconds[32] < seconds[33] == seconds[64] < seconds[65] == seconds[128]
+    assert seconds[64] < 1.4 * seconds[32]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from compiled import checked
 from exploring import assert_right, explored, random_data
 from torch import nn
 
+from dplc.engine.cost.kernel_estimate import bits
 from dplc.engine.kernels.parts import side_by_side, translation
 from dplc.ir.expr import Axis, add, multiply, subtract
 
@@ -73,3 +76,16 @@ def test_ranges_follow_each_other() -> None:
     assert side_by_side([{"t": (b, 4)}, {"u": (a, 0)}], extents) is None, "of different values"
     assert translation(add(a, 3)) == (a, 3) and translation(a) == (a, 0)
     assert translation(multiply(a, 2)) is None and translation(subtract(3, a)) is None
+
+
+def test_sizes_that_estimates_share_are_of_axes_of_the_problem() -> None:
+    """The axis that ranges lie along has another extent in every kernel; what is kept of it there would be wrong here."""
+    text = (
+        "x = torch.randn(1, 64)\nq = nn.Linear(64, 64)\nk = nn.Linear(64, 16)\nv = nn.Linear(64, 32)\n"
+        "w = nn.Linear(64, 8)\nq(x), k(x), v(x), w(x)"
+    )
+    for _, solved in explored(text).problems:
+        body, extents = solved.search.extraction.memory, solved.search.extraction.graph.problem.extents
+        assert body.products
+        for mask, size in body.products.items():
+            assert size == math.prod(extents[axis] for axis in bits(mask))

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dplc.ir import compose
 from dplc.ir.expr import COMPARISONS, Axis, Binary, Not, Sum, binary, linear
 from dplc.ir.facts.index import interval, operate, simplify, substitute
+from dplc.ir.tensor import Const, Index
 
 A, B, C = Axis("a", 6), Axis("b", 4), Axis("c", 5)
 
@@ -96,3 +98,12 @@ def test_quotient_and_remainder_join() -> None:
     kept = operate("+", binary("*", high, 5), low)
     assert linear(kept) == ({high: 5, low: 1}, 0)
     assert np.all([value(kept, {w: n}) == n // 7 * 5 + n % 7 for n in range(100)])
+
+
+@pytest.mark.parametrize(("extent", "factor", "fits"), [
+    (3, -(2**62), True), (4, -(2**62), False), (2, 2**62, True), (3, 2**62, False), (2, -(2**63), True),
+])  # fmt: skip
+def test_arithmetic_of_places_is_of_indices_while_it_fits_64_bits(extent: int, factor: int, fits: bool) -> None:
+    """Index arithmetic does not wrap around, values do: from -2**63 on, and below 2**63."""
+    made = compose.elementwise("multiply", Index(Axis("i", extent)), Const(factor, "i64"))
+    assert isinstance(made, Index) is fits

@@ -47,3 +47,10 @@ def test_texts_of_a_file() -> None:
     except DplcError:
         return
     assert sort_problems(made)
+
+
+@pytest.mark.parametrize("number", ["4.0", "4.5", "-1e3", "thread"])
+def test_a_whole_number(number: str) -> None:
+    text = KERNEL.format(grid=1, value="1.0").replace("block=4", f"block={number}")
+    with pytest.raises(DplcError, match="`block` is a whole number"):
+        read_program(text)

@@ -8,6 +8,7 @@ from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Const, Elementwise, Input, Mat, Output, Reduce, Remap, TensorGraph
 from dplc.ir.text.parse import parse
+from dplc.ir.text.read import read_program
 from dplc.ir.text.tensor import print_graph
 from dplc.ir.text.tensor_read import read_graph
 
@@ -136,3 +137,10 @@ def test_mistakes_are_told_with_their_place(text: str) -> None:
 def test_brackets_around_one_term_are_none() -> None:
     text = "graph f(x: f32[4]) -> y: f32[4]:\n    y[i:4] = multiply({x}, {two})\n"
     assert read(text.format(x="(x[i])", two="((2.0))")) == read(text.format(x="x[i]", two="2.0"))
+
+
+def test_a_loop_is_no_line_of_a_graph() -> None:
+    """Nor does it say whether the graph is one of torch ops, which have types."""
+    text = "graph f(x: f32[4]) -> y: f32[4]:\n    for i in 0..4:\n        a = load x[i]\n    y[i:4] = exp(x[i])\n"
+    with pytest.raises(DplcError, match="a line of a graph reads"):
+        read_program(text)

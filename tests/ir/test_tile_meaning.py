@@ -221,3 +221,11 @@ def test_a_write_outside_of_a_slab() -> None:
 def test_a_write_into_a_copy_in_flight() -> None:
     body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), slab=(c:64@0), via=ASYNC)\n        s[t] = 1.0\n"
     found(body + "        Wait()\n        Sync()\n        a = load s[t]\n        y[t] = a", "in flight")
+
+
+@pytest.mark.parametrize("shift", [0, 56])
+def test_a_guarded_load_reads_nothing_where_its_guard_fails(shift: int) -> None:
+    """Neither beyond the buffer, nor within: there is what stands behind `else`."""
+    body = f"    Tile(t:16=THREAD):\n        a = load x[t + {shift}] if t < 8 else 0.5\n        y[t] = a\n"
+    body = "kernel f(x: f32[64]) -> y: f32[16]:\n" + body
+    np.testing.assert_array_equal(run(body)["y"], [*range(shift, shift + 8), *[0.5] * 8])

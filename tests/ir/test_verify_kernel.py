@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from altered_texts import altered
 
+from dplc.ir.diagnostic import DplcError
 from dplc.ir.text.read import read_program
 from dplc.ir.verify.kernel import problems
 from dplc.ir.verify.sorts import sort_problems
@@ -23,8 +24,21 @@ kernel f(x: f32[64]) -> y: f32[64]:
 """
 
 
-def wrong(old: str, new: str) -> tuple[str, ...]:
-    unit: Any = read_program(altered(KERNEL, old, new, 1))[1][0]
+FRAGMENTS = """
+kernel f(x: f16[256]) -> y: f32[32]:
+    Launch(grid=(1, 1, 1), block=32, shared=512):
+        StoreTo(f16, Address(smem, offset=thread*2), values=(0.0))
+        Barrier()
+        a = Fragment(f16, 4)
+        LoadMatrix(a[0], Address(smem, offset=thread*16), count=4, trans=1)
+        PackWord(a[3], values=(1.0, 2.0))
+        w = Registers(f32)
+        StoreTo(f32, Address(y, offset=thread), values=(w))
+"""
+
+
+def wrong(old: str, new: str, text: str = KERNEL) -> tuple[str, ...]:
+    unit: Any = read_program(altered(text, old, new, 1))[1][0]
     return sort_problems(unit) or problems(unit)
 
 
@@ -52,3 +66,35 @@ def test_a_good_one() -> None:
 ])  # fmt: skip
 def test_problems(old: str, new: str, what: str) -> None:
     assert any(what in problem for problem in wrong(old, new)), wrong(old, new)
+
+
+@pytest.mark.parametrize(("old", "new", "what"), [
+    ("PackWord", "PackWord", ""),
+    ("LoadMatrix(a[0]", "LoadMatrix(a", "this is no place of a fragment"),
+    ("LoadMatrix(a[0]", "LoadMatrix(a[0, 0]", "this is no place of a fragment"),
+    ("PackWord(a[3]", "PackWord(w[0]", "undefined w"),
+    ("LoadMatrix(a[0]", "LoadMatrix(a[1]", "`a` has 4 words"),
+    ("PackWord(a[3]", "PackWord(a[4]", "`a` has 4 words"),
+    ("count=4", "count=3", "1, 2 or 4 matrices"),
+    ("Fragment(f16", "Fragment(f32", "only elements of 2 bytes are transposed"),
+    ("(1.0, 2.0)", "(1.0)", "a word does not hold 1 values of f16"),
+])  # fmt: skip
+def test_problems_of_fragments(old: str, new: str, what: str) -> None:
+    said = wrong(old, new, FRAGMENTS)
+    assert any(what in problem for problem in said) if what else said == (), said
+
+
+@pytest.mark.parametrize(
+    "call", ["PackWord(a[3], 1.0, 2.0)", "PackWord(a[3], values=(1.0, 2.0))", "PackWord(into=a[3], values=(1.0, 2.0))"]
+)
+def test_a_list_by_its_place_or_by_its_name(call: str) -> None:
+    assert wrong("PackWord(a[3], values=(1.0, 2.0))", call, FRAGMENTS) == ()
+
+
+@pytest.mark.parametrize("call", [
+    "PackWord(a[3], 1.0, values=(1.0, 2.0))", "PackWord(a[3], values=(1.0, 2.0), values=(1.0, 2.0))",
+    "PackWord(into=a[3], a[2], values=(1.0, 2.0))",
+])  # fmt: skip
+def test_a_field_that_is_given_twice(call: str) -> None:
+    with pytest.raises(DplcError, match=r"`PackWord` has `(values|into)` twice"):
+        wrong("PackWord(a[3], values=(1.0, 2.0))", call, FRAGMENTS)

@@ -62,6 +62,11 @@ def test_what_a_guard_leaves_out_is_zero_of_its_kind(kind: str, zero: object) ->
     assert [(load.other, type(load.other)) for load in loads if load.when is not True] == [(zero, type(zero))] * 2
 
 
+def test_an_element_that_is_read_twice_is_loaded_once() -> None:
+    plan = lifted((compose.elementwise("add", X, compose.elementwise("multiply", X, X)), (I, J)))
+    assert len(list(nodes(plan.kernels[0].body, Load))) == 1
+
+
 def test_padding_is_one_guarded_load() -> None:
     k = Axis("k", 8)
     inside = binary("and", binary(">=", k, 1), binary("<", k, 7))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from broken_rules import change, report
 
+from dplc.engine.language import core as s
 from dplc.engine.language.format import format_rule
 from dplc.engine.language.rule import BUILT_IN, Rule, read_rules
-from dplc.engine.language.spelling import block
+from dplc.engine.language.spelling import block, expression
 from dplc.ir.diagnostic import Source
 
 BLOCKS = """\
@@ -111,6 +112,29 @@ for ko in 0..ceildiv(K, B) serial:
         if ko*B + k < K:
             body[k := ko*B + k].."""
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("score[row := 7]", "score[i := i_o*B + 7]"),
+        ("score[m := 3]", "score[m := 3]"),
+        ("score[row := 7, m := 3]", "score[i := i_o*B + 7, m := 3]"),
+    ],
+)
+def test_a_clause_asks_for_a_part_at_one_place(said: str, meant: str) -> None:
+    """A part stands for the axis that has it; what is no part is taken as it is."""
+    asked = rule(TWICE.replace("rewrite\n", f"let m = 5\nlet high = {said}\nrewrite\n"))
+    (high,) = (clause.value for clause in asked.clauses if isinstance(clause, s.LetClause) and clause.name == "high")
+    assert expression(high) == meant
+
+
+def test_what_a_template_says_of_a_run_itself_is_not_said_again() -> None:
+    """The axes that are split, unless the run has another place for one of them."""
+    text = template(TWICE.replace("                score..", "                score[j := 0, m := 5].."))
+    assert "score[j := 0, m := 5, i := i_o*B + ri*8 + i].." in text
+    text = template(TWICE.replace("                score..", "                score[3].."))
+    assert "score[3, i := i_o*B + ri*8 + i, j := jo*64 + q*32 + n].." in text, "left to the check, which tells it"
 
 
 def test_splits_compose_and_a_loop_holds_its_part() -> None:

@@ -134,6 +134,7 @@ def test_it_stops_at_the_end_of_a_text_and_of_its_room() -> None:
     whole = list(generator.tokens(PROMPT, 99, stops=()))
     assert len(whole) == MAXIMUM - len(PROMPT)
     assert whole == of_transformers("llama", weights, PROMPT, len(whole))
+    assert list(generator.tokens(PROMPT, 1, stops=())) == whole[:1] and not list(generator.tokens(PROMPT, 0))
     stop = whole[3]
     found = list(generator.tokens(PROMPT, NEW, stops={stop}))
     assert found == whole[: whole.index(stop) + 1] == of_transformers("llama", weights, PROMPT, NEW, stop)

@@ -47,6 +47,17 @@ def test_a_commutative_function_matches_in_either_order() -> None:
     assert rewritten(subtract, e("subtract", ZERO, X)) is e("subtract", ZERO, X)
 
 
+def test_places_in_arithmetic_are_matched_by_what_they_come_to() -> None:
+    """`Index(i + 1)` is the place behind an element; `Index(k)` of an axis that is bound already is that axis."""
+    behind = rule("y = where(less(Index(i + 1), n), a, b)", "y = a")
+    shifted, plain = Index(operate("+", I, 1)), Index(I)
+    chosen = [e("where", e("less", at, N), X, Y) for at in (shifted, plain)]
+    assert [rewritten(behind, term) for term in chosen] == [X, chosen[1]]
+    along = rule("p = multiply(x, f32(Index(k))); y = Reduce(add, k, p)", "y = Reduce(add, k, x)")
+    summed = [Reduce("add", (K,), e("multiply", X, e("f32", Index(axis)))) for axis in (K, I)]
+    assert [rewritten(along, term) for term in summed] == [Reduce("add", (K,), X), summed[1]]
+
+
 def test_nothing_to_do_is_the_same_object() -> None:
     term = e("exp", e("add", X, Y))
     assert rewritten(ADD_ZERO, term) is term

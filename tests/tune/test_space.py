@@ -111,6 +111,18 @@ def test_options_begin_with_what_the_default_does() -> None:
         assert found.after(state, token).state.program == found.after(state, DEFAULT).state.program
 
 
+def test_what_the_default_does_is_said_as_a_token() -> None:
+    """One firing by itself, or SKIP; only a pass that repeats is left to the default."""
+    found = space(MATMUL)
+    for state, _ in found.states(found.default().genome):
+        said, step = found.reference(state), found.steps[state.step]
+        fired = [d for d in found.default().schedule if d.step == found.slot(state).step]
+        if any("repeat" in rule.attributes for rule in step.rules):
+            assert said in (DEFAULT, SKIP)
+        elif len(fired) == 1:
+            assert said == found.fire_of(fired[0])
+
+
 def test_a_pass_can_be_skipped_and_the_genome_says_so() -> None:
     found = space(MATMUL)
     walk = found.walk(lambda space, state, slot: SKIP if slot.step == "register_tile" else DEFAULT)

@@ -13,7 +13,7 @@ from dplc.engine.cost.validate import MeasuredVariant, agreement
 from dplc.engine.store.protocol import Score
 from dplc.engine.tune.mcts import FactoredTree, PlainTree, TreeNode, TreeThenHill
 from dplc.engine.tune.search import Proposal, Tried
-from dplc.engine.tune.search_log import CandidateTimes
+from dplc.engine.tune.search_log import DEEPEST, WIDEST, CandidateTimes, SharedPrefix
 from tests.tune.subjects import SUM, space
 
 
@@ -112,6 +112,23 @@ def test_the_tree_has_a_quarter_of_the_budget() -> None:
     search = tree(TreeThenHill)
     assert isinstance(search.propose(0.24).memo, tuple)
     assert not isinstance(search.propose(0.25).memo, tuple)
+
+
+def test_the_tree_that_is_shown_ends_somewhere() -> None:
+    """Two children at every place, the right one with nothing below: so many levels and no more."""
+
+    def grown(levels: int) -> SharedPrefix:
+        node = SharedPrefix(f"level: {levels}", CandidateTimes(levels + 1, 1.0))
+        if levels:
+            node.children = {"left": grown(levels - 1), "right": SharedPrefix("end", CandidateTimes(1, 2.0))}
+        return node
+
+    def depth(node: SharedPrefix) -> int:
+        return 1 + max(map(depth, node.children.values())) if node.children else 0
+
+    assert depth(grown(40).shown()) == DEEPEST and depth(grown(5).shown()) == 5
+    wide = SharedPrefix(children={n: SharedPrefix(str(n), CandidateTimes(1, 1.0)) for n in range(40)})
+    assert len(wide.shown().children) == WIDEST
 
 
 def test_means_of_times_are_geometric() -> None:

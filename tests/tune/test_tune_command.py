@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 import dplc
 from dplc.engine.cli.app import main
+from dplc.engine.store.protocol import Score
 from dplc.engine.tune.running import Runner
+from dplc.engine.tune.tuning_program import Programmed
 from tests.tune.subjects import SUM
 
 COMMON = ["tune", "-c", SUM, "--target", "sm_90a"]
@@ -137,3 +141,13 @@ def test_options_that_mean_nothing_are_told(
     with pytest.raises(SystemExit) as stop:
         main(["tune", *arguments])
     assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_a_way_that_could_not_be_built_says_why() -> None:
+    """Beside one whose results are wrong, and one that was not tried."""
+    space: Any = SimpleNamespace(ways=("a", "b", "c"), built=set(), problems={1: "2048 threads per block"})
+    nothing: Any = None
+    score = Score(None, "predicted")
+    found = Programmed(nothing, nothing, space, 0, [], score, score, wrong={0: "off by 3"}).candidates()
+    assert [one["problem"] for one in found] == ["off by 3", "2048 threads per block", None]
+    assert not any(one["tried"] for one in found)

@@ -70,6 +70,53 @@ def loaded(folder: Path, text: str) -> tuple[RuleSet, Rule]:
     return rules, rules.rule(text.split("rule ", 1)[1].split()[0].split("(")[0])
 
 
+NUMBERS = """
+rule half_of_four on tensor
+match
+    y = floor_divide(multiply(a, 4), 2)
+where dtype(a) == i64                            because "floats are rounded"
+rewrite
+    y = multiply(a, {})
+"""
+# a copy under other axes, which names them or takes them as a run
+LAYOUT = """
+rule rows_apart(V: int in {{2, 4}} = 2) on tile
+match
+    pre..
+    s: Stage(via=not TMA, slab=({old}), xor=[], pad=0, depth=1)
+    rest..
+where N % V == 0                                 because "a rest"
+let h = fresh(j, "h")
+rewrite
+    pre..
+    s.. with slab=({new})
+    rest.. with load s.dst[{asked}] => load s.dst[{given}]
+"""
+SLABS = {
+    "by name": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V, y % V", "proved"),
+    "a row too far": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V + 1, y % V", "refuted"),
+    "a run beside": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z..", "y // V, y % V, z..", "proved"),
+    "a name for a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z", "not provable"),
+    "a name that comes back as a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z..", "not provable"),
+    "a run that comes back as a name": ("j:N@d, x:C@e", "h:N // V@d by V, j:V@d, x:C@e", "y, z..", "y // V, y % V, z", "not provable"),
+    "a run for a name": ("j:N@d, x:C@e", "h:N // V@d by V, j:V@d, x:C@e", "y, z..", "y // V, y % V, z..", "not provable"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLABS)
+def test_places_of_a_slab_stand_beside_its_axes(name: str, tmp_path: Path) -> None:
+    old, new, asked, given, result = SLABS[name]
+    text = LAYOUT.format(old=old, new=new, asked=asked, given=given)
+    assert prove(loaded(tmp_path, text)[1]).result == result
+
+
+@pytest.mark.parametrize(
+    ("number", "result"), [("2", "proved"), ("2.0", "proved"), ("3", "refuted"), ("2.5", "not provable")]
+)
+def test_numbers_of_a_rule_are_integers(number: str, result: str, tmp_path: Path) -> None:
+    assert prove(loaded(tmp_path, NUMBERS.format(number))[1]).result == result
+
+
 NUMBER_BY_NAME = CHUNKS.replace("where BK < K", 'where 64 // BK > 0 because "chunks of more"\nwhere BK < K')
 
 

@@ -104,13 +104,14 @@ def listen(url: str, until: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         number = news["number"] if news else number
 
 
-@pytest.mark.parametrize("subject", ["model", "suite"])
+@pytest.mark.parametrize("subject", ["model", "suite", "expression"])
 def test_the_command_follows_a_rule_file(suite: Path, subject: str) -> None:
     (suite.parent / "tiny").mkdir()
     (suite.parent / "tiny" / "config.json").write_text(json.dumps(MODEL))
     mine = suite.with_name("my.rw")
     mine.write_text("# nothing yet\n")
     given = [str(suite)] if subject == "suite" else [str(suite.parent / "tiny"), "--layers", "1", "--seq-len", "4"]
+    given = ["-c", "torch.relu(torch.randn(8))"] if subject == "expression" else given
     command = [sys.executable, "-c", START, "view", *given, "--no-browse", "--rules", str(mine)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

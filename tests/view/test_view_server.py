@@ -16,7 +16,7 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.view.live_page import LivePage, News
 from dplc.engine.view.server import PageServer
 from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.wishes import Switches
+from dplc.engine.view.wishes import Switches, switches_of
 from dplc.ir.diagnostic import DplcError, UsageError
 
 TEXT = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
@@ -179,3 +179,16 @@ def test_what_cannot_be_compiled_leaves_the_switches_as_they_were(program: LiveP
         program.tools(Switches(settings=("tileify",)))
     with pytest.raises(UsageError):
         program.tools(Switches(settings=("tileify.X=1",)))
+
+
+@pytest.mark.parametrize("wanted", [
+    None, [], {"without": "vector_reduce"}, {"without": None}, {"settings": [1]}, {"settings": {"a": 1}}, {"without": ["x" * 400]},
+])  # fmt: skip
+def test_what_is_no_change_of_rules(wanted: Any) -> None:
+    with pytest.raises(UsageError, match="a change is"):
+        switches_of(wanted)
+
+
+def test_a_change_of_rules_may_say_either_or_both() -> None:
+    assert switches_of({}) == Switches() and switches_of({"without": ["a"]}) == Switches(frozenset({"a"}))
+    assert switches_of({"settings": ["a.B=1"], "without": []}) == Switches(settings=("a.B=1",))

@@ -63,6 +63,13 @@ def test_lines_of_values_become_a_pattern_of_values(dplc: Typed) -> None:
     assert text.count("    graph scaled(") == 2
 
 
+def test_remarks_above_the_lines_are_no_pattern(dplc: Typed) -> None:
+    Path("said.ir").write_text(NEST.replace("        a = load", "# what is doubled\n\n        a = load"))
+    dplc("rules", "new", "doubled", "--from", "said.ir:4-7", "-o", "doubled.rw")
+    text = Path("doubled.rw").read_text()
+    assert "match\n    a = load x[i]\n    b = add(a, a)\n" in text and "# what is doubled" not in text
+
+
 def test_lines_of_loops_become_a_rule_that_is_filled_in_and_accepted(dplc: Typed) -> None:
     dplc("rules", "new", "doubled", "--from", "twice.ir:3-6", "-o", "doubled.rw")
     text = Path("doubled.rw").read_text()

@@ -101,7 +101,7 @@ def load_matcher(template: Compiles, arm: s.Arm) -> Any:
     fields = load_fields(arm.pattern)
     for name in ("when", "other"):
         fields.setdefault(name, s.NameOf(arm.span, "_"))
-    given = sorted(names_in(arm.pattern) & (template.known | {arm.variable or "_"}))
+    given = sorted(names_in(arm.pattern) & (template.known | {arm.variable}))
     shape = Shape(Load, fields, arm.pattern)
     return compile_statement(shape, RuleExpressions(template.level), f"load of {arm.span.location}", given)
 

@@ -1,0 +1,54 @@
+"""Counts of the model beside those that a person makes: costs of functions, bytes of stores, operations of a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dplc.engine.cost.fusing import parts
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.work import COSTS
+from dplc.ir.expr import Axis
+from dplc.ir.tensor import Const, Elementwise, Input
+from dplc.ir.text.read import read_program
+
+STORES = """## level: kernel
+kernel f(x: {t}[{n}]) -> y: {t}[{n}]:
+    Launch(grid=(1, 1, 1), block=32, shared=0):
+{values}
+        StoreTo({t}, Address(y, offset=thread*{each}), values=({names}))
+"""
+
+
+def test_a_function_takes_what_the_functions_take_that_it_is_made_of() -> None:
+    """exp scales its argument for the unit that has powers of two; a sigmoid is the reciprocal of a sum with one."""
+    instructions, special = COSTS["exp2"]
+    assert COSTS["exp"] == (instructions + 1, special) and special == 1
+    assert COSTS["sigmoid"] == tuple(a + b for a, b in zip(COSTS["exp"], COSTS["reciprocal"], strict=True))
+    assert COSTS["reciprocal"] == COSTS["rsqrt"] and COSTS["log"][0] >= COSTS["log2"][0]
+    assert all(0 <= special <= instructions for instructions, special in COSTS.values())
+
+
+@pytest.mark.parametrize(("dtype", "item"), [("f32", 4), ("f16", 2)])
+@pytest.mark.parametrize("each", [1, 2, 4])
+def test_a_store_moves_all_of_its_values(dtype: str, item: int, each: int) -> None:
+    """32 lanes beside each other: as many sectors of 32 bytes as their values fill."""
+    names = [f"v{n}" for n in range(each)]
+    values = "\n".join(f"        {name} = Registers({dtype})" for name in names)
+    text = STORES.format(t=dtype, n=32 * each, values=values, names=", ".join(names), each=each)
+    kernel: Any = read_program(text)[1][0]
+    counts, sectors = instruction_counts(kernel), max(32 * each * item / 32, 1)
+    assert (counts.sectors, counts.ideal_sectors) == (sectors, sectors)
+
+
+def test_the_parts_of_a_value_end_at_what_is_stored() -> None:
+    i = Axis("i", 4)
+    x, y = Input("x", (i,)), Input("y", (i,))
+    kept, free = Elementwise("exp", (x,)), Elementwise("sqrt", (y,))
+    total = Elementwise("add", (kept, free))
+    root = Elementwise("multiply", (total, Const(2.0)))
+    made, read = parts(root, {kept, root})
+    assert (set(made), set(read)) == ({root, total, free}, {kept, y})
+    made, read = parts(root, ())
+    assert (set(made), set(read)) == ({root, total, kept, free}, {x, y})

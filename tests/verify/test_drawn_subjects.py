@@ -1,0 +1,110 @@
+"""What checks draw: every kind of body, functions with as many operands as the pattern has, programs next to an example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dplc.engine.language.rule import Rule, load
+from dplc.engine.verify.meaning import Meaning, difference
+from dplc.engine.verify.search import PlainDice
+from dplc.engine.verify.statement_subjects import Instance
+from dplc.engine.verify.term_subjects import TermInstance
+from dplc.engine.verify.torch_subjects import NoSubject, from_schema, scaled
+from dplc.engine.verify.whole_programs import completed
+from dplc.ir.expr import Var
+from dplc.ir.functions import FUNCTIONS
+from dplc.ir.loop import For
+from dplc.ir.node import nodes
+from dplc.ir.text.read import read_program
+from dplc.ir.tile import Tile
+
+LOOPS = """
+rule exchanged on loop
+match
+    for i in 0..M free:
+        for j in 0..N free:
+            body..
+rewrite
+    for j in 0..N free:
+        for i in 0..M free:
+            body..
+"""
+ONE_OPERAND = """
+rule applied on tensor
+match
+    y = fn(exp(x))
+rewrite
+    y = exp(x)
+"""
+CAT = """## level: torch
+graph f(x: f32[4, 6], z: f32[4, 6]) -> y: f32[8, 6]:
+    y: f32[8, 6] = Cat(tensors=(x, z), dim=0)
+"""
+
+
+def rule(folder: Path, text: str) -> Rule:
+    path = folder / "mine.rw"
+    path.write_text(text)
+    return load([path]).rule(text.split("rule ", 1)[1].split()[0])
+
+
+def test_between_two_axes_stand_sums_rows_and_values_of_elements(tmp_path: Path) -> None:
+    """Each of them alone, too: a rule that is wrong for one of them must not always meet it beside another."""
+    text, found = rule(tmp_path, LOOPS), set()
+    for seed in range(60):
+        (kernel,) = Instance(text, PlainDice(seed)).program()
+        found.add(frozenset(loop.role for loop in nodes(kernel.body, For) if loop.var not in ("i", "j")))
+    assert found >= {frozenset(), frozenset({"free"}), frozenset({"reduce"})}
+
+
+def test_a_function_has_as_many_operands_as_its_pattern(tmp_path: Path) -> None:
+    text = rule(tmp_path, ONE_OPERAND)
+    instances = [TermInstance(text, PlainDice(seed)) for seed in range(30)]
+    assert all(one.graph() for one in instances)
+    drawn = {str(one.names["fn"]) for one in instances}
+    assert len(drawn) > 4 and {FUNCTIONS[fn].arity for fn in drawn} == {1}
+
+
+def test_an_op_without_a_schema_has_no_subject() -> None:
+    for op in ("NoSuchOp", "Getitem"):
+        with pytest.raises(NoSubject):
+            from_schema(op, {}, PlainDice(0))
+
+
+def test_a_list_of_tensors_is_no_list_of_numbers() -> None:
+    (graph,) = read_program(CAT)[1]
+    made: Any = [scaled(graph, PlainDice(seed)) for seed in range(8)]  # type: ignore[arg-type]
+    assert {dict(one.body[0].args)["tensors"] for one in made} == {(Var("x"), Var("z"))}
+    assert len({one.ins[0].shape for one in made}) > 2
+
+
+def test_a_thread_more_than_a_slab_has_cells_is_none() -> None:
+    """The threads of a fragment are as many as its slab has places for: here every other one, from the second on."""
+    text = """## level: tile
+kernel f(x: f32[8]) -> y: f32[4]:
+    s = Stage(x, origin=(0), slab=(a:8@0))
+    Sync()
+    v = load s[2*t + 1]
+    y[t] = v
+"""
+    (kernel,) = completed(read_program(text)[1])  # type: ignore[arg-type]
+    (tile,) = nodes(kernel.body, Tile)
+    assert [(axis.name, axis.extent) for axis in tile.axes] == [("t", 4)]
+
+
+def test_the_last_bits_of_floats_may_differ_and_of_integers_nothing() -> None:
+    """An order of threads is another order of a sum; whole numbers come to the same in any."""
+    one = {"y": np.ones(3, np.int64)}
+
+    def said(a: Any, b: Any, exact: bool) -> bool:
+        return difference(Meaning({"y": np.array(a)}, one), Meaning({"y": np.array(b)}, one), exact) is not None
+
+    near, far = 1.0 + 1e-13, 1.0 + 1e-10
+    assert not said([1.0, 2.0, 3.0], [near, 2.0, 3.0], True) and said([1.0, 2.0, 3.0], [far, 2.0, 3.0], True)
+    assert not said([1.0, 2.0, 3.0], [far, 2.0, 3.0], False)
+    large = 10**15
+    assert said([large, 2, 3], [large + 1, 2, 3], True) and not said([large, 2, 3], [large + 1, 2, 3], False)
