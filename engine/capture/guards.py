@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...ir.expr import Size
@@ -19,6 +19,10 @@ _LINE = re.compile(
     r"Not all values of (?P<name>\w+) = (?P<place>\S+) in the specified range .*? "
     r"satisfy the generated guard (?P<guard>.*)\.$",
     re.MULTILINE,
+)
+_SOLVED = re.compile(
+    r"Expected op to be '==', got \S+ for (?:(?P<least>\d+)/(?P<of>\d+) (?P<from><=?) (?P<above>\w+)"
+    r"|(?P<below>\w+) (?P<to><=?) (?P<most>\d+)/(?P<per>\d+))$"
 )
 _OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -44,6 +48,25 @@ def narrowed_by(text: str, sizes: dict[str, Size]) -> Size | None:
         if part is not None and part is not size:
             return part
     return None
+
+
+def restated(text: str, lengths: Mapping[str, tuple[str, int]]) -> str:
+    """What torch's solver says of an end that is no whole number (`got <= for 82/9 <= s`), as a guard is told.
+
+    lengths: {torch's name of a size: (how torch writes it, what it is a multiple of)}. Any other text is itself.
+    """
+    found = _SOLVED.search(text)
+    name = found and (found["above"] or found["below"])
+    if found is None or name not in lengths:
+        return text
+    place, multiple = lengths[name]
+    if found["above"]:
+        guard = f"{int(found['least']) * multiple} {found['from']} {found['of']}*{place}"
+    else:
+        guard = f"{found['per']}*{place} {found['to']} {int(found['most']) * multiple}"
+    size = name.lstrip("_")
+    where = f"{size} = {place} in the specified range of {size}"
+    return f"Constraints violated ({size})!\n  - Not all values of {where} satisfy the generated guard {guard}.\n"
 
 
 def guards_of(text: str) -> Iterator[tuple[str, str]]:

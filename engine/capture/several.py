@@ -11,17 +11,17 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Binary
-from ...ir.narrower import where_decided
+from ...ir.narrower import ranges_around_hints, where_decided
 from ...ir.sizes import decide_sizes, sizes_in
 from ...ir.text.print_statements import print_expr
-from .sizes import Symbols, range_of
+from .sizes import Symbols, declaration, range_of
 
 Asked = tuple[Any, Span | None]  # torch's comparison, and where the user's program made it
 _WORDS = {
     "Equality": "==", "Unequality": "!=", "GreaterThan": ">=", "LessThan": "<=", "StrictGreaterThan": ">",
     "StrictLessThan": "<",
 }  # fmt: skip
-HINT = "narrow the ranges until it always holds; other lengths take another way through the program"
+OTHERS = "other lengths take another way through the program"
 
 
 def settle(symbols: Symbols, asked: Iterable[Asked]) -> None:
@@ -36,4 +36,12 @@ def settle(symbols: Symbols, asked: Iterable[Asked]) -> None:
         ranges = ", ".join(f"{size.name} of {range_of(size)}" for size in sizes_in((a, b)).values())
         said = f"{print_expr(a)} {op} {print_expr(b)}"
         what = f"this way through the program is that of lengths with {said}, which does not hold for every {ranges}"
-        raise where_decided(what, [Binary(op, a, b)], span, ()) or DplcError(what, span, hint=HINT)
+        raise where_decided(what, [Binary(op, a, b)], span, ()) or DplcError(what, span, hint=_hint(op, a, b))
+
+
+def _hint(op: str, a: Any, b: Any) -> str:
+    """Ranges for which it holds, of several the widest around the hints."""
+    remaining = ranges_around_hints(op, a, b)
+    if remaining is None:
+        return f"narrow the ranges until it always holds; {OTHERS}"
+    return f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
