@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Size, multiple_of
@@ -77,10 +78,9 @@ def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
     (size,), numbers = whole.sizes.values(), policy(whole.target)
     vectors = _of_vectors(whole, size)
     if vectors is None or not _pays(whole, make, vectors):
-        rows = list(_between(size, numbers.range_ends))
-    else:
-        long = _between(vectors, numbers.range_ends_of_vectors)
-        rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
+        return octaves(size, whole.target)[: numbers.ranges_unasked]
+    long = _between(vectors, numbers.range_ends_of_vectors)
+    rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
     return tuple((row,) for row in rows[: numbers.ranges_unasked])
 
 
@@ -124,6 +124,11 @@ def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
 def _usual(size: Dim | Size, low: int, high: int) -> Dim:
     """A part of a range for its greatest length."""
     return Dim(size.name, low, high, size.multiple, hint=high // size.multiple * size.multiple)
+
+
+def octaves(size: Dim | Size, target: Target) -> tuple[Row, ...]:
+    """The parts of a range that suit products and norms of as many rows."""
+    return tuple((row,) for row in _between(size, policy(target).range_ends))
 
 
 def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
