@@ -81,7 +81,10 @@ def _guard(text: str, place: str) -> Guard | None:
         tree = ast.parse(text.replace(place, "n"), mode="eval").body
     except SyntaxError:
         return None
-    known = (ast.BinOp, ast.Compare, ast.BoolOp, ast.Name, ast.Constant, ast.operator, ast.cmpop, ast.boolop, ast.Load)
+    known = (
+        ast.BinOp, ast.UnaryOp, ast.USub, ast.Compare, ast.BoolOp, ast.Name, ast.Constant, ast.operator, ast.cmpop,
+        ast.boolop, ast.Load,
+    )  # fmt: skip
     parts = list(ast.walk(tree))
     plain = all(isinstance(part, known) for part in parts)
     names = all(part.id == "n" for part in parts if isinstance(part, ast.Name))
@@ -96,6 +99,8 @@ def _value(tree: Any, n: int) -> Any:
         return n
     if isinstance(tree, ast.Constant):
         return tree.value
+    if isinstance(tree, ast.UnaryOp):
+        return -_value(tree.operand, n)
     if isinstance(tree, ast.BinOp):
         return _OPERATIONS[type(tree.op)](_value(tree.left, n), _value(tree.right, n))
     if isinstance(tree, ast.BoolOp):
