@@ -177,3 +177,23 @@ def test_a_number_that_changes_between_calls(training: bool, compiles: list[Any]
                 assert torch.allclose(got, x.sum(0) * scale, atol=1e-5)
     assert any(w.category is LengthWarning for w in told) is training
     assert len(compiles) == (6 if training else 2)
+
+
+def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
+    """It is fixed in what is compiled, unless it is a length; in the place of a number a tensor may stand."""
+    served = torch.compile(lambda x, k: x * k + k, backend="dplc", dynamic=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for n, k in ((6, 3), (9, 4), (33, 5)):
+            x = torch.randn(n, 3)
+            assert torch.allclose(served(x, k), x * k + k)
+    (said,) = [str(w.message) for w in told if w.category is LengthWarning]
+    assert "it was 3, and is 4" in said and "torch.tensor(4)" in said
+    compiles.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LengthWarning)
+        for n, k in ((6, 3), (9, 4), (33, 5)):
+            x = torch.randn(n, 3)
+            assert torch.allclose(served(x, torch.tensor(k)), x * k + k)
+            assert torch.allclose(torch.compile(lambda x: x * x.shape[0], backend="dplc", dynamic=True)(x), x * n)
+    assert len(compiles) <= 3
