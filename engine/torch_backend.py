@@ -170,7 +170,7 @@ class GraphPart:
         return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args))))), lengths
 
     def _tell_of_numbers(self, args: Sequence[Any]) -> None:
-        """Say once that a whole number, which is fixed in what is compiled, is another one than it was; not of lengths."""
+        """Say once that a whole number, no length and so fixed in what is compiled, is another one than it was."""
         lengths = {n for x in args if isinstance(x, torch.Tensor) for n in x.shape}
         given = {index: x for index, x in enumerate(args) if type(x) is int and x not in lengths}
         before, self.fixed_numbers = self.fixed_numbers, given

@@ -185,7 +185,7 @@ def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for n, k in ((6, 3), (9, 4), (33, 5)):
-            x = torch.randn(n, 3)
+            x = torch.randn(n, 7)
             assert torch.allclose(served(x, k), x * k + k)
     (said,) = [str(w.message) for w in told if w.category is LengthWarning]
     assert "it was 3, and is 4" in said and "torch.tensor(4)" in said
@@ -193,7 +193,7 @@ def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", LengthWarning)
         for n, k in ((6, 3), (9, 4), (33, 5)):
-            x = torch.randn(n, 3)
+            x = torch.randn(n, 7)
             assert torch.allclose(served(x, torch.tensor(k)), x * k + k)
             assert torch.allclose(torch.compile(lambda x: x * x.shape[0], backend="dplc", dynamic=True)(x), x * n)
     assert len(compiles) <= 3
