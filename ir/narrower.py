@@ -76,13 +76,19 @@ def ranges_around_hints(op: str, a: Any, b: Any) -> tuple[Size, ...] | None:
     if not all(map(holds, found.values())):
         return None
     for name, size in whole.items():
-        step, hint = size.multiple, size.hint
-        below, above = (hint - size.low) // step, (size.high - hint) // step
-        down = _most(below, lambda n, own=found[name], by=step: holds(replace(own, low=own.low - n * by)))
-        found[name] = replace(found[name], low=hint - down * step)
-        up = _most(above, lambda n, own=found[name], by=step: holds(replace(own, high=own.high + n * by)))
-        found[name] = replace(found[name], high=hint + up * step)
+        found[name] = _widest(size, found[name], "low", holds)
+        found[name] = _widest(size, found[name], "high", holds)
     return tuple(found.values())
+
+
+def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) -> Size:
+    """A part of a size's range with an end as far from the hint as something holds."""
+    way = whole.multiple if end == "high" else -whole.multiple
+
+    def farther(n: int) -> Size:
+        return replace(part, **{end: getattr(part, end) + n * way})  # type: ignore[no-any-return]
+
+    return farther(_most((getattr(whole, end) - getattr(part, end)) // way, lambda n: holds(farther(n))))
 
 
 def _most(limit: int, holds: Callable[[int], bool]) -> int:

@@ -56,7 +56,7 @@ def restated(text: str, lengths: Mapping[str, tuple[str, int]]) -> str:
     lengths: {torch's name of a size: (how torch writes it, what it is a multiple of)}. Any other text is itself.
     """
     found = _SOLVED.search(text)
-    name = found and (found["above"] or found["below"])
+    name: str = "" if found is None else found["above"] or found["below"]
     if found is None or name not in lengths:
         return text
     place, multiple = lengths[name]

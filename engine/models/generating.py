@@ -227,8 +227,8 @@ class Generator:
         self._tables: dict[int | None, dict[str, Any]] = {}  # constants of each row, placed
         self._placed = {**_placed(call.constants(), device), **_weights(call, values)}
         first = generation.lengths.high if length is None else length
-        self._token: ModelRunner | None = None
-        self._token, self._rows = self._reading(generation.rows_up_to(first + 1)), generation.rows_up_to(first + 1)
+        self._rows = generation.rows_up_to(first + 1)
+        self._token = self._reading(self._rows)
         start, count = generation.pieces(first)[0]
         self._prompt(count, generation.rows_up_to(start + count))
 
@@ -253,7 +253,7 @@ class Generator:
             position.fill_(place)
             rows = found.rows_up_to(place + 1)
             if rows != self._rows:
-                self._token, self._rows = self._reading(rows), rows
+                self._token, self._rows = self._reading(rows, self._token), rows
             token = _run(self._token, {"input_ids": token, "position": position}, cache, rows)
 
     def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
@@ -279,10 +279,10 @@ class Generator:
         kinds = [(output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in outputs]
         return [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
 
-    def _reading(self, rows: int) -> ModelRunner:
+    def _reading(self, rows: int, beside: ModelRunner | None = None) -> ModelRunner:
         """What reads a token, given so many rows of the cache."""
         made = self.generation.token_of(rows)
-        return ModelRunner(made.program, made.outputs, self._executor, self._placed, beside=self._token)
+        return ModelRunner(made.program, made.outputs, self._executor, self._placed, beside)
 
     def _prompt(self, length: int, rows: int | None = None) -> ModelRunner:
         made = self.generation.prompt_of(length, rows)

@@ -134,6 +134,24 @@ def test_the_store_of_another_program_chooses_no_rows(tmp_path: Path) -> None:
     assert first(lambda x: torch.nn.functional.gelu(x).sum(-1), Dim("s", 1, 100)) == (1, 1, 1)
 
 
+def test_an_artefact_has_the_rows_of_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the list of the store says what ranges its entries are of."""
+    db, folder = tmp_path / "store.sqlite", tmp_path / "made"
+    kept(db, Dim("s", 12, 64, 4), gain=1.5)
+    for asked in (
+        ["compile", "-c", TEXT, "-o", str(folder), "--target", "sm_90a", "--db", str(db), "--no-cubins"],
+        ["db", "list", "--db", str(db)],
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(asked)
+        assert not stop.value.code
+    seen = capsys.readouterr()
+    assert "64x96 for 12..64 by 4" in seen.out and "row `s` 12..64" in seen.err
+    first, *others = (row["when"][0] for row in json.loads((folder / "plan.json").read_text())["rows"])
+    assert first == {"name": "s", "low": 12, "high": 64, "multiple": 4}
+    assert [(row["low"], row["high"]) for row in others][:4] == [(1, 1), (2, 8), (9, 16), (17, 32)]
+
+
 def test_keys_are_of_ranges() -> None:
     rules = toolchain().rules
     usual, later, wider = (
