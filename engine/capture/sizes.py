@@ -351,12 +351,15 @@ def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
         if found := re.fullmatch(r"Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fix):
             low, high = int(found[1] or size.low), int(found[2] or size.high)
             narrow = narrowed_by(text, sizes) or node.replace(size, low=low, high=high, hint=low)
+            if narrow.low == narrow.high:
+                break  # odd lengths, say, of which no range tells
             return _of_a_part(narrow, told, span)
         return DplcError(f"{told}, but the program asks for {size.name} = {fix}", span, hint="declare it so")
-    if part := narrowed_by(text, sizes):
+    part = narrowed_by(text, sizes)
+    if part is not None and part.low < part.high:
         return _of_a_part(part, f"`{part.name}` is declared {range_of(sizes[part.name])} ({where[part.name]})", span)
     asked = tuple(f"asked of `{name}`: {guard}" for name, guard in guards_of(text)) or tuple(text.splitlines()[1:4])
-    hint = "leave it out of dynamic=, or compile the ranges for themselves"
+    hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
     return DplcError("the program asks more of its dimensions than was declared", span, asked, hint)
 
 

@@ -77,6 +77,19 @@ def every_third(x: Any) -> Any:
     return torch.where(x[::3] > 0, x[::3], 0)
 
 
+def every_second_of_a_sum(x: Any) -> Any:
+    v = (x[:, None] + x[None])[:, :, :, ::2]
+    return (v @ v.transpose(-1, -2)).softmax(-1) @ v
+
+
+def test_lengths_of_which_no_range_tells() -> None:
+    """torch asks how memory lies, which differs for odd lengths: they are named by what is asked."""
+    with pytest.raises(dplc.DplcError, match="asks more of its dimensions") as found:
+        dplc.compile(every_second_of_a_sum, (torch.randn(2, 2, 11),), dynamic={"x": {2: dplc.Dim("s", 1, 97)}})
+    assert not isinstance(found.value, Narrower) and "compile for each length" in (found.value.hint or "")
+    assert "asked of `s`: s != (2*((1 + s) // 2))" in found.value.notes
+
+
 @pytest.mark.parametrize(
     ("function", "what", "hint"),
     [
