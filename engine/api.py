@@ -257,10 +257,10 @@ def compile(
     the log, when they are compiled). explore: search spellings and cuts together, and take the best candidate. exact:
     no rule that reorders floating point (@approx) fires, on any level. dynamic: dimensions that are known at a call,
     {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}: one program for every length of the range. rows: parts of
-    the range that are compiled for themselves when a call first needs them (the log `dplc` says so): by default the
-    usual ones of one size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises
-    UsageError for options that mean nothing, DplcError for what cannot be compiled. Any number of threads may compile;
-    they take turns.
+    the range that are compiled for themselves when a call first needs them (the log `dplc` says so): by default those
+    that the store has faster schedules for, and beside them the usual ones of one size, at most twelve;
+    [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises UsageError for options that mean nothing, DplcError
+    for what cannot be compiled. Any number of threads may compile; they take turns.
     """
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
@@ -280,7 +280,7 @@ def compile(
 
     narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
     wanted = bool(compilation.sizes) if rows is None else rows
-    parts = Rows(compilation, settled(wanted, compilation, narrower), narrower) if wanted else None
+    parts = Rows(compilation, settled(wanted, compilation, narrower, tools, schedules), narrower) if wanted else None
     return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
 
 

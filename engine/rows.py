@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Size, multiple_of
@@ -26,6 +27,9 @@ from .compiler import Compilation
 from .cost.instruction_counts import instruction_counts
 from .dispatch import Dispatch
 from .language.policy import policy
+from .ruleset import Toolchain
+from .schedule.recorded import StoredSchedules
+from .schedule.tuned_ranges import tuned_ranges
 
 LOG = logging.getLogger("dplc")
 
@@ -35,14 +39,17 @@ Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints
 Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
 
 
-def settled(rows: Any, whole: Compilation, make: Make) -> tuple[Row, ...]:
-    """What `rows=` says: Dims, or tuples of Dims of several sizes; True for those of `chosen`.
+def settled(
+    rows: Any, whole: Compilation, make: Make, tools: Toolchain, schedules: StoredSchedules | None
+) -> tuple[Row, ...]:
+    """What `rows=` says: Dims, or tuples of Dims of several sizes; True for those of a store and of the model.
 
     whole: the program compiled for the full range. Raises UsageError for what is no row of its sizes.
     """
     sizes = whole.sizes
     if rows is True:
-        return chosen(whole, make)
+        tuned = of_store(whole, tools, schedules) if schedules is not None else ()
+        return (*tuned, *beside(chosen(whole, make), tuned))
     if not isinstance(rows, Sequence) or not all(isinstance(d, Dim) for row in rows for d in _listed(row)):
         raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
     found = tuple(_listed(row) for row in rows)
@@ -71,20 +78,65 @@ def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
     (size,), numbers = whole.sizes.values(), policy(whole.target)
     vectors = _of_vectors(whole, size)
     if vectors is None or not _pays(whole, make, vectors):
-        rows = list(_between(size, numbers.range_ends))
-    else:
-        long = _between(vectors, numbers.range_ends_of_vectors)
-        rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
+        return octaves(size, whole.target)[: numbers.ranges_unasked]
+    long = _between(vectors, numbers.range_ends_of_vectors)
+    rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
     return tuple((row,) for row in rows[: numbers.ranges_unasked])
+
+
+def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -> tuple[Row, ...]:
+    """Parts of the range for which a store has schedules that are faster than the default order: those that gain most,
+    the narrowest first, for the first row that holds serves a call."""
+    gains = dict[Row, float]()
+    for kernel in whole.plan.kernels:
+        for found in tuned_ranges(schedules, kernel, tools.rules, whole.target):
+            row = tuple(_dim(name, part) for name, part in found.sizes.items())
+            gains[row] = max(found.gain, gains.get(row, 0))
+    most = sorted(gains, key=lambda row: -gains[row])[: policy(whole.target).ranges_of_store]
+    return tuple(sorted(most, key=lambda row: (math.prod(map(_lengths, row)), [dim.low for dim in row])))
+
+
+def _dim(name: str, part: Size | int) -> Dim:
+    if isinstance(part, int):
+        return Dim(name, part, part)
+    return Dim(name, part.low, part.high, part.multiple, part.hint)
+
+
+def _lengths(dim: Dim) -> int:
+    """How many there are in a part."""
+    return dim.high // dim.multiple - (dim.low - 1) // dim.multiple
+
+
+def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
+    """The rows of one size that nobody named, less their ends that rows before them serve."""
+    taken = sorted((row[0] for row in first if len(row) == 1), key=lambda dim: dim.low)
+    for (dim,) in usual:
+        low, high = dim.low, dim.high
+        whole = [one for one in taken if one.name == dim.name and not dim.multiple % one.multiple]
+        for one in whole:
+            low = one.high + 1 if one.low <= low <= one.high else low
+        for one in reversed(whole):
+            high = one.low - 1 if one.low <= high <= one.high else high
+        if low <= high // dim.multiple * dim.multiple:
+            yield (dim if (low, high) == (dim.low, dim.high) else _usual(dim, low, high),)
+
+
+def _usual(size: Dim | Size, low: int, high: int) -> Dim:
+    """A part of a range for its greatest length."""
+    return Dim(size.name, low, high, size.multiple, hint=high // size.multiple * size.multiple)
+
+
+def octaves(size: Dim | Size, target: Target) -> tuple[Row, ...]:
+    """The parts of a range that suit products and norms of as many rows."""
+    return tuple((row,) for row in _between(size, policy(target).range_ends))
 
 
 def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
     """The parts of a range that end at `ends`, each for the greatest length in it."""
     low = size.low
     for high in (*(end for end in ends if size.low <= end < size.high), size.high):
-        usual = high // size.multiple * size.multiple
-        if usual >= low:
-            yield Dim(size.name, low, high, size.multiple, hint=usual)
+        if high // size.multiple * size.multiple >= low:
+            yield _usual(size, low, high)
         low = high + 1
 
 

@@ -46,7 +46,7 @@ class EagerWarning(UserWarning):
 
 
 class LengthWarning(UserWarning):
-    """A part of a program is compiled anew for every length."""
+    """A part of a program is compiled anew for every length, or for every value of a whole number."""
 
 
 class OptionWarning(UserWarning):
@@ -145,6 +145,7 @@ class GraphPart:
     ):
         self.graph, self.options, self.shares = graph, options, shares
         self.compiled: dict[Hashable, Function] = {}
+        self.fixed_numbers: dict[int, int] = {}  # {argument: its value} of the latest compile
         self.told: set[str] = set() if told is None else told
         self.total = len(ops(graph)) if total is None else total
         self.lengths = self._lengths()
@@ -154,6 +155,7 @@ class GraphPart:
         if signature not in self.compiled:
             if len(self.compiled) == MOST_SIGNATURES:
                 del self.compiled[next(iter(self.compiled))]  # the oldest
+            self._tell_of_numbers(args)
             made = self._compile(args, lengths)
             signature, _ = self._signature(args)  # a compile may narrow a range
             self.compiled[signature] = made
@@ -166,6 +168,21 @@ class GraphPart:
         if lengths is None or rows is None:
             return tuple(map(described, args)), None
         return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args))))), lengths
+
+    def _tell_of_numbers(self, args: Sequence[Any]) -> None:
+        """Say once that a whole number, no length and so fixed in what is compiled, is another one than it was."""
+        lengths = {n for x in args if isinstance(x, torch.Tensor) for n in x.shape}
+        given = {index: x for index, x in enumerate(args) if type(x) is int and x not in lengths}
+        before, self.fixed_numbers = self.fixed_numbers, given
+        index = next((index for index, x in given.items() if before.get(index, x) != x), None)
+        if index is not None and "number" not in self.told:
+            self.told.add("number")
+            what = "a part of the program is compiled anew for every value of a number that it is called with"
+            note, hint = (
+                f"it was {before[index]}, and is {given[index]}",
+                f"a tensor in its place: torch.tensor({given[index]})",
+            )
+            warnings.warn(f"dplc: {what}\n  note: {note}\n  help: {hint}", LengthWarning, stacklevel=_to_the_user())
 
     def _lengths(self) -> Lengths | None:
         """What dynamo left open of the graph, None where that is nothing or is not to be had."""

@@ -8,7 +8,8 @@ from typing import Any
 from .diagnostic import DplcError, Span
 from .expr import COMPARISONS, Binary, Size
 from .node import replace
-from .sizes import bound_to, has_sizes, sizes_in
+from .sizes import bound_to, decide_sizes, has_sizes, sizes_in
+from .substitute import with_sizes
 
 FARTHEST = 1 << 16  # so many lengths on either side of the hint are looked at
 
@@ -59,6 +60,45 @@ def part_that_decides(condition: Any) -> Size | None:
     part = around_hint(size, lambda n: at(n) == wanted)
     wide = part is not None and 2 * (part.high - part.low) >= size.high - size.low
     return part if wide and part is not size else None
+
+
+def ranges_around_hints(op: str, a: Any, b: Any) -> tuple[Size, ...] | None:
+    """Of a comparison of several sizes: ranges around their hints for all of which it holds, each as wide as those of
+    the sizes before it leave it. None where it does not hold at the hints.
+    """
+    whole = sizes_in((a, b))
+    found = {name: replace(size, low=size.hint, high=size.hint) for name, size in whole.items()}
+
+    def holds(size: Size) -> bool:
+        there = {**found, size.name: size}
+        return decide_sizes(op, with_sizes(a, there), with_sizes(b, there)) is True
+
+    if not all(map(holds, found.values())):
+        return None
+    for name, size in whole.items():
+        found[name] = _widest(size, found[name], "low", holds)
+        found[name] = _widest(size, found[name], "high", holds)
+    return tuple(found.values())
+
+
+def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) -> Size:
+    """A part of a size's range with an end as far from the hint as something holds."""
+    way = whole.multiple if end == "high" else -whole.multiple
+
+    def farther(n: int) -> Size:
+        return replace(part, **{end: getattr(part, end) + n * way})  # type: ignore[no-any-return]
+
+    return farther(_most((getattr(whole, end) - getattr(part, end)) // way, lambda n: holds(farther(n))))
+
+
+def _most(limit: int, holds: Callable[[int], bool]) -> int:
+    """The greatest number up to a limit for which something holds that holds for 0, and for no number beyond one for
+    which it does not."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
 
 
 def where_decided(what: str, conditions: Iterable[Any], span: Span | None, notes: Sequence[str]) -> Narrower | None:

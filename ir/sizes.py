@@ -6,7 +6,9 @@ rule. Nothing that must be right is asked there, and no fact remembers an answer
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -35,6 +37,7 @@ from .node import Expr, Node, contents, marks_of, nodes
 
 _SIZES = marks_of(Size)
 _PROVED, _OF_CHOICES, _HINTED = range(3)
+MOST_FACTORS = 6  # of a sum of products, whose corners are looked at: 64
 _asked: ContextVar[int] = ContextVar("what is asked of sizes", default=_PROVED)
 
 
@@ -226,8 +229,34 @@ def _least(e: Expr, sign: int) -> int:
     """A lower bound of a sum times 1 or -1 that knows of `x // n` that it is about x/n: `s - s//4` is above 0."""
     terms = dict[Any, Fraction]()
     constant = _undivided(e, Fraction(sign), terms)
-    ends = {atom: size_ends(atom) for atom in terms}
-    return math.ceil(constant + sum(n * ends[atom][n < 0] for atom, n in terms.items()))
+    return math.ceil(constant + _least_of_products(terms))
+
+
+Factor = tuple[Any, int]  # an atom, and which of its powers in a product this is
+
+
+def _least_of_products(terms: Mapping[Any, Fraction]) -> Fraction | int:
+    """A lower bound of a sum of products that knows where these have a factor in common: `2*s*t - s` is above 0.
+
+    Such a sum is linear in each factor, where the second s of s*s may be another number than the first. So it is least
+    at a corner of the box of their ranges.
+    """
+    products = {atom: _factors(atom) for atom in terms}
+    factors = list(dict.fromkeys(factor for own in products.values() for factor in own))
+    if len(factors) == sum(map(len, products.values())) or len(factors) > MOST_FACTORS:
+        ends = {atom: size_ends(atom) for atom in terms}
+        return sum(n * ends[atom][n < 0] for atom, n in terms.items())
+    corners = itertools.product(*(size_ends(atom) for atom, _ in factors))
+    found = (dict(zip(factors, corner, strict=True)) for corner in corners)
+    return min(sum(n * math.prod(at[f] for f in products[atom]) for atom, n in terms.items()) for at in found)
+
+
+def _factors(e: Expr, powers: Counter[Any] | None = None) -> tuple[Factor, ...]:
+    powers = Counter() if powers is None else powers
+    if e.__class__ is Binary and e.op == "*":
+        return (*_factors(e.a, powers), *_factors(e.b, powers))
+    powers[e] += 1
+    return ((e, powers[e]),)
 
 
 def _undivided(e: Expr, factor: Fraction, terms: dict[Any, Fraction]) -> Fraction:

@@ -9,7 +9,7 @@ from ...ir.loop import For
 from ...ir.names import unused
 from ...ir.node import Expr, names_in, nodes, replace
 from ...ir.program import Block, Kernel
-from ...ir.ranges import interval
+from ...ir.sizes import lowest
 from ...ir.substitute import substitute
 from ...ir.tile import Slab, Stage, Tile
 
@@ -59,7 +59,7 @@ def drop_unit_axes(tile: Tile) -> Tile:
     """An axis of extent 1 is the number 0."""
     for axis in tile.axes:
         waits = axis.role == "BLOCK" and only_sizes(axis.extent)  # for the launch
-        if not (is_int(axis.extent) or waits) or interval(axis.extent, {})[0] < 1:
+        if not (is_int(axis.extent) or waits) or lowest(axis.extent) < 1:
             raise InternalError(f"axis `{axis.name}` has the extent {axis.extent!r}")
     unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1}
     if not unit:

@@ -19,11 +19,12 @@ from torch.utils import _pytree as pytree
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
+from .guards import restated
 from .objects import Mould, mould, tensors_of
 from .places import SourcePlaces
 from .record import KEY, Annotate
 from .signature import Fixed, ObjectOutput, Results
-from .sizes import Dynamic, exported_shapes, refused, stand_ins
+from .sizes import Dynamic, exported_shapes, refused, stand_ins, written
 from .untraced import by_types
 from .views import storages
 
@@ -131,8 +132,8 @@ def export(
         except DplcError:
             raise
         except Exception as error:
-            span = places.of_error(error)
-            more = refused(str(error), dynamic, span or guards.span(str(error))) if guards is not None else None
+            span, said = places.of_error(error), restated(str(error), written(dynamic, names))
+            more = refused(said, dynamic, span or guards.span(said)) if guards is not None else None
             raise more or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
         strided = _strided(program)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...ir.expr import Size
@@ -19,6 +19,10 @@ _LINE = re.compile(
     r"Not all values of (?P<name>\w+) = (?P<place>\S+) in the specified range .*? "
     r"satisfy the generated guard (?P<guard>.*)\.$",
     re.MULTILINE,
+)
+_SOLVED = re.compile(
+    r"Expected op to be '==', got \S+ for (?:(?P<least>\d+)/(?P<of>\d+) (?P<from><=?) (?P<above>\w+)"
+    r"|(?P<below>\w+) (?P<to><=?) (?P<most>\d+)/(?P<per>\d+))$"
 )
 _OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -46,6 +50,25 @@ def narrowed_by(text: str, sizes: dict[str, Size]) -> Size | None:
     return None
 
 
+def restated(text: str, lengths: Mapping[str, tuple[str, int]]) -> str:
+    """What torch's solver says of an end that is no whole number (`got <= for 82/9 <= s`), as a guard is told.
+
+    lengths: {torch's name of a size: (how torch writes it, what it is a multiple of)}. Any other text is itself.
+    """
+    found = _SOLVED.search(text)
+    name: str = "" if found is None else found["above"] or found["below"]
+    if found is None or name not in lengths:
+        return text
+    place, multiple = lengths[name]
+    if found["above"]:
+        guard = f"{int(found['least']) * multiple} {found['from']} {found['of']}*{place}"
+    else:
+        guard = f"{found['per']}*{place} {found['to']} {int(found['most']) * multiple}"
+    size = name.lstrip("_")
+    where = f"{size} = {place} in the specified range of {size}"
+    return f"Constraints violated ({size})!\n  - Not all values of {where} satisfy the generated guard {guard}.\n"
+
+
 def guards_of(text: str) -> Iterator[tuple[str, str]]:
     """(name of a size, the guard on it) of a message, for people."""
     for line in _LINE.finditer(text):
@@ -58,7 +81,10 @@ def _guard(text: str, place: str) -> Guard | None:
         tree = ast.parse(text.replace(place, "n"), mode="eval").body
     except SyntaxError:
         return None
-    known = (ast.BinOp, ast.Compare, ast.BoolOp, ast.Name, ast.Constant, ast.operator, ast.cmpop, ast.boolop, ast.Load)
+    known = (
+        ast.BinOp, ast.UnaryOp, ast.USub, ast.Compare, ast.BoolOp, ast.Name, ast.Constant, ast.operator, ast.cmpop,
+        ast.boolop, ast.Load,
+    )  # fmt: skip
     parts = list(ast.walk(tree))
     plain = all(isinstance(part, known) for part in parts)
     names = all(part.id == "n" for part in parts if isinstance(part, ast.Name))
@@ -73,6 +99,8 @@ def _value(tree: Any, n: int) -> Any:
         return n
     if isinstance(tree, ast.Constant):
         return tree.value
+    if isinstance(tree, ast.UnaryOp):
+        return -_value(tree.operand, n)
     if isinstance(tree, ast.BinOp):
         return _OPERATIONS[type(tree.op)](_value(tree.left, n), _value(tree.right, n))
     if isinstance(tree, ast.BoolOp):

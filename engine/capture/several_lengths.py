@@ -13,17 +13,17 @@ import sympy
 
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Binary
-from ...ir.narrower import where_decided
+from ...ir.narrower import ranges_around_hints, where_decided
 from ...ir.sizes import decide_sizes, sizes_in
 from ...ir.text.print_statements import print_expr
-from .sizes import Symbols, range_of
+from .sizes import Symbols, declaration, range_of
 
 Asked = tuple[Any, Span | None]  # torch's comparison, and where the user's program made it
 _WORDS = {
     "Equality": "==", "Unequality": "!=", "GreaterThan": ">=", "LessThan": "<=", "StrictGreaterThan": ">",
     "StrictLessThan": "<",
 }  # fmt: skip
-HINT = "narrow the ranges until it always holds; other lengths take another way through the program"
+OTHERS = "other lengths take another way through the program"
 
 
 def check_asked(symbols: Symbols, asked: Iterable[Asked]) -> None:
@@ -41,7 +41,15 @@ def _check(either: tuple[Any, ...], span: Span | None) -> None:
     said = " or ".join(f"{print_expr(c.a)} {c.op} {print_expr(c.b)}" for c in either)
     what = f"this way through the program is that of lengths with {said}, which does not hold for every {ranges}"
     alone = either if len(either) == 1 else ()
-    raise where_decided(what, alone, span, ()) or DplcError(what, span, hint=HINT)
+    raise where_decided(what, alone, span, ()) or DplcError(what, span, hint=_hint(alone))
+
+
+def _hint(alone: tuple[Any, ...] = ()) -> str:
+    """Ranges for which a comparison holds, of several the widest around the hints."""
+    remaining = ranges_around_hints(alone[0].op, alone[0].a, alone[0].b) if alone else None
+    if remaining is None:
+        return f"narrow the ranges until it always holds; {OTHERS}"
+    return f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
 
 
 def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
@@ -51,5 +59,5 @@ def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
 def _comparison(symbols: Symbols, part: Any, span: Span | None) -> Any:
     op = _WORDS.get(type(part).__name__)
     if op is None:
-        raise DplcError(f"the program asks of several lengths `{part}`, which is no comparison", span, hint=HINT)
+        raise DplcError(f"the program asks of several lengths `{part}`, which is no comparison", span, hint=_hint())
     return part.lhs == part.rhs or Binary(op, symbols.extent_of(part.lhs), symbols.extent_of(part.rhs))

@@ -19,9 +19,9 @@ import torch
 from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ...ir.expr import Binary, Size, add, floordiv, modulo, multiply
-from ...ir.narrower import Narrower, where_decided
+from ...ir.narrower import Narrower, ranges_around_hints, where_decided
 from ...ir.node import Expr
-from ...ir.sizes import decide_sizes, size_ends
+from ...ir.sizes import at_hint, decide_sizes, size_ends
 from ...ir.text.arithmetic import LARGEST_EXTENT
 from ...ir.text.print_statements import print_expr
 from .guards import guards_of, narrowed_by
@@ -74,6 +74,12 @@ def range_of(size: Dim | Size) -> str:
     """`4..512, a multiple of 4`"""
     step = f", a multiple of {size.multiple}" if size.multiple > 1 else ""
     return f"{size.low}..{size.high}{step}"
+
+
+def declaration(size: Size) -> str:
+    """`Dim("s", 6, 97)`, as a caller writes it."""
+    step = f", multiple={size.multiple}" if size.multiple > 1 else ""
+    return f'Dim("{size.name}", {size.low}, {size.high}{step})'
 
 
 class Extent(int):
@@ -196,6 +202,16 @@ def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
     return (tuple({p: dims[s.name] for p, s in dynamic.get(n, {}).items() if s.name in dims} for n in names),)
 
 
+def written(dynamic: Dynamic, names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """{torch's name of a size: (a length that it is, as torch writes it, what it is a multiple of)}"""
+    found = {}
+    for name, own in dynamic.items():
+        for place, size in own.items():
+            root = size.name if size.multiple == 1 else f"_{size.name}"
+            found[root] = f"L['tensors'][{names.index(name)}].size()[{place}]", size.multiple
+    return found
+
+
 class Symbols:
     """torch's symbols as sizes."""
 
@@ -285,6 +301,9 @@ def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
             return a if known else b
         what = f"an extent that is the {word} of {print_expr(a)} and {print_expr(b)} is not supported"
         hint = "compile ranges for themselves in which it is one of them"
+        way = op if decide_sizes(op, at_hint(a), at_hint(b)) else ">" if op == "<=" else "<"
+        if remaining := ranges_around_hints(way, a, b):
+            hint = f"with {', '.join(map(declaration, remaining))} it is one of them"
         raise where_decided(what, [Binary(op, a, b)], None, ()) or DplcError(what, hint=hint)
 
     return chosen
@@ -332,12 +351,15 @@ def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
         if found := re.fullmatch(r"Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fix):
             low, high = int(found[1] or size.low), int(found[2] or size.high)
             narrow = narrowed_by(text, sizes) or node.replace(size, low=low, high=high, hint=low)
+            if narrow.low == narrow.high:
+                break  # odd lengths, say, of which no range tells
             return _of_a_part(narrow, told, span)
         return DplcError(f"{told}, but the program asks for {size.name} = {fix}", span, hint="declare it so")
-    if part := narrowed_by(text, sizes):
+    part = narrowed_by(text, sizes)
+    if part is not None and part.low < part.high:
         return _of_a_part(part, f"`{part.name}` is declared {range_of(sizes[part.name])} ({where[part.name]})", span)
     asked = tuple(f"asked of `{name}`: {guard}" for name, guard in guards_of(text)) or tuple(text.splitlines()[1:4])
-    hint = "leave it out of dynamic=, or compile the ranges for themselves"
+    hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
     return DplcError("the program asks more of its dimensions than was declared", span, asked, hint)
 
 
@@ -353,5 +375,5 @@ def _tied(size: Size, other: Size, where: Mapping[str, str], span: Span | None) 
 
 def _of_a_part(part: Size, told: str, span: Span | None) -> Narrower:
     what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
-    declared_so = f'Dim("{part.name}", {part.low}, {part.high})'
-    return Narrower(part, what, span, f"narrow it: {declared_so}; other lengths take another way through the program")
+    hint = f"narrow it: {declaration(part)}; other lengths take another way through the program"
+    return Narrower(part, what, span, hint)

@@ -68,13 +68,20 @@ def list_entries(path: Path | None, device: str | None, as_json: bool) -> None:
     for entry in entries:
         gain = entry.default_seconds / entry.seconds
         times = f"{entry.seconds * 1e6:9.4g} us {entry.basis:9} {gain:5.2f}x of default"
-        sizes = "x".join(map(str, dict.fromkeys(entry.extents))) or entry.family
+        sizes = ("x".join(map(str, dict.fromkeys(entry.extents))) or entry.family) + _lengths(entry)
         write(f"{entry.kernel[:SHOWN]}  {entry.device}  {times}  {sizes}  {entry.search}, {entry.tries} tries\n")
+
+
+def _lengths(entry: Entry) -> str:
+    """` for 17..40`, of a kernel with lengths that are known at a call."""
+    told = (f"{low}..{high}" + (f" by {step}" if step > 1 else "") for low, high, step in entry.ranges)
+    return f" for {', '.join(told)}" if entry.ranges else ""
 
 
 def _brief(entry: Entry) -> dict[str, Any]:
     return {
-        "kernel": entry.kernel, "extents": list(entry.extents), "device": entry.device, "arch": entry.arch,
+        "kernel": entry.kernel, "extents": list(entry.extents), "ranges": [list(part) for part in entry.ranges],
+        "device": entry.device, "arch": entry.arch,
         "basis": entry.basis, "microseconds": entry.seconds * 1e6, "default_microseconds": entry.default_seconds * 1e6,
         "search": entry.search, "tries": entry.tries, "checked": entry.checked, "tools": entry.tools,
     }  # fmt: skip
@@ -96,7 +103,7 @@ def show(path: Path | None, kernel: str, as_json: bool) -> None:
 
 def _text(entry: Entry) -> str:
     lines = [
-        f"kernel {entry.kernel}, family {entry.family}, extents {' '.join(map(str, entry.extents))}",
+        f"kernel {entry.kernel}, family {entry.family}, extents {' '.join(map(str, entry.extents))}{_lengths(entry)}",
         f"  {entry.device} ({entry.arch}), {entry.tools}",
         f"  {entry.seconds * 1e6:.4g} us {entry.basis}; default order {entry.default_seconds * 1e6:.4g} us",
         f"  found by {entry.search}, seed {entry.seed}, {entry.tries} tries; checked: {entry.checked or 'no'}",

@@ -26,12 +26,17 @@ def key(kernel: Kernel) -> str:
 @memoised
 def key_of_range(kernel: Kernel) -> str:
     """The same for every hint and name of its sizes: what is legal does not depend on these."""
-    names = dict.fromkeys(size.name for size in nodes(kernel, Size))
-    if not names:
+    found = sizes_of(kernel)
+    if not found:
         return key(kernel)
-    found = sizes_in(kernel)
-    plain = {name: _bounds(found[name], f"size{number}") for number, name in enumerate(names)}
+    plain = {size.name: _bounds(size, f"size{number}") for number, size in enumerate(found)}
     return key(with_sizes(kernel, plain))
+
+
+def sizes_of(kernel: Kernel) -> tuple[Size, ...]:
+    """The sizes of a kernel in the order in which it mentions them, which is that of `TuningKey.ranges`."""
+    found = sizes_in(kernel)
+    return tuple(found[name] for name in dict.fromkeys(size.name for size in nodes(kernel, Size)))
 
 
 def _bounds(size: Size, name: str) -> Size:

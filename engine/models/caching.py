@@ -2,7 +2,8 @@
 then one token at a time.
 
 All are transformers' own module, given a cache of ours: what it hands to attention, and what it keeps. The cache has
-a fixed length, so that one compile serves every position of a token, and of a piece.
+a row of all heads for each position, so that its first rows lie together: a call is given those that may be written,
+and reads no others. How many they are is known at a call, so that one compile serves every position.
 """
 
 from __future__ import annotations
@@ -21,21 +22,20 @@ CacheTensor = tuple[str, Sequence[int]]  # (dtype by torch's name, shape)
 KINDS = ("full_attention", "sliding_attention")
 
 
-def capture_prompt(model: Any, length: int | Dim, maximum: int) -> CapturedModel:
+def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
     """All tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1]; then of every layer its keys and its
-    values, f[1, heads, maximum, width], zeros after the prompt.
+    values, f[rows, heads, width], zeros after the prompt.
 
-    length: of the prompt, or the range that it may have. Raises DplcError for a model that keeps anything else from
-    token to token.
+    length: of the prompt, or the range that it may have; rows: of the cache. Raises DplcError for a model that keeps
+    anything else from token to token.
     """
-    check_attention(model, maximum)
 
     def prompt(input_ids: Any) -> tuple[Any, ...]:
         length = input_ids.shape[1]
         kept = _PromptCache(length)
         positions = torch.arange(length, device=input_ids.device)[None]
         token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
-        room = (0, 0, 0, maximum - length)
+        room = (0, 0, 0, 0, 0, rows - length)
         return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept.tensors())
 
     size = length.size() if isinstance(length, Dim) else None
@@ -46,20 +46,22 @@ def capture_prompt(model: Any, length: int | Dim, maximum: int) -> CapturedModel
     return captured
 
 
-def cache_of(model: Any, maximum: int) -> list[CacheTensor]:
-    """What a model keeps of so many tokens: of every layer its keys and its values.
+def cache_of(model: Any, rows: int) -> list[CacheTensor]:
+    """What a model keeps where its cache has so many rows: of every layer its keys and its values.
 
     Raises DplcError for a model that keeps anything else.
     """
-    _, *kept = capture_prompt(model, 1, maximum).captured.graph.outs
+    _, *kept = capture_prompt(model, 1, rows).captured.graph.outs
     return [(TORCH_DTYPES[param.dtype], tuple(map(int, param.shape))) for param in kept]
 
 
-def capture_piece(model: Any, length: int | Dim, cache: Sequence[CacheTensor]) -> CapturedModel:
+def capture_piece(
+    model: Any, length: int | Dim, cache: Sequence[CacheTensor], rows: Dim | None = None
+) -> CapturedModel:  # fmt: skip
     """Some tokens of a prompt: input_ids: i64[1, length], the position of the first: i64[], and the cache of all before
     -> the next token i64[1], and the cache with the rows of these tokens at their positions.
 
-    length: of the piece, or the range that it may have.
+    length: of the piece, or the range that it may have; rows: as of `capture_token`.
     """
 
     def piece(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
@@ -69,19 +71,29 @@ def capture_piece(model: Any, length: int | Dim, cache: Sequence[CacheTensor]) -
         token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
         return token, *kept.tensors()
 
-    dynamic = {"input_ids": {1: length}} if isinstance(length, Dim) else None
     ids = _ids(model, length.size().hint if isinstance(length, Dim) else length)
-    return capture_call(model, {"input_ids": ids, **_given(cache, ids.device)}, piece, dynamic)
+    given, dynamic = _before(cache, rows, ids.device)
+    if isinstance(length, Dim):
+        dynamic["input_ids"] = {1: length}
+    return capture_call(model, {"input_ids": ids, **given}, piece, dynamic or None)
 
 
-def _given(cache: Sequence[CacheTensor], device: Any) -> dict[str, Any]:
-    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device) for dtype, shape in cache]
-    return {"position": torch.empty((), dtype=torch.long, device=device), "cache": tensors}
+def _before(
+    cache: Sequence[CacheTensor], rows: Dim | None, device: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """What stands behind tokens that come at a position, the cache before them; and which extents of it are a range."""
+    first = [shape if rows is None else (rows.size().hint, *shape[1:]) for _, shape in cache]
+    pairs = zip(cache, first, strict=True)
+    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, kind), device=device) for (kind, _), shape in pairs]
+    dynamic = {} if rows is None else {f"cache_{place}": {0: rows} for place in range(len(tensors))}
+    return {"position": torch.empty((), dtype=torch.long, device=device), "cache": tensors}, dynamic
 
 
-def capture_token(model: Any, cache: Sequence[CacheTensor]) -> CapturedModel:
+def capture_token(model: Any, cache: Sequence[CacheTensor], rows: Dim | None = None) -> CapturedModel:
     """One token: input_ids: i64[1, 1], its position: i64[], and the cache that the prompt's call returned, (dtype by
     torch's name, shape) of each tensor -> the next token i64[1], and the cache with this token's row at its position.
+
+    rows: how many of the cache a call is given, its first; None for all.
     """
 
     def token(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
@@ -90,7 +102,8 @@ def capture_token(model: Any, cache: Sequence[CacheTensor]) -> CapturedModel:
         return chosen, *kept.tensors()
 
     ids = _ids(model, 1)
-    return capture_call(model, {"input_ids": ids, **_given(cache, ids.device)}, token)
+    given, dynamic = _before(cache, rows, ids.device)
+    return capture_call(model, {"input_ids": ids, **given}, token, dynamic or None)
 
 
 def check_attention(model: Any, maximum: int) -> None:
@@ -129,8 +142,8 @@ class _PromptCache:
         return self.layers[layer]
 
     def tensors(self) -> list[Any]:
-        """Of every layer the keys, then the values."""
-        return [tensor for layer in sorted(self.layers) for tensor in self.layers[layer]]
+        """Of every layer the keys, then the values, a row of all heads for each position."""
+        return [_by_position(tensor) for layer in sorted(self.layers) for tensor in self.layers[layer]]
 
     def get_seq_length(self, *_: Any) -> Any:
         """The tokens before this call; of it a module makes its positions and the masks of its attention."""
@@ -153,12 +166,12 @@ class _Written(_PromptCache):
     is_compileable = True
 
     def __init__(self, cache: Sequence[Any], position: Any) -> None:
-        super().__init__(cache[0].shape[2])
+        super().__init__(cache[0].shape[0])
         self.cache, self.position = cache, position
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        before = self.cache[2 * layer : 2 * layer + 2]
-        rows = torch.arange(before[0].shape[2], device=before[0].device)[None, None, :, None]
+        before = map(_by_head, self.cache[2 * layer : 2 * layer + 2])
+        rows = torch.arange(self.length, device=keys.device)[:, None]
         new_keys, new_values = (
             torch.where(rows == self.position, new, old) for new, old in zip((keys, values), before, strict=True)
         )
@@ -172,15 +185,15 @@ class _Piece(_PromptCache):
     """The same for some tokens from a position on: attention gets the whole cache with their rows written."""
 
     def __init__(self, cache: Sequence[Any], position: Any, count: Any) -> None:
-        super().__init__(cache[0].shape[2])
+        super().__init__(cache[0].shape[0])
         self.cache, self.position = cache, position
         place = torch.arange(self.length, device=cache[0].device) - position
         self.written = (place >= 0) & (place < count)
         self.place = torch.where(self.written, place, torch.zeros_like(place))  # of a row among those of the piece
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        before = self.cache[2 * layer : 2 * layer + 2]
-        written = self.written[None, None, :, None]
+        before = map(_by_head, self.cache[2 * layer : 2 * layer + 2])
+        written = self.written[:, None]
         new_keys, new_values = (
             torch.where(written, new[:, :, self.place], old) for new, old in zip((keys, values), before, strict=True)
         )
@@ -188,3 +201,12 @@ class _Piece(_PromptCache):
 
     def get_seq_length(self, *_: Any) -> Any:
         return self.position
+
+
+def _by_position(tensor: Any) -> Any:
+    """f[1, heads, positions, width], as attention has it, to f[positions, heads, width], as the cache does."""
+    return tensor[0].transpose(0, 1)
+
+
+def _by_head(tensor: Any) -> Any:
+    return tensor.transpose(0, 1)[None]

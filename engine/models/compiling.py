@@ -223,7 +223,8 @@ def with_rows(
         )  # fmt: skip
         return found if then is None else then(found)
 
-    return replace(made, rows=Rows(made.compilation, settled(rows, made.compilation, narrower), narrower))
+    found = settled(rows, made.compilation, narrower, options.tools, options.schedules)
+    return replace(made, rows=Rows(made.compilation, found, narrower))
 
 
 @dataclass(frozen=True)

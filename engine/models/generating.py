@@ -17,8 +17,9 @@ from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.sizes import Dim
 from ..compiler import Compilation
+from ..rows import octaves
 from ..run.aliasing import refusal, with_aliases
-from .caching import CacheTensor, cache_of, capture_piece, capture_prompt, capture_token
+from .caching import CacheTensor, cache_of, capture_piece, capture_prompt, capture_token, check_attention
 from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call, with_rows
 from .inputs import called
 from .memory import planned_peak
@@ -28,6 +29,7 @@ from .sources import ModelSource
 from .weights import WeightRequest
 
 USUAL = 512  # tokens of a prompt, which schedules are chosen for
+STEP = 64  # rows of the cache: a call is given as many of it as hold what is written, so that 64 tokens share a binding
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Generation:
 
     prompt, token: the two calls of caching.py; the second writes its cache where it reads it. The rows of the first are
     compiled when a prompt needs them. stops: the tokens that end a text. chunk: the first reads at most so many tokens
-    of a prompt at a time, and writes its cache where it reads it, too; None: all at once.
+    of a prompt at a time, and writes its cache where it reads it, too; None: all at once. reach: how many rows of the
+    cache a call may be given; None: all of them.
     """
 
     prompt: CompiledModel
@@ -45,10 +48,25 @@ class Generation:
     maximum: int
     stops: frozenset[int]
     chunk: int | None = None
+    reach: Dim | None = None
 
-    def prompt_of(self, length: int) -> BoundModel:
-        """What reads so many tokens of a prompt at once: all of them, or a piece."""
-        return self.prompt.at(dict.fromkeys(self.prompt.sizes, length))
+    def prompt_of(self, length: int, rows: int | None = None) -> BoundModel:
+        """What reads so many tokens of a prompt at once: all of them, or a piece, given so many rows of the cache."""
+        numbers = {self.lengths.name: length, **({} if self.reach is None else {self.reach.name: rows or self.rows})}
+        return self.prompt.at({name: numbers[name] for name in self.prompt.sizes})
+
+    def token_of(self, rows: int) -> BoundModel:
+        """What reads one token, given so many rows of the cache."""
+        return self.token.at(dict.fromkeys(self.token.sizes, rows))
+
+    @property
+    def rows(self) -> int:
+        """Of the cache: a call is given its first."""
+        return self.maximum if self.reach is None else self.reach.high
+
+    def rows_up_to(self, tokens: int) -> int:
+        """How many a call is given that writes the last of so many tokens."""
+        return self.rows if self.reach is None else -(-tokens // self.reach.multiple) * self.reach.multiple
 
     def pieces(self, length: int) -> list[tuple[int, int]]:
         """(position, tokens) of what is read at once of a prompt.
@@ -73,11 +91,17 @@ class Generation:
         return Memory(
             weights=sum(weights),
             tables=sum(buffer.nbytes for call in (self.prompt, self.token) for buffer in _others(call)),
-            cache=sum(buffer.nbytes for buffer in _cache(self.token.program)),
-            copied=_copied(self.token.program),
-            prompt=self.prompt.figures.planned_bytes + _copied(self.prompt.program),
-            token=planned_peak(self.token.program),
+            cache=sum(buffer.nbytes for buffer in _cache(_largest(self.token))),
+            copied=_copied(_largest(self.token)),
+            prompt=self.prompt.figures.planned_bytes + _copied(_largest(self.prompt)),
+            token=planned_peak(_largest(self.token)),
         )
+
+
+def _largest(call: CompiledModel) -> Program:
+    """The launches of a call at its greatest lengths."""
+    sizes = {name: size.high // size.multiple * size.multiple for name, size in call.sizes.items()}
+    return call.compilation.at(sizes) if sizes else call.program
 
 
 def _cache(program: Program) -> list[Buffer]:
@@ -117,14 +141,21 @@ def all_lengths(maximum: int) -> Dim:
     return Dim("s", 1, maximum - 1, hint=min(USUAL, maximum - 1))
 
 
+def rows_of_cache(maximum: int, step: int) -> Dim | None:
+    """How many rows of the cache a call may be given, where they are more than a step."""
+    most = -(-maximum // step) * step
+    return Dim("n", step, most, step, hint=min(USUAL // step * step or step, most)) if maximum > step else None
+
+
 def compile_generation(
     source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, how: CompileOptions, rows: Any = True,
-    chunk: int | None = None,
+    chunk: int | None = None, step: int = STEP,
 ) -> Generation:  # fmt: skip
     """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
     one compile serves; maximum: of prompt and text; shape: dtype and layers; rows: parts of the range that are compiled
     for themselves when a prompt needs them, as `dplc.compile` takes them; chunk: tokens of a prompt that are read at
-    once at most, so that temporaries are those of so many, None for all.
+    once at most, so that temporaries are those of so many, None for all; step: rows by which the part of the cache
+    grows that a call is given.
 
     Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.
     """
@@ -133,21 +164,25 @@ def compile_generation(
     model = build(source, shape.dtype, shape.layers)
     if not model.can_generate() or called(model) is not model:
         raise DplcError(f"{source.name}: {type(model).__name__} is no causal language model: it cannot generate here")
+    check_attention(model, maximum)
     lengths = length if isinstance(length, Dim) else Dim("s", length, length)
+    reach = rows_of_cache(maximum, step)
+    room = maximum if reach is None else reach.high
     if chunk is None:
         wanted = _number_or_range(lengths)
         told = replace(shape, length=lengths.high)
-        prompt = with_rows(compile_call(source, told, lambda: capture_prompt(model, wanted, maximum), how), how, rows)
+        prompt = with_rows(compile_call(source, told, lambda: capture_prompt(model, wanted, room), how), how, rows)
         cache: list[CacheTensor] = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     else:
-        chunk, cache = min(chunk, lengths.high), cache_of(model, maximum)
-        part = _number_or_range(Dim(lengths.name, 1, chunk, hint=chunk))
-        told = replace(shape, length=chunk)
-        made = compile_call(source, told, lambda: capture_piece(model, part, cache), how)
-        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), how, rows, _in_place)
-    token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache), how)
+        chunk, cache = min(chunk, lengths.high), cache_of(model, room)
+        part = Dim(lengths.name, 1, chunk, hint=chunk)
+        told, pieces = replace(shape, length=chunk), _number_or_range(part)
+        made = compile_call(source, told, lambda: capture_piece(model, pieces, cache, reach), how)
+        parts = octaves(part, how.target) if rows is True and chunk > 1 and reach is not None else rows
+        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), how, parts, _in_place)
+    token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache, reach), how)
     token = replace(token, compilation=_in_place(token.compilation))
-    return Generation(prompt, token, lengths, maximum, _stops(model), chunk)
+    return Generation(prompt, token, lengths, maximum, _stops(model), chunk, reach)
 
 
 def _number_or_range(lengths: Dim) -> int | Dim:
@@ -190,10 +225,12 @@ class Generator:
         prompt, call = generation.prompt, generation.token
         self._weights = _weights(prompt, values)
         self._tables: dict[int | None, dict[str, Any]] = {}  # constants of each row, placed
-        placed = {**_placed(call.constants(), device), **_weights(call, values)}
-        self._token = ModelRunner(call.program, call.outputs, executor, placed)
+        self._placed = {**_placed(call.constants(), device), **_weights(call, values)}
         first = generation.lengths.high if length is None else length
-        self._prompt(generation.pieces(first)[0][1])
+        self._rows = generation.rows_up_to(first + 1)
+        self._token = self._reading(self._rows)
+        start, count = generation.pieces(first)[0]
+        self._prompt(count, generation.rows_up_to(start + count))
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
         """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
@@ -214,7 +251,10 @@ class Generator:
             if number in ends or place + 1 == length + count:
                 return
             position.fill_(place)
-            token, *cache = self._token.run({"input_ids": token, "position": position, **_named(cache)})
+            rows = found.rows_up_to(place + 1)
+            if rows != self._rows:
+                self._token, self._rows = self._reading(rows, self._token), rows
+            token = _run(self._token, {"input_ids": token, "position": position}, cache, rows)
 
     def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
         """The first new token, and the cache. The call's temporaries are given back."""
@@ -223,33 +263,43 @@ class Generator:
             token, *cache = self._prompt(len(prompt)).run({"input_ids": ids})
             return token, cache
         position, cache = torch.zeros((), dtype=torch.long, device=self._device), self._empty_cache()
-        token, runner, runs = None, None, 0  # runs: the tokens that the runner reads
+        token, runner, runs = None, None, (0, 0)  # runs: the tokens that the runner reads, and rows of the cache
         for start, count in self.generation.pieces(len(prompt)):
-            if runner is None or runs != count:
-                runner, runs = self._prompt(count), count
+            rows = self.generation.rows_up_to(start + count)
+            if runner is None or runs != (count, rows):
+                runner, runs = self._prompt(count, rows), (count, rows)
             position.fill_(start)
             given = {"input_ids": ids[:, start : start + count].contiguous(), "position": position}
-            token, *cache = runner.run({**given, **_named(cache)})
+            token = _run(runner, given, cache, rows)
         return token, cache
 
     def _empty_cache(self) -> list[Any]:
         """Zeros: what is masked is multiplied by 0, and must be a number."""
-        kinds = [
-            (output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in self.generation.token.outputs[1:]
-        ]
+        outputs = self.generation.token_of(self.generation.rows).outputs[1:]
+        kinds = [(output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in outputs]
         return [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
 
-    def _prompt(self, length: int) -> ModelRunner:
-        made = self.generation.prompt_of(length)
+    def _reading(self, rows: int, beside: ModelRunner | None = None) -> ModelRunner:
+        """What reads a token, given so many rows of the cache."""
+        made = self.generation.token_of(rows)
+        return ModelRunner(made.program, made.outputs, self._executor, self._placed, beside)
+
+    def _prompt(self, length: int, rows: int | None = None) -> ModelRunner:
+        made = self.generation.prompt_of(length, rows)
         if made.plan not in self._tables:
             self._tables[made.plan] = _placed(made.constants, self._device)
         constants = {**self._tables[made.plan], **self._weights}
         return ModelRunner(made.program, made.outputs, self._executor, constants, beside=self._token)
 
 
-def _named(cache: Sequence[Any]) -> dict[str, Any]:
-    """The cache as inputs."""
-    return {f"cache_{number}": tensor for number, tensor in enumerate(cache)}
+def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], rows: int) -> Any:
+    """The next token. The first rows of the cache are given, and are as the call leaves them."""
+    first = [tensor[:rows] for tensor in cache]
+    token, *written = runner.run({**given, **{f"cache_{number}": tensor for number, tensor in enumerate(first)}})
+    for before, after in zip(first, written, strict=True):
+        if after.data_ptr() != before.data_ptr():
+            before.copy_(after)
+    return token
 
 
 def _placed(tensors: Mapping[str, Any], device: str) -> dict[str, Any]:

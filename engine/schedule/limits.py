@@ -8,6 +8,7 @@ from typing import Any
 from ...codegen.kernel import MAX_THREADS_PER_BLOCK
 from ...codegen.target import Target
 from ...ir.node import nodes
+from ...ir.text.print_statements import print_expr
 from ...ir.tile import Tile
 from ..facts.schedule import registers
 from ..facts.shared import smem_left
@@ -60,6 +61,9 @@ def _no_launch(program: Program, number: int, target: Target) -> str | None:
     tile = next(iter(nodes(kernel, Tile)), None)
     if tile is None:
         return f"kernel `{kernel.name}` has no tile"
+    unknown = next((axis for axis in tile.axes if axis.role != "BLOCK" and axis.extent.__class__ is not int), None)
+    if unknown is not None:
+        return f"axis `{unknown.name}` of a block is as long as `{print_expr(unknown.extent)}`, known at a call only"
     threads = _extent(tile, "THREAD")
     if threads > MAX_THREADS_PER_BLOCK:
         return f"{threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible"

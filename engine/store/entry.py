@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .protocol import Attempt, Basis, Schedule, Score, Tuned, TuningKey
+from .protocol import Attempt, Basis, Range, Schedule, Score, Tuned, TuningKey
 from .tools import measured_with
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
@@ -18,6 +18,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The best schedule that is known for a key on one basis. seconds are measured or predicted, as `basis` says.
 
     used_rules: {rule: digest} of what the schedule depends on; own_rules: of users, offered beside the built-in ones.
+    ranges: of the lengths that are known at a call, as of `TuningKey`.
     """
 
     kernel: str
@@ -38,6 +39,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tries: int
     checked: str
     details: dict[str, Any] = {}
+    ranges: tuple[Range, ...] = ()
 
     @property
     def used(self) -> str:
@@ -52,7 +54,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def key(self) -> TuningKey:
-        return TuningKey(self.kernel, self.device, self.arch, self.rules, self.tools, self.family, self.extents)
+        found = self.family, self.extents, self.ranges
+        return TuningKey(self.kernel, self.device, self.arch, self.rules, self.tools, *found)
 
     @property
     def tuned(self) -> Tuned:
@@ -77,7 +80,7 @@ def entry_of(key: TuningKey, tuned: Tuned, used_rules: dict[str, str], own_rules
         kernel=key.kernel, family=key.family, extents=key.extents, device=key.device, arch=key.arch, tools=tools,
         rules=key.rules, used_rules=used_rules, own_rules=own_rules, basis=tuned.basis, seconds=tuned.seconds,
         default_seconds=tuned.default_seconds, schedule=tuned.schedule, search=tuned.search, seed=tuned.seed,
-        tries=tuned.tries, checked=tuned.checked, details=tuned.details,
+        tries=tuned.tries, checked=tuned.checked, details=tuned.details, ranges=key.ranges,
     )  # fmt: skip
 
 
@@ -100,13 +103,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 COLUMNS = (
     "kernel", "family", "extents", "device", "arch", "tools", "rules", "used", "used_rules", "own_rules", "basis",
-    "seconds", "default_seconds", "schedule", "search", "seed", "tries", "checked", "details", "updated",
+    "seconds", "default_seconds", "schedule", "search", "seed", "tries", "checked", "details", "updated", "ranges",
 )  # fmt: skip
 ATTEMPT_COLUMNS = (
     "kernel", "device", "arch", "tools", "rules", "program", "basis", "status", "seconds", "detail", "details",
     "schedule", "search", "seed", "number", "updated",
 )  # fmt: skip
-_JSON = frozenset(("extents", "used_rules", "own_rules", "schedule", "details"))
+_JSON = frozenset(("extents", "ranges", "used_rules", "own_rules", "schedule", "details"))
 
 
 def to_row(entry: Entry, now: int) -> tuple[Any, ...]:

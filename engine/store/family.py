@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.loop import For
-from ...ir.node import memoised, nodes
+from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Kernel
 from ...ir.sizes import at_hint
 from ..kernels.key import spelled
@@ -32,10 +32,14 @@ def extents(kernel: Kernel) -> tuple[int, ...]:
     """The sizes of a kernel: dimensions of its buffers, then ends of its loops; as many in all kernels of a family.
 
     What is known at a call is there as its hint."""
-    sizes = [extent for param in (*kernel.ins, *kernel.outs) for extent in param.shape]
-    sizes += [loop.stop for loop in nodes(kernel.body, For)]
-    known = map(at_hint, sizes)
+    known = map(at_hint, written_extents(kernel))
     return tuple(size if size.__class__ is int else 1 for size in known)
+
+
+def written_extents(kernel: Kernel) -> tuple[Expr, ...]:
+    """The same as the kernel says them."""
+    sizes = [extent for param in (*kernel.ins, *kernel.outs) for extent in param.shape]
+    return (*sizes, *(loop.stop for loop in nodes(kernel.body, For)))
 
 
 def distance(one: Sequence[int], other: Sequence[int], farthest: float) -> float:

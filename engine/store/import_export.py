@@ -13,7 +13,7 @@ import msgspec
 from ...ir.diagnostic import DplcError, UsageError
 from .entry import Entry, Measurement
 
-VERSION = 1
+VERSION = 2  # since 2 an entry may say `ranges`
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from ...codegen.target import Target
 from ...ir.program import Kernel
-from ..kernels.key import key_of_range
+from ..kernels.key import key_of_range, sizes_of
 from ..language.rule import RuleSet
 from .family import extents, family
 from .tools import tools_of
@@ -35,6 +35,7 @@ class Decision(msgspec.Struct, frozen=True):
 Schedule = tuple[Decision, ...]  # in the order of firing; a pass that is not named does nothing
 
 
+Range = tuple[int, int, int]  # of a length: low, high, both included, and what it is a multiple of
 PROGRAM = "program"  # the family of a program's key, under which its candidate of fusion is remembered
 
 
@@ -42,7 +43,8 @@ class TuningKey(msgspec.Struct, frozen=True):
     """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part.
 
     rules: the digest of all rules that were offered. family, extents: the same kernel at other sizes (`family.py`). A
-    length that is known at a call is in it as its range; the extents have its hint, where the schedule was judged.
+    length that is known at a call is in it as its range; the extents have its hint, where the schedule was judged;
+    ranges: (low, high, multiple) of each such length, in the order in which the kernel mentions them.
     Of a program (family PROGRAM) kernel is the structural key of its values.
     """
 
@@ -53,12 +55,14 @@ class TuningKey(msgspec.Struct, frozen=True):
     tools: str
     family: str = ""
     extents: tuple[int, ...] = ()
+    ranges: tuple[Range, ...] = ()
 
 
 def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
     """The key of a kernel of Loop IR."""
     where = target.name, target.arch
-    return TuningKey(key_of_range(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel))
+    known = key_of_range(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel)
+    return TuningKey(*known, tuple((size.low, size.high, size.multiple) for size in sizes_of(kernel)))
 
 
 class Score(msgspec.Struct, frozen=True):

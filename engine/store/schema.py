@@ -3,7 +3,7 @@
 entries: the best schedule of a kernel, a row for each basis: what was predicted and what was measured never share one.
 used_rules: digests of the rules that the schedule depends on (`digests.py`), and `used` a digest of them; own_rules:
 the rules of users that the search was offered; rules: the digest of all rules then. updated: seconds since 1970.
-attempts: everything that searches tried.
+ranges: of the lengths that are known at a call, none for a kernel of numbers. attempts: everything that searches tried.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ STEPS = (
     );
     CREATE INDEX attempts_by_kernel ON attempts (kernel, device, arch);
     """,
+    "ALTER TABLE entries ADD COLUMN ranges TEXT NOT NULL DEFAULT '[]'",
 )
 VERSION = len(STEPS)
 

@@ -43,7 +43,6 @@ from ..kernel import (
 )
 from ..node import Expr
 from ..program import Block, Kernel, Stmt
-from ..ranges import interval
 from ..sizes import lowest
 from .kernel_scope import KnownName, NamesInScope, names_of
 from .products import PRODUCT_CHECKS
@@ -85,7 +84,7 @@ class _Check(NamesInScope):
 
     def launch(self, stmt: Launch) -> None:
         """Three extents of blocks, which are numbers at a launch, and what one block has."""
-        if len(stmt.grid) != 3 or not all(only_sizes(e) and interval(e, {})[0] >= 1 for e in stmt.grid):
+        if len(stmt.grid) != 3 or not all(only_sizes(e) and lowest(e) >= 1 for e in stmt.grid):
             self.say(stmt, "a grid has three extents of 1 or more, made of numbers and sizes")
         if not 1 <= stmt.block <= MOST_THREADS or stmt.shared < 0 or stmt.resident < 1:
             self.say(

@@ -14,7 +14,7 @@ from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
 from ..ranges import at_ends, below_divisor
-from ..sizes import highest
+from ..sizes import highest, lowest
 from ..tensor import (
     Case,
     Elementwise,
@@ -65,7 +65,7 @@ def _names(graph: TensorGraph, terms: list[Term]) -> list[str]:
                 problems.append(
                     f"axis {axis.name} has extents {print_expr(seen[axis.name].extent)} and {print_expr(axis.extent)}"
                 )
-            if not only_sizes(axis.extent) or interval(axis.extent)[0] < 0:
+            if not only_sizes(axis.extent) or lowest(axis.extent) < 0:
                 problems.append(f"axis {axis.name} has extent {print_expr(axis.extent)}")
     values = [x.name for x in graph.ins] + [o.name for o in graph.outs] + [n.name for n in graph.names]
     problems += [f"`{name}` names two values" for name in sorted({n for n in values if values.count(n) > 1})]

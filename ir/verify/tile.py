@@ -16,6 +16,7 @@ from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
+from ..sizes import lowest
 from ..tile import AXIS_ROLES, AlongAxes, Collective, CombineTuple, Mma, Put, Scan, Slab, Stage, Team, Tile
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
@@ -70,7 +71,7 @@ class _TileCheck(Check):
         names = [axis.name for axis in tile.axes]
         for axis in tile.axes:
             block = axis.role == "BLOCK" and only_sizes(axis.extent)  # how many there are may wait for the launch
-            if axis.role not in AXIS_ROLES or not (is_int(axis.extent) or block) or interval(axis.extent, {})[0] < 1:
+            if axis.role not in AXIS_ROLES or not (is_int(axis.extent) or block) or lowest(axis.extent) < 1:
                 self.report(tile, f"axis `{axis.name}` has no role or no extent")
             if names.count(axis.name) > 1:
                 self.report(tile, f"two axes are called `{axis.name}`")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -43,3 +45,29 @@ def test_an_argument_whose_memory_is_read_is_looked_at_every_time() -> None:
     assert torch.equal(program(x), x.reshape(2, 4) * 2)
     with pytest.raises(DplcError, match="strides"):
         program(torch.randn(2, 4).t())
+
+
+def python_calls(program: dplc.Compiled, x: torch.Tensor) -> int:
+    """How many functions one call of a program enters, Python's and C's."""
+    program(x)
+    entered = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal entered
+        entered += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        program(x)
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+def test_a_call_of_a_length_costs_the_host_what_a_static_one_does() -> None:
+    """But for the few calls that look its row up."""
+    x, every = torch.randn(64, 16), {"x": {0: dplc.Dim("s", 1, 4096, hint=64)}}
+    static = python_calls(dplc.compile(torch.nn.RMSNorm(16), (x,), db=False), x)
+    for rows in ((), None):
+        bound = python_calls(dplc.compile(torch.nn.RMSNorm(16), (x,), dynamic=every, rows=rows, db=False), x)
+        assert bound <= static + 5, (bound, static)

@@ -193,3 +193,23 @@ def test_a_number_that_changes_where_an_argument_is_changed(compiles: list[Any])
             mine, theirs = x.clone(), x.clone()
             assert same(compiled(mine, scale), scaled(theirs, scale)) and same(mine, theirs)
     assert any(w.category is LengthWarning for w in told)
+
+
+def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
+    """It is fixed in what is compiled, unless it is a length; in the place of a number a tensor may stand."""
+    served = torch.compile(lambda x, k: x * k + k, backend="dplc", dynamic=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for n, k in ((6, 3), (9, 4), (33, 5)):
+            x = torch.randn(n, 7)
+            assert torch.allclose(served(x, k), x * k + k)
+    (said,) = [str(w.message) for w in told if w.category is LengthWarning]
+    assert "it was 3, and is 4" in said and "torch.tensor(4)" in said
+    compiles.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LengthWarning)
+        for n, k in ((6, 3), (9, 4), (33, 5)):
+            x = torch.randn(n, 7)
+            assert torch.allclose(served(x, torch.tensor(k)), x * k + k)
+            assert torch.allclose(torch.compile(lambda x: x * x.shape[0], backend="dplc", dynamic=True)(x), x * n)
+    assert len(compiles) <= 3

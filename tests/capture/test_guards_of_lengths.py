@@ -27,6 +27,7 @@ def said(guard: str) -> str:
     [
         ("((2 + s) // 3) != 1", 4, 97),
         ("s != 2", 3, 97),
+        ("(1 + (((-3) + s) // 2)) != 1", 5, 97),
         ("s != 40", 1, 39),
         ("3 <= s and s <= 50", 3, 50),
         ("4 <= s or s == 1", 4, 97),
@@ -39,7 +40,9 @@ def test_the_run_of_lengths_around_the_hint(guard: str, low: int, high: int) -> 
     assert list(guards_of(said(guard))) == [("s", guard)]
 
 
-@pytest.mark.parametrize("guard", ["f(s) != 1", "s.real != 1", "s ** 2 != 1", "s !=", "s == t", "s == 400"])
+@pytest.mark.parametrize(
+    "guard", ["f(s) != 1", "~s != 1", "not s != 1", "s.real != 1", "s ** 2 != 1", "s !=", "s == t", "s == 400"]
+)
 def test_what_is_no_arithmetic_says_nothing(guard: str) -> None:
     assert narrowed_by(said(guard), {"s": SIZE}) is None
 
@@ -66,14 +69,32 @@ def last_ones(x: Any) -> Any:
     return (x @ torch.ones(4, 200)).flatten()[-233:]
 
 
+def windows(x: Any) -> Any:
+    return torch.nn.functional.conv1d(x.T, torch.ones(5, 4, 3), stride=2)
+
+
 def every_third(x: Any) -> Any:
     return torch.where(x[::3] > 0, x[::3], 0)
+
+
+def every_second_of_a_sum(x: Any) -> Any:
+    v = (x[:, None] + x[None])[:, :, :, ::2]
+    return (v @ v.transpose(-1, -2)).softmax(-1) @ v
+
+
+def test_lengths_of_which_no_range_tells() -> None:
+    """torch asks how memory lies, which differs for odd lengths: they are named by what is asked."""
+    with pytest.raises(dplc.DplcError, match="asks more of its dimensions") as found:
+        dplc.compile(every_second_of_a_sum, (torch.randn(2, 2, 11),), dynamic={"x": {2: dplc.Dim("s", 1, 97)}})
+    assert not isinstance(found.value, Narrower) and "compile for each length" in (found.value.hint or "")
+    assert "asked of `s`: s != (2*((1 + s) // 2))" in found.value.notes
 
 
 @pytest.mark.parametrize(
     ("function", "what", "hint"),
     [
         (last_ones, "torch op 'slice' is not supported for every `s` of the range", 'Dim("s", 2, 97)'),
+        (windows, "this way through the program is that of 5..97", 'Dim("s", 5, 97)'),
         (every_third, "this way through the program is that of 4..97", 'Dim("s", 4, 97)'),
     ],
 )

@@ -10,10 +10,20 @@ import pytest
 import torch
 
 import dplc
+from dplc.engine.capture.guards import guards_of, restated
+from dplc.ir.expr import Size, multiply
+from dplc.ir.narrower import Narrower, ranges_around_hints
+from dplc.ir.node import replace
 
-ASKED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a branch on a product": (lambda x: x * 2 if x.shape[0] * x.shape[1] > 50 else x * 3, "s*t > 50"),
-    "a branch on which is longer": (lambda x: x * 2 if x.shape[0] < x.shape[1] else x * 3, "s >= t"),
+Ranges = tuple[int, int, int, int]  # low and high of s, of t
+ASKED: dict[str, tuple[Callable[[Any], Any], str, Ranges]] = {
+    "a branch on a product": (lambda x: x * 2 if x.shape[0] * x.shape[1] > 50 else x * 3, "s*t > 50", (6, 97, 9, 50)),
+    "a branch on which is longer": (lambda x: x * 2 if x.shape[0] < x.shape[1] else x * 3, "s >= t", (9, 97, 1, 9)),
+    "a slice that may end before it does": (lambda x: x.flatten()[:88], "s*t >= 88", (10, 97, 9, 50)),
+    "rows as many as columns": (lambda x: x[: x.shape[1]], "t <= s", (9, 97, 1, 9)),
+    "pieces": (lambda x: x.flatten().split(40)[0], "(s*t + 39) // 40 == 3", (9, 13, 9, 9)),
+}
+JOINED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a branch on either": (
         lambda x: x * 2 if not ((x.shape[0] * x.shape[1] < 50) | (x.shape[0] < x.shape[1])) else x * 3,
         "s >= t",
@@ -22,25 +32,82 @@ ASKED: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda x: x * 2 if (x.shape[0] * x.shape[1] > 50) | (x.shape[0] < x.shape[1]) else x * 3,
         "s < t or s*t > 50",
     ),
-    "a slice that may end before it does": (lambda x: x.flatten()[:88], "s*t >= 88"),
-    "rows as many as columns": (lambda x: x[: x.shape[1]], "t <= s"),
-    "pieces": (lambda x: x.flatten().split(40)[0], "(s*t + 39) // 40 == 3"),
 }
 
 
 def compiled(function: Callable[[Any], Any], low: int) -> dplc.Compiled:
-    ends = {0: dplc.Dim("s", low, 97, hint=11), 1: dplc.Dim("t", low, 50, hint=9)}
+    return within(function, (low, 97, low, 50))
+
+
+def within(function: Callable[[Any], Any], ranges: Ranges) -> dplc.Compiled:
+    ends = {0: dplc.Dim("s", *ranges[:2], hint=11), 1: dplc.Dim("t", *ranges[2:], hint=9)}
     return dplc.compile(function, (torch.randn(11, 9),), dynamic={"x": ends}, rows=())
 
 
 @pytest.mark.parametrize("case", ASKED)
 def test_what_does_not_hold_for_every_length_is_refused(case: str) -> None:
-    function, said = ASKED[case]
+    function, said, part = ASKED[case]
     with pytest.raises(dplc.DplcError) as caught:
         compiled(function, 1)
     assert f"lengths with {said}, which does not hold for every s of 1..97, t of 1..50" in caught.value.what
     assert caught.value.span is not None and Path(caught.value.span.source.name).name == Path(__file__).name
-    assert "narrow the ranges" in (caught.value.hint or "")
+    s, t = (f'Dim("{name}", {low}, {high})' for name, low, high in zip("st", part[::2], part[1::2], strict=True))
+    assert f"narrow them, as {s}, {t}; other lengths" in (caught.value.hint or "")
+    part = (10, *part[1:]) if case == "pieces" else part  # a piece of one element is another program to torch
+    program = within(function, part)
+    for shape in ((part[0], part[2]), (part[1], part[3]), (part[0], part[3]), (11, 9)):
+        x = torch.randn(shape)
+        assert torch.equal(program(x), function(x)), shape
+
+
+@pytest.mark.parametrize("case", JOINED)
+def test_conditions_that_are_joined_hold_for_every_length_or_are_refused(case: str) -> None:
+    function, said = JOINED[case]
+    with pytest.raises(dplc.DplcError) as caught:
+        compiled(function, 1)
+    assert f"lengths with {said}, which does not hold for every s of 1..97, t of 1..50" in caught.value.what
+    assert "narrow" in (caught.value.hint or "")
+
+
+def usually_long(function: Callable[[Any], Any]) -> dplc.DplcError:
+    ends = {0: dplc.Dim("s", 1, 97, hint=97), 1: dplc.Dim("t", 1, 50, hint=50)}
+    with pytest.raises(dplc.DplcError) as caught:
+        dplc.compile(function, (torch.randn(11, 9),), dynamic={"x": ends})
+    return caught.value
+
+
+def test_lengths_that_never_go_that_way_at_their_hints() -> None:
+    """The example goes one way, and the usual lengths another: nothing around them remains."""
+    found = usually_long(lambda x: x if x.shape[0] * x.shape[1] < 500 else -x)
+    assert "lengths with s*t < 500" in found.what and "until it always holds" in (found.hint or "")
+
+
+def test_an_end_that_is_no_whole_number() -> None:
+    """torch's solver stops at it with an assertion of its own."""
+    with pytest.raises(Narrower, match=r"`s` is declared 9\.\.13 .* is that of 10\.\.13") as caught:
+        within(ASKED["pieces"][0], (9, 13, 9, 9))
+    assert caught.value.span is not None and "split(40)" in caught.value.span.source.line(caught.value.span.line)
+    found = usually_long(lambda x: x if len(x) * x.shape[1] < 500 else -x)
+    assert found.notes == ("asked of `t`: 11*t < 500",) and found.span is not None  # len(x) is a number
+
+
+def test_guards_that_the_solver_tells() -> None:
+    place = "L['tensors'][0].size()[1]"
+    for said, multiple, guard in (
+        ("82/9 <= s", 1, "82 <= 9*s"), ("s < 500/11", 1, "11*s < 500"), ("7/2 < _s", 4, "28 < 2*s"),
+    ):  # fmt: skip
+        name = "s" if multiple == 1 else "_s"
+        text = restated(f"Expected op to be '==', got <= for {said}", {name: (place, multiple)})
+        assert list(guards_of(text)) == [("s", guard)]
+    for other in ("Expected op to be '==', got <= for 82/9 <= u", "Expected op to be '==', got < for s < sin(3)"):
+        assert restated(other, {"s": (place, 1)}) == other
+
+
+def test_ranges_around_hints_are_of_multiples() -> None:
+    s, t = Size("s", 4, 96, 4, 12), Size("t", 1, 50, 1, 9)
+    found = ranges_around_hints(">=", multiply(s, t), 70)
+    assert found == (replace(s, low=8), replace(t, low=9))
+    assert ranges_around_hints("<", multiply(s, t), 70) is None
 
 
 @pytest.mark.parametrize("function", [ASKED["a branch on a product"][0], lambda x: x.flatten()[:64], lambda x: x.T + 1,

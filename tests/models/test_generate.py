@@ -21,6 +21,7 @@ from dplc.engine.models.checking import emulator
 from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
 from dplc.engine.models.module import build
+from dplc.engine.models.running import ModelRunner
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
@@ -112,6 +113,36 @@ def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeyp
         assert caches <= set(program.aliases.values()), count
     with pytest.raises(DplcError, match="the prompt has 48 tokens; this was compiled for 1 to 47"):
         list(generator.tokens([1] * 48, 1))
+
+
+@pytest.mark.parametrize(("name", "chunk"), [("llama", None), ("qwen3", 5)])
+def test_the_cache_is_read_as_far_as_it_is_written(
+    name: str, chunk: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By steps of eight rows; each step is a binding of the one compile, and the last of them holds the whole text."""
+    given: list[int] = []
+    real = ModelRunner.run
+
+    def counted(self: ModelRunner, inputs: Any) -> Any:
+        assert len({tensor.shape[0] for key, tensor in inputs.items() if key.startswith("cache_")}) <= 1
+        given.extend(tensor.shape[0] for key, tensor in inputs.items() if key == "cache_3")
+        return real(self, inputs)
+
+    monkeypatch.setattr(ModelRunner, "run", counted)
+    maximum, how, dice = 36, CompileOptions(toolchain(), target("sm_80")), random.Random(3)
+    every = all_lengths(maximum)
+    generation = compile_generation(source(name), every, maximum, ModelShape(), how, (), chunk, step=8)
+    assert generation.rows == 40 and generation.token.sizes["n"].multiple == 8
+    weights = make(generation.weights, seed=3, scale=SCALE)
+    generator = Generator(generation, emulator(), weights)
+    for length, count in ((3, 20), (8, 2), (17, 30), (35, 1), (1, 9)):
+        given.clear()
+        prompt = [dice.randrange(50) for _ in range(length)]
+        found = list(generator.tokens(prompt, count, stops=()))
+        assert found == of_transformers(name, weights, prompt, len(found)), length
+        ends = [] if chunk is None else [*range(chunk, length, chunk), length]
+        assert given == [-(-end // 8) * 8 for end in (*ends, *range(length + 1, length + len(found)))], length
+    assert generation.memory.copied == 0 and generation.memory.cache == 4 * 40 * 2 * 8 * 4
 
 
 def test_memory_for_a_prompt_is_that_of_a_piece() -> None:

@@ -21,6 +21,7 @@ from dplc.engine.models.running import ModelRunner
 from dplc.engine.ruleset import toolchain
 
 PROMPT, MAXIMUM, NEW, LENGTH = [7, 3, 41, 12, 3], 16, 8, 7
+STEP = 4  # rows by which the part of the cache grows that a call is given
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,11 @@ def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:
 
 
 def text_of(model: Any, folder: Path, device: str = "sm_80", chunk: int | None = None) -> Text:
-    """Greedy text after the prompt, which is read in chunks. Raises DplcError for a model that cannot generate here."""
+    """Greedy text after the prompt, which is read in chunks; the cache as far as it is written. Raises DplcError for a model that cannot generate here."""
     source = sources.find(str(folder))
-    made = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, ModelShape(), options(device), chunk=chunk)
+    made = compile_generation(
+        source, all_lengths(MAXIMUM), MAXIMUM, ModelShape(), options(device), chunk=chunk, step=STEP
+    )
     got = list(Generator(made, emulator(), weights.load(folder, made.weights)).tokens(PROMPT, NEW, stops=()))
     ids = torch.tensor([PROMPT])
     want = model.generate(

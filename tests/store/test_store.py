@@ -218,9 +218,26 @@ def test_exports_are_sorted_and_the_same(tmp_path: Path) -> None:
     two = export_lines(filled(tmp_path / "b.sqlite", [2, 0, 1]).select())
     assert one == two
     lines = one.splitlines()
-    assert json.loads(lines[0]) == {"dplc_schedules": 1}
+    assert json.loads(lines[0]) == {"dplc_schedules": 2}
     assert [json.loads(line)["kernel"] for line in lines[1:]] == [f"kernel{n}" for n in (0, 0, 1, 1, 2, 2)]
     assert str(tmp_path) not in one
+
+
+def test_an_export_without_ranges_is_read_too(tmp_path: Path) -> None:
+    """Version 1 had none; ours says them, and they come back."""
+    sized = key(7, ranges=((9, 64, 1),))
+    with open_store(tmp_path / "a.sqlite") as store:
+        store.put(sized, tuned())
+        (entry,) = store.exact(sized)
+        assert entry.key == sized
+        text = export_lines([entry])
+    file = tmp_path / "share.jsonl"
+    file.write_text(text)
+    assert import_lines(file) == [entry]
+    head, line = text.splitlines()
+    old = {name: value for name, value in json.loads(line).items() if name != "ranges"}
+    file.write_text(f"{head.replace('2', '1')}\n{json.dumps(old)}\n")
+    assert [one.ranges for one in import_lines(file)] == [()]
 
 
 def test_an_export_can_be_imported_and_merged(tmp_path: Path) -> None:

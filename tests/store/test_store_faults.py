@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import sqlite3
@@ -175,13 +176,18 @@ def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Any, sa
     assert (path.read_bytes() if path.is_file() else b"") == before
 
 
-def test_an_earlier_store_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_earlier_store_is_migrated(version: int, tmp_path: Path) -> None:
+    """Version 1 had no attempts, 2 no ranges of lengths."""
     path = tmp_path / "t.sqlite"
-    with monkeypatch.context() as earlier:
-        earlier.setattr(schema, "STEPS", schema.STEPS[:1])
-        earlier.setattr(schema, "VERSION", 1)
-        with open_store(path) as store:
-            assert store.put(key(), tuned())
+    with open_store(path) as store:
+        assert store.put(key(), tuned())
+    with contextlib.closing(sqlite3.connect(path)) as earlier:
+        earlier.execute("ALTER TABLE entries DROP COLUMN ranges")
+        if version == 1:
+            earlier.execute("DROP TABLE attempts")
+        earlier.execute(f"PRAGMA user_version = {version}")
+        earlier.commit()
     with open_store(path) as store:
         assert store.get(key()) == tuned()
         store.record(key(), [Attempt(OTHER, "p", Score(1.0, "predicted"), "hill", 0, 1)])

@@ -42,6 +42,20 @@ def test_a_launch_is_refused_by_what_is_too_much(
     assert (no_launch(program, target("h200")) is None) is launched
 
 
+@pytest.mark.parametrize("role", ["THREAD", "REG"])
+def test_a_block_is_as_large_as_numbers_say(role: str) -> None:
+    """A schedule of other sizes may leave a length to the threads, or to their registers."""
+    text = f"""## level: tile
+kernel copy(s: 1..64, x: f32[s, 64]) -> y: f32[s, 64]:
+    Tile(i:64=BLOCK, j:s={role}):
+        v = load x[j, i]
+        y[j, i] = v
+"""
+    _, program = read_program(text, "<text>", None)
+    for found in (no_launch(program, target("h200")), refusal(program, target("h200"))):
+        assert found == "axis `j` of a block is as long as `s`, known at a call only"
+
+
 def test_as_many_registers_as_were_granted_are_not_too_many() -> None:
     _, program = read_program(TEXT.format(8, 300, 8))
     said = refusal(program, target("h200")) or ""

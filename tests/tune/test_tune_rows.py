@@ -82,6 +82,76 @@ def test_a_stored_schedule_changes_the_kernels_of_its_row_only(tmp_path: Path) -
         assert accepted([tuned(x)], [rows_of_silu(x.double())]), n
 
 
+def kept(db: Path, row: Dim, gain: float) -> None:
+    """A row of SiLU in the store under another schedule than the default one: by figures that are made up."""
+    kernel, rules = kernel_of(row), toolchain().rules
+    chosen, seconds = another(Space(toolchain(), Start((kernel,)), MACHINE), 1.1)
+    with open_store(db, rules) as store:
+        found = Tuned(chosen.schedule, seconds, "predicted", gain * seconds, "random", 0, 1, "emulator")
+        assert store.put(key_of(kernel, MACHINE, rules), found)
+
+
+def ends(program: Any) -> list[tuple[int, int, int]]:
+    return [(dim.low, dim.high, dim.multiple) for (dim,) in program.rows.rows]
+
+
+def test_rows_are_chosen_by_the_store(tmp_path: Path) -> None:
+    """Ranges that were tuned, a length too, are rows unasked; the usual rows give way to them."""
+    db = tmp_path / "store.sqlite"
+    usual = [(1, 1), (2, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, 256), (257, 512)]
+    assert [(low, high) for low, high, _ in ends(compiled(db, rows=None))] == usual
+    for row in (Dim("s", 12, 64), Dim("s", 100, 100), Dim("s", 132, 512, 4, hint=200)):
+        kept(db, row, gain=1.5)
+    kept(db, Dim("s", 65, 70), gain=1)  # no faster than the default order
+    for rows in (None, True):
+        program = compiled(db, rows=rows)
+        stored, others = ends(program)[:3], ends(program)[3:]
+        assert stored == [(100, 100, 1), (12, 64, 1), (132, 512, 4)]
+        assert others == [(*part, 1) for part in ((1, 1), (2, 8), (9, 11), *usual[5:])]
+    hints = {dim.low: dim.hint for (dim,) in program.rows.rows}
+    assert hints[132] == 200 and hints[9] == 11  # where the store judged it; the greatest of a usual row
+    origins = {n: program.rows.at({"s": n}).origins[0].source for n in (64, 100, 132, 512)}
+    assert origins == dict.fromkeys((64, 100, 132, 512), "store")
+    assert program.rows.at({"s": 511}).origins[0].source != "store" and program.rows.at({"s": 100}).sizes == {}
+    for n in (1, 11, 12, 64, 100, 131, 132, 133, 512):
+        x = torch.randn(n, WIDTH)
+        assert accepted([program(x)], [rows_of_silu(x.double())]), n
+    assert ends(compiled(db, rows=[Dim("s", 1, 8)])) == [(1, 8, 1)] and compiled(db, rows=()).rows is None
+
+
+def test_the_store_of_another_program_chooses_no_rows(tmp_path: Path) -> None:
+    """Nor does a part that is no part of the range, or of its multiples."""
+    db = tmp_path / "store.sqlite"
+    kept(db, Dim("s", 12, 64), gain=1.5)
+
+    def first(function: Any, dim: Dim) -> tuple[int, int, int]:
+        made = dplc.compile(function, (torch.randn(36, WIDTH),), dynamic={"x": {0: dim}}, target="sm_90a", db=db)
+        return ends(made)[0]
+
+    assert first(rows_of_silu, Dim("s", 1, 100)) == (12, 64, 1)
+    for dim in (Dim("s", 16, 100), Dim("s", 1, 63), Dim("s", 2, 100, 2)):
+        assert first(rows_of_silu, dim) != (12, 64, 1), dim
+    assert first(lambda x: torch.nn.functional.gelu(x).sum(-1), Dim("s", 1, 100)) == (1, 1, 1)
+
+
+def test_an_artefact_has_the_rows_of_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the list of the store says what ranges its entries are of."""
+    db, folder = tmp_path / "store.sqlite", tmp_path / "made"
+    kept(db, Dim("s", 12, 64, 4), gain=1.5)
+    for asked in (
+        ["compile", "-c", TEXT, "-o", str(folder), "--target", "sm_90a", "--db", str(db), "--no-cubins"],
+        ["db", "list", "--db", str(db)],
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(asked)
+        assert not stop.value.code
+    seen = capsys.readouterr()
+    assert "64x96 for 12..64 by 4" in seen.out and "row `s` 12..64" in seen.err
+    first, *others = (row["when"][0] for row in json.loads((folder / "plan.json").read_text())["rows"])
+    assert first == {"name": "s", "low": 12, "high": 64, "multiple": 4}
+    assert [(row["low"], row["high"]) for row in others][:4] == [(1, 1), (2, 8), (9, 16), (17, 32)]
+
+
 def test_keys_are_of_ranges() -> None:
     rules = toolchain().rules
     usual, later, wider = (
