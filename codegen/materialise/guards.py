@@ -71,7 +71,7 @@ def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
 
 
 def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
-    """`place < limit`, said of whole chunks where the limit has no chunk across it: no thread's own place is asked then.
+    """`place < limit`, said of whole chunks where no chunk is cut by the limit: no thread asks for a place of its own.
 
     `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a whole block.
     """
