@@ -19,7 +19,7 @@ from ...ir.ranges import interval
 from ...ir.tile import Put, Stage, Sync, Wait
 from .addresses import flat, global_address
 from .boxes import lower_box_wait, lower_boxes, plan_boxes
-from .guards import conjunction, narrowed, simplify_condition
+from .guards import conjunction, in_chunks, narrowed, simplify_condition
 from .lowering import Lowering, Path, Place, fresh
 from .ranges import ranging, tidied
 from .registers import extents, in_registers, nest
@@ -69,11 +69,11 @@ def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_ax
     chunk = add(modulo(thread, shape.lanes), multiply(Var(chunk_axis), shape.lanes) if turns[chunk_axis] > 1 else 0)
     row, column = tidied(low, row), tidied(low, multiply(chunk, shape.width))
     position = source_position(low, stmt, row, column)
-    edges = [(">=", p, 0) for p in position] + [
-        ("<", p, m) for p, m in zip(position, low.params[stmt.src].shape, strict=True)
-    ]
-    under = narrowed(low, stmt.when)
-    inside = conjunction([binary(*edge) for edge in edges if not _always(edge, under)])
+    ends, under = tuple(zip(position, low.params[stmt.src].shape, strict=True)), narrowed(low, stmt.when)
+    inside = conjunction(
+        [binary(">=", p, 0) for p, _ in ends if not _always((">=", p, 0), under)]
+        + [in_chunks(low, p, m) for p, m in ends if not _always(("<", p, m), under)]
+    )
     mine = [] if shape.groups * shape.lanes == low.thread_count else [binary("<", thread, shape.groups * shape.lanes)]
     mine += [binary("<", row, shape.rows)] if shape.rows % shape.groups else []
     mine += [binary("<", chunk, shape.chunks)] if shape.chunks % shape.lanes else []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.expr import Binary, Var, binary, both, free_names, linear, multiple_of, only_sizes, subtract
+from ...ir.expr import Binary, Var, binary, both, floordiv, free_names, linear, multiple_of, only_sizes, subtract
 from ...ir.facts.layout import is_vector
-from ...ir.node import Expr
+from ...ir.node import Expr, Node, contents
 from ...ir.ranges import Interval, decide
 from ...ir.substitute import substitute
 from .lowering import Lowering
@@ -68,6 +68,22 @@ def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
             bottom, top = ranges[name.name]
             ranges[name.name] = (bottom, min(top, spare - (condition.op == "<")))
     return ranges
+
+
+def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
+    """`place < limit`, said of whole chunks where no chunk is cut by the limit: no thread asks for a place of its own.
+
+    `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a whole block.
+    """
+    terms, _ = linear(place)
+    for size in sorted({n for n in terms.values() if n > 1}, reverse=True):
+        if on_edge(limit, size):
+            chunk = tidied(low, floordiv(place, size))
+            if not (isinstance(chunk, Node) and contents(chunk) & Binary.mark) and free_names(chunk) < free_names(
+                place
+            ):
+                return binary("<", chunk, floordiv(limit, size))
+    return binary("<", place, limit)
 
 
 def conjunction(conditions: list[Expr]) -> Expr:

@@ -261,6 +261,7 @@ def zero_product(site: Any, body: Block, condition: Any, *zero: Var) -> bool:
 
     zero: values of the run that are taken for zero where the guard fails.
     """
+    body = _without_reductions(body)
     if condition.__class__ is not Binary or condition.op != "<" or not only(body, Load, Let, Accumulate):
         return False
     sums = [stmt for stmt in body if isinstance(stmt, Accumulate)]
@@ -268,6 +269,12 @@ def zero_product(site: Any, body: Block, condition: Any, *zero: Var) -> bool:
         return False
     zeros, finite = _zeros(site, body, condition, {value.name for value in zero})
     return all(stmt.val.__class__ is Var and stmt.val.name in zeros and stmt.val.name in finite for stmt in sums)
+
+
+def _without_reductions(body: Block) -> Block:
+    """The statements of a run, those of its reductions in their places."""
+    inner = (_without_reductions(s.body) if isinstance(s, For) and s.role == "reduce" else (s,) for s in body)
+    return tuple(stmt for part in inner for stmt in part)
 
 
 def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set[str], set[str]]:
@@ -316,9 +323,14 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
         dim = axis.dim or 0
         position[dim] = add(position[dim], multiply(cell, axis.stride))
     known, shape = ranges_of(site.kernel), params(site.kernel)[stage.src].shape
-    return any(
-        tidy(subtract(place, condition.a), known) == 0
-        and only_sizes(condition.b)
-        and decide_sizes("<=", extent, condition.b) is True
-        for place, extent in zip(position, shape, strict=True)
+    return only_sizes(condition.b) and any(
+        _reaches(place, extent, condition, known) for place, extent in zip(position, shape, strict=True)
     )
+
+
+def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
+    """Whether a place is beyond an extent wherever `a < b` fails: it is c*a and more, and c*b is the extent or more."""
+    terms, (atom, n) = linear(tidy(place, known))[0], next(iter(linear(condition.a)[0].items()), (None, 1))
+    times = max(terms.get(atom, 0) // n, 1)
+    more = tidy(subtract(place, multiply(condition.a, times)), known)
+    return interval(more, known)[0] >= 0 and decide_sizes("<=", extent, multiply(condition.b, times)) is True

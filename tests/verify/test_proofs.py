@@ -151,7 +151,7 @@ def test_built_in_index_rules_are_proved(name: str) -> None:
 
 # what these rules say of divisors and counts is what makes them right
 NEEDED = {
-    "split_matmul_k": ("KO % S == 0",), "permute_register_tile": ("F % V == 0", "strided(body, j, r, F)"),
+    "permute_register_tile": ("F % V == 0", "strided(body, j, r, F)"),
     "split_inner_for_swizzle": ("item(s)*C % SW == 0",), "pipeline_k_outer": ("K >= N",),
     "rows_per_block": ("N % R == 0",), "permute_stage": ("N % (L*V) == 0",),
     "strip_flat": ("N % (Q*V) == 0", "strided(body, jo, j, T)"), "vector_reduce": ("K % V == 0",),

@@ -11,9 +11,12 @@ from nests import NESTS
 from scheduling import MACHINE, difference, schedule
 
 from dplc.codegen.target import Target, target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import compile_captured
 from dplc.engine.rewrite.trace import Trace
+from dplc.engine.ruleset import toolchain
 from dplc.ir.interp import loop
-from dplc.ir.text.print import print_program
+from dplc.ir.text.print import print_program, print_unit
 from dplc.ir.text.read import read_program
 from dplc.ir.verify import loop as verify_loop
 from dplc.ir.verify import tile as verify_tile
@@ -87,3 +90,13 @@ def test_live_rules() -> None:
     assert {"blockify_launch", "stage_inputs"} <= fired("gather inside of a matmul")
     assert "mark_unroll" in fired("matmul of a padded operand") | fired("both operands along k")
     assert {"tileify_single", "collapse_reduce", "cooperative_reduce"} <= fired("everything to one number")
+
+
+def test_a_share_of_chunks_that_runs_beyond_the_last_one_is_asked_for_by_the_block() -> None:
+    """128 chunks for five blocks: 26 each. Whether a chunk is there is the same for all threads that copy it."""
+    made = compile_captured(
+        capture_text("torch.randn(512, 2048) @ torch.randn(2048, 2048)", values=False), toolchain(), target("a100")
+    )
+    copies = [line for line in made.cuda_kernels[0].text.splitlines() if "zfill" in line]
+    assert "s:5=BLOCK" in print_unit(made.tile[0])
+    assert len(copies) == 2 and all("s * 26 + k_o + 3 < 128" in line for line in copies)
