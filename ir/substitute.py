@@ -131,16 +131,26 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
 
 def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
     """A program at a binding of its sizes, which is what a program with sizes means."""
-    if value.__class__ is tuple:
-        out = tuple([with_sizes(item, sizes) for item in value])
-        return value if all(a is b for a, b in zip(out, value, strict=True)) else out
-    if not isinstance(value, Node) or not has_sizes(value):
-        return value
-    if value.__class__ is Size:
-        return sizes[value.name]
-    if value.__class__ in _EXPRESSIONS:
-        return rebuild(value, lambda part: with_sizes(part, sizes))
-    return replace(value, **{name: with_sizes(getattr(value, name), sizes) for name in type(value).inner})
+    made = dict[Node, Any]()  # a value that many read is bound once
+
+    def bound(part: Any) -> Any:
+        if part.__class__ is tuple:
+            out = tuple([bound(item) for item in part])
+            return part if all(a is b for a, b in zip(out, part, strict=True)) else out
+        if not isinstance(part, Node) or not has_sizes(part):
+            return part
+        if part not in made:
+            made[part] = at_sizes(part)
+        return made[part]
+
+    def at_sizes(node: Node) -> Any:
+        if node.__class__ is Size:
+            return sizes[node.name]
+        if node.__class__ in _EXPRESSIONS:
+            return rebuild(node, bound)
+        return replace(node, **{name: bound(getattr(node, name)) for name in type(node).inner})
+
+    return bound(value)
 
 
 def with_hints(value: Any) -> Any:

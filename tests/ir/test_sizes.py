@@ -18,8 +18,10 @@ from dplc.engine.language.statements import shape_of
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, Source
-from dplc.ir.expr import Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
+from dplc.ir.expr import Axis, Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
 from dplc.ir.ranges import interval
+from dplc.ir.substitute import with_sizes
+from dplc.ir.tensor import Elementwise, Input
 from dplc.ir.text.parse import parse
 from dplc.ir.text.print import print_program
 from dplc.ir.text.print_statements import print_expr
@@ -228,3 +230,14 @@ def test_sizes_of_a_product_are_one_factor() -> None:
     s, t, i = Size("s", 1, 9, 1, 4), Size("t", 1, 9, 1, 4), Var("i")
     assert multiply(multiply(i, s), t) == multiply(i, multiply(s, t)) == multiply(multiply(t, i), s)
     assert only_sizes(multiply(i, multiply(s, t)).b)
+
+
+def test_values_that_many_read_are_bound_once() -> None:
+    """A sum of a value with itself, sixty times: as a tree it has 2^60 places."""
+    value = Input("x", (Axis("i", Size("s", 1, 64, 1, 8)),))
+    for _ in range(60):
+        value = Elementwise("add", (value, value))
+    bound = with_sizes(value, {"s": 5})
+    for _ in range(60):
+        bound = bound.args[0]
+    assert bound == Input("x", (Axis("i", 5),))
