@@ -19,6 +19,7 @@ from dplc.engine.bench.schedules import CaseSpace
 from dplc.engine.bench.suite_file import BenchCase, BenchOperation, Suite
 from dplc.engine.capture.text import capture_text
 from dplc.engine.ruleset import toolchain
+from dplc.ir.tile import Sync
 
 SEED = int(os.environ.get("DPLC_SCHEDULE_SEED", "0"))
 POINTS = int(os.environ.get("DPLC_SCHEDULE_POINTS", "2"))
@@ -72,7 +73,7 @@ def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Barriers are lost on the way down: checked mode says where."""
     from dplc.codegen.materialise import blocks
 
-    lost: Any = {**blocks.LOWER, blocks.Sync: lambda low, stmt, at: ()}
+    lost: Any = {**blocks.LOWER, Sync: lambda low, stmt, at: ()}
     monkeypatch.setattr(blocks, "LOWER", lost)
     faults = []
     for seed in range(20):
