@@ -25,7 +25,7 @@ COMMANDS = (
 class Everything:
     """A store that knows every kernel (`scheduling.ScheduleStore`)."""
 
-    store = SimpleNamespace(has_family=lambda *_: False)
+    store = SimpleNamespace(has_family=lambda *_: False, select=lambda *_: (), valid=lambda *_: ())
 
     def schedule(self, kernel: Any, tools: Any, target: Any, trace: Any, shaped: Any) -> Any:
         return by_default((kernel,), tools, target, trace, shaped), Origin(kernel.name, "store", "from the store, 1 us")
