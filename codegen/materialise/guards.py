@@ -76,13 +76,11 @@ def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
     `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a whole block.
     """
     terms, _ = linear(place)
-    for size in sorted({n for n in terms.values() if n > 1}, reverse=True):
-        if on_edge(limit, size):
-            chunk = tidied(low, floordiv(place, size))
-            if not (isinstance(chunk, Node) and contents(chunk) & Binary.mark) and free_names(chunk) < free_names(
-                place
-            ):
-                return binary("<", chunk, floordiv(limit, size))
+    for size in sorted({n for n in terms.values() if n > 1 and on_edge(limit, n)}, reverse=True):
+        chunk = tidied(low, floordiv(place, size))
+        divided = isinstance(chunk, Node) and contents(chunk) & Binary.mark
+        if not divided and free_names(chunk) < free_names(place):
+            return binary("<", chunk, floordiv(limit, size))
     return binary("<", place, limit)
 
 
