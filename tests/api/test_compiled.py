@@ -44,6 +44,12 @@ def test_the_face(compiled: dplc.Compiled) -> None:
     assert repr(compiled) == "<dplc.Compiled for emulator: linear>"
 
 
+def test_a_compilation_writes_itself_in_a_line(compiled: dplc.Compiled) -> None:
+    """Every stage of a model takes minutes to write, and a notebook or a failed test asks for it."""
+    name = compiled.compilation.target.name
+    assert repr(compiled.compilation) == f"<Compilation for {name}: 1 launches of 1 kernels>"
+
+
 def test_no_trace_is_no_trace(linear: torch.nn.Linear) -> None:
     assert dplc.compile(linear, (torch.randn(3, 8),), trace=False).trace is None
 
