@@ -441,6 +441,13 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
         until(browser, "data.tuning && !data.tuning.running && document.querySelector('#main svg .best')")
         assert "30 tries" in browser.find_element("id", "main").text
         assert browser.execute_script("return document.activeElement.id") == "search"
+        together = ["tuning effects", "tuning columns", "tuning kernels counted", "effects"]  # what one message may bring
+        for parts in together:
+            news = f"Object.fromEntries('{parts}'.split(' ').map((part) => [part, data[part]]))"
+            browser.execute_script(f"hear({{ ...news, data: {news} }})")
+            assert browser.execute_script("return document.activeElement.id") == "search", parts
+        browser.execute_script("find('tab-tuning').focus(); hear({ ...news, data: { tuning: data.tuning } })")
+        assert browser.execute_script("return document.activeElement.id") == "tab-tuning"
         assert browser.find_element("id", "tries").get_attribute("value") == "30"
         complaints(browser)
     finally:

@@ -32,10 +32,8 @@ function hear(found) {
   for (const [part, value] of Object.entries(found.data)) { if (value === null) delete data[part]; else data[part] = value; }
   const parts = Object.keys(found.data).filter((part) => part !== "stages");
   if ("stages" in found.data) stages();
-  if (!compiled && parts.every((part) => part === "effects" || part === "kernels")) { if (parts.length) gains(); }
-  else if (parts.every((part) => part === "tuning" || part === "egraph")) searched(parts);
-  else if (parts.length === 1 && parts[0] === "counted" && data.kernels) searched(["program"]);
-  else start();
+  if (!compiled && data.kernels && parts.every((part) => part in LATER)) later(parts);
+  else if (parts.length) kept(start);
   if (!compiled) return;
   if (found.error) { banner(found.error, true); say("It does not compile."); return; }
   if (first) { find("banner").hidden = true; say("Compiled."); return; }
@@ -57,10 +55,21 @@ function stages() {
   if (now) say(`${now.text} …`);
 }
 
-// What the model says of firings comes after the compile: it goes into the rows that are there.
+// Parts that come after a compile, several in one message where the server was quick, and the views each is shown in.
+const LATER = { effects: ["timeline", "kernels"], kernels: ["kernels"], counted: ["program"], tuning: ["tuning"], egraph: ["egraph"] };
+
+function later(parts) {
+  kept(() => {
+    tabs();
+    for (const tab of find("tabs").children) markTab(tab, open);
+    if (!parts.some((part) => LATER[part].includes(open))) return;
+    if (open === "timeline") gains();
+    else openTab(open);
+  });
+}
+
+// What the model says of firings goes into the rows that are there, open or not.
 function gains() {
-  if (open === "kernels") searched(["kernels"]);
-  if (open !== "timeline") return;
   for (const box of document.querySelectorAll(".event")) {
     const number = Number(box.id.slice(1));
     if (!data.effects[number]) continue;
@@ -69,16 +78,13 @@ function gains() {
   }
 }
 
-// A search goes on while its reader looks: what is scrolled, open and focused stays so.
-function searched(parts) {
-  tabs();
-  for (const tab of find("tabs").children) markTab(tab, open);
-  if (!parts.includes(open)) return;
-  const top = find("main").scrollTop, at = document.activeElement && document.activeElement.dataset.key;
-  openTab(open);
+// The page is drawn while its reader looks: what is scrolled and focused stays so.
+function kept(draw) {
+  const top = find("main").scrollTop, { id, dataset: { key } } = document.activeElement || document.body;
+  draw();
   find("main").scrollTop = top;
-  const again = at && [...document.querySelectorAll("[data-key]")].find((node) => node.dataset.key === at);
-  if (again) again.focus();
+  const again = id ? find(id) : key && [...document.querySelectorAll("[data-key]")].find((node) => node.dataset.key === key);
+  if (again && again !== document.activeElement) again.focus({ preventScroll: true });
 }
 
 async function search(wanted) {
