@@ -441,8 +441,12 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
         until(browser, "data.tuning && !data.tuning.running && document.querySelector('#main svg .best')")
         assert "30 tries" in browser.find_element("id", "main").text
         assert browser.execute_script("return document.activeElement.id") == "search"
-        together = ["tuning effects", "tuning columns", "tuning kernels counted", "effects"]  # what one message may bring
-        for parts in together:
+        for parts in (
+            "tuning effects",
+            "tuning columns",
+            "tuning kernels counted",
+            "effects",
+        ):  # one message may bring them
             news = f"Object.fromEntries('{parts}'.split(' ').map((part) => [part, data[part]]))"
             browser.execute_script(f"hear({{ ...news, data: {news} }})")
             assert browser.execute_script("return document.activeElement.id") == "search", parts

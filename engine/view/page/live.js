@@ -3,6 +3,10 @@ const token = new URLSearchParams(location.search).get("token");
 const address = (path, more = "") => `${path}?token=${encodeURIComponent(token)}${more}`;
 let news = data.live;
 let busy = false;
+let held = null; // what is pressed stays until it is let go: a click needs the same element at both ends
+document.addEventListener("pointerdown", () => {
+  held = new Promise((done) => { document.addEventListener("pointerup", () => setTimeout(done), { once: true }); setTimeout(done, 1000); });
+});
 VIEWS.splice(4, 0, ["rules", "Rules", rulesView, () => data.rules, () => Object.keys(data.rules).length]);
 
 async function listen() {
@@ -11,6 +15,7 @@ async function listen() {
       const answer = await fetch(address("/news", `&since=${news.number}`));
       if (!answer.ok) throw new Error(String(answer.status));
       const found = await answer.json();
+      await held;
       if (found && found.number > news.number) hear(found);
     } catch {
       banner("The server does not answer: dplc view has ended, or is busy.", true);
@@ -61,7 +66,6 @@ const LATER = { effects: ["timeline", "kernels"], kernels: ["kernels"], counted:
 function later(parts) {
   kept(() => {
     tabs();
-    for (const tab of find("tabs").children) markTab(tab, open);
     if (!parts.some((part) => LATER[part].includes(open))) return;
     if (open === "timeline") gains();
     else openTab(open);

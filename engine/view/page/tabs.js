@@ -19,20 +19,27 @@ function facts() {
     make("span", {}, make("b", {}, spent < 1e4 ? `${Math.round(spent)} ms` : `${(spent / 1e3).toFixed(1)} s`), " to compile"));
 }
 
+// A tab that is there stays the same element: news may come between the two halves of a click on it.
 function tabs() {
   const there = VIEWS.filter(([, , , has]) => has());
-  const bar = find("tabs");
-  bar.replaceChildren(...there.map(([id, name, , , count], place) => make("button", {
-    role: "tab", id: `tab-${id}`, "aria-controls": "main", "aria-selected": "false", tabindex: -1,
+  const bar = find("tabs"), shown = [...bar.children].map((tab) => tab.id).join();
+  if (shown !== there.map(([id]) => `tab-${id}`).join()) bar.replaceChildren(...there.map((view) => newTab(view)));
+  for (const [id, , , , count] of there) find(`tab-${id}`).querySelector(".count").textContent = count();
+  return there;
+}
+
+function newTab([id, name]) {
+  return make("button", {
+    role: "tab", id: `tab-${id}`, "aria-controls": "main", "aria-selected": String(id === open), tabindex: id === open ? 0 : -1,
     onclick: () => openTab(id),
     onkeydown: (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!step) return;
-      const next = there[(place + step + there.length) % there.length][0];
-      openTab(next);
-      find(`tab-${next}`).focus();
-    } }, name, make("span", { class: "count" }, String(count())))));
-  return there;
+      const all = [...find("tabs").children];
+      const next = all[(all.indexOf(event.currentTarget) + step + all.length) % all.length];
+      next.click();
+      next.focus();
+    } }, name, make("span", { class: "count" }));
 }
 
 function markTab(tab, id) {
