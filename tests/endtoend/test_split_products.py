@@ -20,7 +20,14 @@ def test_blocks_share_long_sums_of_few_tiles(rows: int, columns: int, depth: int
     assert ways(f"torch.randn({rows}, {depth}) @ torch.randn({depth}, {columns})") == wanted
 
 
-@pytest.mark.parametrize("text", ["torch.randn(101, 1600) @ torch.randn(1600, 149)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.randn(101, 1600) @ torch.randn(1600, 149)",
+        "torch.randn(67, 1136) @ torch.randn(1136, 149)",  # 71 chunks, of which the last block has one
+        "torch.randn(64, 1136) @ torch.randn(1136, 64)",
+    ],
+)
 def test_a_shared_sum_is_right(text: str) -> None:
     assert ways(text) > 1
     is_right(text)
