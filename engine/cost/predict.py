@@ -1,8 +1,10 @@
 """The analytic model: T = waves x max(DRAM, L2 fill, shared memory, issue, tensor, latency) +
 prologue + epilogue + launch.
 
-Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource. How many fit
-is never a score by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of
+Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource, and a
+fiftieth of what the others do beside it: no two overlap wholly, and of two schedules with the same busiest resource the
+one that asks less of the rest is faster (a deeper ring, wider reads). How many fit is never a price by itself: it only
+says how the blocks fall into waves. The last wave is as wide as what is left of
 the grid, so one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
@@ -22,6 +24,7 @@ from .latency import Waits, alone
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
+UNHIDDEN = 0.02  # of what every other resource does beside the busiest: nothing overlaps wholly
 RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
 
 
@@ -93,7 +96,8 @@ def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
     for blocks, times in ((wide, full), (rest, 1)):
         if blocks and times:
             taken = wave(launch, target, blocks)
-            variable += times * max(taken)
+            busiest = max(taken)
+            variable += times * (busiest + UNHIDDEN * (sum(taken) - busiest))
             bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
     # the first loads of the first wave and the last stores of the last have nothing to hide behind
     fixed = target.launch_seconds + 1.5 * target.memory_latency_seconds

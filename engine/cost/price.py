@@ -12,14 +12,13 @@ from .tile_menu import Estimate, Tiles
 
 
 class Price(NamedTuple):
-    """What a kernel takes, predicted. score: seconds and a little of every bound; reason: why it has no price.
+    """What a kernel takes, predicted. reason: why it has no price.
 
     form: what schedules tell kernels apart by: contraction, row or flat; folds, contractions, sweeps, whether rows that
     are folded are stored.
     """
 
     seconds: float
-    score: float
     bytes: float
     kind: str
     reason: str = ""
@@ -32,7 +31,7 @@ class Price(NamedTuple):
 
 
 def impossible(reason: str) -> Price:
-    return Price(math.inf, math.inf, 0.0, "none", reason)
+    return Price(math.inf, 0.0, "none", reason)
 
 
 def price(estimate: KernelEstimate, target: Target) -> Price:
@@ -51,9 +50,9 @@ def price(estimate: KernelEstimate, target: Target) -> Price:
                 continue
             for split in tiles.splits():
                 one = tiles.estimate(resident, split)
-                if found is None or one.score < found.score:
+                if found is None or one.seconds < found.seconds:
                     found = one
     if found is None:
         return impossible("a row does not fit and cannot be swept again")
     tile = tuple(sorted(zip(tiles.axes, found.sides, strict=True)))
-    return Price(found.seconds, found.score, found.dram, kind, "", tile, kernel.form(kind))
+    return Price(found.seconds, found.dram, kind, "", tile, kernel.form(kind))

@@ -20,14 +20,12 @@ FLAT = 1024  # elements that a block of a kernel without reductions computes
 CHUNK = 16  # of a contracted axis, that is in shared memory at once
 ROWS = (1, 8, 64)
 SIDES = (16, 64, 128)
-SLACK = 0.02  # of the sum of all bounds: so that a search sees progress where the largest bound does not move
 NO_WAITS = Waits()
 
 
 class Estimate(NamedTuple):
     """What a tile gives. sides: of the tile; dram: bytes."""
 
-    score: float
     seconds: float
     dram: float
     sides: tuple[int, ...]
@@ -143,8 +141,7 @@ class Tiles:
         )  # fmt: skip
         told = predict(counts, target)
         more = target.launch_seconds + 2 * target.memory_latency_seconds if split > 1 else 0.0
-        score = told.seconds + more + SLACK * sum(told.bounds.values())
-        return Estimate(score, told.seconds + more, dram, self.tile)
+        return Estimate(told.seconds + more, dram, self.tile)
 
     def _from_memory(self, running: int) -> float:
         """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""

@@ -58,12 +58,12 @@ class Exact:
             return
         whole = self.extraction.solution(self.choice, self.stored)
         if whole is not None:
-            found = self.extraction.evaluate(whole, self.best.score)
-            if found.score < self.best.score * BETTER:
+            found = self.extraction.evaluate(whole, self.best.seconds)
+            if found.seconds < self.best.seconds * BETTER:
                 self.best = found
 
     def _hopeless(self, waiting: list[int], cost: float) -> bool:
-        return cost + sum(self.least[cls] for cls in waiting) >= self.best.score * BETTER
+        return cost + sum(self.least[cls] for cls in waiting) >= self.best.seconds * BETTER
 
     def _grow(self, root: int, todo: list[int], waiting: list[int], cost: float) -> None:
         """Decides what the kernel of `root` computes; todo: classes in it that are still to be spelled."""
@@ -72,7 +72,7 @@ class Exact:
         if not todo:
             kernel = self.extraction.kernel((root,), Solution(self.choice, frozenset(self.stored)))
             if kernel.price.legal:
-                self._solve(waiting, cost + kernel.price.score)
+                self._solve(waiting, cost + kernel.price.seconds)
             return
         cls, rest = todo[-1], todo[:-1]
         if cls in self.choice:

@@ -125,7 +125,7 @@ class Exploration:
         extraction = Extraction(graph, self.target, self.permissions)
         search = EgraphSearch(extraction, self.options.effort)
         rules = self._as_rules_decide(search, problem)
-        greedy = min(search.greedy(), rules, key=lambda e: e.score)
+        greedy = min(search.greedy(), rules, key=lambda e: e.seconds)
         found = search.explore(greedy)
         if graph.enodes <= SMALL:
             found = [Exact(extraction, found[0]).search().best, *found]
@@ -147,7 +147,7 @@ class Exploration:
         stored = {cls for term, cls in of.items() if term in self.rule_order.stored}
         groups = [tuple(dict.fromkeys(of[term] for term in kernel if term in of)) for kernel in self.rule_kernels]
         found = search.as_written(stored, [group for group in groups if len(group) > 1])
-        return found if found.score < float("inf") else search.as_written(stored)
+        return found if found.seconds < float("inf") else search.as_written(stored)
 
     def explained(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with the rules without which they would not be there."""
@@ -194,7 +194,7 @@ class Exploration:
         for mine in places.values():
             solved = self.problems[mine[0]][1]
             for rank in range(1, len(solved.found)):
-                worse = (solved.found[rank].score - solved.found[0].score) * len(mine)
+                worse = (solved.found[rank].seconds - solved.found[0].seconds) * len(mine)
                 others.append((worse, tuple(rank if n in mine else 0 for n in range(len(best)))))
         for _, choice in sorted(others):
             yield choice

@@ -65,11 +65,11 @@ class EgraphSearch:
         for upwards in (False, True):
             found = self.descend(self.as_written(), upwards)
             for _ in range(self.policy.descents_of_greedy):
-                before = found.score
+                before = found.seconds
                 found = self.descend(self.merge(found), not upwards)
-                if found.score >= before * BETTER:
+                if found.seconds >= before * BETTER:
                     break
-            if best is None or found.score < best.score:
+            if best is None or found.seconds < best.seconds:
                 best = found
         assert best is not None
         return best
@@ -90,8 +90,8 @@ class EgraphSearch:
                 other = extraction.solution(now.choice, now.stored ^ {cls}, now.groups)
                 if other is None or other.stored == now.stored:
                     continue
-                found = extraction.evaluate(other, best.score * BETTER, best)
-                if found.score < best.score * BETTER:
+                found = extraction.evaluate(other, best.seconds * BETTER, best)
+                if found.seconds < best.seconds * BETTER:
                     best, improved = found, True
         return best
 
@@ -112,14 +112,14 @@ class EgraphSearch:
                 continue
             together: Group = (*a, *b)
             groups = (*(group for group in now.groups if group not in (a, b)), together)
-            found = self.extraction.evaluate(Solution(now.choice, now.stored, groups), best.score * BETTER, best)
-            if found.score < best.score * BETTER:
+            found = self.extraction.evaluate(Solution(now.choice, now.stored, groups), best.seconds * BETTER, best)
+            if found.seconds < best.seconds * BETTER:
                 yield found
         for group in now.groups:  # value by value, each reader would wait for the kernel that still makes the others
             other = self.extraction.solution(now.choice, now.stored.difference(group), now.groups)
             if other is not None and other.stored.isdisjoint(group):
-                found = self.extraction.evaluate(other, best.score * BETTER, best)
-                if found.score < best.score * BETTER:
+                found = self.extraction.evaluate(other, best.seconds * BETTER, best)
+                if found.seconds < best.seconds * BETTER:
                     yield found
 
     # ---- the beam
@@ -138,11 +138,11 @@ class EgraphSearch:
                 break
             done.add(following.solution.key)
             stale += 1
-            best = beam[0].score
+            best = beam[0].seconds
             progress = False
             for found in self._neighbours(following, best, seen):
                 beam.append(found)
-                if found.score < best * (1 - 1e-6):
+                if found.seconds < best * (1 - 1e-6):
                     progress = True
                     done.discard(following.solution.key)
                     break
@@ -170,7 +170,7 @@ class EgraphSearch:
                 for first in (moved, self._side_by_side(moved, new - extra)):
                     if first is not None:
                         found = self._settled(first, here, best)
-                        if found.score < best * self.policy.worth_keeping:
+                        if found.seconds < best * self.policy.worth_keeping:
                             yield found
 
     def _side_by_side(self, moved: PricedSolution, new: frozenset[int]) -> PricedSolution | None:
@@ -193,9 +193,9 @@ class EgraphSearch:
         near = {c for c in choice if old.get(c) != choice[c]}
         near |= {child for c in near for child in self.extraction.node(c, choice)[2]}
         found = self.descend(found, near=near)
-        if found.score < best * self.policy.near_best:
-            found = min((self.descend(found, upwards) for upwards in (False, True)), key=lambda e: e.score)
-        return self.merge(found) if found.score < best * self.policy.good_enough_to_merge else found
+        if found.seconds < best * self.policy.near_best:
+            found = min((self.descend(found, upwards) for upwards in (False, True)), key=lambda e: e.seconds)
+        return self.merge(found) if found.seconds < best * self.policy.good_enough_to_merge else found
 
     def _moves(self, now: Solution) -> list[tuple[tuple[int, int], ...]]:
         """Changes of spelling: all who could read a class that is not read yet, all sums of one value that have
@@ -235,10 +235,10 @@ class EgraphSearch:
         alike: dict[object, int] = {}
         costs: set[object] = set()
         kept: list[PricedSolution] = []
-        for found in sorted(beam, key=lambda e: e.score):
+        for found in sorted(beam, key=lambda e: e.seconds):
             signature = found.signature
-            exactly = signature, round(found.score * 1e9, 1)
-            if alike.get(signature, 0) < self.policy.alike_in_beam and exactly not in costs and found.score < math.inf:
+            exactly = signature, round(found.seconds * 1e9, 1)
+            if alike.get(signature, 0) < self.policy.alike_in_beam and exactly not in costs and found.seconds < math.inf:
                 alike[signature] = alike.get(signature, 0) + 1
                 costs.add(exactly)
                 kept.append(found)

@@ -212,7 +212,7 @@ class Extraction:
                 found = self.prices[key] = price(estimate, self.target) if estimate is not None else _APART
             ratio = self.graph.missed.get(key) or self.ratios.get(found.form)
             if ratio is not None:
-                found = found._replace(seconds=found.seconds * ratio, score=found.score * ratio)
+                found = found._replace(seconds=found.seconds * ratio)
         return PricedKernel(found, touched, key)
 
     def correct(self, kernel: PricedKernel, lowered: Price) -> None:
@@ -242,7 +242,7 @@ class Extraction:
     def evaluate(
         self, solution: Solution, bound: float = math.inf, before: PricedSolution | None = None
     ) -> PricedSolution:
-        """The score of a solution, and its kernels. Above `bound` the answer may be incomplete, with an infinite score;
+        """The seconds of a solution, and its kernels. Above `bound` the answer may be incomplete, with infinite seconds;
         without one every kernel is there, even where one has no price.
 
         before: an evaluation whose kernels are kept where the change does not touch them.
@@ -259,13 +259,13 @@ class Extraction:
             kernel = old.get(group)
             if kernel is not None and not kernel.touched & delta:
                 table[group] = kernel
-                total += kernel.price.score
+                total += kernel.price.seconds
         # what stays is added first, so that what is too dear is seen after few kernels
         for group in [group for group, kernel in table.items() if kernel is NOTHING]:
             if total >= bound and bound < math.inf:
                 return PricedSolution(solution, math.inf, {})
             table[group] = self.kernel(group, solution)
-            total += table[group].price.score
+            total += table[group].price.seconds
         if total >= bound and bound < math.inf:
             return PricedSolution(solution, math.inf, {})
         if solution.groups and not self._acyclic(solution, table):
@@ -293,15 +293,11 @@ _APART = impossible("their loops differ")
 
 @dataclass
 class PricedSolution:
-    """A solution with its score and the kernels that make it."""
+    """A solution with its seconds and the kernels that make it."""
 
     solution: Solution
-    score: float
+    seconds: float
     table: Table
-
-    @property
-    def seconds(self) -> float:
-        return sum(kernel.price.seconds for kernel in self.table.values())
 
     @property
     def bytes(self) -> float:

@@ -45,7 +45,7 @@ class Trial:
         self.lower(rules)
         explored = 0
         while True:
-            pool = sorted((self.extraction.evaluate(e.solution) for e in pool), key=lambda e: e.score)
+            pool = sorted((self.extraction.evaluate(e.solution) for e in pool), key=lambda e: e.seconds)
             best = pool[0]
             if self.was_lowered(best):
                 if explored >= 1 or self.left <= 0:
@@ -83,6 +83,6 @@ class Trial:
             if kernel.key in extraction.corrections:
                 continue
             told = self.lowering.stores(plan, frozenset(rebuilder.built[cls] for cls in group))
-            price = Price(told.seconds, told.seconds, told.bytes, kernel.price.kind)
+            price = Price(told.seconds, told.bytes, kernel.price.kind)
             extraction.correct(kernel, impossible(told.problem) if told.problem else price)
             self.left -= 1

@@ -163,29 +163,43 @@ def _in_rows(shape: OnlineShape, target: Any) -> float:
 def _in_tiles(shape: OnlineShape, target: Any) -> float:
     """A tile of rows a block."""
     p = policy(target)
-    chunk, rows = p.online_chunk_columns, p.online_rows_of_thread
     columns = max(p.online_least_columns, p.online_columns_of_results // shape.results)
-    most = p.online_head_rows * p.online_head // shape.results
-    block = max(p.online_least_rows, min(most, 1 << (shape.rows - 1).bit_length()))
+    fits = WORD * p.online_chunk_columns * shape.products <= target.smem // p.staged_share
+    chunk = p.online_chunk_columns if fits and shape.columns > p.online_few_columns else p.online_few_columns
     lanes = chunk // columns
+    block, rows = _rows(shape, lanes, target)
     warps = max(1, block // rows * lanes // LANES)
     each = block * chunk / LANES  # of a warp, for one step of all products of a chunk
     pair = p.lanes_served  # lanes along the columns read one row
     words = shape.products * (1 / rows + 1 / columns / pair) + shape.results * (1 / rows + lanes / shape.results / pair)
     products = each * (shape.products + shape.results)
     shared = p.passes_moved * each * words * BANKS * WORD / target.shared_bytes_per_clock
-    issued = p.passes_issued * products / min(target.schedulers, warps)
-    busy = max(issued, shared)
+    turns = -(-shape.batch * -(-shape.rows // block) // target.multiprocessors)
+    issued = p.passes_issued * products
+    alone = max(issued / min(target.schedulers, warps), shared)
+    busy = max(issued / min(target.schedulers, warps * min(turns, max(p.blocks_together))), shared)
     # a block that shares its multiprocessor with no other waits for its own copies and barriers
     waiting = (
         p.passes_waits * SHARED_CYCLES + 2 * BARRIER_CYCLES + L2_SHARE * target.memory_latency_seconds * target.clock
     )
     piped = p.passes_piped * products * LANES / target.fp32_per_clock
-    turns = -(-shape.batch * -(-shape.rows // block) // target.multiprocessors)
-    cycles = (turns - 1) * max(busy, piped) + max(busy + waiting, piped)
+    cycles = max(alone + waiting, (turns - 1) * max(busy, piped) + max(busy + waiting, piped))
     behind = (block + chunk) / 2 if shape.hides else chunk / 2  # the last row of a block decides, by whole chunks
     chunks = min(-(-shape.columns // chunk), (shape.seen + behind) / chunk)
     return fixed_seconds(target) + chunks * cycles / target.clock  # type: ignore[no-any-return]
+
+
+def _rows(shape: OnlineShape, lanes: int, target: Any) -> tuple[int, int]:
+    """Rows of a block and of each of its threads, as `online_rows_of` and `online_rows_each` have them."""
+    p = policy(target)
+    most = p.online_head_rows * p.online_head // shape.results
+    most = max(p.online_least_rows, min(most, 1 << (shape.rows - 1).bit_length()))
+    alone = [n for n in p.online_rows if n < most and shape.batch * -(-shape.rows // n) <= target.multiprocessors]
+    block = min(alone, default=most)
+    if shape.batch * -(-shape.rows // block) > target.multiprocessors:
+        return block, p.online_rows_of_thread
+    wanted = min(p.online_rows_of_thread, block * lanes // p.online_alone_threads)
+    return block, max(p.online_alone_rows, wanted)
 
 
 @fact("in_three_passes(term, term, axis) -> num", levels="tensor")

@@ -86,14 +86,14 @@ def test_branch_and_bound_proves_the_beam_right(name: str) -> None:
         extraction.corrections.clear()
         beam = solved.search.explore(solved.search.greedy())[0]
         proof = Exact(extraction, beam, states=20_000).search()
-        assert proof.proved and proof.best.score <= beam.score
-        assert beam.score <= proof.best.score * 1.001 or beam.solution.groups
+        assert proof.proved and proof.best.seconds <= beam.seconds
+        assert beam.seconds <= proof.best.seconds * 1.001 or beam.solution.groups
 
 
 def test_what_cannot_become_better_is_not_looked_at() -> None:
     """A launch and the bytes of the results cost more than a seed that takes no time: there is nothing to search."""
     ((_, solved), *_) = explored(PROGRAMS["adapter"]).problems
-    seed = replace(solved.search.explore(solved.search.greedy())[0], score=0.0)
+    seed = replace(solved.search.explore(solved.search.greedy())[0], seconds=0.0)
     proof = Exact(solved.search.extraction, seed).search()
     assert proof.states == 1 and proof.proved and proof.best is seed
 
