@@ -17,7 +17,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.cost import work
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
-from dplc.engine.cost.predict import occupancy, predict, resident_blocks, wave
+from dplc.engine.cost.predict import UNHIDDEN, occupancy, predict, resident_blocks, wave
 from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Call, Var
 from dplc.ir.kernel import Launch
@@ -65,10 +65,12 @@ def test_one_block_too_many_costs_a_wave() -> None:
 
 
 def test_residency_alone_changes_nothing() -> None:
-    """Occupancy is no score: fewer resident blocks, same full waves of work per multiprocessor, the same time."""
+    """Occupancy is no score: fewer resident blocks, same full waves of work per multiprocessor, the same time but for a
+    little of what each wave waits."""
     two, one = (replace(BASE, blocks=264, registers=n, dram=0.0) for n in (128, 255))
     assert (resident_blocks(two, H200), resident_blocks(one, H200)) == (2, 1)
-    assert predict(one, H200).seconds == pytest.approx(predict(two, H200).seconds)
+    more = predict(one, H200).bounds["latency"] - predict(two, H200).bounds["latency"]
+    assert predict(one, H200).seconds == pytest.approx(predict(two, H200).seconds + UNHIDDEN * more)
 
 
 def test_what_binds() -> None:
@@ -101,7 +103,8 @@ def test_a_wave_by_hand() -> None:
     assert busy[3] == pytest.approx(2 * 1000 * 32 / 16 / 1e9), "the pipe of special functions holds more than issue"
     found = predict(launch, device)
     assert found.fixed == pytest.approx(3e-6 + 1.5e-6)
-    assert found.seconds == pytest.approx(found.fixed + max(wave(launch, device, 40)))
+    most, *others = sorted(wave(launch, device, 40), reverse=True)
+    assert found.seconds == pytest.approx(found.fixed + most + 0.02 * sum(others)), "a little of the rest is not hidden"
 
 
 def test_occupancy_and_what_holds_it_down() -> None:

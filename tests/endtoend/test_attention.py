@@ -11,8 +11,11 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
+from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import GATE, accepted, errors, run_reference
+from dplc.ir.facts.structure import summary
+from dplc.ir.program import Kernel
 
 SDPA = "F.scaled_dot_product_attention"
 
@@ -29,6 +32,7 @@ CASES = {
     "heads of 128, scaled": f"{SDPA}({qkv(2, 2, 17, 67, 128)}, scale=0.3)",
     "heads of 80, causal": f"{SDPA}({qkv(2, 1, 37, 37, 80)}, is_causal=True, enable_gqa=True)",
     "hidden rows": f"{SDPA}({qkv(1, 1, 33, 40, 64)}, attn_mask=torch.randn(33, 40) > torch.arange(33)[:, None] - 9)",
+    "few heads, ragged": f"{SDPA}({qkv(3, 3, 47, 65, 64)})",
     "written out": "torch.softmax(torch.randn(2, 33, 64) @ torch.randn(2, 64, 47) * 0.3, -1) @ torch.randn(2, 47, 64)",
 }
 MORE = {
@@ -75,6 +79,28 @@ def test_one_kernel(text: str) -> None:
 @pytest.mark.parametrize("text", {**CASES, **MORE}.values(), ids={**CASES, **MORE}.keys())
 def test_one_kernel_anywhere(text: str, device: str) -> None:
     check(text, device)
+
+
+def launched(heads: int, rows: int, size: int, device: str) -> tuple[Kernel, InstructionCounts]:
+    """Attention of heads in one pass, as Tile IR, and what its launch asks."""
+    text = f"{SDPA}(*[torch.randn({heads}, {rows}, {size})]*3)"
+    made = compile_captured(capture_text(text), toolchain(None, ALWAYS), target(device))
+    (kernel,), (launch,) = made.tile, made.launched
+    return kernel, instruction_counts(made.kernels[launch])
+
+
+@pytest.mark.parametrize(("heads", "rows", "size", "blocks"), [(12, 128, 64, 96), (32, 128, 64, 128), (28, 128, 128, 112)])
+def test_few_heads_fill_the_machine(heads: int, rows: int, size: int, blocks: int) -> None:
+    """A block has as few rows as leave every block a multiprocessor to itself; of 132 there were 12, 32 and 56 busy."""
+    assert launched(heads, rows, size, "h200")[1].blocks == blocks
+
+
+@pytest.mark.parametrize("size", [80, 128])
+def test_keys_and_values_fit_where_shared_memory_is_small(size: int) -> None:
+    """99 KB hold 32 columns of keys and of values, not 64: with 64 all threads read them from memory."""
+    kernel, counts = launched(4, 128, size, "rtx5090")
+    assert len(summary(kernel.body).stages) >= 2
+    assert counts.shared <= 99 * 1024
 
 
 def test_three_kernels_where_they_are_faster() -> None:

@@ -37,7 +37,7 @@ GRAPH = """graph main(q: f32[{h}, {t}, {d}], k: f32[{h}, {t}, {d}], v: f32[{h}, 
 SCORES = {False: "add(dots, 0.0)", True: "where(Index(m <= j), dots, -inf)"}
 FORMS = ("online_attention", "online_attention_masked", "online_attention_weights")
 ONCE, USUALLY, NEVER = 1000, 1, 0
-GRID = list(itertools.product((128, 512, 1024, 4096), (64, 128), (8, 32), (False, True)))
+GRID = list(itertools.product((128, 512, 1024, 4096), (64, 128), (8, 12, 32), (False, True)))
 LOSS = 1.05  # of the better plan's time
 
 
@@ -66,7 +66,7 @@ def loss(point: tuple[int, int, int, bool], device: str) -> float:
     """What the rules' choice takes, of what the better one takes."""
     graph = attention(*point)
     (one, once), (three, thrice) = told(graph, ONCE, device), told(graph, NEVER, device)
-    assert (one, three) == (1, 3)
+    assert one == 1 and three in (3, 4)  # of the three passes, one may be shared by blocks that a fourth kernel adds up
     kernels, _ = told(graph, USUALLY, device)
     return (once if kernels == 1 else thrice) / min(once, thrice)
 
@@ -115,7 +115,7 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
 @pytest.mark.slow
 def test_the_better_plan_on_a_grid() -> None:
     """At least 95 points of 100 are decided right, or lose no more than five percent; none loses a third."""
-    losses = [loss(point, device) for point in GRID for device in ("h100", "h200", "a100")]
+    losses = [loss(point, device) for point in GRID for device in ("h100", "h200", "a100", "rtx5090")]
     assert sum(each <= LOSS for each in losses) >= 0.95 * len(losses), sorted(losses)[-8:]
     assert max(losses) < 4 / 3
 
