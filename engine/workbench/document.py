@@ -100,7 +100,8 @@ class Document:
         self.rules = _others(place).extended(file)
         found: list[DplcError] = [*unread_numbers(self.rules, {self.name})]
         texts = chunks(self.text)
-        context = "\n".join(chunk.text for chunk in texts if not _RULE.search(chunk.text))
+        beside = [chunk.text.splitlines() for chunk in texts if not _RULE.search(chunk.text)]
+        context = "\n".join(line for lines in beside for line in lines if line.strip() and not line.startswith("#"))
         for rule in file.rules:
             chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
             found += self._check(self.rules.rules[rule.name], chunk, context)

@@ -225,6 +225,25 @@ def test_what_moves_stands_where_it_would_have_been_read() -> None:
             assert moved == told(Document(path), changed)
 
 
+def test_no_rule_is_judged_again_where_lines_and_remarks_move(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from dplc.engine.workbench import document as judged
+    from dplc.engine.workbench.document import Document
+
+    asked: list[str] = []
+    check = judged.check_rule
+    monkeypatch.setattr(judged, "check_rule", lambda rule, rules: asked.append(rule.name) or check(rule, rules))
+    text = "# A remark above all rules.\nnumber wide = 4 because \"a vector\"\n\n" + MINE
+    typing = Document(tmp_path / "mine.rw")
+    typing.problems(text)
+    assert asked
+    asked.clear()
+    typing.problems("\n\n" + text)
+    typing.problems(text.replace("above all", "before all"))
+    assert not asked
+    typing.problems(text.replace("wide = 4", "wide = 8"))
+    assert asked  # what the rules of a file share may matter to each
+
+
 @pytest.mark.asyncio
 async def test_formatting_outline_and_tokens(client: LanguageClient, tmp_path: Path) -> None:
     whole = MINE.replace("Stage(depth=1", "Stage(depth=1)")
