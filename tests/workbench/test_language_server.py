@@ -232,7 +232,7 @@ def test_no_rule_is_judged_again_where_lines_and_remarks_move(monkeypatch: pytes
     asked: list[str] = []
     check = judged.check_rule
     monkeypatch.setattr(judged, "check_rule", lambda rule, rules: asked.append(rule.name) or check(rule, rules))
-    text = "# A remark above all rules.\nnumber wide = 4 because \"a vector\"\n\n" + MINE
+    text = "# A remark above all rules.\noverride number most_unrolled = 4\n\n" + MINE[MINE.index("rule third") :]
     typing = Document(tmp_path / "mine.rw")
     typing.problems(text)
     assert asked
@@ -240,7 +240,7 @@ def test_no_rule_is_judged_again_where_lines_and_remarks_move(monkeypatch: pytes
     typing.problems("\n\n" + text)
     typing.problems(text.replace("above all", "before all"))
     assert not asked
-    typing.problems(text.replace("wide = 4", "wide = 8"))
+    typing.problems(text.replace("unrolled = 4", "unrolled = 8"))
     assert asked  # what the rules of a file share may matter to each
 
 
