@@ -1,7 +1,8 @@
 """The whole page of a text, kept for the next time that it is viewed: it is shown while PyTorch loads.
 
 A page is found again by everything that decided it: the text and the options, the rule files as they are, our own code
-and rules, Python, PyTorch and the GPUs that are here. It is compiled again all the same, and corrected where it differs.
+and rules, Python, PyTorch and the GPUs that are here. It is compiled again all the same, and corrected where it is
+not the same.
 """
 
 from __future__ import annotations
@@ -88,9 +89,7 @@ def _surroundings() -> Iterator[str]:
     yield from sorted(str(device) for device in Path("/dev").glob("nvidia[0-9]*"))
     yield from (f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("CUDA_", "DPLC_")))
     for folder in OURS:
-        for at, folders, files in os.walk(ROOT / folder):
-            folders.sort()
-            for name in sorted(files):
-                if name.endswith((".py", ".rw", ".lark", ".toml", ".json")):
-                    status = os.stat(os.path.join(at, name))
-                    yield f"{at}/{name} {status.st_mtime_ns} {status.st_size}"
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix in (".py", ".rw", ".lark", ".toml", ".json"):
+                status = path.stat()
+                yield f"{path} {status.st_mtime_ns} {status.st_size}"

@@ -36,8 +36,8 @@ MOST = 64  # values of a parameter that are offered
 
 class LiveProgram(LiveRules):
     """A captured program under rules that change. paths, settings, shown, exact: as of `LiveRules`; search: what is
-    searched beside each compile; check: it is run in checked mode beside each compile, too; kept: where its page is kept,
-    which is shown already if it is there."""
+    searched beside each compile; check: it is run in checked mode beside each compile, too; kept: where its page is
+    kept, which is shown already if it is there."""
 
     def __init__(
         self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,

@@ -140,7 +140,7 @@ async function change(edit) {
   banner("compiling …", false);
   try {
     const answer = await fetch(address("/change"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
-    if (!answer.ok) refused(answer); // what it made comes as news
+    if (!answer.ok) { refused(answer); kept(() => openTab(open)); } // what it made comes as news
   } finally { busy = false; }
 }
 
@@ -162,7 +162,7 @@ function rulesView(main) {
       make("td", {}, make("code", { title: rule.location }, name)),
       make("td", { class: "num" }, String(rule.fired)),
       cell,
-      make("td", { class: "quiet" }, rule.docs.slice(0, 140))));
+      make("td", { class: "quiet" }, rule.docs.length > 140 ? `${rule.docs.slice(0, 140).replace(/ \S*$/, "")} …` : rule.docs)));
   }
   main.append(make("div", { class: "wide" }, table));
 }
