@@ -41,6 +41,12 @@ def digest(parts: Iterable[str | bytes]) -> str:
     return state.hexdigest()[:40]
 
 
+def entry_of(kind: str, parts: Iterable[str | bytes], suffix: str) -> Path:
+    """Where the file built from `parts` is, or would be."""
+    key = digest([kind, *parts])
+    return cache_directory() / kind / key[:2] / f"{key[2:]}{suffix}"
+
+
 def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable[[Path], None]) -> Path:
     """The file built from `parts`, building it first if need be.
 
@@ -48,9 +54,7 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
     may leave sources and objects beside it). Its BuildErrors pass through, and the store stays as it was.
     Raises BuildError if the store cannot be written.
     """
-    key = digest([kind, *parts])
-    root = cache_directory()
-    entry = root / kind / key[:2] / f"{key[2:]}{suffix}"
+    root, entry = cache_directory(), entry_of(kind, parts, suffix)
     try:
         for folder in (root, root / kind, entry.parent):
             own(folder, shared=folder == root)

@@ -16,6 +16,7 @@ from .output_file import write_file
 from .show import print_note
 
 ANYTHING = re.compile(b"")  # the file is given to be written
+_EXAMPLE = re.compile(r'example "[^"]*" *(?:\([^)]*\))? *$')
 
 
 def accept(failures: Iterable[Failure]) -> int:
@@ -40,6 +41,44 @@ def accept(failures: Iterable[Failure]) -> int:
                 print_note(f'note: example "{example.title}" is of several rules, which give different programs')
         write_file(path, formatted(Source(str(path), "\n".join(lines) + "\n")), ANYTHING)
     return written
+
+
+def fill(path: Path) -> None:
+    """Give examples without a program behind `gives`, or without `gives`, their own: what `accept` compares with.
+    Raises DplcError for a file that is wrong besides."""
+    text = path.read_text(encoding="utf-8-sig")
+    whole = _filled(text.splitlines())
+    if whole != text.splitlines():
+        write_file(path, formatted(Source(str(path), "\n".join(whole) + "\n")), ANYTHING)
+
+
+def _filled(lines: list[str]) -> list[str]:
+    out: list[str] = []
+    place = 0
+    while place < len(lines):
+        out.append(lines[place])
+        place += 1
+        if not _EXAMPLE.match(out[-1]):
+            continue
+        program, place = _indented(lines, place)
+        out += program
+        gives = lines[place] if place < len(lines) else ""
+        if gives.startswith("gives ") or not any(line.strip() for line in program):
+            continue  # a refusal, or no program to take
+        place += gives.rstrip() == "gives"
+        given, place = _indented(lines, place)
+        out += ["gives", *(given if any(line.strip() for line in given) else program)]
+    return out
+
+
+def _indented(lines: list[str], place: int) -> tuple[list[str], int]:
+    """The indented lines from a place on, without the empty ones behind them, and the place behind."""
+    end = place
+    while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
+        end += 1
+    while end > place and not lines[end - 1].strip():
+        end -= 1
+    return lines[place:end], end
 
 
 def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import DplcError
 from ..models.sources import is_model
+from ..view.kept_page import KeptPage
 from ..view.live_page import LivePage, News
 from ..view.page import page
 from ..view.server import PageServer
@@ -41,6 +42,8 @@ def serve_page(
     Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
     """
     shown = LivePage(subject or options.text)
+    kept = None if subject is not None else _kept(options)
+    shown.show(**({} if kept is None else kept.found()))
     stages = Stages(shown)
     page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
     with _served(shown, port) as server:
@@ -52,7 +55,13 @@ def serve_page(
         if browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(options, server, stages, search, check, subject)
+            _follow(options, server, stages, search, check, subject, kept)
+
+
+def _kept(options: Options) -> KeptPage:
+    """Where the page of an expression is kept."""
+    said = (options.text, options.target, options.dtype, options.seed, options.pinned, options.exact, options.prefer)
+    return KeptPage(map(repr, said), options.rules or ())
 
 
 @contextlib.contextmanager
@@ -82,15 +91,16 @@ def _read_ahead(stages: Stages) -> None:
 
 
 def _follow(
-    options: Options, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: str | None
-) -> None:
+    options: Options, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: str | None,
+    kept: KeptPage | None,
+) -> None:  # fmt: skip
     """Capture, compile, and compile again."""
     shown = server.shown
     stages.begin("pytorch")
     try:
         import torch.export._trace  # noqa: F401
 
-        program = _program(options, shown, stages, search, check, subject)
+        program = _program(options, shown, stages, search, check, subject, kept)
     except DplcError as error:
         _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
         raise
@@ -105,8 +115,9 @@ def _follow(
 
 
 def _program(
-    options: Options, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: str | None
-) -> LiveRules:
+    options: Options, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: str | None,
+    kept: KeptPage | None,
+) -> LiveRules:  # fmt: skip
     """What is compiled whenever rules change. Raises DplcError for what cannot be captured."""
     from ..api import choose_device, target_for
     from .compiling import tools_for
@@ -125,7 +136,7 @@ def _program(
 
     return LiveProgram(
         _captured(options, subject), subject or options.text, *given, shown=shown, stages=stages, exact=options.exact,
-        search=search, check=check,
+        search=search, check=check, kept=kept,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,8 @@ EVERY = 0.4  # seconds between two looks at what goes on
 
 @dataclass
 class Beside:
-    """Prices and searches of one compile. check: what checked mode counts, too, once for each compile."""
+    """Prices and searches of one compile. check: what checked mode counts, too, once for each compile;
+    known: the page says already what the model says of it; keep: takes the page when it does."""
 
     captured: Capture
     made: Compilation
@@ -42,6 +44,8 @@ class Beside:
     shown: LivePage
     search: SearchWish
     check: bool = False
+    known: bool = False
+    keep: Callable[[dict[str, Any]], None] | None = None
     turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
@@ -52,8 +56,10 @@ class Beside:
         self.turns.start(self._work)
 
     def _work(self) -> None:
-        self._price()
-        self._assemble()
+        if not self.known:
+            self._price()
+            self._assemble()
+            self._keep()
         if self.check and "counted" not in self.shown.record:
             self._count()
         if self.search.tries:
@@ -63,6 +69,11 @@ class Beside:
 
     def _show(self, **parts: Any) -> None:
         self.turns.do(lambda: self.shown.show(**parts))
+
+    def _keep(self) -> None:
+        keep = self.keep
+        if keep is not None:
+            self.turns.do(lambda: keep(self.shown.record))
 
     def _price(self) -> None:
         """Every firing, those before told while the rest is looked at."""

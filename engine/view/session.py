@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ..compiler import Compilation, Stopwatch, compile_captured
 from ..rewrite.seen import show
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
+from .kept_page import KeptPage, same_compile
 from .last_viewed import remember
 from .live_page import LivePage, News
 from .live_rules import LiveRules
@@ -34,17 +36,19 @@ MOST = 64  # values of a parameter that are offered
 
 class LiveProgram(LiveRules):
     """A captured program under rules that change. paths, settings, shown, exact: as of `LiveRules`; search: what is
-    searched beside each compile; check: it is run in checked mode beside each compile, too."""
+    searched beside each compile; check: it is run in checked mode beside each compile, too; kept: where its page is
+    kept, which is shown already if it is there."""
 
     def __init__(
         self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
         *, shown: LivePage | None = None, stages: Stages | None = None, exact: bool = False,
-        search: SearchWish | None = None, check: bool = False,
+        search: SearchWish | None = None, check: bool = False, kept: KeptPage | None = None,
     ) -> None:  # fmt: skip
         super().__init__(title, paths, settings, target, shown, exact)
         self.captured = captured
         self._stages = stages or Stages(self.shown)
-        self._search, self._check = search or SearchWish(), check
+        self._search, self._check, self._kept = search or SearchWish(), check, kept
+        self._key = ""  # of the page that is compiled; none where its reader changed what it is compiled with
         self._beside: Beside | None = None
         self._last: Compilation | None = None
         self._tools: Toolchain | None = None
@@ -58,7 +62,9 @@ class LiveProgram(LiveRules):
                 beside.turns.rest()
             start = time.perf_counter()
             self._seen = self.files()
+            shown = {} if self._last is not None else self.shown.record  # what was kept of it, if it is whole
             try:
+                key = "" if self._kept is None or wanted != Switches() else self._kept.key()
                 made, tools = self._compiled(wanted)
             except DplcError as error:
                 news = self.shown.tell({"stages": None}, error=error.render(), why=why)
@@ -68,15 +74,18 @@ class LiveProgram(LiveRules):
             self.switches = wanted
             parts = compile_record(made, tools, self.title)
             parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
-            diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
-            self._last, self._tools = made, tools
+            before = _cuda_of(shown) if self._last is None else self._last.cuda
+            diff = "" if before is None else cuda_diff(before, made.cuda)
+            self._last, self._tools, self._key = made, tools, key
             remember(self.title, made.trace.events if made.trace is not None else ())
             if beside is not None:
                 beside.turns.end()
-            cleared = {"tuning": None, "egraph": None, "counted": None, "stages": None}
+            known = same_compile(shown, parts)
+            told = {name: parts[name] for name in ("timings", "switches")} if known else parts
+            cleared = dict.fromkeys(("tuning", "egraph", "counted", "stages", "kept"))
             took = (time.perf_counter() - start) * 1e3
-            news = self.shown.tell(parts | cleared, diff=diff, ms=took, why=why)
-            self._begin_beside()
+            news = self.shown.tell(told | cleared, diff=diff, ms=took, why=why)
+            self._begin_beside(known)
             return news
 
     def _compiled(self, switches: Switches) -> tuple[Compilation, Toolchain]:
@@ -86,16 +95,22 @@ class LiveProgram(LiveRules):
         stages = self._stages  # nobody has seen it yet: every text is shown when it is made
         stages.begin("rules")
         tools = self.tools(switches)
-        watch = Stopwatch(lambda name, number, count: stages.begin(name), Growing(self.shown, self.captured).add)
+        growing = Growing(self.shown, self.captured)
+        watch = Stopwatch(lambda name, number, count: stages.begin(name), growing.add)
         made = compile_captured(self.captured, tools, tools.on(self.target), Trace(), watch=watch)
         stages.begin("links")
         return made, tools
 
-    def _begin_beside(self) -> None:
+    def _begin_beside(self, known: bool = False) -> None:
+        """known: the page says already what the model says of this compile."""
         from .beside import Beside  # searches are many modules: the page is there first
 
         assert self._last is not None and self._tools is not None
-        self._beside = Beside(self.captured, self._last, self._tools, self.shown, self._search, self._check)
+        key, kept = self._key, self._kept
+        keep = None if kept is None or not key else functools.partial(kept.keep, key)
+        self._beside = Beside(
+            self.captured, self._last, self._tools, self.shown, self._search, self._check, known, keep
+        )
         self._beside.start()
 
     def search(self, wanted: SearchWish) -> None:
@@ -137,9 +152,12 @@ class Growing:
     def __init__(self, shown: LivePage, captured: Capture) -> None:
         self._shown, self._captured = shown, captured
         self._columns: list[Column] = []
+        self._whole = "kernels" in shown.record  # it was kept: nothing of it goes before all that is new is there
 
     def add(self, stage: str, units: Any) -> None:
         """What a stage made."""
+        if self._whole:
+            return
         if stage == "torch":
             self._columns += source_and_torch(replace(self._captured, graph=units))
         else:
@@ -157,6 +175,11 @@ def _values(fired: Firing, name: str, tools: Toolchain, target: Target) -> dict[
         plain = [value for value in values if isinstance(value, int)]
         found = [show(value) for value in sorted(plain)]
     return {"name": name, "now": show(fired.parameters[name]), "values": found}
+
+
+def _cuda_of(record: Mapping[str, Any]) -> str | None:
+    """The CUDA of a record that is whole."""
+    return "\n".join(record["columns"][-1]["lines"]) if "kernels" in record else None
 
 
 def cuda_diff(before: str, after: str) -> str:

@@ -70,7 +70,7 @@ class Document:
     def problems(self, text: str | None = None) -> list[DplcError]:
         """Everything that is wrong with the text: of every declaration that does not parse its error, of every other
         rule what static checks say."""
-        self.text = self.text if text is None else text
+        self.text = self.text if text is None else text.removeprefix("\ufeff")
         found: list[DplcError] = []
         kept: list[s.Syntax] = []
         source = Source(self.name, self.text)
@@ -81,13 +81,21 @@ class Document:
             else:
                 kept += read
         self.declarations = tuple(kept)
-        try:
-            found += self._checks(source)
-        except Diagnostics as errors:
-            found += errors.errors
-        except DplcError as error:
-            found.append(error)
-        return found
+        return [*found, *self._judged(source)]
+
+    def _judged(self, source: Source) -> list[DplcError]:
+        """What checks say. A declaration that makes the file as a whole wrong is told, and left out for the others."""
+        found: list[DplcError] = []
+        while True:
+            try:
+                return [*found, *self._checks(source)]
+            except DplcError as error:
+                told = error.errors if isinstance(error, Diagnostics) else [error]
+            found += [one for one in told if all((one.what, one.span) != (e.what, e.span) for e in found)]
+            right = tuple(one for one in self.declarations if not any(_stands_in(error, one) for error in told))
+            if len(right) == len(self.declarations):
+                return found
+            self.declarations = right
 
     def _checks(self, source: Source) -> Iterable[DplcError]:
         if self.name.endswith(FURTHER):
@@ -100,7 +108,8 @@ class Document:
         self.rules = _others(place).extended(file)
         found: list[DplcError] = [*unread_numbers(self.rules, {self.name})]
         texts = chunks(self.text)
-        context = "\n".join(chunk.text for chunk in texts if not _RULE.search(chunk.text))
+        beside = [chunk.text.splitlines() for chunk in texts if not _RULE.search(chunk.text)]
+        context = "\n".join(line for lines in beside for line in lines if line.strip() and not line.startswith("#"))
         for rule in file.rules:
             chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
             found += self._check(self.rules.rules[rule.name], chunk, context)
@@ -138,6 +147,11 @@ class Document:
             self._ordered = None
             pipelines(self.rules)
             self._ordered = says
+
+
+def _stands_in(error: DplcError, declared: s.Syntax) -> bool:
+    """Whether an error is of a declaration."""
+    return error.span is not None and declared.span.line <= error.span.line <= declared.span.end_line
 
 
 def _own(error: Finding, source: Source) -> bool:

@@ -17,6 +17,8 @@ from .document import Document
 
 ROOT = BUILT_IN.parent
 Texts = Callable[[Path], str | None]
+_BEFORE_A_RULE = re.compile(r"(?:^|[\s,(])(?:rule|examples|without) +$")
+_BEFORE_A_PASS = re.compile(r"\s(?:pass|as|after|before|without|one of) +$|^\s+one of\b.*, *$")
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ def nothing_open(path: Path) -> None:
 # ---- declared
 
 
-def definition(document: Document, line: int, column: int) -> list[FilePlace]:
-    """Where the word at a place is declared: in this file, in another, or in Python."""
+def definition(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
+    """Where the word at a place is declared: in this file, in another, or in Python. texts: as of `references`."""
     word, _ = word_at(document.text, line, column)
     rule = rule_at(document, line)
     if rule is not None and word in (subject := subject_of(rule, document)).scope and not shared(document, word, rule):
@@ -53,7 +55,16 @@ def definition(document: Document, line: int, column: int) -> list[FilePlace]:
         spans.append(document.rules.passes[word][0].span)
     if spans:
         return [_of_span(span) for span in spans]
-    return _in_python(word, level_at(document, line))
+    return _in_python(word, level_at(document, line)) or [*_declared_beside(document, word, texts)]
+
+
+def _declared_beside(document: Document, word: str, texts: Texts) -> Iterator[FilePlace]:
+    """Where another rule file of the folder declares a name."""
+    declared = re.compile(rf"(?:override +)?(?:rule|number|fact|form) +({re.escape(word)})\b")
+    for path, text in _rule_texts(document, texts) if word else ():
+        for number, line in enumerate(text.splitlines()):
+            if found := declared.match(line):
+                yield FilePlace(path, number, *found.span(1))
 
 
 def _in_python(word: str, level: str | None) -> list[FilePlace]:
@@ -96,10 +107,12 @@ def references(document: Document, line: int, column: int, texts: Texts = nothin
             found = list(_words_of(document, rule, word))
             named = any(parameter.name == word for parameter in rule.parameters)
             return [*found, *_settings_of(document, rule, word, texts)] if named else found
+    names = any(n == line and start <= column <= end for n, start, end in _names_of_rules(document.text, word))
     found = []
     for path, text in _rule_texts(document, texts):
-        found += [FilePlace(path, n, start, end) for n, start, end in _occurrences(text, word)]
-    return [*found, *_read_by_python(document, word), *_in_python(word, level_at(document, line))]
+        read = _names_of_rules(text, word) if names else _occurrences(text, word)
+        found += [FilePlace(path, n, start, end) for n, start, end in read]
+    return found if names else [*found, *_read_by_python(document, word), *_in_python(word, level_at(document, line))]
 
 
 def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
@@ -112,7 +125,7 @@ def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
     return any(word in names for names in known)
 
 
-def ours(document: Document, line: int, column: int) -> bool:
+def ours(document: Document, line: int, column: int, texts: Texts = nothing_open) -> bool:
     """Whether the word at a place is declared in rule files, so that it can have another name."""
     word, _ = word_at(document.text, line, column)
     rule = rule_at(document, line)
@@ -120,7 +133,7 @@ def ours(document: Document, line: int, column: int) -> bool:
     if rule is not None:
         subject = subject_of(rule, document)
         scope = subject.scope | subject.made
-    return shared(document, word) or word in scope
+    return shared(document, word) or word in scope or any(_declared_beside(document, word, texts))
 
 
 def _rule_texts(document: Document, texts: Texts) -> Iterator[tuple[Path, str]]:
@@ -181,6 +194,20 @@ def _occurrences(text: str, word: str) -> Iterator[tuple[int, int, int]]:
         for match in pattern.finditer(line):
             if match[1]:
                 yield number, *match.span(1)
+
+
+def _names_of_rules(text: str, word: str) -> Iterator[tuple[int, int, int]]:
+    """Those of its occurrences that name a rule or a pass: elsewhere the same word is a variable."""
+    lines, ordered = text.splitlines(), set()
+    inside = False
+    for number, line in enumerate(lines):
+        inside = line.startswith("pipeline ") if HEAD.match(line) else inside
+        if inside:
+            ordered.add(number)
+    for number, start, end in _occurrences(text, word):
+        before = _BEFORE_A_PASS if number in ordered else _BEFORE_A_RULE
+        if before.search(lines[number][:start]):
+            yield number, start, end
 
 
 def _read_by_python(document: Document, word: str) -> Iterator[FilePlace]:

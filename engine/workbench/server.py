@@ -91,14 +91,16 @@ def _answer_places(made: Server) -> None:
     @made.feature(lsp.TEXT_DOCUMENT_DEFINITION)
     def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
         at = given.position
-        return list(map(_location, places.definition(made.document(given.text_document.uri), at.line, at.character)))
+        document = made.document(given.text_document.uri)
+        return list(map(_location, places.definition(document, at.line, at.character, made.text_of)))
 
     @made.feature(lsp.TEXT_DOCUMENT_REFERENCES)
     def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
         document, at = made.document(given.text_document.uri), given.position
         found = places.references(document, at.line, at.character, made.text_of)
         if not given.context.include_declaration:
-            declared = {(place.path, place.line) for place in places.definition(document, at.line, at.character)}
+            declares = places.definition(document, at.line, at.character, made.text_of)
+            declared = {(place.path, place.line) for place in declares}
             found = [place for place in found if (place.path, place.line) not in declared]
         return list(map(_location, found))
 
@@ -146,7 +148,7 @@ def _change_texts(made: Server) -> None:
         document, at = made.document(given.text_document.uri), given.position
         if not answers.WORD.fullmatch(given.new_name):
             raise JsonRpcInvalidParams(f"`{given.new_name}` is no name")
-        if not places.ours(document, at.line, at.character):
+        if not places.ours(document, at.line, at.character, made.text_of):
             raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
         edits: dict[str, list[lsp.TextEdit]] = {}
         for place in places.references(document, at.line, at.character, made.text_of):

@@ -462,6 +462,36 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
         thread.join()
 
 
+def test_a_page_that_was_kept_says_so_until_it_is_compiled_again(browser: Any, compiled: Compile) -> None:
+    text = PROGRAMS["rmsnorm"][0]
+    record = json.loads(json.dumps(view_record(compiled(text), toolchain(), text)))
+    shown = LivePage(text)
+    shown.show(**record, kept=1_700_000_000.0)
+    server = PageServer(shown)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, stages=Stages(shown))
+    try:
+        browser.get(server.url)
+        assert "As it was compiled at" in browser.find_element("id", "banner").text
+        assert len(browser.find_elements("css selector", ".column")) == 7
+        browser.find_element("id", "tab-rules").click()
+        browser.find_element("css selector", "[data-rule=inline]").click()
+        until(browser, "find('banner').textContent.includes('not compiled yet')")
+        assert browser.find_element("css selector", "[data-rule=inline]").is_selected()  # nothing was changed
+        server.program = program
+        program.compile("started")
+        until(browser, "find('banner').textContent.includes('the page is as it was shown')")
+        assert not browser.find_element("id", "stages").is_displayed()
+        browser.get_log("browser")  # the answer that there is no program yet
+    finally:
+        browser.get("about:blank")
+        program.close()
+        server.shutdown()
+        server.close()
+        thread.join()
+
+
 SPOKEN = {
     "button",
     "checkbox",

@@ -151,6 +151,75 @@ async def test_references_go_into_examples_pipelines_and_python(client: Language
     assert "memory/stage_inputs.rw" in files and not any(file.endswith("policy.rw") for file in files)
 
 
+SHARES = """\
+## A rule whose name others use for values.
+rule one on tensor
+match
+    y = multiply(exp(a), exp(b))
+where my_limit > 3                               because "few"
+rewrite
+    y = exp(add(a, b))
+
+pipeline tensor
+    pass one after exact                         because "so"
+    one of multiply_one, one                     because "in this order"
+"""
+READS = """\
+number my_limit = 4                              because "so"
+
+rule two on tensor
+match
+    one = add(a, zero)
+where known(zero) and my_limit > 2               because "unknown"
+rewrite
+    one = a
+
+without one
+"""
+
+
+@pytest.mark.asyncio
+async def test_the_name_of_a_rule_is_no_variable(client: LanguageClient, tmp_path: Path) -> None:
+    """A rule gets another name where rules are named; values of its name, in any file, keep theirs."""
+    (tmp_path / "reads.rw").write_text(READS)
+    uri = await opened(client, tmp_path / "shares.rw", SHARES)
+    edits: dict[str, list[int]] = {}
+    for word in ("rule one", "pass one"):
+        at = place(SHARES, word)
+        at.character += len("rule ")
+        changes = (await client.text_document_rename_async(lsp.RenameParams(document(uri), at, "uno"))).changes
+        edits = {path.rsplit("/", 1)[1]: [edit.range.start.line for edit in found] for path, found in changes.items()}
+        assert edits == {"shares.rw": [1, 9, 10], "reads.rw": [9]}
+
+
+@pytest.mark.asyncio
+async def test_what_a_file_beside_declares_is_found_and_renamed(client: LanguageClient, tmp_path: Path) -> None:
+    (tmp_path / "reads.rw").write_text(READS)
+    uri = await opened(client, tmp_path / "shares.rw", SHARES)
+    at = place(SHARES, "my_limit")
+    (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), at))
+    assert (found.uri, found.range.start.line) == ((tmp_path / "reads.rw").as_uri(), 0)
+    changes = (await client.text_document_rename_async(lsp.RenameParams(document(uri), at, "our_limit"))).changes
+    assert {path.rsplit("/", 1)[1]: len(found) for path, found in changes.items()} == {"shares.rw": 1, "reads.rw": 2}
+
+
+def test_a_declaration_that_makes_a_file_wrong_hides_no_rule(tmp_path: Path) -> None:
+    from dplc.engine.workbench.document import Document
+
+    wrong = MINE[MINE.index("rule third") :].replace("widest", "wiedst")
+    told = [one.what for one in Document(tmp_path / "mine.rw").problems('number wide = 4 because "so"\n\n' + wrong)]
+    assert len(told) == len(set(told)) and any("`wide` is no name of a number" in what for what in told)
+    assert any("unknown fact or function `wiedst`" in what for what in told)
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    from dplc.engine.workbench.document import Document
+
+    rule = MINE[MINE.index("rule third") :]
+    told = [one.what for one in Document(tmp_path / "mine.rw").problems("\ufeff" + rule)]
+    assert told == [one.what for one in Document(tmp_path / "mine.rw").problems(rule)]
+
+
 @pytest.mark.asyncio
 async def test_what_python_declares_has_its_name(client: LanguageClient, tmp_path: Path) -> None:
     uri = await opened(client, tmp_path / "mine.rw", MINE)
@@ -223,6 +292,25 @@ def test_what_moves_stands_where_it_would_have_been_read() -> None:
             moved = told(typing, changed)
             chunks._parsed.cache_clear()
             assert moved == told(Document(path), changed)
+
+
+def test_no_rule_is_judged_again_where_lines_and_remarks_move(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from dplc.engine.workbench import document as judged
+    from dplc.engine.workbench.document import Document
+
+    asked: list[str] = []
+    check = judged.check_rule
+    monkeypatch.setattr(judged, "check_rule", lambda rule, rules: asked.append(rule.name) or check(rule, rules))
+    text = "# A remark above all rules.\noverride number most_unrolled = 4\n\n" + MINE[MINE.index("rule third") :]
+    typing = Document(tmp_path / "mine.rw")
+    typing.problems(text)
+    assert asked
+    asked.clear()
+    typing.problems("\n\n" + text)
+    typing.problems(text.replace("above all", "before all"))
+    assert not asked
+    typing.problems(text.replace("unrolled = 4", "unrolled = 8"))
+    assert asked  # what the rules of a file share may matter to each
 
 
 @pytest.mark.asyncio

@@ -31,7 +31,7 @@ function total(record) {
 
 // News bring the parts of the record that are new: all of a compile, or what followed it.
 function hear(found) {
-  const before = total(data), first = !data.kernels && !data.heat, compiled = found.compiles > news.compiles;
+  const before = total(data), first = !data.kernels && !data.heat, compiled = found.compiles > news.compiles, { kept: again } = data;
   if (data.heat && found.data.heat) was = new Map(data.heat.cases.map((one) => [one.name, one.us]));
   news = found;
   for (const [part, value] of Object.entries(found.data)) { if (value === null) delete data[part]; else data[part] = value; }
@@ -44,7 +44,9 @@ function hear(found) {
   if (first) { find("banner").hidden = true; say("Compiled."); return; }
   if (data.heat) { banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted in all ${micro(before)} → ${micro(total(data))}. ${differing()}`, false); say(find("banner").textContent); return; }
   const lines = found.diff ? found.diff.split("\n").filter((line) => /^[+-]/.test(line)).length : 0;
-  banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(total(data))}. ` +
+  const what = again ? "Compiled again" : `${found.why}: compiled`;
+  if (again && !lines && before === total(data)) { banner(`${what} in ${Math.round(found.ms)} ms: the page is as it was shown.`, false); say(find("banner").textContent); return; }
+  banner(`${what} in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(total(data))}. ` +
     (lines ? `CUDA differs in ${plural(lines, "line")}: see Rules.` : "The CUDA is the same."), false);
   say(find("banner").textContent);
 }
@@ -91,9 +93,13 @@ function kept(draw) {
   if (again && again !== document.activeElement) again.focus({ preventScroll: true });
 }
 
+function refused(answer) {
+  banner(answer.status === 503 ? "It is not compiled yet: ask again in a moment." : `The server refused: ${answer.status}`, true);
+}
+
 async function search(wanted) {
   const answer = await fetch(address("/search"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
-  if (!answer.ok) banner(`The server refused: ${answer.status}`, true);
+  if (!answer.ok) refused(answer);
 }
 
 function searching(id, controls) {
@@ -134,7 +140,7 @@ async function change(edit) {
   banner("compiling …", false);
   try {
     const answer = await fetch(address("/change"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
-    if (!answer.ok) banner(`The server refused: ${answer.status}`, true); // what it made comes as news
+    if (!answer.ok) { refused(answer); kept(() => openTab(open)); } // what it made comes as news
   } finally { busy = false; }
 }
 
@@ -156,7 +162,7 @@ function rulesView(main) {
       make("td", {}, make("code", { title: rule.location }, name)),
       make("td", { class: "num" }, String(rule.fired)),
       cell,
-      make("td", { class: "quiet" }, rule.docs.slice(0, 140))));
+      make("td", { class: "quiet" }, rule.docs.length > 140 ? `${rule.docs.slice(0, 140).replace(/ \S*$/, "")} …` : rule.docs)));
   }
   main.append(make("div", { class: "wide" }, table));
 }
@@ -166,6 +172,7 @@ function parameterCell(cell, name, rule, now) {
   cell.append(make("button", { class: "chip", "data-parameters": name, onclick: async (event) => {
     event.target.disabled = true;
     const answer = await fetch(address("/parameters", `&rule=${encodeURIComponent(name)}`));
+    if (!answer.ok) { refused(answer); event.target.disabled = false; return; }
     cell.replaceChildren(...(await answer.json()).map((one) => slider(name, one)));
   } }, set.length ? set.map((text) => text.slice(name.length + 1)).join(", ") : rule.parameters.join(", ")));
 }
@@ -188,5 +195,11 @@ function slider(name, one) {
   return make("div", {}, label);
 }
 
+// What was kept of the same program under the same rules is shown until it is compiled again.
+function keptNote() {
+  if (data.kept) banner(`As it was compiled at ${new Date(data.kept * 1000).toLocaleString()}, by the same rules. It is compiled again now.`, false);
+}
+
 stages();
+keptNote();
 listen();
