@@ -16,7 +16,7 @@ from .views import value
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedNumbers:
     """What a graph has fixed. ops: what it computes, without floats; floats: each with its op; lengths: of every
     argument the dimensions that are numbers, None for open ones."""
 
@@ -39,11 +39,11 @@ class _Function:
     """What is known of a function: its latest graph, of which compile that is, the graph of the compile before it."""
 
     compile: int = -1
-    latest: Fixed | None = None
-    before: Fixed | None = None
+    latest: FixedNumbers | None = None
+    before: FixedNumbers | None = None
     told: bool = False
 
-    def take(self, compile_: int, graph: Fixed) -> None:
+    def take(self, compile_: int, graph: FixedNumbers) -> None:
         if compile_ != self.compile:  # else torch began this one again
             self.before = self.latest if compile_ > self.compile else None  # less: torch has forgotten all
             self.told &= compile_ > self.compile
@@ -70,7 +70,7 @@ def changed(graph: torch.fx.GraphModule) -> Change | None:
     return found
 
 
-def _fixed(graph: torch.fx.GraphModule) -> Fixed:
+def _fixed(graph: torch.fx.GraphModule) -> FixedNumbers:
     ops, floats = list[Any](), list[tuple[float, Any]]()
     for node in graph.graph.nodes:
         leaves = pytree.tree_leaves((node.args, dict(node.kwargs)))
@@ -78,14 +78,14 @@ def _fixed(graph: torch.fx.GraphModule) -> Fixed:
         ops.append((node.op, str(node.target), *("float" if leaf.__class__ is float else str(leaf) for leaf in leaves)))
     given = (value(node) for node in graph.graph.find_nodes(op="placeholder"))
     shapes = (getattr(x, "shape", ()) if not isinstance(x, torch.nn.Parameter) else () for x in given)
-    return Fixed(tuple(ops), tuple(floats), tuple(tuple(map(_number, shape)) for shape in shapes))
+    return FixedNumbers(tuple(ops), tuple(floats), tuple(tuple(map(_number, shape)) for shape in shapes))
 
 
 def _number(n: Any) -> int | None:
     return int(n) if isinstance(n, int) or n.node.expr.is_number else None
 
 
-def _changes(before: Fixed, now: Fixed) -> Iterator[Change]:
+def _changes(before: FixedNumbers, now: FixedNumbers) -> Iterator[Change]:
     if before.ops == now.ops:
         for (a, _), (b, node) in zip(before.floats, now.floats, strict=True):
             if a != b:
