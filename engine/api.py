@@ -256,11 +256,11 @@ def compile(
     replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it; of rows
     the log, when they are compiled). explore: search spellings and cuts together, and take the best candidate. exact:
     no rule that reorders floating point (@approx) fires, on any level. dynamic: dimensions that are known at a call,
-    {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}: one program for every length of the range. rows: parts of
-    the range that are compiled for themselves when a call first needs them (the log `dplc` says so): by default those
-    that the store has faster schedules for, and beside them the usual ones of one size, at most twelve;
-    [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises UsageError for options that mean nothing, DplcError
-    for what cannot be compiled. Any number of threads may compile; they take turns.
+    {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}, or torch.export's `dynamic_shapes`: one program for every
+    length of the range. rows: parts of the range that are compiled for themselves when a call first needs them (the log
+    `dplc` says so): by default those that the store has faster schedules for, and beside them the usual ones of one
+    size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises UsageError for options that
+    mean nothing, DplcError for what cannot be compiled. Any number of threads may compile; they take turns.
     """
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))

@@ -24,10 +24,11 @@ from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.narrower import Narrower
 from .api import Compiled, choices
 from .api import compile as compile_function
+from .capture.anew import changed
 from .capture.convert import RandomNumbers
 from .capture.joint import changes, joint, wants_gradients
 from .capture.lengths import Lengths, is_number
-from .capture.numbers import ByNumbers, fixed, guarded, numbers, without
+from .capture.numbers import ByNumbers, carried, fixed, guarded, numbers, without
 from .capture.partition import alike, cut, node_at, ops, user_place
 from .capture.shares import Shares
 from .capture.views import apart, value
@@ -38,6 +39,7 @@ MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would k
 OPTIONS = tuple(name for name in tuple(inspect.signature(compile_function).parameters)[3:] if name != "dynamic")
 
 
+FIXED_BY_TORCH = "no loop over a length, and no branch that is equal to one; TORCH_LOGS=dynamic says which line it was"
 DRAWN = "nothing to do: the numbers are those that PyTorch draws without dplc, from the same seed"
 
 
@@ -46,7 +48,7 @@ class EagerWarning(UserWarning):
 
 
 class LengthWarning(UserWarning):
-    """A part of a program is compiled anew for every length, or for every value of a whole number."""
+    """A part of a program is compiled anew for every length, or for every value of a number."""
 
 
 class OptionWarning(UserWarning):
@@ -65,6 +67,7 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
     told: set[str] = set()
     _warn_of_the_last()
+    _warn_of_the_same(graph, told)
 
     def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
         if not changes(graph) and not wants_gradients(inputs):
@@ -73,15 +76,20 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
 
     if known := guarded(graph):
         return _without(known, backend(fixed(graph, known), without(example_inputs, known), **options))
-    if not numbers(graph):
-        return function(graph, example_inputs)
-    # AOTAutograd traces such a graph with the tensors of a call: for their shapes
     traced = changes(graph) or wants_gradients(example_inputs)
+    floating = carried(graph)
+    if not numbers(floating):
+        return function(graph if traced else floating, example_inputs)  # AOTAutograd makes tensors of floats itself
+    # with others it traces the graph with the tensors of a call: for their shapes
     if traced and any(map(has_lengths, graph.graph.nodes)):
         _warn_of_lengths(
             "it is traced for its derivative, or changes in place, and a number of it changes between calls"
         )
-    return ByNumbers(graph, function, described if traced else lambda _: ())
+
+    def again(reader: Any, before: Any, now: Any) -> None:
+        _warn_of_number(told, before, now, *_reading(reader))
+
+    return ByNumbers(graph, function, described if traced else lambda _: (), again)
 
 
 def _without(known: Container[int], function: Function) -> Function:
@@ -91,6 +99,15 @@ def _without(known: Container[int], function: Function) -> Function:
 def _warn_of_lengths(why: str, more: Sequence[str] = ()) -> None:
     what = f"dplc: a part of the program is compiled anew for every length: {why}"
     warnings.warn("\n".join((what, *more)), LengthWarning, stacklevel=_to_the_user())
+
+
+def _warn_of_number(told: set[str], before: Any, now: Any, *more: str) -> None:
+    """Say once that a number, no length and so fixed in what is compiled, is another one than it was."""
+    if "number" not in told:
+        told.add("number")
+        what = "a part of the program is compiled anew for every value of a number that it is called with"
+        notes = "".join(f"\n  {line}" for line in (f"note: it was {before}, and is {now}", *more))
+        warnings.warn(f"dplc: {what}{notes}", LengthWarning, stacklevel=_to_the_user())
 
 
 def _to_the_user() -> int:
@@ -110,6 +127,23 @@ def _warn_of_the_last() -> None:
         what = f"torch has compiled one function {most} times: further kinds of arguments run in eager, all of it"
         why = "  help: TORCH_LOGS=recompiles says what differed; torch._dynamo.config.recompile_limit is the number"
         warnings.warn(f"dplc: {what}\n{why}", EagerWarning, stacklevel=_to_the_user())
+
+
+def _warn_of_the_same(graph: torch.fx.GraphModule, told: set[str]) -> None:
+    """torch compiles a function anew for each value of what it cannot keep open, and does not say so."""
+    change = changed(graph)
+    if change is None:
+        return
+    if change.op is None:
+        _warn_of_lengths(f"torch fixes one: it was {change.before}, and is {change.now}", [f"  help: {FIXED_BY_TORCH}"])
+    else:
+        _warn_of_number(told, change.before, change.now, *_reading(change.op))
+
+
+def _reading(op: Any) -> tuple[str, ...]:
+    """Where a number is read, and what to do."""
+    place = user_place(op, None)
+    return (*((f"at {place}",) if place else ()), "help: an op that takes a tensor there, as products and sums do")
 
 
 def _unheeded(what: str, instead: str) -> None:
@@ -175,14 +209,9 @@ class GraphPart:
         given = {index: x for index, x in enumerate(args) if type(x) is int and x not in lengths}
         before, self.fixed_numbers = self.fixed_numbers, given
         index = next((index for index, x in given.items() if before.get(index, x) != x), None)
-        if index is not None and "number" not in self.told:
-            self.told.add("number")
-            what = "a part of the program is compiled anew for every value of a number that it is called with"
-            note, hint = (
-                f"it was {before[index]}, and is {given[index]}",
-                f"a tensor in its place: torch.tensor({given[index]})",
-            )
-            warnings.warn(f"dplc: {what}\n  note: {note}\n  help: {hint}", LengthWarning, stacklevel=_to_the_user())
+        if index is not None:
+            hint = f"help: a tensor in its place: torch.tensor({given[index]})"
+            _warn_of_number(self.told, before[index], given[index], hint)
 
     def _lengths(self) -> Lengths | None:
         """What dynamo left open of the graph, None where that is nothing or is not to be had."""

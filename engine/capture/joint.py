@@ -54,6 +54,7 @@ def joint(
     """
 
     def compiler(piece: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
+        _spell_casts(piece)
         boxed: Function = make_boxed_func(compiled(piece))
         return boxed
 
@@ -62,6 +63,14 @@ def joint(
     with sdpa_kernel(SDPBackend.MATH):
         function: Function = wrap(graph, inputs)
     return function
+
+
+def _spell_casts(graph: torch.fx.GraphModule) -> None:
+    """Casts of the numbers that AOTAutograd makes tensors of, as the casts of programs."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
+        given, dtype = node.args
+        node.target, node.args, node.kwargs = torch.ops.aten._to_copy.default, (given,), {"dtype": dtype}
+    graph.recompile()
 
 
 def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:

@@ -120,9 +120,15 @@ Dynamic = Mapping[str, Mapping[int, Size]]  # {input: {dimension: its size}}
 def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dynamic:
     """What `dynamic=` says, settled: {input: {dimension: size}}.
 
-    dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; Dims of torch.export as well.
+    dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; a list or tuple of these says
+    it for the inputs in order; Dims of torch.export as well, so that its `dynamic_shapes` are taken as they are.
     Raises UsageError for what is no declaration, DplcError for an example that is outside of it.
     """
+    if isinstance(dynamic, (list, tuple)):
+        if len(dynamic) != len(names):
+            notes = (f"its inputs are {', '.join(names)}",)
+            raise UsageError(f"dynamic= says it for {len(dynamic)} inputs; there are {len(names)}", notes=notes)
+        dynamic = dict(zip(names, dynamic, strict=True))
     if not isinstance(dynamic, Mapping):
         raise UsageError(f"dynamic= is {{input: {{dimension: Dim}}}}, not {type(dynamic).__name__}")
     examples = dict(zip(names, tensors, strict=True))

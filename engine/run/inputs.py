@@ -112,6 +112,7 @@ def check_length(size: Size, length: int, where: str = "") -> None:
         low, high = min(size.low, length), max(size.high, length)
         step = f", multiple={size.multiple}" if size.multiple > 1 and not length % size.multiple else ""
         hint = f'compile it for a wider range: dplc.Dim("{size.name}", {low}, {high}{step})'
+        hint = hint if length else "a length is 1 or more: where there is nothing to compute, leave the call out"
         raise DplcError(f"`{size.name}` is {length}{where}; compiled for {range_of(size)}", hint=hint)
 
 

@@ -2,25 +2,30 @@
 
     python examples/benches/dynamic.py [--only RMSNorm] [--dtype f32] [--target h200] [--lengths]
     python examples/benches/dynamic.py --costs
+    python examples/benches/dynamic.py --static
 
 Every program is compiled once for 1..4096 (hint 512), then with the usual rows (at most twelve parts of the range),
 and once for each length. A cell is the predicted time of the first or the second over that of the third, all by the
 model of `dplc bench`: the geometric mean over the lengths, the worst and where it is, and issued instructions. left
 open: rule refusals, of all compiles with sizes, that a number would not have had. --costs measures what rows cost here:
-seconds of CPU for twelve rows of a Linear, microseconds of a look into the table, and of a whole call.
+seconds of CPU for twelve rows of a Linear, microseconds of a look into the table, and of a whole call. --static: what
+programs without sizes pay for them: the share of warm compiles that is spent in the modules that are about sizes.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import functools
 import inspect
 import itertools
 import math
+import pstats
 import time
 import timeit
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -175,10 +180,10 @@ def costs(machine: Target) -> None:
         place = functools.partial(made.rows.place, {"s": length})
         best = min(timeit.repeat(place, timer=time.process_time, number=100_000, repeat=5)) * 10
         print(f"row {place()} for {length}: {best:.2f} us")
-    calls()
+    time_calls()
 
 
-def calls(rounds: int = 60, each: int = 20) -> None:
+def time_calls(rounds: int = 60, each: int = 20) -> None:
     """What a call of a small RMSNorm costs on the emulator: microseconds of CPU, the least of some rounds, in turns."""
     x = torch.randn(64, 16)
     sized = {"x": {0: dplc.Dim("s", 1, 4096, hint=64)}}
@@ -195,6 +200,36 @@ def calls(rounds: int = 60, each: int = 20) -> None:
     print("a call: " + ", ".join(f"{name} {spent:.0f} us" for name, spent in best.items()))
 
 
+ABOUT_SIZES = (
+    "ir/sizes.py", "ir/text/sizes.py", "engine/rows.py", "engine/dispatch.py", "engine/binding.py",
+    "engine/capture/sizes.py", "engine/capture/several_lengths.py",
+)  # fmt: skip
+
+
+def static_share(machine: Target, length: int = 331) -> tuple[float, float]:
+    """Of warm compiles of the programs for one length: the shares of function calls and of profiled time that modules
+    about sizes have, with what these call of Python's own. A profile makes calls dear; these functions are short."""
+    root = Path(inspect.getfile(dplc)).parent
+    files = {str(root / name) for name in ABOUT_SIZES}
+    profile = cProfile.Profile()
+    for n in (length - 1, length):  # the first warms what a process keeps
+        for case in CASES:
+            module, given = case.make().eval(), case.arguments(n, torch.float32)
+            if n == length:
+                profile.enable()
+            dplc.compile(module, given, target=machine, db=False, trace=False)
+            profile.disable()
+    spent: Any = pstats.Stats(profile)
+    calls = seconds = 0.0
+    for (file, _, _), (_, count, own, _, callers) in spent.stats.items():
+        if file in files:
+            calls, seconds = calls + count, seconds + own
+        elif file == "~":  # Python's own
+            inner = [made for (caller, _, _), made in callers.items() if caller in files]
+            calls, seconds = calls + sum(made[1] for made in inner), seconds + sum(made[2] for made in inner)
+    return calls / spent.total_calls, seconds / spent.total_tt
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose name holds this")
@@ -202,10 +237,15 @@ def main() -> None:
     parser.add_argument("--target", default="h200")
     parser.add_argument("--lengths", action="store_true", help="every length, and what sizes left open")
     parser.add_argument("--costs", action="store_true", help="what rows cost here, instead")
+    parser.add_argument("--static", action="store_true", help="what programs without sizes pay for them, instead")
     options = parser.parse_args()
     machine = target(options.target)
     if options.costs:
         costs(machine)
+        return
+    if options.static:
+        calls, seconds = static_share(machine)
+        print(f"of warm compiles without sizes: {calls:.2%} of calls, {seconds:.2%} of profiled time are about sizes")
         return
     print(HEAD)
     for case in CASES:

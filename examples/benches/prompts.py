@@ -5,14 +5,15 @@
 
 The call that reads a prompt, compiled once for 1..2047 tokens, with its rows (what `dplc generate` runs; a row is
 compiled when a prompt needs it), and for each length. --tokens: the call that reads one token, by its position, which
-says how many rows of the cache it is given. All times are the model's; all launches of the call count.
+says how many rows of the cache it is given, beside a compile for so many alone. All times are the model's; all launches
+of the call count.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dplc.codegen.target import target
@@ -41,12 +42,13 @@ def bound(made: Compilation, length: int) -> Compilation:
     return at_binding(made, dict.fromkeys(made.sizes, length)) if made.sizes else made
 
 
-def token_table(found: Generation, positions: Sequence[int]) -> None:
-    """What a token takes at each position."""
-    print("| position | rows of the cache | us |\n|---:|---:|---:|")
+def token_table(found: Generation, positions: Sequence[int], alone: Callable[[int], Generation]) -> None:
+    """What a token takes at each position. alone: what is compiled for so many rows of the cache, and no others."""
+    print("| position | rows of the cache | us | a compile of its own, us |\n|---:|---:|---:|---:|")
     for position in positions:
         rows = found.rows_up_to(position + 1)
-        print(f"| {position} | {rows} | {seconds(bound(found.token.compilation, rows)) * 1e6:.1f} |")
+        every, own = seconds(bound(found.token.compilation, rows)), seconds(alone(rows).token.compilation)
+        print(f"| {position} | {rows} | {every * 1e6:.1f} | {own * 1e6:.1f} |")
 
 
 def main() -> None:
@@ -62,7 +64,9 @@ def main() -> None:
     source, shape = find(options.config), ModelShape(dtype=options.dtype, layers=options.layers)
     found = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, shape, how)
     if options.tokens:
-        token_table(found, options.lengths or POSITIONS)
+        token_table(
+            found, options.lengths or POSITIONS, lambda rows: compile_generation(source, 1, rows, shape, how, step=rows)
+        )
         return
     prompt = found.prompt
     assert prompt.rows is not None

@@ -162,39 +162,6 @@ def test_numbers_that_are_no_lengths_are_fixed(compiles: list[Any]) -> None:
     assert len(compiles) == 2
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_a_number_that_changes_between_calls(training: bool, compiles: list[Any]) -> None:
-    """dynamo hands it over as a tensor; a derivative is traced with the tensors of a call, and so for their lengths."""
-    weight = torch.ones(8, requires_grad=training)
-    compiled = torch.compile(lambda x, scale: x * weight * scale, backend="dplc", dynamic=True)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        for n, scale in ((6, 0.5), (9, 0.5), (9, 0.25)):
-            x = torch.randn(n, 8)
-            assert same(compiled(x, scale), x * weight * scale)
-            if training:
-                (got,) = torch.autograd.grad(compiled(x, scale).sum(), weight)
-                assert torch.allclose(got, x.sum(0) * scale, atol=1e-5)
-    assert any(w.category is LengthWarning for w in told) is training
-    assert len(compiles) == (6 if training else 2)
-
-
-def test_a_number_that_changes_where_an_argument_is_changed(compiles: list[Any]) -> None:
-    """A change in place is traced with the tensors of a call, too."""
-
-    def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
-        return x.mul_(scale) + 1
-
-    compiled = torch.compile(scaled, backend="dplc", dynamic=True)
-    with warnings.catch_warnings(record=True) as told, torch.no_grad():
-        warnings.simplefilter("always")
-        for n, scale in ((6, 0.5), (9, 0.5), (9, 0.25)):
-            x = torch.randn(n, 8)
-            mine, theirs = x.clone(), x.clone()
-            assert same(compiled(mine, scale), scaled(theirs, scale)) and same(mine, theirs)
-    assert any(w.category is LengthWarning for w in told)
-
-
 def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
     """It is fixed in what is compiled, unless it is a length; in the place of a number a tensor may stand."""
     served = torch.compile(lambda x, k: x * k + k, backend="dplc", dynamic=True)

@@ -1,0 +1,143 @@
+"""Floats that change between calls of what `torch.compile(.., backend="dplc", dynamic=True)` made: values, or one warning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dplc.engine import torch_backend
+from dplc.engine.torch_backend import LengthWarning
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+CALLS = ((6, 0.5), (9, 0.3), (12, -1.7))
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What `dynamic=` was at every compile."""
+    asked: list[Any] = []
+    plain = torch_backend.compile_function
+
+    def counting(*args: Any, **options: Any) -> Any:
+        asked.append(options.get("dynamic"))
+        return plain(*args, **options)
+
+    monkeypatch.setattr(torch_backend, "compile_function", counting)
+    yield asked
+
+
+def same(got: Any, want: Any) -> bool:
+    near = 2e-2 if want.dtype is torch.bfloat16 else 1e-5
+    return got.dtype is want.dtype and torch.allclose(got, want, rtol=near, atol=near)
+
+
+def rows(n: int) -> Any:
+    return torch.randn(n, 8)
+
+
+VALUES: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
+    "a factor and a summand": (lambda x, scale: x * scale + scale, rows),
+    "made of others": (lambda x, scale: (scale - x) / (3 + scale) + scale * 2 * x, rows),
+    "a bound": (lambda x, scale: torch.where(x > scale, x, scale * x).clamp(max=scale), rows),
+    "of bf16": (lambda x, scale: x * scale, lambda n: rows(n).bfloat16()),
+    "of f64": (lambda x, scale: x * scale, lambda n: rows(n).double()),
+    "of whole numbers": (lambda x, scale: x * scale, torch.arange),
+    "of a sum": (lambda x, scale: x.sum() * scale, rows),
+    "a power, of bounds": (lambda x, scale: torch.lerp(x, x.abs() ** scale, scale), lambda n: rows(n).abs() + 1),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_float_is_a_value_of_one_compile(name: str, compiles: list[Any]) -> None:
+    function, given = VALUES[name]
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n, scale in CALLS:
+            x = given(n)
+            assert same(compiled(x, scale), function(x, scale)), (n, scale)
+    assert len(compiles) == 1
+
+
+def test_a_float_is_a_value_of_forward_and_backward(compiles: list[Any]) -> None:
+    weight = torch.ones(8, requires_grad=True)
+    compiled = torch.compile(lambda x, scale: x * weight * (1 - scale) + scale, backend="dplc", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n, scale in CALLS:
+            x = torch.randn(n, 8)
+            result = compiled(x, scale)
+            assert same(result, x * weight * (1 - scale) + scale)
+            (got,) = torch.autograd.grad(result.sum(), weight)
+            assert torch.allclose(got, x.sum(0) * (1 - scale), atol=1e-5)
+    assert len(compiles) == 2
+
+
+def test_a_float_is_a_value_where_an_argument_is_changed(compiles: list[Any]) -> None:
+    def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x.mul_(scale) + 1
+
+    compiled = torch.compile(scaled, backend="dplc", dynamic=True)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        for n, scale in CALLS:
+            x = torch.randn(n, 8)
+            mine, theirs = x.clone(), x.clone()
+            assert same(compiled(mine, scale), scaled(theirs, scale)) and same(mine, theirs)
+    assert len(compiles) == 1
+
+
+def attention(x: Any, scale: float) -> Any:
+    return F.scaled_dot_product_attention(x[None], x[None], x[None], scale=scale)  # a number that torch fixes
+
+
+WEIGHT = torch.ones(8, requires_grad=True)
+FIXED: dict[str, Callable[..., Any]] = {
+    "of an op's own": lambda x, scale: F.leaky_relu(x, scale),
+    "of a bf16 without dimensions": lambda x, scale: x.bfloat16().sum() * scale,  # a tensor would make it f32
+    "by torch": attention,
+    "in training, by torch": lambda x, scale: torch.lerp(x, x * WEIGHT, scale),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_float_that_is_fixed_is_told_once(name: str, compiles: list[Any]) -> None:
+    function = FIXED[name]
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for n, scale in CALLS:
+            x = torch.randn(n, 8)
+            assert same(compiled(x, scale), function(x, scale))
+    (said,) = [w for w in told if w.category is LengthWarning]
+    assert "it was 0.5, and is 0.3" in str(said.message) and f"at {__file__}" in str(said.message)
+    assert said.filename == __file__ and len(compiles) == len(CALLS)
+
+
+def test_a_length_that_torch_fixes_is_told_once(compiles: list[Any]) -> None:
+    def total(x: Any) -> Any:
+        return torch.stack([x[place] for place in range(x.shape[0])]).sum(0)
+
+    compiled = torch.compile(total, backend="dplc", dynamic=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for n in (3, 4, 5, 6):
+            x = torch.randn(n, 8)
+            assert same(compiled(x), total(x))
+    (said,) = [str(w.message) for w in told if w.category is LengthWarning]
+    assert "torch fixes one: it was 3, and is 4" in said and len(compiles) == 4
+
+
+@pytest.mark.parametrize("asked", [False, None])
+def test_lengths_that_were_asked_to_be_fixed_are_no_news(asked: bool | None, compiles: list[Any]) -> None:
+    compiled = torch.compile(lambda x: x * 2 + 1, backend="dplc", dynamic=asked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (3, 4, 5):
+            assert same(compiled(x := torch.randn(n, 8)), x * 2 + 1)
+    assert len(compiles) == (3 if asked is False else 2)
