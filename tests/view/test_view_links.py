@@ -82,7 +82,7 @@ def test_names_that_passes_keep_are_linked_to_themselves(compiled: Compile) -> N
         loop, tile = found[COLUMNS.index("loop")], found[COLUMNS.index("tile")]
         for place, line in enumerate(tile.lines):
             defined = re.match(r"\s+(\w+) <- ", line)
-            if defined:
+            if defined and any(re.match(rf"\s+{defined[1]} <- ", source) for source in loop.lines):
                 sources = [loop.lines[n] for n in tile.up[place]]
                 assert any(re.match(rf"\s+{defined[1]} <- ", source) for source in sources), line
 

@@ -34,8 +34,13 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
         {"tanhf": {2, 3}},
     ),
     "largest": ("x = torch.randn(1000)\ny = torch.log(torch.abs(x))\ny.max()", {"logf": {2}, "max_nan": {3}}),
-    "attention": (
+    "one pass": (
         "x = torch.randn(2, 4, 128, 64)\nk = torch.randn(2, 4, 128, 64)\nv = torch.randn(2, 4, 128, 64)\n"
+        "a = F.scaled_dot_product_attention(x, k, v)\ntorch.tanh(a)",
+        {"max_nan": {4}, "exp2_approx": {4}, "rcp_approx": {4}, "tanhf": {4, 5}},
+    ),
+    "attention": (
+        "x = torch.randn(2, 16, 197, 64)\nk = torch.randn(2, 16, 197, 64)\nv = torch.randn(2, 16, 197, 64)\n"
         "a = F.scaled_dot_product_attention(x, k, v)\ntorch.tanh(a)",
         {"max_nan": {4}, "exp2_approx": {4}, "rcp_approx": {4}, "tanhf": {4, 5}, "cp_async16": {4}},
     ),
