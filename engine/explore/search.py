@@ -238,8 +238,9 @@ class EgraphSearch:
         for found in sorted(beam, key=lambda e: e.seconds):
             signature = found.signature
             exactly = signature, round(found.seconds * 1e9, 1)
-            if alike.get(signature, 0) < self.policy.alike_in_beam and exactly not in costs and found.seconds < math.inf:
-                alike[signature] = alike.get(signature, 0) + 1
+            many = alike.get(signature, 0)
+            if many < self.policy.alike_in_beam and exactly not in costs and found.seconds < math.inf:
+                alike[signature] = many + 1
                 costs.add(exactly)
                 kept.append(found)
         return kept[: self.policy.longest_beam] or beam[:1]

@@ -242,7 +242,7 @@ class Extraction:
     def evaluate(
         self, solution: Solution, bound: float = math.inf, before: PricedSolution | None = None
     ) -> PricedSolution:
-        """The seconds of a solution, and its kernels. Above `bound` the answer may be incomplete, with infinite seconds;
+        """The seconds of a solution, and its kernels. Above `bound` the answer may be incomplete, its seconds infinite;
         without one every kernel is there, even where one has no price.
 
         before: an evaluation whose kernels are kept where the change does not touch them.

@@ -89,7 +89,9 @@ def launched(heads: int, rows: int, size: int, device: str) -> tuple[Kernel, Ins
     return kernel, instruction_counts(made.kernels[launch])
 
 
-@pytest.mark.parametrize(("heads", "rows", "size", "blocks"), [(12, 128, 64, 96), (32, 128, 64, 128), (28, 128, 128, 112)])
+@pytest.mark.parametrize(
+    ("heads", "rows", "size", "blocks"), [(12, 128, 64, 96), (32, 128, 64, 128), (28, 128, 128, 112)]
+)
 def test_few_heads_fill_the_machine(heads: int, rows: int, size: int, blocks: int) -> None:
     """A block has as few rows as leave every block a multiprocessor to itself; of 132 there were 12, 32 and 56 busy."""
     assert launched(heads, rows, size, "h200")[1].blocks == blocks
