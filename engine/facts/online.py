@@ -199,7 +199,7 @@ def _rows(shape: OnlineShape, lanes: int, target: Any) -> tuple[int, int]:
     if shape.batch * -(-shape.rows // block) > target.multiprocessors:
         return block, p.online_rows_of_thread
     wanted = min(p.online_rows_of_thread, block * lanes // p.online_alone_threads)
-    return block, max(p.online_alone_rows, wanted)
+    return block, max(wanted, min(p.online_alone_rows, block * lanes // p.online_least_threads), 1)
 
 
 @fact("in_three_passes(term, term, axis) -> num", levels="tensor")
@@ -216,10 +216,12 @@ def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
         (p.passes_weighed_issued * shape.results + p.passes_weighed) / slots,
         (p.passes_weighed_piped * shape.results + p.passes_weighed_in_pipe) / pipe,
     )
-    # however few rows there are, a piece of a sum waits for its copies
+    # however few rows there are, a piece of a sum waits for its copies, of the pieces that one of its blocks has
     trip = p.memory_trips * L2_SHARE * target.memory_latency_seconds
+    tiles = shape.batch * -(-shape.rows // p.passes_tile) * -(-shape.results // p.passes_tile)
+    ways = max(1, min(target.multiprocessors // tiles, max(p.split_ways)))
     operands = WORD * shape.batch * shape.columns / traffic_rate(target)  # an element of each column, once
     seconds = max(stored * a_clock, shape.products / p.passes_piece * trip, operands * shape.products)
     seconds += WORD * scores / traffic_rate(target)
-    seconds += max(weighed * a_clock, shape.columns / p.passes_piece * trip, operands * shape.results)
-    return PASSES * fixed_seconds(target) + seconds  # type: ignore[no-any-return]
+    seconds += max(weighed * a_clock, shape.columns / p.passes_piece / ways * trip, operands * shape.results)
+    return (PASSES + (ways > 1)) * fixed_seconds(target) + seconds  # type: ignore[no-any-return]

@@ -188,18 +188,18 @@ def test_rows_that_do_not_divide_share_a_thread_or_a_block(name: str) -> None:
 
 def test_tensor_maps_have_the_lengths_of_a_call() -> None:
     """TMA copies boxes of scores, whose rows and columns are a size."""
-    size = dplc.Dim("s", 128, 256, multiple=64, hint=256)
+    size = dplc.Dim("s", 128, 2048, multiple=64, hint=2048)
 
     def attention(q: Any, k: Any, v: Any) -> Any:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return F.scaled_dot_product_attention(q, k, v)
 
-    given = [torch.empty(1, 8, 256, 64)] * 3
+    given = [torch.empty(1, 12, 2048, 64)] * 3
     dynamic = {name: {2: size} for name in "qkv"}
     program = dplc.compile(attention, given, dynamic=dynamic, target="h200", rows=(), rules=COPIES_BY_TMA)
     for n in (128, 192):
         maps = [p for kernel in program.compilation.at({"s": n}).kernels for p in kernel.params if p.box is not None]
-        assert {extent for p in maps for extent in p.shape} == {8, n, 64}
-    q, k, v = (torch.randn(1, 8, 128, 64) for _ in range(3))
+        assert {extent for p in maps for extent in p.shape} == {12, n, 64}
+    q, k, v = (torch.randn(1, 12, 128, 64) for _ in range(3))
     assert accepted([program(q, k, v)], [attention(q.double(), k.double(), v.double())])
 
 

@@ -31,7 +31,7 @@ def test_a_block_that_is_alone_has_two_warps_and_no_columns_to_spare() -> None:
     threads = [axis.extent for axis in kernel.body[0].axes if str(axis.role) == "THREAD"]
     assert threads[0] * threads[1] == 64
     weights = kernel.body[0].body[0]
-    assert [axis.extent for axis in weights.slab] == [32, 32]
+    assert [axis.extent for axis in weights.slab] == [16, 32]
 
 
 @pytest.mark.parametrize(

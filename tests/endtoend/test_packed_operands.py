@@ -23,5 +23,5 @@ def test_products_of_parts_are_right(text: str) -> None:
 
 
 def test_both_parts_go_through_shared_memory() -> None:
-    scores = compiled(PACKED.format(512, 12 * 192, 12, "")).tile[0]
+    scores = compiled(PACKED.format(2048, 12 * 192, 12, "")).tile[0]
     assert len({stage.dst for stage in summary(scores.body).stages}) == 2

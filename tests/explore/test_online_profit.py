@@ -104,6 +104,29 @@ def test_a_single_query_reads_its_keys_and_values_once(heads: int, kernels: int)
     assert told(graph, NEVER, "h200")[1] > 1.2 * seconds
 
 
+FEW_ROWS = """graph main(q: f32[{h}, {r}, 64], k: f32[{h}, {t}, 64], v: f32[{h}, {t}, 64]) -> out: f32[{h}, {r}, 64]:
+    product[i:{h}, j:{r}, l:64, m:{t}] = multiply(q[i, j, l], k[i, m, l])
+    score[i, j, m] = Reduce(add, l, product)
+    highest[i, j] = Reduce(maximum, m, score)
+    difference[i, j, m] = subtract(score, highest)
+    p[i, j, m] = exp(difference)
+    weighed[i, j, m, e:64] = multiply(p, v[i, m, e])
+    total[i, j, e] = Reduce(add, m, weighed)
+    share[i, j] = Reduce(add, m, p)
+    out[i, j, e] = divide(total, share)
+"""
+
+
+@pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
+@pytest.mark.parametrize(("heads", "rows", "keys"), [(1, 4, 8192), (8, 16, 2048), (8, 32, 1024)])
+def test_a_few_rows_of_many_keys_are_shared_out(heads: int, rows: int, keys: int, device: str) -> None:
+    """One pass has a block or two; of three kernels each has many, and the long sum of the last is shared."""
+    (graph,) = read_program(f"## level: tensor\n{FEW_ROWS.format(h=heads, r=rows, t=keys)}", "a test")[1]
+    assert isinstance(graph, TensorGraph)
+    assert told(graph, USUALLY, device)[0] >= 3
+    assert told(graph, NEVER, device)[1] < 0.7 * told(graph, ONCE, device)[1]
+
+
 def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
     """The rules in their order leave `@approx` ones out, however much is gained."""
     graph, machine = attention(4096, 128, 32, True), target("h100")
