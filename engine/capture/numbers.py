@@ -117,7 +117,7 @@ def _tried(node: Any, numbers: Container[Any]) -> Any:
             if node.op == "call_method":
                 return getattr(args[0], node.target)(*args[1:], **kwargs)
             return node.target(*args, **kwargs)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # torch has one for each way to refuse
+    except (RuntimeError, TypeError, ValueError):  # torch has one for each way to refuse
         return None
 
 

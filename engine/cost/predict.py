@@ -1,11 +1,11 @@
-"""The analytic model: T = waves x max(DRAM, L2 fill, shared memory, issue, tensor, latency) +
+"""The analytic model: T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is not hidden) +
 prologue + epilogue + launch.
 
-Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource, and a
-fiftieth of what the others do beside it: no two overlap wholly, and of two schedules with the same busiest resource the
-one that asks less of the rest is faster (a deeper ring, wider reads). How many fit is never a price by itself: it only
-says how the blocks fall into waves. The last wave is as wide as what is left of
-the grid, so one block too many costs a wave, but not a full one.
+Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource, and a little
+of what the others do beside it (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same busiest resource
+the one that asks less of the rest is faster (a deeper ring, wider reads). How many fit is never a price by itself: it
+only says how the blocks fall into waves. The last wave is as wide as what is left of the grid, so one block too many
+costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
 products reach. The order of blocks and hits in L1 are not modelled. Latency is what one block takes by itself

@@ -193,7 +193,7 @@ def _rows(shape: OnlineShape, lanes: int, target: Any) -> tuple[int, int]:
     """Rows of a block and of each of its threads, as `online_rows_of` and `online_rows_each` have them."""
     p = policy(target)
     most = p.online_head_rows * p.online_head // shape.results
-    most = max(p.online_least_rows, min(most, 1 << (shape.rows - 1).bit_length()))
+    most = max(min(p.online_rows), min(most, 1 << (shape.rows - 1).bit_length()))
     alone = [n for n in p.online_rows if n < most and shape.batch * -(-shape.rows // n) <= target.multiprocessors]
     block = min(alone, default=most)
     if shape.batch * -(-shape.rows // block) > target.multiprocessors:

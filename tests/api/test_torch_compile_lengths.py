@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,25 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dplc.engine import torch_backend
 from dplc.engine.torch_backend import EagerWarning, LengthWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 LENGTHS = (6, 9, 33, 2, 100)
-
-
-@pytest.fixture
-def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What `dynamic=` was at every compile."""
-    asked: list[Any] = []
-    plain = torch_backend.compile_function
-
-    def counting(*args: Any, **options: Any) -> Any:
-        asked.append(options.get("dynamic"))
-        return plain(*args, **options)
-
-    monkeypatch.setattr(torch_backend, "compile_function", counting)
-    yield asked
 
 
 def same(got: Any, want: Any) -> bool:

@@ -15,6 +15,7 @@ from dplc.engine.facts import online
 from dplc.engine.kernels.commute import commute
 from dplc.engine.kernels.kernels import compile_graph
 from dplc.engine.rewrite.terms.terms import rewrite_graph
+from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import by_default
 from dplc.engine.schedule.tail import kernel_ir, seconds_of
@@ -133,6 +134,23 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
     for tools, kernels in ((rules(USUALLY), 1), (rules(USUALLY).exactly, 2)):
         chosen = commute(rewrite_graph(graph, tools.algebra, machine), tools.commuting, machine, None, {})
         assert len(compile_graph(chosen, tools.fusion, machine).kernels) == kernels
+
+
+@pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
+@pytest.mark.parametrize(
+    ("rows", "size", "heads"), [(17, 64, 3), (32, 64, 12), (128, 64, 32), (197, 128, 28), (512, 64, 40)]
+)
+def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: int, device: str) -> None:
+    """What `_rows` says of a block and of a thread is what the policy gives `online_tile`."""
+    tools, machine = rules(ONCE), target(device)
+    graph = rewrite_graph(attention(rows, size, heads, False), tools.algebra, machine)
+    kernels = compile_graph(commute(graph, tools.commuting, machine, None, {}), tools.fusion, machine).kernels
+    trace = Trace()
+    by_default(kernels, tools, machine, trace)
+    (fired,) = [firing for firing in trace.firings if firing.rule == "online_tile"]
+    chosen = fired.parameters
+    shape = online.OnlineShape(heads, rows, rows, size, size, rows, False)
+    assert online._rows(shape, chosen["BN"] // chosen["FN"], machine) == (chosen["BM"], chosen["FM"])
 
 
 @pytest.mark.slow

@@ -7,11 +7,12 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from view_programs import PROGRAMS
+from view_programs import EXPONENTIALS, PROGRAMS, RULE
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -74,6 +75,21 @@ def opened(browser: Any, path: Path, record: dict[str, Any]) -> Any:
 def complaints(browser: Any) -> None:
     """Nothing failed, and no policy was broken."""
     assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@contextmanager
+def served(browser: Any, shown: LivePage) -> Iterator[PageServer]:
+    """A page on a server, until the browser has left it."""
+    server = PageServer(shown)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        browser.get("about:blank")
+        server.shutdown()
+        server.close()
+        thread.join()
 
 
 def until(browser: Any, expression: str, seconds: float = 30) -> Any:
@@ -366,11 +382,9 @@ def test_markup_in_names_stays_text(browser: Any, compiled: Compile, tmp_path: P
 
 
 def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_path: Path) -> None:
-    from test_view_server import RULE, TEXT
-
     file = tmp_path / "my.rw"
     file.write_text("# no rule yet\n")
-    program = LiveProgram(capture_text(TEXT), TEXT, [file], (), target())
+    program = LiveProgram(capture_text(EXPONENTIALS), EXPONENTIALS, [file], (), target())
     program.compile("started")
     server, stop = PageServer(program.shown), threading.Event()
     server.program = program
@@ -413,12 +427,9 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
     text = PROGRAMS["rmsnorm"][0]
     shown = LivePage(text)
     stages = Stages(shown)
-    server = PageServer(shown)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
     stages.begin("pytorch")
     program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, stages=stages)
-    try:
+    with served(browser, shown) as server, closing(program):
         browser.get(server.url)
         assert "loading PyTorch" in until(browser, "document.querySelector('#stages .now')?.textContent")
         stages.begin("capture")
@@ -454,12 +465,6 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
         assert browser.execute_script("return document.activeElement.id") == "tab-tuning"
         assert browser.find_element("id", "tries").get_attribute("value") == "30"
         complaints(browser)
-    finally:
-        browser.get("about:blank")
-        program.close()
-        server.shutdown()
-        server.close()
-        thread.join()
 
 
 def test_a_page_that_was_kept_says_so_until_it_is_compiled_again(browser: Any, compiled: Compile) -> None:
@@ -467,11 +472,8 @@ def test_a_page_that_was_kept_says_so_until_it_is_compiled_again(browser: Any, c
     record = json.loads(json.dumps(view_record(compiled(text), toolchain(), text)))
     shown = LivePage(text)
     shown.show(**record, kept=1_700_000_000.0)
-    server = PageServer(shown)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
     program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, stages=Stages(shown))
-    try:
+    with served(browser, shown) as server, closing(program):
         browser.get(server.url)
         assert "As it was compiled at" in browser.find_element("id", "banner").text
         assert len(browser.find_elements("css selector", ".column")) == 7
@@ -484,12 +486,6 @@ def test_a_page_that_was_kept_says_so_until_it_is_compiled_again(browser: Any, c
         until(browser, "find('banner').textContent.includes('the page is as it was shown')")
         assert not browser.find_element("id", "stages").is_displayed()
         browser.get_log("browser")  # the answer that there is no program yet
-    finally:
-        browser.get("about:blank")
-        program.close()
-        server.shutdown()
-        server.close()
-        thread.join()
 
 
 SPOKEN = {
@@ -522,11 +518,8 @@ def unnamed(browser: Any) -> list[str]:
 def test_all_that_acts_has_a_name_for_a_screen_reader(browser: Any, compiled: Compile, tmp_path: Path) -> None:
     text = PROGRAMS["attention"][0]
     program = LiveProgram(capture_text(text), text, [], (), target(), search=SearchWish(8, True), check=True)
-    server = PageServer(program.shown)
-    server.program = program
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with served(browser, program.shown) as server, closing(program):
+        server.program = program
         program.compile("started")
         browser.get(server.url)
         until(browser, "document.querySelector('.cost') !== null", 120)  # of --check, beside the lines that are there
@@ -546,12 +539,6 @@ def test_all_that_acts_has_a_name_for_a_screen_reader(browser: Any, compiled: Co
         until(browser, "document.querySelector('[data-parameter]') !== null")
         assert unnamed(browser) == []
         complaints(browser)
-    finally:
-        browser.get("about:blank")
-        program.close()
-        server.shutdown()
-        server.close()
-        thread.join()
 
 
 def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile) -> None:
@@ -579,10 +566,7 @@ def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile)
     candidate = {"label": MARKUP, "kernels": 1, "bytes": 1, "us": 1.0, "rules": [MARKUP], "problem": MARKUP}
     egraph = {"regions": [region], "left_out": 0, "candidates": [candidate]}
     shown = LivePage(MARKUP)
-    server = PageServer(shown)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with served(browser, shown) as server:
         browser.get(server.url)
         shown.show(stages=[{"text": MARKUP, "ms": None, "now": True}])
         until(browser, "document.querySelector('#stages .now') !== null")
@@ -599,8 +583,3 @@ def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile)
         assert browser.execute_script("return document.querySelectorAll('img').length + document.scripts.length") == 2
         assert browser.title != "broken"
         complaints(browser)
-    finally:
-        browser.get("about:blank")
-        server.shutdown()
-        server.close()
-        thread.join()

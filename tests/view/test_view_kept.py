@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from view_programs import EXPONENTIALS, RULE
+from view_waiting import until
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -19,16 +21,6 @@ from dplc.engine.view.live_page import LivePage, News
 from dplc.engine.view.session import LiveProgram
 from dplc.engine.view.wishes import Switches
 
-TEXT = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
-RULE = """
-## A product of exponentials is the exponential of a sum.
-@approx
-rule product_of_exponentials on tensor
-match
-    y = multiply(exp(a), exp(b))
-rewrite
-    y = exp(add(a, b))
-"""
 View = Callable[..., tuple[LiveProgram, "Watched"]]
 
 
@@ -37,7 +29,7 @@ class Watched(LivePage):
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
-        super().__init__(TEXT)
+        super().__init__(EXPONENTIALS)
 
     def _put(self, parts: Any, said: Any) -> News:
         self.seen.append(dict(parts))
@@ -64,9 +56,11 @@ def view(rules: Path) -> Iterator[View]:
     programs: list[LiveProgram] = []
 
     def begin() -> tuple[LiveProgram, Watched]:
-        kept, shown = KeptPage([TEXT], [rules]), Watched()
+        kept, shown = KeptPage([EXPONENTIALS], [rules]), Watched()
         shown.show(**kept.found())
-        programs.append(LiveProgram(capture_text(TEXT), TEXT, [rules], (), target(), shown=shown, kept=kept))
+        programs.append(
+            LiveProgram(capture_text(EXPONENTIALS), EXPONENTIALS, [rules], (), target(), shown=shown, kept=kept)
+        )
         return programs[-1], shown
 
     yield begin
@@ -74,27 +68,17 @@ def view(rules: Path) -> Iterator[View]:
         program.close()
 
 
-def until(true: Callable[[], Any], seconds: float = 120) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it was never true")
-
-
 def viewed(view: View, rules: Path) -> dict[str, Any]:
     """Compiled, priced and kept: what is found of it."""
     program, shown = view()
     assert not program.compile("started").error
-    found: dict[str, Any] = until(KeptPage([TEXT], [rules]).found)
+    found: dict[str, Any] = until(KeptPage([EXPONENTIALS], [rules]).found)
     assert all(found[name] == json.loads(json.dumps(shown.record[name])) for name in PARTS)
     return found
 
 
 def test_a_page_that_was_viewed_is_whole_before_anything_is_compiled(view: View, rules: Path) -> None:
-    assert KeptPage([TEXT], [rules]).found() == {}
+    assert KeptPage([EXPONENTIALS], [rules]).found() == {}
     kept = viewed(view, rules)
     assert kept["effects"] and abs(kept["kept"] - time.time()) < 600
     program, shown = view()
@@ -111,7 +95,7 @@ def test_a_page_that_was_viewed_is_whole_before_anything_is_compiled(view: View,
 def test_what_was_kept_is_corrected_where_a_compile_differs(view: View, rules: Path) -> None:
     kept = viewed(view, rules)
     kept["columns"][-1]["lines"][3] = "something else"
-    keeping = KeptPage([TEXT], [rules])
+    keeping = KeptPage([EXPONENTIALS], [rules])
     keeping.keep(keeping.key(), kept)
     program, shown = view()
     assert "something else" in shown.record["columns"][-1]["lines"]
@@ -120,16 +104,19 @@ def test_what_was_kept_is_corrected_where_a_compile_differs(view: View, rules: P
     columns = [parts["columns"] for parts in shown.seen[before:] if "columns" in parts]
     assert len(columns) == 1 and len(columns[0]) == 7  # nothing of the page goes before all that is new is there
     assert "-something else" in news.diff
-    assert until(
-        lambda: "something else" not in keeping.found().get("columns", [{"lines": "something else"}])[-1]["lines"]
-    )
+
+    def corrected() -> bool:
+        found = keeping.found()  # nothing between one page and the next
+        return bool(found) and "something else" not in found["columns"][-1]["lines"]
+
+    assert until(corrected)
 
 
 def test_a_page_is_found_by_all_that_decided_it(rules: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def key(text: str = TEXT) -> str:
+    def key(text: str = EXPONENTIALS) -> str:
         return KeptPage([text], [rules]).key()
 
-    keys = [key(), key(TEXT + " ")]
+    keys = [key(), key(EXPONENTIALS + " ")]
     rules.write_text(RULE)
     keys.append(key())
     monkeypatch.setenv("DPLC_ANYTHING", "1")
@@ -144,7 +131,7 @@ def test_a_page_is_found_by_all_that_decided_it(rules: Path, monkeypatch: pytest
     (ours / "rules" / "some.rw").write_text("# changed\n")
     keys.append(key())
     assert len(set(keys)) == len(keys) and key() == keys[-1]
-    keeping = KeptPage([TEXT], [rules])
+    keeping = KeptPage([EXPONENTIALS], [rules])
     rules.unlink()
     assert keeping.key() == "" and keeping.found() == {}
 
@@ -155,12 +142,12 @@ def test_a_rule_that_is_saved_has_a_page_of_its_own_and_a_switch_none(view: View
     program.compile("started")
     rules.write_text(RULE)
     program.compile("saved")
-    found = until(KeptPage([TEXT], [rules]).found)
+    found = until(KeptPage([EXPONENTIALS], [rules]).found)
     assert "product_of_exponentials" in found["rules"]
     program.compile("changed on the page", Switches(frozenset({"product_of_exponentials"})))
     until(lambda: shown.record["effects"] and shown.record["kernels"][0]["predicted"])
     assert "product_of_exponentials" not in shown.record["rules"]
-    assert "product_of_exponentials" in KeptPage([TEXT], [rules]).found()["rules"]
+    assert "product_of_exponentials" in KeptPage([EXPONENTIALS], [rules]).found()["rules"]
 
 
 @pytest.mark.parametrize("harm", ["not JSON", "{}", "[1]", "writable"])
@@ -172,4 +159,4 @@ def test_what_is_damaged_or_may_be_anothers_is_not_shown(view: View, rules: Path
         file.chmod(0o666)
     else:
         file.write_text(harm)
-    assert KeptPage([TEXT], [rules]).found() == {}
+    assert KeptPage([EXPONENTIALS], [rules]).found() == {}

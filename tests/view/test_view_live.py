@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from view_waiting import until
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -57,16 +58,6 @@ def live() -> Iterator[Callable[..., LiveProgram]]:
     yield begin
     for program in made:
         program.close()
-
-
-def until(true: Callable[[], Any], seconds: float = 120) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it was never true")
 
 
 def test_nothing_before_the_server_needs_torch() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from view_programs import EXPONENTIALS, RULE
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -19,23 +20,12 @@ from dplc.engine.view.session import LiveProgram
 from dplc.engine.view.wishes import Switches, switches_of
 from dplc.ir.diagnostic import DplcError, UsageError
 
-TEXT = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
-RULE = """
-## A product of exponentials is the exponential of a sum.
-@approx
-rule product_of_exponentials on tensor
-match
-    y = multiply(exp(a), exp(b))
-rewrite
-    y = exp(add(a, b))
-"""
-
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[LiveProgram]:
     file = tmp_path / "my.rw"
     file.write_text("# no rule yet\n")
-    made = LiveProgram(capture_text(TEXT), TEXT, [file], (), target())
+    made = LiveProgram(capture_text(EXPONENTIALS), EXPONENTIALS, [file], (), target())
     made.compile("started")
     yield made
     made.close()

@@ -72,3 +72,15 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
         {"exp2_approx": {2}, "atanf": {2, 3}, "max_nan": {2}},
     ),
 }
+
+# A program, and a rule that a file may bring for it.
+EXPONENTIALS = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
+RULE = """
+## A product of exponentials is the exponential of a sum.
+@approx
+rule product_of_exponentials on tensor
+match
+    y = multiply(exp(a), exp(b))
+rewrite
+    y = exp(add(a, b))
+"""
