@@ -27,6 +27,7 @@ from .capture.constants import fold
 from .kernels.candidate import Candidate, Prepared
 from .kernels.commute import commute
 from .kernels.kernels import Plan, compile_graph
+from .kernels.outputs import uncut_outputs
 from .kernels.renaming import push_renamings
 from .kernels.sharing import Sharing, Steps, share, steps
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
@@ -265,7 +266,7 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):
         evidence = TermEvidence() if trace is not None else None
-        settled = push_renamings(lowered.graph, lowered.origins)
+        settled = uncut_outputs(push_renamings(lowered.graph, lowered.origins))
         graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
         trace_algebra(trace, evidence, settled, graph, tools.algebra.rules)
     results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)

@@ -14,7 +14,10 @@ Features = dict[str, Any]
 WAITS = tuple(name for name in vars(Waits()) if not name.startswith("_"))
 NAMES = frozenset(field.name for field in dataclasses.fields(InstructionCounts))
 LATER_WAITS = {"clusters": 0}
-LATER = {"late": 0.0}  # counts that came to the model after times were measured, and what they were until then
+LATER = {
+    "late": 0.0,
+    "hits": 0.0,
+}  # counts that came to the model after times were measured, and what they were until then
 
 
 def features(counts: InstructionCounts) -> Features:

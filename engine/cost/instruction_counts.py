@@ -52,7 +52,7 @@ from ...ir.kernel import (
 )
 from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Stmt
-from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
+from .accesses import LANES, LINE, SECTOR, first_asked, least, sectors, wavefronts
 from .latency import Waits
 from .work import Replications, Work
 
@@ -70,7 +70,8 @@ class InstructionCounts:
     dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
     wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
     fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits;
-    late: of them those of late atoms, which alone reach the full rate of some machines.
+    late: of them those of late atoms, which alone reach the full rate of some machines. hits: of the sectors, those
+    that a load of the same straight-line code had asked for before: they are in L1.
     waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
@@ -90,11 +91,17 @@ class InstructionCounts:
     waits: Waits = field(default_factory=Waits)
     block: tuple[int, ...] = ()
     late: float = 0.0
+    hits: float = 0.0
 
     @property
     def fill(self) -> float:
         """Bytes of the sectors that a block asks of L2."""
-        return self.sectors * SECTOR
+        return (self.sectors - self.hits) * SECTOR
+
+    @property
+    def lines(self) -> float:
+        """Wavefronts of the memory that L1 and shared memory are."""
+        return self.wavefronts + self.hits * SECTOR / LINE
 
 
 def instruction_counts(kernel: Kernel, registers: int | None = None) -> InstructionCounts:
@@ -111,7 +118,7 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
         work.issued, work.fma, work.special, counter.tensor, registers, counter.waits.finish(), counter.followed,
-        counter.late,
+        counter.late, counter.hits,
     )  # fmt: skip
 
 
@@ -147,7 +154,10 @@ class _Counter:
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
         self.slots = 0  # of rings that other threads fill
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
-        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = self.late = 0.0
+        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = self.late = (
+            self.hits
+        ) = 0.0
+        self.asked: dict[str, set[int]] = {}  # the sectors that loads of this straight-line code have asked for
 
     # ---- statements
 
@@ -195,9 +205,10 @@ class _Counter:
             self.turns = {loop.var: np.arange(turns) * step + np.min(start)}
         self.issue(LOOP_OVERHEAD, times * turns, mask)
         apart = any(True for _ in nodes(loop, Barrier))
+        asked, self.asked = self.asked, {}
         with self.scope.straight_line(), self.waits.loop(turns, loop.unroll, apart):
             self.block(loop.body, times * turns, mask)
-        self.turns = outside
+        self.turns, self.asked = outside, asked
 
     def register(self, statement: Any, times: float, mask: Any) -> None:
         """What gives a register a value, or an address a name."""
@@ -225,7 +236,7 @@ class _Counter:
         if isinstance(statement, LoadFrom):
             self.scope.changed(statement.into)
             size = _item(statement.dtype) * statement.width
-            self.access(statement.address, size, times, mask, statement.when)
+            self.access(statement.address, size, times, mask, statement.when, near=True)
             self.waits.loads(self.bases[statement.address.base][0] == SHARED)
         elif isinstance(statement, LoadMatrix):
             rows = mask & (self.env[THREAD] % LANES < MATRIX_ROWS * statement.count)
@@ -292,8 +303,13 @@ class _Counter:
 
     # ---- memory
 
-    def access(self, address: Address, size: int, times: float, mask: Any, guard: Any = True) -> None:
-        """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be."""
+    def access(
+        self, address: Address, size: int, times: float, mask: Any, guard: Any = True, near: bool = False
+    ) -> None:
+        """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
+
+        near: whether L1 keeps what it moves.
+        """
         mask, share = self.where(guard, mask)
         times *= share
         root, base = self.bases[address.base]
@@ -308,7 +324,10 @@ class _Counter:
                 self.ideal_wavefronts + times * fewest,
             )
         else:
-            self.sectors += times * sectors(place, mask)
+            touched = sectors(place, mask)
+            self.sectors += times * touched
+            if near and not unknown:
+                self.hits += times * (touched - first_asked(place, mask, self.asked.setdefault(root, set())))
             self.ideal_sectors += times * least(mask, size, SECTOR)
 
     # ---- values

@@ -8,7 +8,8 @@ only says how the blocks fall into waves. The last wave is as wide as what is le
 costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
-products reach. The order of blocks and hits in L1 are not modelled. Latency is what one block takes by itself
+products reach. L1 serves what a load of the same straight-line code of the block had asked for; other hits, and the
+order of blocks, are not modelled. Latency is what one block takes by itself
 (`latency.py`): however little there is to do, no wave is shorter. Made for ranking variants of one kernel and for
 seeing what binds, not for absolute times.
 """
@@ -36,7 +37,7 @@ class Counts(NamedTuple):
     shared: int
     dram: float
     fill: float
-    wavefronts: float
+    lines: float
     issued: float
     fma: float
     special: float
@@ -111,7 +112,7 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
     own = -(-launch.threads // LANES)
     cycle = 1.0 / target.clock
     issue = launch.issued / (min(schedulers, each * own) * target.issue_share)
-    shared = launch.wavefronts * 128 / target.shared_bytes_per_clock
+    shared = launch.lines * 128 / target.shared_bytes_per_clock
     busy = max(launch.issued / min(schedulers, own), shared)
     pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     products = launch.late + (launch.tensor - launch.late) / target.warp_product_share

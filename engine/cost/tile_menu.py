@@ -134,9 +134,9 @@ class Tiles:
         running = min(blocks, target.multiprocessors)
         dram = stored + (self.once if resident else self._from_memory(running))
         warps = blocks * LANES
-        wavefronts = products / warps / max(1.0, math.sqrt(self.part[3] / THREADS))
+        lines = products / warps / max(1.0, math.sqrt(self.part[3] / THREADS))
         counts = Counts(
-            blocks, THREADS, int(min(self.shared(resident), target.smem)), dram, (fill + stored) / blocks, wavefronts,
+            blocks, THREADS, int(min(self.shared(resident), target.smem)), dram, (fill + stored) / blocks, lines,
             issued / warps, fma / warps, special / warps, tensor / blocks, None, NO_WAITS, tensor / blocks,
         )  # fmt: skip
         told = predict(counts, target)

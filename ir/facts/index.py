@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,6 +95,13 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
         return _divide("//", a.a, a.b * b)
     if op == "//" and a.__class__ is Binary and a.op == "%" and a.b % b == 0:  # (x % (b*c)) // b
         return _divide("%", _divide("//", a.a, b), a.b // b)
+    if op == "//":
+        common = math.gcd(b, *(n for n in terms.values() if n % b and abs(n) > 1))
+        inner = from_linear({atom: n for atom, n in terms.items() if n % common}, constant % common)
+        low, high = interval(inner)
+        if 1 < common < b and low >= 0 and high < common:  # (c*x + r) // (c*b) with 0 <= r < c
+            outer = from_linear({atom: n // common for atom, n in terms.items() if n % common == 0}, constant // common)
+            return _divide("//", outer, b // common)
     return binary(op, a, b)
 
 
@@ -144,7 +152,7 @@ def _joined(e: Expr) -> Expr:
     terms = dict(e.terms)
     for atom, n in e.terms:
         if atom.__class__ is Binary and atom.op == "%" and atom.b.__class__ is int:
-            high = binary("//", atom.a, atom.b)
+            high = _divide("//", atom.a, atom.b)
             if terms.get(high) == n * atom.b:
                 del terms[high], terms[atom]
                 return operate("+", from_linear(terms, e.constant), binary("*", atom.a, n))

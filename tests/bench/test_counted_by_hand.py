@@ -52,3 +52,34 @@ def test_the_parts_of_a_value_end_at_what_is_stored() -> None:
     assert (set(made), set(read)) == ({root, total, free}, {kept, y})
     made, read = parts(root, ())
     assert (set(made), set(read)) == ({root, total, kept, free}, {x, y})
+
+
+LOADS = """## level: kernel
+kernel f(x: f32[256]) -> y: f32[64]:
+    Launch(grid=(1, 1, 1), block=64, shared=0):
+        a = Registers(f32)
+        b = Registers(f32)
+{loads}
+        StoreTo(f32, Address(y, offset=thread), values=(a))
+"""
+OWN = "LoadFrom(a, f32, Address(x, offset=thread))"
+
+
+@pytest.mark.parametrize(
+    ("loads", "asked", "hits"),
+    [
+        ((OWN,), 8, 0),
+        ((OWN, OWN.replace("(a", "(b")), 16, 8),  # again
+        ((OWN, "LoadFrom(b, f32, Address(x, offset=(thread + 32) % 64))"), 16, 8),  # what another warp asked for
+        ((OWN, "LoadFrom(b, f32, Address(x, offset=thread + 32))"), 16, 4),  # half of it
+        (("LoadFrom(a, f32, Address(x))",), 2, 1),  # two warps, one element
+        (("Loop(n, 0, 3):", f"    {OWN}"), 24, 0),  # other turns may come much later
+        (("Loop(n, 0, 3):", f"    {OWN}", f"    {OWN}"), 48, 24),
+    ],
+)
+def test_what_was_asked_for_before_is_in_the_first_cache(loads: tuple[str, ...], asked: int, hits: int) -> None:
+    kernel: Any = read_program(LOADS.format(loads="\n".join(f"        {line}" for line in loads)))[1][0]
+    counts = instruction_counts(kernel)
+    stored = 8
+    assert (counts.sectors, counts.hits, counts.fill) == (asked + stored, hits, (asked + stored - hits) * 32)
+    assert counts.lines == counts.wavefronts + hits / 4

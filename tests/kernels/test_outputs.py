@@ -1,0 +1,104 @@
+"""Outputs that cut a fold's axes: computed over the axes before the cut, in one kernel, at the same places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dplc
+from dplc.engine.kernels.outputs import uncut_outputs
+from dplc.ir.compose import remap
+from dplc.ir.expr import Axis, binary
+from dplc.ir.facts.dataflow import topological
+from dplc.ir.interp.tensor import run
+from dplc.ir.tensor import Elementwise, Input, Output, Reduce, Remap, TensorGraph
+
+
+def judged(program: Any, *inputs: torch.Tensor) -> Any:
+    """The program compiled, after its result was compared with float64."""
+    made = dplc.compile(program, inputs, device="emulator")
+    found, wanted = made(*inputs), program(*[x.double() for x in inputs])
+    assert found.shape == wanted.shape
+    assert float((found - wanted).abs().max()) <= 1e-5 * max(1.0, float(wanted.abs().max()))
+    return made
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda h, r, w: h,
+        lambda h, r, w: F.silu(h),
+        lambda h, r, w: h + r,
+        lambda h, r, w: torch.relu(h * w[:, None, None] + r) * 2,
+    ],
+)
+@pytest.mark.parametrize(
+    ("channels", "groups", "sides"), [(6, 3, (5, 7)), (6, 2, (1, 4)), (4, 4, (3, 3)), (5, 1, (2, 1))]
+)
+def test_groups_are_read_once_whatever_follows(after: Any, channels: int, groups: int, sides: tuple[int, int]) -> None:
+    torch.manual_seed(channels)
+    x, r, w = torch.randn(2, channels, *sides), torch.randn(2, channels, *sides), torch.randn(channels)
+
+    def program(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return after(F.group_norm(x, groups, w, w - 1), r, w)
+
+    made = judged(program, x, r, w)
+    assert len(made.compilation.kernels) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(outer=st.integers(1, 3), pieces=st.integers(1, 4), inner=st.integers(1, 7), cut=st.integers(1, 3))
+def test_rows_that_are_cut_anew(outer: int, pieces: int, inner: int, cut: int) -> None:
+    """A row of pieces * inner * cut elements, after its softmax, as rows of other lengths."""
+    x, r = torch.randn(outer, pieces * inner * cut), torch.randn(outer * pieces, cut, inner)
+
+    def program(x: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1).reshape(outer * pieces, cut, inner) * r
+
+    assert len(judged(program, x, r).compilation.kernels) == 1
+
+
+M, N = Axis("i", 4), Axis("n", 6)
+D, E = Axis("d", 2), Axis("e", 12)
+FLAT = binary("+", binary("*", D, 12), E)
+
+
+def cut_graph(places: dict[Axis, Any], outer: tuple[Axis, ...]) -> TensorGraph:
+    """Rows of four over their sums, read at other places."""
+    x = Input("x", (M, N))
+    shares = Elementwise("divide", (x, Reduce("add", (N,), x)))
+    value = Elementwise("exp", (remap(shares, places),))
+    return TensorGraph("main", (x,), (Output("out", outer, value),))
+
+
+def test_places_in_memory_stay() -> None:
+    """Rows in their order, and rows whose elements lie beside those of other rows."""
+    for places, extents in (
+        ({M: binary("//", FLAT, 6), N: binary("%", FLAT, 6)}, [4, 6]),
+        ({M: binary("%", FLAT, 4), N: binary("//", FLAT, 4)}, [6, 4]),
+    ):
+        graph = cut_graph(places, (D, E))
+        made = uncut_outputs(graph)
+        assert [axis.extent for axis in made.outs[0].axes] == extents
+        assert not any(term.__class__ is Remap for term in topological([made.outs[0].value]))
+        x = np.random.default_rng(0).normal(size=(4, 6))
+        assert np.array_equal(run(made, {"x": x})[0].ravel(), run(graph, {"x": x})[0].ravel())
+
+
+@pytest.mark.parametrize(
+    ("places", "outer"),
+    [
+        ({M: binary("//", FLAT, 6), N: binary("%", FLAT, 6)}, (E, D)),  # other places
+        ({M: D, N: binary("%", binary("+", E, 1), 6)}, (D, E)),  # rows twice
+        ({M: D, N: binary("//", E, 2)}, (D, E)),  # elements twice
+    ],
+)
+def test_what_moves_elements_stays(places: dict[Axis, Any], outer: tuple[Axis, ...]) -> None:
+    graph = cut_graph(places, outer)
+    assert uncut_outputs(graph) is graph
