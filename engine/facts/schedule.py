@@ -174,9 +174,15 @@ def _vector_item(site: Any, stmt: Any) -> int:
 @fact("runs_along(run, name) -> bool", TILE)
 def runs_along(site: Any, body: Block, axis: Var) -> bool:
     """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on, two at a time."""
-    found = summary(body)
-    repeated = chain.from_iterable(summary(loop.body).loads for loop in found.loops)
-    return any(is_vector(_flat(site, stmt), axis.name, 2) for stmt in (*found.stores, *repeated))
+    stores = summary(body).stores
+    return loads_along(site, body, axis) or any(is_vector(_flat(site, stmt), axis.name, 2) for stmt in stores)
+
+
+@fact("loads_along(run, name) -> bool", TILE)
+def loads_along(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
+    repeated = chain.from_iterable(summary(loop.body).loads for loop in summary(body).loops)
+    return any(is_vector(_flat(site, stmt), axis.name, 2) for stmt in repeated)
 
 
 @fact("running(run, name) -> [stmt]", TILE)
@@ -361,7 +367,8 @@ def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
     `tile_side` where the area is no larger than its square."""
     rows, columns = hinted(rows), hinted(columns)
     side = max(policy(site.target).tile_side, area // policy(site.target).tile_side)
-    height = min(side, 1 << (max(rows, 1) - 1).bit_length(), 1 << (area.bit_length() - 1) // 2)
+    square = 1 << ((4 * area // 3).bit_length() - 1) // 2  # 64 x 48 and 64 x 96, not 32 x 96 and 128 x 48
+    height = min(side, 1 << (max(rows, 1) - 1).bit_length(), square)
     return BlockShape(height, min(side, area // height, 1 << (max(columns, 1) - 1).bit_length()))
 
 

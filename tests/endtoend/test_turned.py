@@ -12,6 +12,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.rewrite.pinned import Settings
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.ir.facts.structure import summary
@@ -34,13 +35,13 @@ TURNED = (
 LARGE = ("torch.randn(4096, 4096).t().contiguous()", "torch.randn(4, 256, 56, 56).permute(0, 2, 3, 1).contiguous()")
 
 
-def compiled(text: str) -> Compilation:
-    return compile_captured(capture_text(text), toolchain(), target("h200"))
+def compiled(text: str, settings: Settings | None = None) -> Compilation:
+    return compile_captured(capture_text(text), toolchain(settings=settings), target("h200"))
 
 
-def is_right(text: str) -> None:
+def is_right(text: str, settings: Settings | None = None) -> None:
     """Raises AssertionError for a finding of checked mode, or a result that is off float64."""
-    compilation = compiled(text)
+    compilation = compiled(text, settings)
     checker, run = CheckingExecutor(("all",)), Compiled(compilation, "emulator")
     run.executor = checker
     results = run.run({})
