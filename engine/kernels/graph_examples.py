@@ -10,6 +10,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Var
 from ...ir.program import Kernel
 from ...ir.tensor import TensorGraph
 from ...ir.text.print import print_unit
@@ -18,7 +19,7 @@ from ...ir.text.tensor import print_graph
 from ...ir.text.tensor_read import read_graph
 from ..language import core as s
 from ..language.rule import Rule
-from ..rewrite.statements.examples import Failure, awaited, runs
+from ..rewrite.statements.examples import Failure, arguments, awaited, runs
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from .examples import fuse_marked, sibling_kernels
 from .key import key
@@ -29,7 +30,7 @@ from .rules import kind_of
 def run_term_example(engine: Any, rule: Rule, example: s.Example, target: Target) -> Failure | None:
     """One example of a rule on tensor."""
     before = _graph(example.before, example)
-    parameters = {f"{rule.name}.{argument.name}": _value(argument) for argument in example.arguments}
+    parameters = settings_of(example, rule)
     if mentions_mat(rule):
         if kind_of(rule) == "siblings":
             return _sibling_example(rule, example, sibling_kernels(rule, before, target, parameters))
@@ -75,7 +76,7 @@ def _graph(block: tuple[s.Syntax, ...], example: s.Example) -> TensorGraph:
     return read_graph(block[0])
 
 
-def _value(argument: s.Keyword) -> Any:
-    return (
-        argument.value.value if isinstance(argument.value, s.Number | s.Text) else getattr(argument.value, "text", None)
-    )
+def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:
+    """The values in the parentheses of an example, by RULE.PARAMETER; a bare name is its text."""
+    values = arguments(example, rule)
+    return {f"{rule.name}.{name}": value.name if isinstance(value, Var) else value for name, value in values.items()}

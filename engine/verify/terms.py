@@ -22,6 +22,7 @@ from ...ir.text.tensor import print_graph
 from ...ir.text.tensor_read import read_graph
 from ...ir.verify.tensor import verify
 from ..kernels.examples import _rebuilt, fuse_marked, sibling_kernels
+from ..kernels.graph_examples import settings_of
 from ..kernels.kernels import compile_graph
 from ..kernels.rules import FusionRules, kind_of
 from ..language.rule import Rule, RuleSet, legal
@@ -63,7 +64,7 @@ class TermChecker:
         """The programs in the examples of rules."""
         for rule in rules:
             for example in rule.examples if rule.level == "tensor" else ():
-                pinned = {f"{rule.name}.{a.name}": getattr(a.value, "value", None) for a in example.arguments}
+                pinned = settings_of(example, rule)
                 for block in (example.before, example.gives):
                     if isinstance(block, tuple) and getattr(block[0], "kind", "") == "graph":
                         yield self.subject(read_graph(block[0]), f'example "{example.title}" of `{rule.name}`', pinned)  # type: ignore[arg-type]

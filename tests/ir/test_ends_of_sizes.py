@@ -81,3 +81,11 @@ def test_elements_of_a_difference_of_products(shape: tuple[int, int]) -> None:
     ends = {0: dplc.Dim("s", 1, 97, hint=11), 1: dplc.Dim("t", 1, 50, hint=9)}
     x = torch.randn(shape)
     assert torch.allclose(dplc.compile(halves, (torch.randn(11, 9),), dynamic={"x": ends})(x), halves(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("by", [T, U, product(2, T)])
+def test_a_quotient_by_a_size_is_as_it_is(by: Any) -> None:
+    """What divides may be a size, too: then nothing is known of the quotient but its own ends."""
+    e = total(product(3, S), floordiv(product(16, S), by), product(-1, T))
+    low, high = size_ends(e)
+    assert low <= min(values(e)) and max(values(e)) <= high

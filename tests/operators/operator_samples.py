@@ -59,16 +59,20 @@ class Verdict:
     why: str = ""
 
 
-def lot(name: str) -> float:
-    return zlib.crc32(name.encode()) / 2**32
+def lot(name: str, seed: int = 0) -> float:
+    return zlib.crc32(f"{seed or ''}{name}".encode()) / 2**32
 
 
-def operators(share: float = 1.0) -> Iterator[tuple[OpInfo, torch.dtype]]:
+def operators(share: float = 1.0, seed: int = 0) -> Iterator[tuple[OpInfo, torch.dtype]]:
     """The operators whose values are defined, in PyTorch's order, with their dtypes; a share of these pairs, by lot."""
     for op in op_db:
         for dtype in DTYPES:
             undefined = any(word in op.formatted_name for word in UNDEFINED)
-            if dtype in op.supported_dtypes("cpu") and not undefined and lot(f"{op.formatted_name} of {dtype}") < share:
+            if (
+                dtype in op.supported_dtypes("cpu")
+                and not undefined
+                and lot(f"{op.formatted_name} of {dtype}", seed) < share
+            ):
                 yield op, dtype
 
 

@@ -60,3 +60,9 @@ def test_loads_in_a_loop_are_waited_for_and_unrolling_helps() -> None:
         return alone(0.0, waits.finish(), H200)
 
     assert read(1) > 3 * read(8) and read(8, True) == read(1)
+
+
+def test_phases_in_flight_are_counted_down_to_none() -> None:
+    waits = Waits()
+    waits.phases = 3
+    assert [waits.phases_kept() for _ in range(4)] == [2, 1, 0, 0]

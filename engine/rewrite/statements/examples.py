@@ -20,6 +20,7 @@ from ....ir.text.print_statements import print_block
 from ....ir.text.read import read_unit
 from ....ir.text.read_statements import read_block
 from ...language import core as s
+from ...language.questions import MISTAKES, mistaken
 from ...language.rule import Rule
 from .compiled import Program
 from .driver import Engine
@@ -147,10 +148,18 @@ def read_subject(block: tuple[s.Syntax, ...]) -> Program:
 
 def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
     """The values in the parentheses of an example; a bare name is a name of its program."""
-    compile_ = RuleExpressions(rule.level).compile
     return {
-        a.name: Var(a.value.text) if isinstance(a.value, s.NameOf) else compile_(a.value)({}) for a in example.arguments
+        a.name: Var(a.value.text) if isinstance(a.value, s.NameOf) else _constant(a.value, rule)
+        for a in example.arguments
     }
+
+
+def _constant(value: s.Syntax, rule: Rule) -> Any:
+    """What an expression of numbers and texts alone comes to. Raises DplcError where it has no value."""
+    try:
+        return RuleExpressions(rule.level).compile(value)({})
+    except MISTAKES as error:
+        raise mistaken(value, error) from error
 
 
 def _text(program: Program) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.functions import FUNCTIONS
+from ....ir.node import walk
+from ....ir.tensor import Axis
 from ...language import core as s
+from ...language import positions
 from ...language.evaluate import Expressions
-from ...language.questions import Closure
+from ...language.questions import MISTAKES, Closure, Environment, mistaken
 from . import template as t
+from .values import View
 
 
 class Numbers(Expressions):
@@ -43,9 +49,9 @@ class TemplateCompiler:
             case s.ReduceTerm():
                 return self._reduction(term, short)
             case s.IndexTerm():
-                return t.IndexOf(self.symbolic.compile(term.e))
+                return t.IndexOf(self.index(term.e))
             case s.CaseTerm():
-                return t.Select(self.symbolic.compile(term.condition), self.of(term.a, True), self.of(term.b, True))
+                return t.Select(self.index(term.condition), self.of(term.a, True), self.of(term.b, True))
             case s.CastTerm():
                 return t.Cast(self.of(term.x, short), self.numbers.compile(term.dtype))
             case s.PlaceTerm():
@@ -67,12 +73,33 @@ class TemplateCompiler:
             )
         return t.Reduction(term.fn, self.bracket(term.node.items[1:-1]), self.of(term.x, short))  # type: ignore[attr-defined]
 
+    def index(self, node: s.Syntax) -> Closure:
+        """An index, a list of them or a condition of them: of axes and numbers, never of tensors."""
+        compute = self.symbolic.compile(node)
+        names = tuple({part.text for part in positions.walk(node) if isinstance(part, s.NameOf)})
+
+        def refused() -> DplcError:
+            return DplcError("an index is an axis or a number, not a tensor value", node.span)
+
+        def index(env: Environment) -> Any:
+            try:
+                found = compute(env)
+            except MISTAKES as error:
+                if any(env.get(name).__class__ is View for name in names):
+                    raise refused() from None
+                raise mistaken(node, error) from error
+            if found.__class__ not in (Axis, int) and any(part.__class__ is View for part in walk(found)):
+                raise refused()
+            return found
+
+        return index
+
     def bracket(self, items: tuple[s.Syntax, ...]) -> t.Bracket:
         return t.Bracket(tuple(map(self._item, items)))
 
     def _item(self, item: s.Syntax) -> t.Item:
         inner = item.base if isinstance(item, s.Run) else item
-        closure = self.symbolic.compile(inner) if not _is_term(inner) else (lambda env: ())
+        closure = self.index(inner) if not _is_term(inner) else (lambda env: ())
         if isinstance(item, s.Run):
             return t.Item(inner.text if isinstance(inner, s.NameOf) else None, True, closure)
         if _is_term(item) or (isinstance(item, s.NameOf) and item.text in self.locals):

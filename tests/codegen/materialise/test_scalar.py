@@ -9,7 +9,7 @@ from lowering_oracle import lower, read
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_program
 from dplc.codegen.nvrtc import find_nvrtc
-from dplc.codegen.scalar import integer, literal
+from dplc.codegen.scalar import ATOM, UNARY, integer, literal
 from dplc.engine.run.judge import GATES
 from dplc.ir.dtypes import DTYPES, INTEGERS
 from dplc.ir.functions import ARITHMETIC, BITS, CAST, FLOAT, FUNCTIONS, SELECT, result_dtype
@@ -176,3 +176,8 @@ def test_the_device_compiler_takes_every_text():
     texts += [(f"{s}_to_{t}", kernel_of(t, [s], t)) for s in SUPPORTED for t in SUPPORTED]
     kernels = [lower(read(text.replace("kernel apply", f"kernel k_{name}"))[0]) for name, text in texts]
     assert len(assemble(device_text(kernels), "sm_80").kernels) == len(texts)
+
+
+def test_only_a_sign_asks_for_parentheses() -> None:
+    assert [integer(value)[1] for value in (0, 1, 2**40, -(2**31), -(2**63))] == [ATOM] * 5
+    assert integer(-1) == ("-1", UNARY) and integer(-(2**40)) == (f"-{2**40}LL", UNARY)
