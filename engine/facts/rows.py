@@ -66,8 +66,8 @@ def strided_extent(site: Any, body: Block, t: Var) -> int:
 
 @fact("all_vary(run, int) -> bool", TILE)
 def all_vary(site: Any, body: Block, width: int) -> bool:
-    """Whether every accumulated value varies from one strip of so many turns to the next; one that does not (`x[k % 16]`
-    in strips of 32) would lose its repetitions unrolled.
+    """Whether every accumulated value varies from one strip of so many turns to the next; else (`x[k % 16]`
+    in strips of 32) its repetitions would be lost unrolled.
     """
     for loop in summary(body).loops:
         if loop.role == "reduce":
