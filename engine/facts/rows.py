@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.expr import Var, only_sizes
+from ...ir.expr import Var, add, multiply, only_sizes
 from ...ir.facts.structure import dependencies, summary, team_loops, uses
 from ...ir.loop import For
 from ...ir.program import Block
+from ...ir.substitute import substitute
 from ..language.facts import fact
 from .structure import TILE
 
@@ -63,12 +64,16 @@ def strided_extent(site: Any, body: Block, t: Var) -> int:
     return stop if only_sizes(stop) else 0
 
 
-@fact("all_vary(run) -> bool", TILE)
-def all_vary(site: Any, body: Block) -> bool:
-    """Whether every accumulated value varies with its loop; one that does not would lose its repetitions unrolled."""
+@fact("all_vary(run, int) -> bool", TILE)
+def all_vary(site: Any, body: Block, width: int) -> bool:
+    """Whether every accumulated value varies from one strip of so many turns to the next; else (`x[k % 16]`
+    in strips of 32) its repetitions would be lost unrolled.
+    """
     for loop in summary(body).loops:
-        for stmt in summary(loop.body).sums if loop.role == "reduce" else ():
-            if loop.var not in dependencies(stmt.val, loop.body):
+        if loop.role == "reduce":
+            strip = f"{loop.var}_strip"
+            moved = substitute(loop.body, {loop.var: add(multiply(Var(strip), width), Var(loop.var))})
+            if any(strip not in dependencies(stmt.val, moved) for stmt in summary(moved).sums):
                 return False
     return True
 
