@@ -31,6 +31,7 @@ class Atom(NamedTuple):
 
     row, column: of a register of the result, row also of a; b_column: of b; place: along the sum, of a and of b.
     a_order, b_order: the axes of an operand's words, slowest first, as the instruction wants them.
+    mixed: the operands may be of two of the dtypes.
     late: several warps multiply matrices in shared memory, and are done by a Settle. newest: the newest machine.
     """
 
@@ -50,6 +51,7 @@ class Atom(NamedTuple):
     place: str
     a_order: tuple[str, ...]
     b_order: tuple[str, ...]
+    mixed: bool = False
     late: bool = False
     newest: int | None = None
 
@@ -72,6 +74,10 @@ class Atom(NamedTuple):
     def rows(self) -> tuple[str, ...]:
         """The axes that say which row of the left operand and of the result."""
         return tuple(term.partition("*")[0] for term in self.row.split(" + "))
+
+    def multiplies(self, left: str, right: str) -> bool:
+        """Whether there is an instruction for operands of these dtypes."""
+        return {left, right} <= set(self.dtypes) and (left == right or self.mixed)
 
     def words(self, order: tuple[str, ...]) -> int:
         """The words of an operand."""
@@ -102,6 +108,8 @@ _ALL: tuple[Atom, ...] = (
     Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2),), place="u*4 + t", **_QUADS),
     Atom("m16n8k32", 16, 8, 32, ("i8",), "i32", 80,
          depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", **_QUADS),
+    Atom("m16n8k32_f8", 16, 8, 32, ("e4m3", "e5m2"), "f32", 89,
+         depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", mixed=True, **_QUADS),
     *map(_late, LATE_COLUMNS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
