@@ -490,9 +490,20 @@ template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, i
                  : DPLC_SUMS_##rows                                                                               \
                  : "l"(a.bits), "l"(b.bits), "n"(A::across), "n"(B::across));                                     \
   }
-#define DPLC_WGMMA(n, rows, ...)             \
-  DPLC_WGMMA_OF(n, bf16, rows, __VA_ARGS__)  \
-  DPLC_WGMMA_OF(n, f16, rows, __VA_ARGS__)
+// Of bytes: lines run along rows alone, so the instruction does not say how.
+#define DPLC_WGMMA_OF_BYTES(n, type, rows, a_, b_)                                                                \
+  template <class A, class B> DPLC_FN void wgmma_m64n##n##k32_f8_##type(float* d, A a, B b) {                     \
+    static_assert(!A::across && !B::across, "only elements of 2 bytes run across");                               \
+    asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." #type "." #type \
+                 " {" DPLC_NAMES_##rows "}, " a_ ", " b_ ", p, 1, 1; }"                                           \
+                 : DPLC_SUMS_##rows                                                                               \
+                 : "l"(a.bits), "l"(b.bits));                                                                     \
+  }
+#define DPLC_WGMMA(n, rows, a_, b_, ...)                \
+  DPLC_WGMMA_OF(n, bf16, rows, a_, b_, __VA_ARGS__)     \
+  DPLC_WGMMA_OF(n, f16, rows, a_, b_, __VA_ARGS__)      \
+  DPLC_WGMMA_OF_BYTES(n, e4m3, rows, a_, b_)            \
+  DPLC_WGMMA_OF_BYTES(n, e5m2, rows, a_, b_)
 DPLC_WGMMA(16, 1, "%8", "%9", "%10", "%11")
 DPLC_WGMMA(32, 2, "%16", "%17", "%18", "%19")
 DPLC_WGMMA(48, 3, "%24", "%25", "%26", "%27")
@@ -511,6 +522,7 @@ DPLC_WGMMA(240, 15, "%120", "%121", "%122", "%123")
 DPLC_WGMMA(256, 16, "%128", "%129", "%130", "%131")
 #undef DPLC_WGMMA
 #undef DPLC_WGMMA_OF
+#undef DPLC_WGMMA_OF_BYTES
 #undef DPLC_SUMS
 #undef DPLC_SUM
 // Before the first product of a group: what was done to the sums comes first.

@@ -287,30 +287,6 @@ template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, i
   a += static_cast<uint32_t>(offset);
   return {a | uint64_t{stride >> 4} << 32 | uint64_t{leading >> 4} << 46 | uint64_t{1} << 60};
 }
-#define DPLC_WGMMA(n)                                                                                         \
-  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_bf16(float* d, A a, B b DPLC_SITE) {            \
-    dplc_queue_product(d, n, false, a.bits, b.bits, DPLC_LINE);                                               \
-  }                                                                                                           \
-  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_f16(float* d, A a, B b DPLC_SITE) {             \
-    dplc_queue_product(d, n, true, a.bits, b.bits, DPLC_LINE);                                                \
-  }
-DPLC_WGMMA(16)
-DPLC_WGMMA(32)
-DPLC_WGMMA(48)
-DPLC_WGMMA(64)
-DPLC_WGMMA(80)
-DPLC_WGMMA(96)
-DPLC_WGMMA(112)
-DPLC_WGMMA(128)
-DPLC_WGMMA(144)
-DPLC_WGMMA(160)
-DPLC_WGMMA(176)
-DPLC_WGMMA(192)
-DPLC_WGMMA(208)
-DPLC_WGMMA(224)
-DPLC_WGMMA(240)
-DPLC_WGMMA(256)
-#undef DPLC_WGMMA
 DPLC_FN void wgmma_fence() { dplc_fence_products(); }
 DPLC_FN void wgmma_commit() { dplc_commit_products(); }
 template <unsigned N> DPLC_FN void wgmma_wait(DPLC_SITE_ALONE) { dplc_wait_products(N, DPLC_LINE); }
@@ -554,6 +530,42 @@ DPLC_FN uint32_t to_tf32(float x) {  // to nearest, ties away from zero
   __builtin_memcpy(&word, &x, 4);
   return isfinite(x) ? (word + 0x1000u) & 0xffffe000u : word;
 }
+
+// ---- products of matrices in shared memory, which the runtime makes ---------------------------------------------------
+
+template <class T> static float dplc_read_element(const char* p) {
+  T v;
+  __builtin_memcpy(&v, p, sizeof(T));
+  return to_float(v);
+}
+#define DPLC_WGMMA_OF(n, k, T)                                                                                \
+  template <class A, class B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, A a, B b DPLC_SITE) {             \
+    static_assert(sizeof(T) == 2 || !(A::across || B::across), "only elements of 2 bytes run across");        \
+    dplc_queue_product(d, n, sizeof(T), dplc_read_element<T>, a.bits, b.bits, DPLC_LINE);                     \
+  }
+#define DPLC_WGMMA(n)            \
+  DPLC_WGMMA_OF(n, k16, bf16)    \
+  DPLC_WGMMA_OF(n, k16, f16)     \
+  DPLC_WGMMA_OF(n, k32_f8, e4m3) \
+  DPLC_WGMMA_OF(n, k32_f8, e5m2)
+DPLC_WGMMA(16)
+DPLC_WGMMA(32)
+DPLC_WGMMA(48)
+DPLC_WGMMA(64)
+DPLC_WGMMA(80)
+DPLC_WGMMA(96)
+DPLC_WGMMA(112)
+DPLC_WGMMA(128)
+DPLC_WGMMA(144)
+DPLC_WGMMA(160)
+DPLC_WGMMA(176)
+DPLC_WGMMA(192)
+DPLC_WGMMA(208)
+DPLC_WGMMA(224)
+DPLC_WGMMA(240)
+DPLC_WGMMA(256)
+#undef DPLC_WGMMA
+#undef DPLC_WGMMA_OF
 
 // ---- registers that hold nothing yet (registers.py puts the calls there in checked mode) --------------------------------
 

@@ -51,7 +51,7 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that can do every product of a run, those with the most columns first."""
     slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
-    return _late_records(_atoms_of(site, body, slabs, late=True))
+    return _late_records(atom for atom in _atoms_of(site, body, slabs, late=True) if atom.across or _along(body))
 
 
 @fact("late_atoms_for(name, name) -> [record]", "tile")
@@ -135,7 +135,8 @@ def atoms_multiply(site: Any, body: Block, params: Any) -> bool:
 @fact("for_late_atoms(run) -> bool", "tile")
 def for_late_atoms(site: Any, body: Block) -> bool:
     """Whether there is one of four warps, too."""
-    return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}, late=True))
+    known = {*params(site.kernel), *stages(site.kernel)}
+    return any(atom.across or _along(body) for atom in _atoms_of(site, body, known, late=True))
 
 
 def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> list[Atom]:
@@ -203,6 +204,12 @@ def _turns(loop: For) -> int:
     """How often a loop is run through; 1 where that is not known."""
     known = loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int)
     return loop.stop if known else 1
+
+
+def _along(body: Block) -> bool:
+    """Whether all that a run sums over runs along the rows of what it loads."""
+    loops = [loop for loop in summary(body).loops if loop.role == "reduce"]
+    return all(loop.var in free_names(load.idx[-1]) for loop in loops for load in nodes(loop, Load))
 
 
 def _multiplies(site: Any, atom: Atom, dtypes: set[str]) -> bool:

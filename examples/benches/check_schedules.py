@@ -64,7 +64,9 @@ class Task:
 def read_as(path: Path, dtype: str | None) -> Suite:
     """A suite, of cases in another dtype where one is named."""
     suite = read_suite(path)
-    return suite if dtype is None else structs.replace(suite, cases=[structs.replace(c, dtype=dtype) for c in suite.cases])
+    return (
+        suite if dtype is None else structs.replace(suite, cases=[structs.replace(c, dtype=dtype) for c in suite.cases])
+    )
 
 
 def known(records: Path) -> dict[str, dict[str, Any]]:
@@ -273,7 +275,17 @@ def main() -> int:
     wanted = {case.name for case in suite.select(options.only)}
     options.records.parent.mkdir(parents=True, exist_ok=True)
     tasks = [
-        Task(options.suite, case, names, options.points, options.seed, options.target, options.records, options.dtype, tuple(options.rules))
+        Task(
+            options.suite,
+            case,
+            names,
+            options.points,
+            options.seed,
+            options.target,
+            options.records,
+            options.dtype,
+            tuple(options.rules),
+        )
         for case, cases in reduced(suite)
         if (names := tuple(case.name for case in cases if case.name in wanted))
     ]
