@@ -241,7 +241,7 @@ def promote(*dtypes: str) -> str:
 
 
 def opmath(dtype: str) -> str:
-    """What a dtype is computed in, as in PyTorch: floats of 16 and 8 bits are f32 in registers; memory holds their bits."""
+    """What a dtype is computed in, as in PyTorch: floats of 16 and 8 bits are f32 in registers, not in memory."""
     return "f32" if dtype in SMALL_FLOATS else dtype
 
 

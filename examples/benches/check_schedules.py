@@ -1,7 +1,8 @@
 """Random schedules of every shape of a suite, at reduced extents, whole in checked mode and against float64.
 
     python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only PATTERN] [--target NAME]
-                                               [--dtype NAME] [--rules FILE] [--workers N] [--records FILE] [--write FOLDER]
+                                               [--dtype NAME] [--rules FILE] [--workers N] [--records FILE]
+                                               [--write FOLDER]
 
 Shapes that are one at reduced extents share its points, so that no program is checked twice. A point that cannot be
 launched (too many threads, too much shared memory) is drawn again. Verdicts are kept in the records, by what decides
@@ -213,7 +214,8 @@ PAGE = """# Random schedules, checked
 {shapes} shapes of {suite}, {points_per_shape} random points of the rule space each: {points} programs, no two alike,
 {kernels} kernels, {with_a_ring} programs with a ring. Each ran whole on the emulator in checked mode (races,
 uninitialised reads, bounds, alignment, barriers, waits), under two orders of threads that must agree to the bit, and
-was compared with float64 (gate 1e-5 of the largest value, or twice the error of eager). Inputs are of {dtype}. **{findings} findings.**
+was compared with float64 (gate 1e-5 of the largest value, or twice the error of eager). Inputs are of {dtype}.
+**{findings} findings.**
 
 Made by `{command} --write examples/suites/results/schedules` on {date} (emulator, no GPU). Rules {rules}; dplc
 {versions[dplc]}, python {versions[python]}, torch {versions[torch]}. Do not edit: run it again.

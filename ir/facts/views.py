@@ -6,8 +6,8 @@ swizzled as TMA does it, a line of the matrix (a row of a, a column of b) runs a
     along:  element (line, place) at  start + line // 8 * stride + line % 8 * 128 + place*item
     across: the same at  start + line // 64 * leading + line % 64 * item + place // 8 * stride + place % 8 * 128
 
-before the swizzle takes its bits from the sum; across, elements have 2 bytes. The emulator reads matrices by these numbers; for
-`across` they were compared with no manual and no hardware.
+before the swizzle takes its bits from the sum; across, elements have 2 bytes. The
+emulator reads matrices by these numbers; for `across` they were compared with no manual and no hardware.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bo
     return found if found is not None and _starts(kernel, beside, found.across) else None
 
 
-def _form(
-    atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool, item: int
-) -> MatrixView | None:
+def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool, item: int) -> MatrixView | None:
     """The form that gives every element of the atom's matrix the place that the load gives it. item: bytes."""
     line, place = numbers(atom, atom.row if left else atom.b_column), numbers(atom, atom.place)
     grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
