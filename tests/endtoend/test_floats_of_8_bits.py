@@ -83,10 +83,10 @@ def test_every_pair_of_dtypes_is_multiplied_by_tensor_cores(left: torch.dtype, r
 @pytest.mark.parametrize("shape", [(40, 24, 64), (97, 131, 67), (48, 40, 1024), (16, 8, 64)], ids=str)
 def test_products(shape: Shape) -> None:
     inputs = operands(shape, E4M3, E4M3)
-    for f, given in ((scaled, inputs), (across, turned(inputs))):
-        made = compiled(given, "rtx4090", f=f)
+    for f, own in ((scaled, inputs), (across, turned(inputs))):
+        made = compiled(own, "rtx4090", f=f)
         assert atoms(made) == {"m16n8k32_f8"}
-        judged(made, given, f)
+        judged(made, own, f)
 
 
 @settings(max_examples=8, deadline=None)
