@@ -60,8 +60,9 @@ check-rules: $(READY) ## static checks and examples of every rule; a quarter of 
 	@$(BIN)/dplc rules test
 	@$(BIN)/dplc check --seed $(SEED) --part $(PART) $(THIN)
 
-check-schedules: $(READY) ## 20 random schedules of every shape of the suite, whole in checked mode (a quarter of an hour)
+check-schedules: $(READY) ## 20 random schedules of every shape of the suite, in f32 and bf16, whole in checked mode (half an hour)
 	@$(BIN)/python examples/benches/check_schedules.py
+	@$(BIN)/python examples/benches/check_schedules.py --dtype bfloat16
 
 manifest: $(READY) ## which kernels a change of the tree has changed, over suites, pages and models, and their predicted times
 	@$(BIN)/python tests/manifest/manifest.py

@@ -54,8 +54,8 @@ def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
     if is_tensor(value):
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
         tensor = value.detach().cpu()
-        if buffer.dtype == "bf16":
-            tensor = tensor.view(_torch().uint16)
+        if DTYPES[buffer.dtype].numpy != DTYPES[buffer.dtype].torch:
+            tensor = tensor.view(getattr(_torch(), DTYPES[buffer.dtype].numpy))
         return np.asarray(tensor.numpy())
     array = np.asarray(value)
     carrier = np.dtype(DTYPES[buffer.dtype].numpy)
@@ -66,7 +66,7 @@ def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
 def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
     """The array as a torch tensor of the buffer's dtype, sharing its memory."""
     tensor = _torch().from_numpy(array)
-    return tensor.view(_torch().bfloat16) if buffer.dtype == "bf16" else tensor
+    return tensor.view(torch_dtype(buffer.dtype))
 
 
 def torch_dtype_name(tensor: torch.Tensor) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..ir.dtypes import DTYPES, HALVES
+from ..ir.dtypes import DTYPES, SMALL_FLOATS
 from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var, is_int
 from ..ir.functions import CAST, FUNCTIONS, HELD
 from ..ir.kernel import Address, Element
@@ -113,7 +113,7 @@ class ExpressionPrinter:
     def call(self, e: Any) -> Text:
         operands = operand_dtypes(e, self.type_of, "i32")
         texts = [self.value(arg, dtype) for arg, dtype in zip(e.args, operands, strict=True)]
-        if e.fn in HALVES:
+        if e.fn in SMALL_FLOATS:
             return rounded(texts[0], operands[0], e.fn)
         if e.fn in HELD:
             return convert(texts[0], operands[0], "f32")
@@ -135,5 +135,5 @@ class ExpressionPrinter:
 
 
 def unrounded(e: Any, dtype: str) -> Any:
-    """What is rounded to f16 or bf16, where the conversion to that dtype does it anyhow."""
-    return e.args[0] if dtype in HALVES and e.__class__ is Call and e.fn == dtype else e
+    """What is rounded to a float of 16 or 8 bits, where the conversion to that dtype does it anyhow."""
+    return e.args[0] if dtype in SMALL_FLOATS and e.__class__ is Call and e.fn == dtype else e

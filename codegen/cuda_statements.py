@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.diagnostic import InternalError
-from ..ir.dtypes import DTYPES, HALVES
+from ..ir.dtypes import DTYPES, SMALL_FLOATS
 from ..ir.expr import Binary, Call, Var, is_int
 from ..ir.functions import opmath
 from ..ir.kernel import (  # fmt: skip
@@ -218,13 +218,13 @@ class Printer(ExpressionPrinter):
         if width == 1:
             word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
             value = self.value(stmt.values[0], stmt.dtype)[0]
-            cast = shared and stmt.dtype not in WORDS and stmt.dtype not in HALVES
+            cast = shared and stmt.dtype not in WORDS and stmt.dtype not in SMALL_FLOATS
             value = f"({DTYPES[stmt.dtype].c_type})({value})" if cast else value
             return f"{letters}{'32' if word else ''}({address}, {value});"
         name = f"{letters}{8 * width * DTYPES[stmt.dtype].item_bytes}"
         kept = tuple(unrounded(value, stmt.dtype) for value in stmt.values)
         same = all(self.dtype(value) == stmt.dtype for value in kept)
-        held = "f32" if stmt.dtype in HALVES and not same else stmt.dtype
+        held = "f32" if stmt.dtype in SMALL_FLOATS and not same else stmt.dtype
         name += f"<{DTYPES[stmt.dtype].c_type}>" if shared and held != stmt.dtype else ""
         run = self.run_of(kept)
         if run is not None:
@@ -295,7 +295,8 @@ class Printer(ExpressionPrinter):
 
     def multiply(self, stmt: Multiply) -> str:
         places = ", ".join(f"&{self.text(place, UNARY)}" for place in (stmt.acc, stmt.a, stmt.b))
-        return f"mma_{stmt.atom}_{self.dtype(stmt.a)}({places});"
+        dtypes = dict.fromkeys(map(self.dtype, (stmt.a, stmt.b)))  # of both operands, once where they are one
+        return f"mma_{stmt.atom}_{'_'.join(dtypes)}({places});"
 
     def queue_product(self, stmt: QueueProduct) -> str:
         operands = f"&{self.text(stmt.acc, UNARY)}, {self.matrix(stmt.a)}, {self.matrix(stmt.b)}"

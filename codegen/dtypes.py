@@ -1,7 +1,7 @@
 """The dtype of an expression, and of the operands of a scalar function. Literals are weak, as numbers are in torch.
 
-A value of f16 or bf16 is an f32 in its register: a load widens it, a store rounds it, a cast to the dtype rounds it on
-the spot. Only a copy that computes nothing has registers of the dtype itself.
+A value of a float of 16 or 8 bits is an f32 in its register: a load widens it, a store rounds it, a cast to the dtype
+rounds it on the spot. Only a copy that computes nothing has registers of the dtype itself.
 
 Index arithmetic is i64 as a value of a program, and i32 in a kernel, where it is known to fit: `index` says which.
 """

@@ -13,7 +13,7 @@ from ..ir.node import nodes
 from ..ir.program import Block, Kernel
 from . import scalar
 
-PRELUDE = Path(__file__).parent / "prelude.cuh"
+PRELUDE = tuple(Path(__file__).parent / name for name in ("prelude.cuh", "float8.cuh"))
 
 KEYWORDS = frozenset(
     re.findall(
@@ -27,7 +27,7 @@ KEYWORDS = frozenset(
         this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
         wchar_t while xor xor_eq
 
-        threadIdx blockIdx blockDim gridDim warpSize dim3 float2 float4 int2 int4 f16 bf16 i8 i16 u8 size_t
+        threadIdx blockIdx blockDim gridDim warpSize dim3 float2 float4 int2 int4 f16 bf16 e4m3 e5m2 i8 i16 u8 size_t
         uint8_t uint16_t uint32_t uint64_t int32_t int64_t
 
         memcpy assert site TensorMap NULL NAN INFINITY EOF linux unix major minor main
@@ -45,7 +45,7 @@ BOUND = {
 @functools.cache
 def reserved() -> frozenset[str]:
     """Identifiers that mean something where a kernel stands: keywords, the prelude's functions, those of scalar.py."""
-    prelude = PRELUDE.read_text()
+    prelude = "".join(path.read_text() for path in PRELUDE)
     functions = set(re.findall(r"DPLC_FN [\w:]+(?: [\w:]+)*?[ *]+(\w+)\(", prelude)) | set(
         re.findall(r"DPLC_(?:CP_ASYNC|COPY_BOX|F64_[12])\((\w+)", prelude)
     )

@@ -10,8 +10,8 @@
 //   A width is part of a name where it picks an instruction: ldg32, ldg64, ldg128.
 //   Vectors go to and from arrays: ldg128(d, p) fills the 16 / sizeof(T) elements from d on.
 //   ldg, stg, lds<T> and sts move one element of any dtype: float, f16, bf16, int, long long, bool, double, i8, u8, i16.
-//   16-bit floats are floats in registers. A vector load into floats widens (lds128<bf16>(d, a)), a vector store of
-//   floats to f16 or bf16 rounds to nearest even; a single element goes through to_float, to_f16 and to_bf16.
+//   Floats of 16 and 8 bits are floats in registers. A vector load into floats widens (lds128<bf16>(d, a)), a vector
+//   store of floats rounds to nearest even; a single element goes through to_float, to_f16, to_bf16, to_e4m3, to_e5m2.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -425,6 +425,10 @@ DPLC_LDMATRIX(ldmatrix_x4_trans, "x4.trans", 4, "%0,%1,%2,%3", DPLC_FOUR_WORDS)
 DPLC_MMA(mma_m16n8k16_bf16, float, "f", "m16n8k16.row.col.f32.bf16.bf16.f32")
 DPLC_MMA(mma_m16n8k16_f16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
 DPLC_MMA(mma_m16n8k8_f32, float, "f", "m16n8k8.row.col.f32.tf32.tf32.f32")
+DPLC_MMA(mma_m16n8k32_f8_e4m3, float, "f", "m16n8k32.row.col.f32.e4m3.e4m3.f32")
+DPLC_MMA(mma_m16n8k32_f8_e4m3_e5m2, float, "f", "m16n8k32.row.col.f32.e4m3.e5m2.f32")
+DPLC_MMA(mma_m16n8k32_f8_e5m2_e4m3, float, "f", "m16n8k32.row.col.f32.e5m2.e4m3.f32")
+DPLC_MMA(mma_m16n8k32_f8_e5m2, float, "f", "m16n8k32.row.col.f32.e5m2.e5m2.f32")
 DPLC_MMA(mma_m16n8k32_i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
 #undef DPLC_MMA
 
@@ -486,9 +490,20 @@ template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, i
                  : DPLC_SUMS_##rows                                                                               \
                  : "l"(a.bits), "l"(b.bits), "n"(A::across), "n"(B::across));                                     \
   }
-#define DPLC_WGMMA(n, rows, ...)             \
-  DPLC_WGMMA_OF(n, bf16, rows, __VA_ARGS__)  \
-  DPLC_WGMMA_OF(n, f16, rows, __VA_ARGS__)
+// Of bytes: lines run along rows alone, so the instruction does not say how.
+#define DPLC_WGMMA_OF_BYTES(n, type, rows, a_, b_)                                                                \
+  template <class A, class B> DPLC_FN void wgmma_m64n##n##k32_f8_##type(float* d, A a, B b) {                     \
+    static_assert(!A::across && !B::across, "only elements of 2 bytes run across");                               \
+    asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." #type "." #type \
+                 " {" DPLC_NAMES_##rows "}, " a_ ", " b_ ", p, 1, 1; }"                                           \
+                 : DPLC_SUMS_##rows                                                                               \
+                 : "l"(a.bits), "l"(b.bits));                                                                     \
+  }
+#define DPLC_WGMMA(n, rows, a_, b_, ...)                \
+  DPLC_WGMMA_OF(n, bf16, rows, a_, b_, __VA_ARGS__)     \
+  DPLC_WGMMA_OF(n, f16, rows, a_, b_, __VA_ARGS__)      \
+  DPLC_WGMMA_OF_BYTES(n, e4m3, rows, a_, b_)            \
+  DPLC_WGMMA_OF_BYTES(n, e5m2, rows, a_, b_)
 DPLC_WGMMA(16, 1, "%8", "%9", "%10", "%11")
 DPLC_WGMMA(32, 2, "%16", "%17", "%18", "%19")
 DPLC_WGMMA(48, 3, "%24", "%25", "%26", "%27")
@@ -507,6 +522,7 @@ DPLC_WGMMA(240, 15, "%120", "%121", "%122", "%123")
 DPLC_WGMMA(256, 16, "%128", "%129", "%130", "%131")
 #undef DPLC_WGMMA
 #undef DPLC_WGMMA_OF
+#undef DPLC_WGMMA_OF_BYTES
 #undef DPLC_SUMS
 #undef DPLC_SUM
 // Before the first product of a group: what was done to the sums comes first.
@@ -575,56 +591,63 @@ DPLC_FN f16 to_f16(float x) {
   return y;
 }
 
+DPLC_FN uint32_t dplc_bits(float x) { return __float_as_uint(x); }
+DPLC_FN float dplc_float(uint32_t u) { return __uint_as_float(u); }
+
 // Two at once: the element at the lower address is the lower half of a word.
-DPLC_FN void widen_pair(bf16, float* d, uint32_t w) {
+DPLC_FN void widen_word(bf16, float* d, uint32_t w) {
   d[0] = __uint_as_float(w << 16);
   d[1] = __uint_as_float(w & 0xffff0000u);
 }
-DPLC_FN void widen_pair(f16, float* d, uint32_t w) {
+DPLC_FN void widen_word(f16, float* d, uint32_t w) {
   asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
       : "=f"(d[0]), "=f"(d[1]) : "r"(w));
 }
-DPLC_FN uint32_t narrow_pair(bf16, const float* v) {
+DPLC_FN uint32_t narrow_word(bf16, const float* v) {
   uint32_t w;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(v[1]), "f"(v[0]));
   return w;
 }
-DPLC_FN uint32_t narrow_pair(f16, const float* v) {
+DPLC_FN uint32_t narrow_word(f16, const float* v) {
   uint32_t w;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(v[1]), "f"(v[0]));
   return w;
 }
 
-// H is f16 or bf16.
-#define DPLC_GLOBAL_HALVES(bits, H)                                               \
+#include "float8.cuh"
+
+// H is a float of 16 or 8 bits, a word of them 4 / sizeof(H).
+#define DPLC_GLOBAL_SMALL(bits, H)                                               \
   DPLC_FN void ldg##bits(float* d, const H* p) {                                  \
     uint32_t w[bits / 32];                                                        \
     ldg##bits(w, reinterpret_cast<const uint32_t*>(p));                           \
-    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);         \
+    for (int i = 0; i < bits / 32; ++i) widen_word(H{}, d + 4 / sizeof(H) * i, w[i]); \
   }                                                                               \
   DPLC_FN void stg##bits(H* p, const float* v) {                                  \
     uint32_t w[bits / 32];                                                        \
-    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);       \
+    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_word(H{}, v + 4 / sizeof(H) * i); \
     stg##bits(reinterpret_cast<uint32_t*>(p), static_cast<const uint32_t*>(w));   \
   }
-#define DPLC_HALVES(bits)                                                         \
+#define DPLC_SMALL(bits)                                                         \
   template <class H> DPLC_FN void lds##bits(float* d, uint32_t a) {               \
     uint32_t w[bits / 32];                                                        \
     lds##bits(w, a);                                                              \
-    for (int i = 0; i < bits / 32; ++i) widen_pair(H{}, d + 2 * i, w[i]);         \
+    for (int i = 0; i < bits / 32; ++i) widen_word(H{}, d + 4 / sizeof(H) * i, w[i]); \
   }                                                                               \
   template <class H> DPLC_FN void sts##bits(uint32_t a, const float* v) {         \
     uint32_t w[bits / 32];                                                        \
-    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_pair(H{}, v + 2 * i);       \
+    for (int i = 0; i < bits / 32; ++i) w[i] = narrow_word(H{}, v + 4 / sizeof(H) * i); \
     sts##bits(a, w);                                                              \
   }                                                                               \
-  DPLC_GLOBAL_HALVES(bits, f16)                                                   \
-  DPLC_GLOBAL_HALVES(bits, bf16)
-DPLC_HALVES(32)
-DPLC_HALVES(64)
-DPLC_HALVES(128)
-#undef DPLC_GLOBAL_HALVES
-#undef DPLC_HALVES
+  DPLC_GLOBAL_SMALL(bits, f16)                                                   \
+  DPLC_GLOBAL_SMALL(bits, bf16)                                                  \
+  DPLC_GLOBAL_SMALL(bits, e4m3)                                                  \
+  DPLC_GLOBAL_SMALL(bits, e5m2)
+DPLC_SMALL(32)
+DPLC_SMALL(64)
+DPLC_SMALL(128)
+#undef DPLC_GLOBAL_SMALL
+#undef DPLC_SMALL
 
 #else
 #include "emulator/host_prelude.cuh"
@@ -638,15 +661,21 @@ typedef short i16;
 
 DPLC_FN float round_f16(float x) { return to_float(to_f16(x)); }
 DPLC_FN float round_bf16(float x) { return to_float(to_bf16(x)); }
+DPLC_FN float round_e4m3(float x) { return to_float(to_e4m3(x)); }
+DPLC_FN float round_e5m2(float x) { return to_float(to_e5m2(x)); }
 
 // A word of a fragment: values rounded, the first of them lowest.
 template <class H> DPLC_FN uint32_t pack(float low, float high) {
   const float both[2] = {low, high};
-  return narrow_pair(H{}, both);
+  return narrow_word(H{}, both);
 }
 template <class T> DPLC_FN uint32_t pack(float x) { return to_tf32(x); }
-template <class T> DPLC_FN uint32_t pack(T a, T b, T c, T d) {  // of a byte each
+template <class T> DPLC_FN auto pack(T a, T b, T c, T d) -> decltype(a & 0xffu) {  // of a byte each
   return (a & 0xffu) | (b & 0xffu) << 8 | (c & 0xffu) << 16 | static_cast<uint32_t>(d) << 24;
+}
+template <class F> DPLC_FN auto pack(float a, float b, float c, float d) -> decltype(narrow_word(F{}, &a)) {
+  const float all[4] = {a, b, c, d};
+  return narrow_word(F{}, all);
 }
 
 DPLC_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }

@@ -10,7 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import InternalError
-from ..ir.dtypes import DTYPES, HALVES, INTEGERS, NARROW
+from ..ir.dtypes import DTYPES, INTEGERS, NARROW, SMALL_FLOATS
 from ..ir.functions import wrapped
 
 OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(2, 13)
@@ -133,9 +133,9 @@ def convert(text: Text, source: str, target: str) -> Text:
     """A value as another dtype."""
     if source == target:
         return text
-    if source in HALVES:
+    if source in SMALL_FLOATS:
         return convert((f"to_float({text[0]})", ATOM), "f32", target)
-    if target in HALVES:
+    if target in SMALL_FLOATS:
         return f"to_{target}({convert(text, source, 'f32')[0]})", ATOM
     if target == "b8":
         return f"{bracket(text, EQUAL)} != 0", EQUAL
@@ -145,13 +145,13 @@ def convert(text: Text, source: str, target: str) -> Text:
 
 
 def rounded(text: Text, source: str, dtype: str) -> Text:
-    """A value as an f32 that f16 or bf16 can hold."""
+    """A value as an f32 that a float of 16 or 8 bits can hold."""
     return f"round_{dtype}({convert(text, source, 'f32')[0]})", ATOM
 
 
 def literal(value: Any, dtype: str) -> Text:
     """A number of a dtype."""
-    if dtype in HALVES:
+    if dtype in SMALL_FLOATS:
         return (f"{dtype}{{}}" if value == 0 else f"to_{dtype}({literal(value, 'f32')[0]})"), ATOM
     if dtype == "b8":
         return ("true" if value else "false"), ATOM

@@ -15,7 +15,8 @@ POINTER_BYTES = 8
 
 # CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
 DATA_TYPES: dict[DtypeName, int] = {
-    "b8": 0, "u8": 0, "i8": 0, "i16": 1, "i32": 3, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9
+    "b8": 0, "u8": 0, "i8": 0, "e4m3": 0, "e5m2": 0,
+    "i16": 1, "i32": 3, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9
 }  # fmt: skip
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 NO_INTERLEAVE, L2_128_BYTES, FILL_WITH_ZEROS = 0, 2, 0

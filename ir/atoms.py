@@ -31,6 +31,7 @@ class Atom(NamedTuple):
 
     row, column: of a register of the result, row also of a; b_column: of b; place: along the sum, of a and of b.
     a_order, b_order: the axes of an operand's words, slowest first, as the instruction wants them.
+    mixed: the operands may be of two of the dtypes.
     late: several warps multiply matrices in shared memory, and are done by a Settle. newest: the newest machine.
     """
 
@@ -50,6 +51,7 @@ class Atom(NamedTuple):
     place: str
     a_order: tuple[str, ...]
     b_order: tuple[str, ...]
+    mixed: bool = False
     late: bool = False
     newest: int | None = None
 
@@ -73,6 +75,15 @@ class Atom(NamedTuple):
         """The axes that say which row of the left operand and of the result."""
         return tuple(term.partition("*")[0] for term in self.row.split(" + "))
 
+    @property
+    def across(self) -> bool:
+        """Of late atoms: whether a matrix may run across the rows of its slab, which elements of 2 bytes may."""
+        return self.per_word == 2
+
+    def multiplies(self, left: str, right: str) -> bool:
+        """Whether there is an instruction for operands of these dtypes."""
+        return {left, right} <= set(self.dtypes) and (left == right or self.mixed)
+
     def words(self, order: tuple[str, ...]) -> int:
         """The words of an operand."""
         sizes = dict(self.axes)
@@ -85,13 +96,16 @@ _QUADS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _late(columns: int) -> Atom:
-    """A product of four warps: each has 16 rows of the result, and all columns, eight as `m16n8k16` has them."""
+def _late(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom:
+    """A product of four warps: each has 16 rows of the result, and all columns, eight as `m16n8k16` has them.
+
+    within: the elements of a word.
+    """
     return Atom(
-        f"m64n{columns}k16", 64, columns, 16, ("bf16", "f16"), "f32", 90,
+        name, 64, columns, 8 * within, dtypes, "f32", 90,
         lanes=(("p", 4), ("g", 8), ("t", 4)), registers=(("q", columns // 8), ("h", 2), ("v", 2)),
-        depth=(("u", 2), ("w", 2)), row="p*16 + h*8 + g", column="q*8 + t*2 + v", b_column="q*8 + g",
-        place="u*8 + t*2 + w", a_order=(), b_order=(), late=True, newest=90,
+        depth=(("u", 2), ("w", within)), row="p*16 + h*8 + g", column="q*8 + t*2 + v", b_column="q*8 + g",
+        place=f"u*{4 * within} + t*{within} + w", a_order=(), b_order=(), late=True, newest=90,
     )  # fmt: skip
 
 
@@ -102,7 +116,10 @@ _ALL: tuple[Atom, ...] = (
     Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2),), place="u*4 + t", **_QUADS),
     Atom("m16n8k32", 16, 8, 32, ("i8",), "i32", 80,
          depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", **_QUADS),
-    *map(_late, LATE_COLUMNS),
+    Atom("m16n8k32_f8", 16, 8, 32, ("e4m3", "e5m2"), "f32", 89,
+         depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", mixed=True, **_QUADS),
+    *(_late(f"m64n{n}k16", n, ("bf16", "f16"), 2) for n in LATE_COLUMNS),
+    *(_late(f"m64n{n}k32_f8", n, ("e4m3", "e5m2"), 4) for n in LATE_COLUMNS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
 

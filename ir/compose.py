@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import FLOATS, HALVES
+from .dtypes import FLOATS, SMALL_FLOATS
 from .expr import Axis, Call
 from .facts.index import interval, operate, substitute
 from .folds import tell
@@ -89,7 +89,7 @@ def of_sizes(x: Expr, to: str) -> Term:
     """A number of sizes as a value of a dtype."""
     if x.__class__ is not Call:
         return cast(Index(x), to)
-    wide = "f32" if weak_category(x) == 2 and (to in HALVES or to not in FLOATS) else to
+    wide = "f32" if weak_category(x) == 2 and (to in SMALL_FLOATS or to not in FLOATS) else to
     return cast(elementwise(x.fn, *(cast(arg, wide) for arg in x.args)), to)
 
 
@@ -258,7 +258,7 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
     x = as_term(x)
     wanted = tuple(dict.fromkeys(over))
     if any(a.extent == 0 for a in wanted):
-        wide = "f32" if dtype(x) in HALVES else dtype(x)
+        wide = "f32" if dtype(x) in SMALL_FLOATS else dtype(x)
         return tell("Reduce", (fn, *wanted, x), const(identity(fn, wide), wide))  # type: ignore[no-any-return]
     there = tuple(a for a in wanted if a in axes(x))
     missing = math.prod(a.extent for a in wanted if a not in axes(x))

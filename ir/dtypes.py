@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-DtypeName = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8"]
+DtypeName = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8"]
 
 
 class Dtype(NamedTuple):
-    """numpy: the dtype that holds the same bits; numpy has no bf16, so its bits travel as uint16."""
+    """numpy: the dtype that holds the same bits; numpy has no bf16, so its bits travel as uint16,
+    and no float of 8 bits (e4m3 has no infinity: what is beyond 448 is 448, as in PyTorch)."""
 
     c_type: str
     item_bytes: int
@@ -27,8 +28,12 @@ DTYPES: dict[str, Dtype] = {
     "i16": Dtype("i16", 2, "int16", "int16"),
     "i8": Dtype("i8", 1, "int8", "int8"),
     "u8": Dtype("u8", 1, "uint8", "uint8"),
+    "e4m3": Dtype("e4m3", 1, "uint8", "float8_e4m3fn"),
+    "e5m2": Dtype("e5m2", 1, "uint8", "float8_e5m2"),
 }
-FLOATS = ("f32", "f16", "bf16", "f64")
+COMPUTING_FLOATS = ("f32", "f16", "bf16", "f64")  # PyTorch adds and multiplies them, and models may be of them
+FLOATS = (*COMPUTING_FLOATS, "e4m3", "e5m2")
 INTEGERS = ("i32", "i64", "u8", "i8", "i16")
-HALVES = ("f16", "bf16")  # in registers as f32; as themselves only where nothing computes with them
+HALVES = ("f16", "bf16")
+SMALL_FLOATS = (*HALVES, "e4m3", "e5m2")  # in registers as f32; as themselves only where nothing computes with them
 NARROW = ("u8", "i8", "i16")  # C++ computes in int what is narrower than it, so each result is cut to its width

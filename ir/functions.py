@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import special
-from .dtypes import FLOATS, HALVES, INTEGERS, NARROW
+from .dtypes import FLOATS, INTEGERS, NARROW, SMALL_FLOATS
 from .monoid_texts import PARTS, part_identity
 
 ARITHMETIC, FLOAT, COMPARE, LOGICAL, SELECT, CAST = "arithmetic", "float", "compare", "logical", "select", "cast"
@@ -121,6 +121,8 @@ DTYPES: dict[str, type] = {
     "i64": np.int64,
     "f16": np.float16,
     "bf16": np.float32,
+    "e4m3": np.float32,
+    "e5m2": np.float32,
     "f32": np.float32,
     "u8": np.uint8,
     "i8": np.int8,
@@ -129,7 +131,7 @@ DTYPES: dict[str, type] = {
 }
 # What an op computes in f32 of 16-bit floats is of their dtype, but rounded by its store only; a cast rounds at once.
 HELD = {"as_f16": "f16", "as_bf16": "bf16"}
-_RANK = ("b8", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
+_RANK = ("b8", "u8", "i8", "i16", "i32", "i64", "e4m3", "e5m2", "f16", "bf16", "f32", "f64")
 
 _TABLE = (
     Function("add", 2, np.add, ARITHMETIC, True, 0, meaning="a + b"),
@@ -239,8 +241,8 @@ def promote(*dtypes: str) -> str:
 
 
 def opmath(dtype: str) -> str:
-    """What a dtype is computed in, as in PyTorch: 16-bit floats are f32 in registers; memory holds their 16 bits."""
-    return "f32" if dtype in HALVES else dtype
+    """What a dtype is computed in, as in PyTorch: floats of 16 and 8 bits are f32 in registers, not in memory."""
+    return "f32" if dtype in SMALL_FLOATS else dtype
 
 
 def result_dtype(fn: str, *dtypes: str) -> str:

@@ -313,7 +313,7 @@ void Checker::access_global(const char* address, unsigned bytes, Access kind, in
 // The same value stored twice is waste, another value is a race.
 void Checker::store_global(size_t buffer, uint64_t element, const char* address, const char* value, unsigned bytes,
                            int line) {
-  const uint64_t writer = 1 + block_ * max_threads + self();
+  const uint64_t writer = 1 + block_ * max_fibers + self();
   auto& writers = global_writer_[buffer];
   if (writers == nullptr) {
     const BufferInfo& whole = request_.buffers[buffer];
@@ -324,7 +324,7 @@ void Checker::store_global(size_t buffer, uint64_t element, const char* address,
     machine_.fail(
         "line %d: race: stores element %llu of buffer `%s`, where thread %u of block number %llu stored another value",
         line, static_cast<unsigned long long>(element), request_.buffers[buffer].name,
-        static_cast<unsigned>((before - 1) % max_threads), static_cast<unsigned long long>((before - 1) / max_threads));
+        static_cast<unsigned>((before - 1) % max_fibers), static_cast<unsigned long long>((before - 1) / max_fibers));
 }
 
 // ---- requests -----------------------------------------------------------------------------------------------------

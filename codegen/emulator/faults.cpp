@@ -88,7 +88,7 @@ void Machine::describe_address(const char* address, char* text, size_t bytes) co
 void Machine::fail_at_address(int signal, const char* address) {
   if (signal == SIGFPE) fail("integer division by zero");
   if (signal == SIGILL) fail("illegal instruction (a trap in the kernel text?)");
-  const char* stacks_end = stacks_ + max_threads * (stack_bytes + page_bytes);
+  const char* stacks_end = stacks_ + max_fibers * (stack_bytes + page_bytes);
   if (address >= stacks_ && address < stacks_end)
     fail("stack overflow: a thread has %zu KB for its local arrays", stack_bytes >> 10);
   char text[256];

@@ -287,30 +287,6 @@ template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, i
   a += static_cast<uint32_t>(offset);
   return {a | uint64_t{stride >> 4} << 32 | uint64_t{leading >> 4} << 46 | uint64_t{1} << 60};
 }
-#define DPLC_WGMMA(n)                                                                                         \
-  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_bf16(float* d, A a, B b DPLC_SITE) {            \
-    dplc_queue_product(d, n, false, a.bits, b.bits, DPLC_LINE);                                               \
-  }                                                                                                           \
-  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_f16(float* d, A a, B b DPLC_SITE) {             \
-    dplc_queue_product(d, n, true, a.bits, b.bits, DPLC_LINE);                                                \
-  }
-DPLC_WGMMA(16)
-DPLC_WGMMA(32)
-DPLC_WGMMA(48)
-DPLC_WGMMA(64)
-DPLC_WGMMA(80)
-DPLC_WGMMA(96)
-DPLC_WGMMA(112)
-DPLC_WGMMA(128)
-DPLC_WGMMA(144)
-DPLC_WGMMA(160)
-DPLC_WGMMA(176)
-DPLC_WGMMA(192)
-DPLC_WGMMA(208)
-DPLC_WGMMA(224)
-DPLC_WGMMA(240)
-DPLC_WGMMA(256)
-#undef DPLC_WGMMA
 DPLC_FN void wgmma_fence() { dplc_fence_products(); }
 DPLC_FN void wgmma_commit() { dplc_commit_products(); }
 template <unsigned N> DPLC_FN void wgmma_wait(DPLC_SITE_ALONE) { dplc_wait_products(N, DPLC_LINE); }
@@ -458,38 +434,44 @@ DPLC_FN bf16 to_bf16(float x) {
 DPLC_FN float to_float(f16 x) { return dplc_f16_to_float(x.bits); }
 DPLC_FN f16 to_f16(float x) { return {dplc_float_to_f16(x)}; }
 
-// Vectors of 16-bit floats to and from floats.
+#include "../float8.cuh"
+
+// Vectors of floats of 16 and 8 bits to and from floats.
 DPLC_FN f16 dplc_rounded(f16, float x) { return to_f16(x); }
 DPLC_FN bf16 dplc_rounded(bf16, float x) { return to_bf16(x); }
-#define DPLC_GLOBAL_HALVES(bits, H)                                               \
+DPLC_FN e4m3 dplc_rounded(e4m3, float x) { return to_e4m3(x); }
+DPLC_FN e5m2 dplc_rounded(e5m2, float x) { return to_e5m2(x); }
+#define DPLC_GLOBAL_SMALL(bits, H)                                               \
   DPLC_FN void ldg##bits(float* d, const H* p DPLC_SITE) {                        \
-    H h[bits / 16];                                                               \
+    H h[bits / 8 / sizeof(H)];                                                       \
     ldg##bits(h, p DPLC_SAME_SITE);                                               \
-    for (int i = 0; i < bits / 16; ++i) d[i] = to_float(h[i]);                    \
+    for (int i = 0; i < bits / 8 / sizeof(H); ++i) d[i] = to_float(h[i]);              \
   }                                                                               \
   DPLC_FN void stg##bits(H* p, const float* v DPLC_SITE) {                        \
-    H h[bits / 16];                                                               \
-    for (int i = 0; i < bits / 16; ++i) h[i] = dplc_rounded(H{}, v[i]);           \
+    H h[bits / 8 / sizeof(H)];                                                       \
+    for (int i = 0; i < bits / 8 / sizeof(H); ++i) h[i] = dplc_rounded(H{}, v[i]);          \
     stg##bits(p, static_cast<const H*>(h) DPLC_SAME_SITE);                        \
   }
-#define DPLC_HALVES(bits)                                                         \
+#define DPLC_SMALL(bits)                                                         \
   template <class H> DPLC_FN void lds##bits(float* d, uint32_t a DPLC_SITE) {     \
-    H h[bits / 16];                                                               \
+    H h[bits / 8 / sizeof(H)];                                                       \
     lds##bits(h, a DPLC_SAME_SITE);                                               \
-    for (int i = 0; i < bits / 16; ++i) d[i] = to_float(h[i]);                    \
+    for (int i = 0; i < bits / 8 / sizeof(H); ++i) d[i] = to_float(h[i]);              \
   }                                                                               \
   template <class H> DPLC_FN void sts##bits(uint32_t a, const float* v DPLC_SITE) {\
-    H h[bits / 16];                                                               \
-    for (int i = 0; i < bits / 16; ++i) h[i] = dplc_rounded(H{}, v[i]);           \
+    H h[bits / 8 / sizeof(H)];                                                       \
+    for (int i = 0; i < bits / 8 / sizeof(H); ++i) h[i] = dplc_rounded(H{}, v[i]);          \
     sts##bits(a, static_cast<const H*>(h) DPLC_SAME_SITE);                        \
   }                                                                               \
-  DPLC_GLOBAL_HALVES(bits, f16)                                                   \
-  DPLC_GLOBAL_HALVES(bits, bf16)
-DPLC_HALVES(32)
-DPLC_HALVES(64)
-DPLC_HALVES(128)
-#undef DPLC_GLOBAL_HALVES
-#undef DPLC_HALVES
+  DPLC_GLOBAL_SMALL(bits, f16)                                                   \
+  DPLC_GLOBAL_SMALL(bits, bf16)                                                  \
+  DPLC_GLOBAL_SMALL(bits, e4m3)                                                  \
+  DPLC_GLOBAL_SMALL(bits, e5m2)
+DPLC_SMALL(32)
+DPLC_SMALL(64)
+DPLC_SMALL(128)
+#undef DPLC_GLOBAL_SMALL
+#undef DPLC_SMALL
 
 // ---- products of fragments ----------------------------------------------------------------------------------------
 // A lane's sums need the rows g and g + 8 of a, from its quad, and the columns 2t and 2t + 1 of b. They are added up in
@@ -504,10 +486,12 @@ DPLC_FN float dplc_element(dplc_tf32, uint32_t word, unsigned) {
   __builtin_memcpy(&x, &word, 4);
   return x;
 }
+DPLC_FN float dplc_element(e4m3, uint32_t word, unsigned w) { return to_float(e4m3{static_cast<uint8_t>(word >> 8 * w)}); }
+DPLC_FN float dplc_element(e5m2, uint32_t word, unsigned w) { return to_float(e5m2{static_cast<uint8_t>(word >> 8 * w)}); }
 DPLC_FN int dplc_element(signed char, uint32_t word, unsigned w) { return static_cast<signed char>(word >> 8 * w); }
 DPLC_FN void dplc_add_product(float& d, float a, float b) { d += a * b; }
 DPLC_FN void dplc_add_product(int& d, int a, int b) { d = static_cast<int>(static_cast<unsigned>(d) + static_cast<unsigned>(a * b)); }
-template <class T, unsigned per_word, class D> static void dplc_mma(D* d, const uint32_t* a, const uint32_t* b DPLC_SITE_OF_CALLER) {
+template <class A, unsigned per_word, class B = A, class D> static void dplc_mma(D* d, const uint32_t* a, const uint32_t* b DPLC_SITE_OF_CALLER) {
   const dplc::ThreadView* self = dplc_view->thread;
   dplc::Warp* warp = self->warp;
   auto& words = warp->fragment[warp->exchanges & 1];
@@ -519,9 +503,9 @@ template <class T, unsigned per_word, class D> static void dplc_mma(D* d, const 
     for (unsigned q = 0; q < 4; ++q)
       for (unsigned w = 0; w < per_word; ++w)
         for (unsigned v = 0; v < 2; ++v) {
-          const D right = dplc_element(T{}, words[(2 * t + v) * 4 + q][4 + u], w);
+          const D right = dplc_element(B{}, words[(2 * t + v) * 4 + q][4 + u], w);
           for (unsigned h = 0; h < 2; ++h)
-            dplc_add_product(d[2 * h + v], dplc_element(T{}, words[g * 4 + q][2 * u + h], w), right);
+            dplc_add_product(d[2 * h + v], dplc_element(A{}, words[g * 4 + q][2 * u + h], w), right);
         }
 }
 #define DPLC_MMA(name, T, ...) \
@@ -529,12 +513,16 @@ template <class T, unsigned per_word, class D> static void dplc_mma(D* d, const 
 DPLC_MMA(mma_m16n8k16_bf16, float, dplc_mma<bf16, 2>)
 DPLC_MMA(mma_m16n8k16_f16, float, dplc_mma<f16, 2>)
 DPLC_MMA(mma_m16n8k8_f32, float, dplc_mma<dplc_tf32, 1>)
+DPLC_MMA(mma_m16n8k32_f8_e4m3, float, dplc_mma<e4m3, 4>)
+DPLC_MMA(mma_m16n8k32_f8_e4m3_e5m2, float, dplc_mma<e4m3, 4, e5m2>)
+DPLC_MMA(mma_m16n8k32_f8_e5m2_e4m3, float, dplc_mma<e5m2, 4, e4m3>)
+DPLC_MMA(mma_m16n8k32_f8_e5m2, float, dplc_mma<e5m2, 4>)
 DPLC_MMA(mma_m16n8k32_i8, int, dplc_mma<signed char, 4>)
 #undef DPLC_MMA
-DPLC_FN uint32_t narrow_pair(bf16, const float* v) {
+DPLC_FN uint32_t narrow_word(bf16, const float* v) {
   return to_bf16(v[0]).bits | static_cast<uint32_t>(to_bf16(v[1]).bits) << 16;
 }
-DPLC_FN uint32_t narrow_pair(f16, const float* v) {
+DPLC_FN uint32_t narrow_word(f16, const float* v) {
   return to_f16(v[0]).bits | static_cast<uint32_t>(to_f16(v[1]).bits) << 16;
 }
 DPLC_FN uint32_t to_tf32(float x) {  // to nearest, ties away from zero
@@ -543,12 +531,50 @@ DPLC_FN uint32_t to_tf32(float x) {  // to nearest, ties away from zero
   return isfinite(x) ? (word + 0x1000u) & 0xffffe000u : word;
 }
 
+// ---- products of matrices in shared memory, which the runtime makes ---------------------------------------------------
+
+template <class T> static float dplc_read_element(const char* p) {
+  T v;
+  __builtin_memcpy(&v, p, sizeof(T));
+  return to_float(v);
+}
+#define DPLC_WGMMA_OF(n, k, T)                                                                                \
+  template <class A, class B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, A a, B b DPLC_SITE) {             \
+    static_assert(sizeof(T) == 2 || !(A::across || B::across), "only elements of 2 bytes run across");        \
+    dplc_queue_product(d, n, sizeof(T), dplc_read_element<T>, a.bits, b.bits, DPLC_LINE);                     \
+  }
+#define DPLC_WGMMA(n)            \
+  DPLC_WGMMA_OF(n, k16, bf16)    \
+  DPLC_WGMMA_OF(n, k16, f16)     \
+  DPLC_WGMMA_OF(n, k32_f8, e4m3) \
+  DPLC_WGMMA_OF(n, k32_f8, e5m2)
+DPLC_WGMMA(16)
+DPLC_WGMMA(32)
+DPLC_WGMMA(48)
+DPLC_WGMMA(64)
+DPLC_WGMMA(80)
+DPLC_WGMMA(96)
+DPLC_WGMMA(112)
+DPLC_WGMMA(128)
+DPLC_WGMMA(144)
+DPLC_WGMMA(160)
+DPLC_WGMMA(176)
+DPLC_WGMMA(192)
+DPLC_WGMMA(208)
+DPLC_WGMMA(224)
+DPLC_WGMMA(240)
+DPLC_WGMMA(256)
+#undef DPLC_WGMMA
+#undef DPLC_WGMMA_OF
+
 // ---- registers that hold nothing yet (registers.py puts the calls there in checked mode) --------------------------------
 
 DPLC_FN void dplc_poison(float& v) { v = DPLC_NAN; }
 DPLC_FN void dplc_poison(f16& v) { v = {0x7e00}; }
 DPLC_FN void dplc_poison(bf16& v) { v = {0x7fc0}; }
-DPLC_FN void dplc_poison(uint32_t& v) { v = 0x7fe07fe0u; }  // two that are not a number, in either format
+DPLC_FN void dplc_poison(e4m3& v) { v = {0x7f}; }
+DPLC_FN void dplc_poison(e5m2& v) { v = {0x7f}; }
+DPLC_FN void dplc_poison(uint32_t& v) { v = 0x7fff7fffu; }  // of no format a number: one, two or four of them
 DPLC_FN void dplc_poison(int& v) { v = -1234567891; }
 DPLC_FN void dplc_poison(long long& v) { v = -1234567891234567891LL; }
 DPLC_FN void dplc_poison(bool& v) { v = true; }

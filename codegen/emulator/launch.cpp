@@ -133,11 +133,13 @@ char* dplc_shared_window(void) { return dplc::shared_window(); }
 
 // 0: every block ran. 1: the message says which block failed, and why. 2: so it does, and it is the data's fault.
 int dplc_launch(const dplc::LaunchRequest* request, char* message, uint64_t message_bytes) {
-  if (request->threads == 0 || request->threads > dplc::max_threads || request->shared_bytes > dplc::shared_capacity ||
-      request->shared_span > dplc::shared_region) {
+  const unsigned threads = request->cluster == 0 ? 0 : request->threads / request->cluster;
+  if (threads == 0 || threads > dplc::max_threads || request->cluster > dplc::max_cluster ||
+      request->shared_bytes > dplc::shared_capacity || request->shared_span > dplc::shared_region) {
     snprintf(message, message_bytes,
-             "a block of %u threads with %u bytes of shared memory is beyond the emulator (%u threads, %zu bytes)",
-             request->threads, request->shared_bytes, dplc::max_threads, dplc::shared_capacity);
+             "%u blocks of %u threads with %u bytes of shared memory are beyond the emulator (%u, %u threads, %zu bytes)",
+             request->cluster, threads, request->shared_bytes, dplc::max_cluster, dplc::max_threads,
+             dplc::shared_capacity);
     return 1;
   }
   dplc::FaultGuard guard;

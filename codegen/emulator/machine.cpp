@@ -73,8 +73,8 @@ void CopyQueue::land_all_but(unsigned groups_left, Checker* checker) {
 
 Machine::Machine(char* region) : shared_end_(region + shared_region) {
   mprotect(region, shared_region, PROT_READ | PROT_WRITE);
-  fibers_.resize(max_threads);
-  stacks_ = map_pages(max_threads * stack_stride, PROT_NONE);
+  fibers_.resize(max_fibers);
+  stacks_ = map_pages(max_fibers * stack_stride, PROT_NONE);
   signal_stack = map_pages(64 << 10, PROT_READ | PROT_WRITE);
 }
 

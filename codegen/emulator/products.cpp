@@ -9,30 +9,21 @@ namespace dplc {
 
 namespace {
 
-constexpr unsigned rows = 64, depth = 16, line_bytes = 128, repeat = 1024, step = 32;
+// step: the bytes of a line that a product reads, eight words.
+constexpr unsigned rows = 64, line_bytes = 128, repeat = 1024, step = 32, words = step / 4;
 constexpr uint32_t sums_poison = 0x7fc0dead;
 
 // The 16-byte chunk of a row of 128 bytes is flipped by the number of the row.
 size_t swizzled(size_t offset) { return offset ^ ((offset >> 7 & 7) << 4); }
 
-float element(const char* at, bool half) {
-  uint16_t bits;
-  memcpy(&bits, at, 2);
-  if (half) return dplc_f16_to_float(bits);
-  const uint32_t word = uint32_t{bits} << 16;
-  float value;
-  memcpy(&value, &word, 4);
-  return value;
-}
-
 // Calls visit(byte of the machine's shared memory) for each word that this lane looks at: a warp all of b, and of a its rows.
-template <class Visit> void each_word(const Machine& machine, const LateMatrix& matrix, unsigned first, unsigned lines,
-                                      unsigned lane, Visit visit) {
+template <class Visit> void each_word(const Machine& machine, const LateMatrix& matrix, unsigned item, unsigned first,
+                                      unsigned lines, unsigned lane, Visit visit) {
   const ptrdiff_t start = shared_window() + matrix.start - machine.view.shared;
-  for (unsigned word = lane; word < lines * (depth / 2); word += lanes_per_warp) {
-    const unsigned line = matrix.across ? first + word % (lines / 2) * 2 : first + word / (depth / 2);
-    const unsigned place = matrix.across ? word / (lines / 2) : word % (depth / 2) * 2;
-    visit(swizzled(static_cast<size_t>(start) + matrix.offset(line, place)));
+  for (unsigned word = lane; word < lines * words; word += lanes_per_warp) {
+    const unsigned line = matrix.across ? first + word % (lines / 2) * 2 : first + word / words;
+    const unsigned place = matrix.across ? word / (lines / 2) : word % words * (4 / item);
+    visit(swizzled(static_cast<size_t>(start) + matrix.offset(line, place, item)));
   }
 }
 
@@ -40,8 +31,8 @@ template <class Visit> void each_word(const Machine& machine, const LateMatrix& 
 template <class Visit> void each_word(const Machine& machine, const LateProduct& product, Visit visit) {
   const unsigned thread = machine.view.thread->index.x, lane = thread % lanes_per_warp;
   const unsigned warp = thread % lanes_per_group / lanes_per_warp;
-  each_word(machine, product.a, warp * rows / 4, rows / 4, lane, visit);
-  each_word(machine, product.b, 0, product.columns, lane, visit);
+  each_word(machine, product.a, product.item, warp * rows / 4, rows / 4, lane, visit);
+  each_word(machine, product.b, product.item, 0, product.columns, lane, visit);
 }
 
 }  // namespace
@@ -50,7 +41,7 @@ void ProductQueue::push(Machine& machine, LateProduct product) {
   if (!fenced_) machine.fail("line %d: multiplies before a wgmma_fence of its group of products", product.line);
   machine.group_meets(product, issued_++);
   for (const auto& [matrix, lines] : {std::pair{product.a, rows}, std::pair{product.b, product.columns}})
-    machine.check_matrix(matrix, matrix.offset(lines - 1, depth - 1) + 2, product.line);
+    machine.check_matrix(matrix, matrix.offset(lines - 1, step / product.item - 1, product.item) + product.item, product.line);
   if (machine.checker)
     each_word(machine, product, [&](size_t at) { machine.checker->late_read(at, product.line); });
   const unsigned count = product.columns / 2;
@@ -91,16 +82,18 @@ void ProductQueue::finish(Machine& machine, const LateProduct& product) {
   const ptrdiff_t a = shared_window() + product.a.start - machine.view.shared;
   const ptrdiff_t b = shared_window() + product.b.start - machine.view.shared;
   std::vector<float>& sums = held_[product.sums];
-  float left[2][depth];
+  const unsigned depth = step / product.item;
+  float left[2][step];
   for (unsigned h = 0; h < 2; ++h)
     for (unsigned k = 0; k < depth; ++k)
-      left[h][k] = element(
-          machine.view.shared + swizzled(static_cast<size_t>(a) + product.a.offset(p * 16 + h * 8 + g, k)), product.half);
+      left[h][k] = product.element(
+          machine.view.shared +
+          swizzled(static_cast<size_t>(a) + product.a.offset(p * 16 + h * 8 + g, k, product.item)));
   for (unsigned q = 0; q < product.columns / 8; ++q)
     for (unsigned v = 0; v < 2; ++v)
       for (unsigned k = 0; k < depth; ++k) {
-        const size_t at = swizzled(static_cast<size_t>(b) + product.b.offset(q * 8 + t * 2 + v, k));
-        const float right = element(machine.view.shared + at, product.half);
+        const size_t at = swizzled(static_cast<size_t>(b) + product.b.offset(q * 8 + t * 2 + v, k, product.item));
+        const float right = product.element(machine.view.shared + at);
         for (unsigned h = 0; h < 2; ++h) sums[q * 4 + h * 2 + v] += left[h][k] * right;
       }
 }
@@ -168,14 +161,15 @@ void Machine::finish_products(Thread* thread) {
 
 extern "C" {
 
-void dplc_queue_product(float* sums, unsigned columns, bool half, uint64_t a, uint64_t b, int line) {
+void dplc_queue_product(float* sums, unsigned columns, unsigned item, float (*element)(const char*), uint64_t a, uint64_t b,
+                        int line) {
   const auto matrix = [](uint64_t bits) {
     const auto field = [&](unsigned low) { return static_cast<uint32_t>(bits >> low & 0x3fff) << 4; };
     return dplc::LateMatrix{static_cast<uint32_t>(bits), field(32), field(46), (bits >> 60 & 1) != 0};
   };
   auto& machine = *reinterpret_cast<dplc::Machine*>(dplc_view);
   dplc_warp_barrier(false, line);
-  machine.products().push(machine, {sums, columns, half, matrix(a), matrix(b), 0, line});
+  machine.products().push(machine, {sums, columns, item, element, matrix(a), matrix(b), 0, line});
 }
 void dplc_fence_products(void) { reinterpret_cast<dplc::Machine*>(dplc_view)->products().fence(); }
 void dplc_commit_products(void) { reinterpret_cast<dplc::Machine*>(dplc_view)->products().commit(); }

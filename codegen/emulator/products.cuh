@@ -19,11 +19,11 @@ constexpr unsigned lanes_per_group = 128;
 struct LateMatrix {
   uint32_t start;  // byte of the shared window, before the swizzle
   uint32_t stride, leading;
-  bool across;
+  bool across;  // of elements of two bytes
 
-  uint32_t offset(unsigned line, unsigned place) const {
-    return across ? line / 64 * leading + line % 64 * 2 + place / 8 * stride + place % 8 * 128
-                  : line / 8 * stride + line % 8 * 128 + place * 2;
+  uint32_t offset(unsigned line, unsigned place, unsigned item) const {
+    return across ? line / 64 * leading + line % 64 * item + place / 8 * stride + place % 8 * 128
+                  : line / 8 * stride + line % 8 * 128 + place * item;
   }
   bool operator==(const LateMatrix& other) const {
     return start == other.start && stride == other.stride && leading == other.leading && across == other.across;
@@ -33,7 +33,8 @@ struct LateMatrix {
 struct LateProduct {
   float* sums;
   unsigned columns;
-  bool half;  // f16, else bf16
+  unsigned item;                  // bytes of an element
+  float (*element)(const char*);  // read there
   LateMatrix a, b;
   uint32_t group;
   int line;

@@ -12,7 +12,9 @@
 
 namespace dplc {
 
-constexpr unsigned max_threads = 1024;
+constexpr unsigned max_threads = 1024;  // of a block
+constexpr unsigned max_cluster = 8;      // blocks, on every device that has clusters
+constexpr unsigned max_fibers = max_threads * max_cluster;
 constexpr size_t page_bytes = 4096;
 constexpr size_t stack_bytes = 128 << 10;      // pages are taken when touched; most threads touch one or two
 constexpr size_t shared_capacity = 256 << 10;  // of a block; no device has more

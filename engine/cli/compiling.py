@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from ...codegen.target import Target
 from ...ir.diagnostic import UsageError, did_you_mean
-from ...ir.dtypes import DTYPES, FLOATS
+from ...ir.dtypes import COMPUTING_FLOATS, DTYPES
 from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.text import capture_text
@@ -93,11 +93,11 @@ def trace_for(options: Options) -> Trace | None:
 
 def float_named(name: str | None) -> str | None:
     """A dtype of `--dtype`, by our name or torch's. Raises UsageError."""
-    known = {DTYPES[ours].torch: ours for ours in FLOATS} | {ours: ours for ours in FLOATS}
+    known = {DTYPES[ours].torch: ours for ours in COMPUTING_FLOATS} | {ours: ours for ours in COMPUTING_FLOATS}
     if name is not None and name not in known:
         raise UsageError(
             f"--dtype {name}: not a dtype for floats",
-            notes=(f"dtypes are {', '.join(FLOATS)}",),
+            notes=(f"dtypes are {', '.join(COMPUTING_FLOATS)}",),
             hint=did_you_mean(name, tuple(known)),
         )
     return None if name is None else known[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import UsageError, did_you_mean
-from ...ir.dtypes import FLOATS
+from ...ir.dtypes import COMPUTING_FLOATS
 from ...ir.expr import Size
 from ..capture.capture import Capture
 from ..capture.sizes import Dim
@@ -41,11 +41,11 @@ from .show import bars, print_json, print_remark, write
 def shape_of(options: Options) -> ModelShape:
     """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
     dtype = options.dtype or "f32"
-    if dtype not in FLOATS:
+    if dtype not in COMPUTING_FLOATS:
         raise UsageError(
             f"--dtype {dtype}: there is no such dtype here",
-            notes=(f"dtypes are {', '.join(FLOATS)}",),
-            hint=did_you_mean(dtype, FLOATS),
+            notes=(f"dtypes are {', '.join(COMPUTING_FLOATS)}",),
+            hint=did_you_mean(dtype, COMPUTING_FLOATS),
         )
     if str(options.length) == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")

@@ -296,7 +296,7 @@ class _Counter:
         """A product of a group of warps, which reads both matrices in whole rows of shared memory."""
         self.scope.changed(statement.acc)
         atom = ATOMS[statement.atom]
-        flops = 2.0 * atom.m * atom.n * atom.k * times
+        flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD * times
         rows = (atom.m + atom.n) * atom.k * _item(statement.dtype) / LINE * times
         self.tensor, self.late = self.tensor + flops, self.late + flops
         self.wavefronts, self.ideal_wavefronts = self.wavefronts + rows, self.ideal_wavefronts + rows

@@ -51,7 +51,7 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that can do every product of a run, those with the most columns first."""
     slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
-    return _late_records(_atoms_of(site, body, slabs, late=True))
+    return _late_records(atom for atom in _atoms_of(site, body, slabs, late=True) if atom.across or _along(body))
 
 
 @fact("late_atoms_for(name, name) -> [record]", "tile")
@@ -59,7 +59,7 @@ def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
     known = value_dtypes(site.kernel)
     dtypes = {known[left.name], known[right.name]}
-    return _late_records(atom for atom in ATOMS.values() if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
+    return _late_records(atom for atom in ATOMS.values() if _multiplies(site, atom, dtypes))
 
 
 def _late_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
@@ -129,13 +129,14 @@ def atoms_multiply(site: Any, body: Block, params: Any) -> bool:
     read = {load.buf for load in nodes(body, Load)}
     dtypes = {param.dtype for param in params if param.name in read}
     own = [atom for atom in ATOMS.values() if not atom.late]
-    return len(dtypes) == 1 and any(dtypes <= _multiplied(site, atom) for atom in own)
+    return any(_multiplies(site, atom, dtypes) for atom in own)
 
 
 @fact("for_late_atoms(run) -> bool", "tile")
 def for_late_atoms(site: Any, body: Block) -> bool:
     """Whether there is one of four warps, too."""
-    return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}, late=True))
+    known = {*params(site.kernel), *stages(site.kernel)}
+    return any(atom.across or _along(body) for atom in _atoms_of(site, body, known, late=True))
 
 
 def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> list[Atom]:
@@ -147,7 +148,7 @@ def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> 
         for atom in ATOMS.values()
         if atom.late == late
         and found
-        and all(sums == {atom.sums} and dtypes <= _multiplied(site, atom) for dtypes, sums in found)
+        and all(sums == {atom.sums} and _multiplies(site, atom, dtypes) for dtypes, sums in found)
         if all(_turns(loop) % atom.k == 0 for loop in loops)
     ]
 
@@ -158,7 +159,7 @@ def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     known = value_dtypes(site.kernel)
     dtypes = {known[left.name], known[right.name]}
     own = [atom for atom in ATOMS.values() if not atom.late]
-    return tuple(_record(atom) for atom in own if len(dtypes) == 1 and dtypes <= _multiplied(site, atom))
+    return tuple(_record(atom) for atom in own if _multiplies(site, atom, dtypes))
 
 
 @fact("only_product(run) -> bool", "tile")
@@ -205,11 +206,17 @@ def _turns(loop: For) -> int:
     return loop.stop if known else 1
 
 
-def _multiplied(site: Any, atom: Atom) -> set[str]:
-    """The dtypes that an atom multiplies here: f32 loses bits, so it is asked for by name."""
-    if site.target.sm < atom.sm or site.target.sm > (atom.newest or site.target.sm):
-        return set()
-    return {dtype for dtype in atom.dtypes if dtype != "f32" or policy(site.target).tf32_products}
+def _along(body: Block) -> bool:
+    """Whether all that a run sums over runs along the rows of what it loads."""
+    loops = [loop for loop in summary(body).loops if loop.role == "reduce"]
+    return all(loop.var in free_names(load.idx[-1]) for loop in loops for load in nodes(loop, Load))
+
+
+def _multiplies(site: Any, atom: Atom, dtypes: set[str]) -> bool:
+    """Whether an atom multiplies operands of one or two dtypes here: f32 loses bits, so it is asked for by name."""
+    there = atom.sm <= site.target.sm <= (atom.newest or site.target.sm)
+    asked = "f32" not in dtypes or policy(site.target).tf32_products > 0
+    return there and asked and bool(dtypes) and atom.multiplies(min(dtypes), max(dtypes))
 
 
 def _record(atom: Atom) -> AtomRecord:

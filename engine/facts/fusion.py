@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...ir.atoms import ATOMS
+from ...ir.dtypes import DTYPES
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import common_key
+from ...ir.functions import promote
 from ...ir.node import Node
 from ...ir.sizes import at_hint
-from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, operands
+from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, dtype, operands
 from ..cost import fusing as cost
 from ..language.facts import fact
 from ..language.policy import policy
@@ -305,6 +308,30 @@ def again_in(site: Any, blocks: int, v: Any) -> float:
     """Seconds to compute an operand in so many blocks, and to put it into shared memory there."""
     stored = cost.issue_seconds(site.flow.elements(site.flow.mask[v]), site.target)
     return blocks * (_in_block(site, v, v) + stored)
+
+
+@fact("multiplied_narrow(term) -> bool", levels="tensor")
+def multiplied_narrow(site: Any, y: Any) -> bool:
+    """Whether nothing reads a value but products that tensor cores make of what both factors are widened from."""
+    readers = [
+        reader for r in site.flow.readers[y] for reader in (site.flow.readers[r] if r.__class__ is Remap else (r,))
+    ]
+    if any(reader.__class__ is not Elementwise or reader.fn != "multiply" for reader in readers):
+        return False
+    held = [[_widened_from(x) for x in reader.args] for reader in readers]
+    own = [
+        atom
+        for atom in ATOMS.values()
+        if atom.sm <= site.target.sm <= (atom.newest or site.target.sm) and atom.sums == dtype(y)
+    ]
+    return bool(held) and all(any(a and b and atom.multiplies(a, b) for atom in own) for a, b in held)
+
+
+def _widened_from(x: Any) -> str | None:
+    """The dtype of what a value is widened from, None where it is anything else."""
+    x = x.x if x.__class__ is Remap else x
+    cast = x.__class__ is Elementwise and x.fn in DTYPES and promote(x.fn, dtype(x.args[0])) == x.fn
+    return dtype(x.args[0]) if cast else None
 
 
 @fact("apart(term) -> num", levels="tensor")

@@ -25,8 +25,8 @@ def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) ->
     """The model of a configuration, in evaluation mode, on the meta device: of the class that it names, else the causal
     language model of its architecture, else the model without a head.
 
-    dtype: of its parameters, one of FLOATS. layers: how many of its blocks to keep, None for all. Raises DplcError for
-    an architecture that is unknown, and for a configuration that it does not accept.
+    dtype: of its parameters, one of COMPUTING_FLOATS. layers: how many of its blocks to keep, None for all. Raises
+    DplcError for an architecture that is unknown, and for a configuration that it does not accept.
     """
     config = _configuration(source, layers)
     made = _class(source, config)

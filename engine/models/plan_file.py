@@ -35,7 +35,7 @@ Extents = Annotated[tuple[Extent, ...], Meta(max_length=64)]
 SizedExtents = Annotated[tuple[Extent | ExtentText, ...], Meta(max_length=64)]
 Number = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 MOST_SIZES, MOST_ROWS = 8, 256  # of a plan that anybody would write
-DtypeText = Literal["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8"]
+DtypeText = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8"]
 FURTHEST = 2**31 - 1  # from 0, of numbers that are drawn for an input
 LARGEST_SMEM = 1 << 20  # bytes that no device has
 

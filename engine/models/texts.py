@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from ...ir.diagnostic import DplcError
-from ...ir.dtypes import FLOATS
+from ...ir.dtypes import COMPUTING_FLOATS
 from ...ir.schemas import DTYPES
 from ..capture.capture import Capture
 from .capturing import CapturedModel
@@ -48,7 +48,7 @@ def _fit(captured: Capture) -> Capture:
 def _coarsest(captured: Capture) -> str:
     """The dtype of floats, of those that the program takes and computes, that rounds most: results are judged by it."""
     kinds = {kind.dtype for kind in (*captured.graph.ins, *captured.graph.outs)}
-    floats = [name for name in FLOATS if name in kinds]
+    floats = [name for name in COMPUTING_FLOATS if name in kinds]
     return max(floats, key=lambda name: torch.finfo(getattr(torch, DTYPES[name])).eps, default="f32")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ...ir.dtypes import DTYPES
 from ...ir.interp import torch as meaning
 from ..capture.capture import Capture
 from .inputs import at_sizes
@@ -21,7 +22,7 @@ from .inputs import at_sizes
 GATE = 1e-5  # of max|y - reference| / max|reference| in f32; twice what eager itself has, if that is larger
 GATE_OF_F64 = 1e-12  # the reference is eager itself there, and sums of another order differ
 # Of the output of one kernel, where there is no eager result to compare with; other dtypes are exact.
-GATES = {"f32": GATE, "f16": 2.0**-9, "bf16": 2.0**-6, "f64": GATE_OF_F64}
+GATES = {"f32": GATE, "f16": 2.0**-9, "bf16": 2.0**-6, "e4m3": 2.0**-2, "e5m2": 2.0**-1, "f64": GATE_OF_F64}
 
 # Eager fails where its error is this many times larger than both what its dtype explains and the next smaller error:
 # a step of a discontinuous function, or a pole. Errors of rounding have no such gap.
@@ -29,7 +30,7 @@ GAP = 16.0
 # Elements this much larger than nine of ten others are judged by themselves, and do not set the scale of the others.
 GIANT = 1e4
 _SAMPLE = 1 << 20  # elements that are looked at to find that scale
-_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
+_NAMES = {getattr(torch, DTYPES[name].torch): name for name in GATES}
 
 
 @dataclass(frozen=True)

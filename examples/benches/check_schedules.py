@@ -1,7 +1,8 @@
 """Random schedules of every shape of a suite, at reduced extents, whole in checked mode and against float64.
 
     python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only PATTERN] [--target NAME]
-                                               [--workers N] [--records FILE] [--write FOLDER]
+                                               [--dtype NAME] [--rules FILE] [--workers N] [--records FILE]
+                                               [--write FOLDER]
 
 Shapes that are one at reduced extents share its points, so that no program is checked twice. A point that cannot be
 launched (too many threads, too much shared memory) is drawn again. Verdicts are kept in the records, by what decides
@@ -27,14 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.bench.bench import versions
 from dplc.engine.bench.extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, reduced
 from dplc.engine.bench.schedules import processor_seconds
-from dplc.engine.bench.suite_file import BenchCase, read_suite
-from dplc.engine.ruleset import toolchain
+from dplc.engine.bench.suite_file import DTYPES, BenchCase, Suite, read_suite
+from dplc.engine.ruleset import Toolchain, toolchain
 
 HERE = Path(__file__).resolve().parent
 SUITE = HERE.parent / "suites" / "kernels_84.json"
@@ -52,6 +54,20 @@ class Task:
     seed: int
     machine: str
     records: Path
+    dtype: str | None = None
+    rules: tuple[Path, ...] = ()
+
+    def tools(self) -> Toolchain:
+        """The rules, the user's laid over them."""
+        return toolchain(self.rules)
+
+
+def read_as(path: Path, dtype: str | None) -> Suite:
+    """A suite, of cases in another dtype where one is named."""
+    suite = read_suite(path)
+    return (
+        suite if dtype is None else structs.replace(suite, cases=[structs.replace(c, dtype=dtype) for c in suite.cases])
+    )
 
 
 def known(records: Path) -> dict[str, dict[str, Any]]:
@@ -70,9 +86,9 @@ def check_case(task: Task) -> dict[str, Any]:
     """Points of one case until there are enough for all cases that it stands for."""
     torch.set_num_threads(1)
     os.environ["DPLC_EMULATOR_THREADS"] = "1"
-    suite, verdicts = read_suite(task.suite), known(task.records)
+    suite, verdicts = read_as(task.suite, task.dtype), known(task.records)
     case = next(case for case in suite.cases if case.name == task.names[0])
-    points = Points(suite, case, toolchain(), target(task.machine))
+    points = Points(suite, case, task.tools(), target(task.machine))
     wanted, seen, kernels = task.points * len(task.names), set(), set()
     counts, refusals, rules = Counter(), Counter(), Counter()
     faults, seconds = [], []
@@ -174,12 +190,16 @@ def summary(found: list[dict[str, Any]], options: argparse.Namespace) -> dict[st
         return dict(sum((Counter(case[name]) for case in found), Counter()).most_common())
 
     given = {"--points": options.points, "--seed": options.seed, "--target": options.target}
+    given |= {"--dtype": options.dtype} if options.dtype else {}
+    given |= {"--only": options.only} if options.only else {}
+    given |= {"--rules": options.rules} if options.rules else {}
     command = ["python", "examples/benches/check_schedules.py", *(str(part) for item in given.items() for part in item)]
     faults = [fault for case in found for fault in case["faults"]]
     apart = ("seconds", "rules", "faults", "refusals")
     return {
         "date": time.strftime("%Y-%m-%d"), "command": shlex.join(command), "suite": options.suite.name,
-        "versions": versions(toolchain()), "rules": toolchain().rules.digest,
+        "dtype": options.dtype or "the dtypes of the suite",
+        "versions": versions(toolchain(options.rules)), "rules": toolchain(options.rules).rules.digest,
         "shapes": sum(len(case["cases"]) for case in found), "shapes_at_reduced_extents": len(found),
         "points_per_shape": options.points, "points": total("points"), "kernels": total("kernels"),
         "with_a_ring": total("with a ring"), "drawn": total("drawn"), "beyond_a_limit": total("beyond a limit"),
@@ -194,7 +214,8 @@ PAGE = """# Random schedules, checked
 {shapes} shapes of {suite}, {points_per_shape} random points of the rule space each: {points} programs, no two alike,
 {kernels} kernels, {with_a_ring} programs with a ring. Each ran whole on the emulator in checked mode (races,
 uninitialised reads, bounds, alignment, barriers, waits), under two orders of threads that must agree to the bit, and
-was compared with float64 (gate 1e-5 of the largest value). **{findings} findings.**
+was compared with float64 (gate 1e-5 of the largest value, or twice the error of eager). Inputs are of {dtype}.
+**{findings} findings.**
 
 Made by `{command} --write examples/suites/results/schedules` on {date} (emulator, no GPU). Rules {rules}; dplc
 {versions[dplc]}, python {versions[python]}, torch {versions[torch]}. Do not edit: run it again.
@@ -246,15 +267,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=None)
     parser.add_argument("--target", default="h200")
+    parser.add_argument("--dtype", choices=DTYPES, default=None, help="of all inputs, whatever the suite says")
+    parser.add_argument("--rules", type=Path, nargs="*", default=(), help="rule files that are laid over ours")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--records", type=Path, default=cache_directory() / "schedules.jsonl")
     parser.add_argument("--write", type=Path, default=None, help="a folder for the result as JSON and Markdown")
     options = parser.parse_args()
-    suite = read_suite(options.suite)
+    suite = read_as(options.suite, options.dtype)
     wanted = {case.name for case in suite.select(options.only)}
     options.records.parent.mkdir(parents=True, exist_ok=True)
     tasks = [
-        Task(options.suite, case, names, options.points, options.seed, options.target, options.records)
+        Task(
+            options.suite,
+            case,
+            names,
+            options.points,
+            options.seed,
+            options.target,
+            options.records,
+            options.dtype,
+            tuple(options.rules),
+        )
         for case, cases in reduced(suite)
         if (names := tuple(case.name for case in cases if case.name in wanted))
     ]

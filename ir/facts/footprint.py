@@ -17,7 +17,7 @@ from ..sizes import highest
 from .layout import DTYPE_BYTES, bound_ranges, params, stages
 from .structure import dependencies, summary
 
-STAGED_DTYPES = ("f32", "f16", "bf16", "i32", "i8")
+STAGED_DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "i32", "i8")
 
 
 class Footprint(NamedTuple):

@@ -6,8 +6,8 @@ swizzled as TMA does it, a line of the matrix (a row of a, a column of b) runs a
     along:  element (line, place) at  start + line // 8 * stride + line % 8 * 128 + place*item
     across: the same at  start + line // 64 * leading + line % 64 * item + place // 8 * stride + place % 8 * 128
 
-before the swizzle takes its bits from the sum (elements of 2 bytes). The emulator reads matrices by these numbers; for
-`across` they were compared with no manual and no hardware.
+before the swizzle takes its bits from the sum; across, elements have 2 bytes. The
+emulator reads matrices by these numbers; for `across` they were compared with no manual and no hardware.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..atoms import ATOMS, Atom, numbers
+from ..atoms import ATOMS, WORD_BYTES, Atom, numbers
 from ..expr import free_names, linear, multiple_of
 from ..interp.scalar import evaluate
 from ..loop import Load
@@ -28,7 +28,6 @@ from .fragments import operand_of
 from .layout import ROW, cell_of, item_bytes, pitch, ranges_of, row_and_column
 
 REPEAT = 8 * ROW  # bytes after which a swizzle of 128 bytes comes again
-ITEM = 2  # bytes of an element
 STEP = 32  # bytes of a row that an atom reads
 
 
@@ -62,7 +61,7 @@ def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bo
     """How a late atom finds the matrix that a load names; None where no descriptor says it. left: it is a."""
     atom, item = ATOMS[product.atom], item_bytes(kernel, stage)
     plain = stage.via == "TMA" and stage.swizzle == ROW and pitch(stage) * item == ROW and not stage.xor
-    if not plain or item != ITEM or load.when is not True:
+    if not plain or item * atom.per_word != WORD_BYTES or load.when is not True:
         return None
     row, column = row_and_column(kernel, stage, cell_of(stage, load.idx))
     names = [axis.name for axis in product.axes]
@@ -75,12 +74,12 @@ def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bo
             (own if free_names(term) <= set(names) else beside).append((term, factor * unit))
     if any(not free_names(term).isdisjoint(names) for term, _ in beside):
         return None
-    found = _form(atom, names, own, left)
+    found = _form(atom, names, own, left, item)
     return found if found is not None and _starts(kernel, beside, found.across) else None
 
 
-def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool) -> MatrixView | None:
-    """The form that gives every element of the atom's matrix the place that the load gives it."""
+def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool, item: int) -> MatrixView | None:
+    """The form that gives every element of the atom's matrix the place that the load gives it. item: bytes."""
     line, place = numbers(atom, atom.row if left else atom.b_column), numbers(atom, atom.place)
     grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
     env: dict[str, Any] = dict(zip(names, grids, strict=True))
@@ -93,9 +92,11 @@ def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool)
 
     along = MatrixView(False, where(8, 0), 0)
     across = MatrixView(True, where(0, 8), where(64, 0))
-    if np.array_equal(at, line // 8 * along.stride + line % 8 * ROW + place * ITEM):
+    if np.array_equal(at, line // 8 * along.stride + line % 8 * ROW + place * item):
         return along
-    columns = line // 64 * across.leading + line % 64 * ITEM
+    if not atom.across:
+        return None
+    columns = line // 64 * across.leading + line % 64 * item
     return across if np.array_equal(at, columns + place // 8 * across.stride + place % 8 * ROW) else None
 
 

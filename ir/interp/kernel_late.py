@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ..atoms import ATOMS, Atom, multiplied, numbers
+from ..atoms import ATOMS, WORD_BYTES, Atom, multiplied, numbers
 from ..kernel import SHARED, CommitProducts, Matrix, QueueProduct, WaitProducts
 from ..program import Stmt
 from .kernel_memory import Lanes, SharedMemory
 from .kernel_values import Place, RegisterValues
 from .scalar import KINDS, ScheduleError
 
-ROW, CHUNK, REPEAT, ITEM = 128, 16, 1024, 2  # bytes: of a row, of what is swizzled, after which a swizzle comes again
+ROW, CHUNK, REPEAT = 128, 16, 1024  # bytes: of a row, of what is swizzled, after which a swizzle comes again
 
 
 @dataclass
@@ -110,10 +110,11 @@ class Products:
             raise ScheduleError("the threads of a group say different matrices")
         line, place = (_own(atom, layout, e) for e in (layout, atom.place))
         line, place = (part.reshape(lanes, -1) for part in np.broadcast_arrays(line, place))
+        item = WORD_BYTES // atom.per_word
         if matrix.across:
-            at = line // 64 * matrix.leading + line % 64 * ITEM + place // 8 * matrix.stride + place % 8 * ROW
+            at = line // 64 * matrix.leading + line % 64 * item + place // 8 * matrix.stride + place % 8 * ROW
         else:
-            at = line // 8 * matrix.stride + line % 8 * ROW + place * ITEM
+            at = line // 8 * matrix.stride + line % 8 * ROW + place * item
         at = (first[:, :, None] + at).reshape(-1, at.shape[-1])
         at = at ^ ((at // ROW) % (REPEAT // ROW) * CHUNK)
         flat, block, thread = (np.repeat(part, at.shape[-1]) for part in (start.flat, start.block, start.thread))

@@ -17,7 +17,8 @@ from ..functions import FUNCTIONS, identity, whole
 from ..program import Kernel, Param
 
 KINDS: dict[str, Any] = {
-    "f32": np.float64, "f16": np.float64, "bf16": np.float64, "f64": np.float64, "b8": np.bool_,
+    "f32": np.float64, "f16": np.float64, "bf16": np.float64, "e4m3": np.float64, "e5m2": np.float64,
+    "f64": np.float64, "b8": np.bool_,
     "i32": np.int32, "i64": np.int64, "u8": np.uint8, "i8": np.int8, "i16": np.int16,
 }  # fmt: skip
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {

@@ -116,7 +116,7 @@ def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> Non
                 raise DplcError(f"`{item.name}` is not defined above", stmt.span, (), did_you_mean(item.name, known))
 
 
-_DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8", *PARTS)
+_DTYPES = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8", *PARTS)
 
 
 def _read_op(stmt: s.Syntax) -> TorchOp:

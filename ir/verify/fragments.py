@@ -48,8 +48,8 @@ def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
     if len({axis.name for axis in (*stmt.axes, *stmt.over)}) < len(stmt.axes) + len(stmt.over):
         yield "an axis stands twice"
     dtypes: dict[str, Any] = value_dtypes(kernel)
-    found = {dtypes.get(e.name) if isinstance(e, Var) else None for e in (stmt.a, stmt.b)}
-    if len(found) != 1 or not found <= set(atom.dtypes):
+    left, right = (dtypes.get(e.name) if isinstance(e, Var) else None for e in (stmt.a, stmt.b))
+    if left is None or right is None or not atom.multiplies(left, right):
         yield f"`{atom.name}` multiplies two values of {' or '.join(atom.dtypes)}"
     for other in summary(tile.body).sums:
         if other.acc == stmt.acc and other.fn != "add":

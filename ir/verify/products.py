@@ -63,10 +63,10 @@ def _pack(scope: NamesInScope, stmt: PackWord) -> None:
 def _multiply(scope: NamesInScope, stmt: Multiply) -> None:
     scope.together(stmt)
     atom = ATOMS[stmt.atom]
-    for place, order in ((stmt.a, atom.a_order), (stmt.b, atom.b_order)):
-        known = _words(scope, stmt, place, atom.words(order))
-        if known and known.dtype not in atom.dtypes:
-            scope.say(stmt, f"`{stmt.atom}` does not multiply {known.dtype}")
+    places = ((stmt.a, atom.a_order), (stmt.b, atom.b_order))
+    left, right = (_words(scope, stmt, place, atom.words(order)) for place, order in places)
+    if left and right and not atom.multiplies(left.dtype or "", right.dtype or ""):
+        scope.say(stmt, f"`{stmt.atom}` does not multiply {left.dtype} by {right.dtype}")
     _sums(scope, stmt)
 
 

@@ -96,7 +96,7 @@ def test_torch_says_nothing_of_its_own() -> None:
 @pytest.mark.parametrize(("text", "hint"), [
     ("tocrh.tanh(torch.ones(3))", "did you mean `torch`?"),
     ("torch.rlu(torch.randn(3))", "did you mean `relu`?"),
-    ("torch.randn(3).to(torch.float8_e4m3fn).float()", "use .float()"),
+    ("torch.randn(3).to(torch.float8_e4m3fnuz).float()", "use .float()"),
 ])  # fmt: skip
 def test_a_bad_text_gets_help(text: str, hint: str) -> None:
     with pytest.raises(DplcError) as caught:

@@ -11,7 +11,7 @@ from dplc.codegen.build import assemble, build_host, device_text, host_text
 from dplc.codegen.compiler import find_program
 from dplc.codegen.kernel import Box, CudaKernel, KernelParam
 from dplc.codegen.nvrtc import find_nvrtc
-from dplc.ir.dtypes import DTYPES, DtypeName
+from dplc.ir.dtypes import DTYPES, SMALL_FLOATS, DtypeName
 
 needs_device_compiler = pytest.mark.skipif(
     find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
@@ -38,7 +38,7 @@ def memory_kernel(dtype: DtypeName) -> CudaKernel:
         if bits > 32 or element < 4:
             body += f"sts{bits}(a, v); block_sync(); lds{bits}(v, a); "
         body += f"stg{bits}(y + t * {count}, v); }}"
-        if dtype in ("f16", "bf16"):  # the same in floats
+        if dtype in SMALL_FLOATS:  # the same in floats
             body += f"\n  {{ float v[{count}]; ldg{bits}(v, x + t * {count}); sts{bits}<T>(a, v); block_sync(); "
             body += f"lds{bits}<T>(v, a); stg{bits}(y + t * {count}, v); }}"
     text = f'extern "C" __global__ void memory_{dtype}({", ".join(p.declaration for p in params)}) {{{body}\n}}\n'
@@ -87,6 +87,18 @@ extern "C" __global__ void fragments(const float* __restrict__ x, float* __restr
   mma_m16n8k32_i8(n, a, b);
   d[0] += n[0]; d[1] += n[1]; d[2] += n[2]; d[3] += n[3];
   stg128(y + t * 4, static_cast<const float*>(d));
+}
+"""
+
+FRAGMENTS_OF_BYTES = """
+extern "C" __global__ void fragments_of_bytes(const float* __restrict__ x, float* __restrict__ y) {
+  uint32_t a[4], b[2];
+  for (int i = 0; i < 4; ++i) a[i] = pack<e4m3>(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+  for (int i = 0; i < 2; ++i) b[i] = pack<e5m2>(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+  float d[4] = {};
+  mma_m16n8k32_f8_e4m3(d, a, b); mma_m16n8k32_f8_e5m2(d, a, b);
+  mma_m16n8k32_f8_e4m3_e5m2(d, a, b); mma_m16n8k32_f8_e5m2_e4m3(d, a, b);
+  stg128(y + threadIdx.x * 4, static_cast<const float*>(d));
 }
 """
 
@@ -143,7 +155,8 @@ extern "C" __global__ void scalars(const float* __restrict__ x, const int* __res
   const long long w = m;
   s += floor_div(w, 3LL) + floor_mod(w, 3LL) + min(w, 3LL) + max(w, 3LL) + wrap_abs(w) + sign(w) + int_pow(w, 3LL);
   s += wrap_add(w, 3LL) + wrap_sub(w, 3LL) + wrap_mul(w, 3LL) + wrap_neg(w) + trunc_mod(w, 3LL) + to_i64(s) + shfl_xor(w, 1);
-  stg32(y + t, s + to_float(to_f16(s)) + to_float(to_bf16(s)) + round_f16(s) + round_bf16(s));
+  stg32(y + t, s + to_float(to_f16(s)) + to_float(to_bf16(s)) + round_f16(s) + round_bf16(s)
+      + to_float(to_e4m3(s)) + to_float(to_e5m2(s)) + round_e4m3(s) + round_e5m2(s));
 }
 """
 
@@ -157,10 +170,16 @@ def every_function() -> list[CudaKernel]:
     return kernels
 
 
+def fragments_of_bytes() -> CudaKernel:
+    x, y = KernelParam("x", "f32", (512,)), KernelParam("y", "f32", (512,), "out")
+    return CudaKernel("fragments_of_bytes", FRAGMENTS_OF_BYTES, (1, 1, 1), 32, 0, (x, y))
+
+
 @needs_device_compiler
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_120"])
 def test_every_function_assembles(arch: str) -> None:
-    kernels = every_function() + ([] if arch == "sm_80" else [box_kernel()])
+    kernels = every_function() + ([] if arch in ("sm_80", "sm_89") else [box_kernel()])
+    kernels += [] if arch == "sm_80" else [fragments_of_bytes()]
     assembled = assemble(device_text(kernels), arch).kernels
     assert sorted(assembled) == sorted(kernel.name for kernel in kernels)
     assert all(used.spill_stores == 0 and (used.stack == 0 or name == "boxes") for name, used in assembled.items())
@@ -174,6 +193,6 @@ def test_nvcc_accepts_the_prelude_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_emulator_compiles_every_function() -> None:
-    for kernel in [*every_function(), box_kernel()]:
+    for kernel in [*every_function(), box_kernel(), fragments_of_bytes()]:
         build_host(host_text([kernel]))
         build_host(host_text([kernel]), checked=True)

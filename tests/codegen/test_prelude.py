@@ -12,7 +12,7 @@ import torch
 
 from dplc.codegen.emulator.kernels import run
 from dplc.codegen.kernel import CudaKernel, KernelParam
-from dplc.ir.dtypes import DTYPES, DtypeName
+from dplc.ir.dtypes import DTYPES, SMALL_FLOATS, DtypeName
 
 MakeKernel = Callable[..., CudaKernel]
 
@@ -186,37 +186,57 @@ def test_integer_functions(make_kernel: MakeKernel, form: str, dtype: DtypeName)
     assert np.array_equal(got, INTEGER[form](torch.from_numpy(a), torch.from_numpy(b)).numpy())
 
 
-HALVES: tuple[tuple[DtypeName, torch.dtype], ...] = (("f16", torch.float16), ("bf16", torch.bfloat16))
+SMALL = {name: getattr(torch, DTYPES[name].torch) for name in SMALL_FLOATS}
 
 
-def test_every_half_converts_to_float_and_back(make_kernel: MakeKernel) -> None:
-    bits = np.arange(65536, dtype=np.uint16)
-    for dtype, torch_dtype in HALVES:
-        x = KernelParam("x", dtype, (65536,))
-        y, z = KernelParam("y", "f32", (65536,), "out"), KernelParam("z", dtype, (65536,), "out")
-        body = f"""
-          for (int i = threadIdx.x; i < 65536; i += 32) {{
-            const float v = to_float(ldg(x + i));
-            stg32(y + i, v);
-            stg(z + i, to_{dtype}(v));
-          }}"""
-        out = run(make_kernel(body, x, y, z), {"x": bits.view(DTYPES[dtype].numpy)})
-        want = torch.from_numpy(bits).view(torch_dtype).float().numpy()
-        np.testing.assert_array_equal(out["y"], want)
-        numbers = ~np.isnan(want)
-        assert np.array_equal(out["z"].view(np.uint16)[numbers], bits[numbers])
+@pytest.mark.parametrize("dtype", SMALL)
+def test_every_small_float_converts_to_float_and_back(make_kernel: MakeKernel, dtype: DtypeName) -> None:
+    carrier = np.dtype(f"u{DTYPES[dtype].item_bytes}")
+    bits = np.arange(256**carrier.itemsize).astype(carrier)
+    x = KernelParam("x", dtype, bits.shape)
+    y, z = KernelParam("y", "f32", bits.shape, "out"), KernelParam("z", dtype, bits.shape, "out")
+    body = f"""
+      for (int i = threadIdx.x; i < {bits.size}; i += 32) {{
+        const float v = to_float(ldg(x + i));
+        stg32(y + i, v);
+        stg(z + i, to_{dtype}(v));
+      }}"""
+    out = run(make_kernel(body, x, y, z), {"x": bits.view(DTYPES[dtype].numpy)})
+    want = torch.from_numpy(bits).view(SMALL[dtype]).float().numpy()
+    np.testing.assert_array_equal(out["y"], want)
+    numbers = ~np.isnan(want)
+    assert np.array_equal(out["z"].view(carrier)[numbers], bits[numbers])
 
 
-def test_floats_round_to_halves_as_torch_rounds_them(make_kernel: MakeKernel) -> None:
-    words = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint64).astype(np.uint32)
-    ties = (np.arange(65536, dtype=np.uint32) << 16) | 0x8000  # halfway between two bf16
-    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
-    between = ((halves[1:] + halves[:-1]) / 2).astype(np.float32)  # halfway between two f16
-    values = np.concatenate([words.view(np.float32), ties.view(np.float32), between, -between])
-    values = values[~np.isnan(values)]
-    for dtype, torch_dtype in HALVES:
-        params = (KernelParam("x", "f32", values.shape), KernelParam("y", dtype, values.shape, "out"))
-        body = f"for (int i = threadIdx.x; i < {values.size}; i += 32) stg(y + i, to_{dtype}(ldg32(x + i)));"
-        got = run(make_kernel(body, *params), {"x": values})["y"].view(np.uint16)
-        want = torch.from_numpy(values).to(torch_dtype).view(torch.uint16).numpy()
-        assert np.array_equal(got, want), dtype
+def between(dtype: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """What lies halfway between two neighbours, and right beside that."""
+    codes = np.arange(128 if DTYPES[dtype].item_bytes == 1 else 32768).astype(f"u{DTYPES[dtype].item_bytes}")
+    known = torch.from_numpy(codes).view(SMALL[dtype]).double().numpy()
+    known = known[np.isfinite(known)]
+    ties = ((known[1:] + known[:-1]) / 2).astype(np.float32)
+    beside = [np.nextafter(ties, np.float32(end)) for end in (0, np.inf)]
+    return np.concatenate([ties, *beside, [known.max() * 1.01, known.max() * 1.1, np.inf]]).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_floats_round_as_torch_rounds_them(make_kernel: MakeKernel, dtype: DtypeName) -> None:
+    """One at a time, and as many as a vector has; what is too large, and what is no number, too."""
+    words = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    values = np.concatenate([words, between(dtype), -between(dtype)])
+    values = np.concatenate([values, np.zeros(-values.size % 16, np.float32)])
+    params = [KernelParam(name, dtype, values.shape, "out") for name in "yz"]
+    count = 16 // DTYPES[dtype].item_bytes
+    body = f"""
+      for (int i = threadIdx.x; i < {values.size}; i += 32) stg(y + i, to_{dtype}(ldg32(x + i)));
+      for (int i = threadIdx.x; i < {values.size // count}; i += 32) {{
+        float v[{count}];
+        for (int j = 0; j < {count}; ++j) v[j] = ldg32(x + i * {count} + j);
+        stg128(z + i * {count}, static_cast<const float*>(v));
+      }}"""
+    made = run(make_kernel(body, KernelParam("x", "f32", values.shape), *params), {"x": values})
+    want = torch.from_numpy(values).to(SMALL[dtype])
+    carrier = f"u{DTYPES[dtype].item_bytes}"
+    for name in "yz":
+        got = torch.from_numpy(made[name].view(carrier)).view(SMALL[dtype])
+        assert torch.equal(got.isnan(), want.isnan())
+        assert torch.equal(got.float().nan_to_num(7).view(torch.int32), want.float().nan_to_num(7).view(torch.int32))

@@ -24,7 +24,11 @@ from dplc.ir.tile import Sync
 SEED = int(os.environ.get("DPLC_SCHEDULE_SEED", "0"))
 POINTS = int(os.environ.get("DPLC_SCHEDULE_POINTS", "2"))
 DRAWN = 8  # times as many points are drawn at most: some cannot be launched
+HALVES = "dtype=torch.bfloat16"
 SUBJECTS = {
+    "matmul of bf16": f"torch.randn(48, 96, {HALVES}) @ torch.randn(96, 64, {HALVES})",
+    "ragged linear of bf16": f"F.linear(torch.randn(33, 65, {HALVES}), torch.randn(40, 65, {HALVES})).relu()",
+    "sdpa of bf16": f"F.scaled_dot_product_attention(*[torch.randn(1, 2, 19, 16, {HALVES}) for _ in range(3)])",
     "ragged matmul": "torch.randn(17, 65) @ torch.randn(65, 33)",
     "matmul": "torch.randn(48, 96) @ torch.randn(96, 64)",
     "linear": "nn.Linear(72, 40)(torch.randn(20, 72))",
@@ -67,6 +71,14 @@ def test_deep_schedules_are_drawn() -> None:
     fired = [space("matmul").draw(seed).rules for seed in range(60)]
     assert sum({"stage_inputs", "register_tile", "double_buffer"} <= rules for rules in fired) >= 10
     assert {"async_copy", "tma_copy", "xor_smem", "pad_smem", "pipeline_predicated"} <= frozenset().union(*fired)
+
+
+def test_schedules_on_tensor_cores_are_drawn() -> None:
+    """Products, attention in fragments and all that comes behind them; the whole suite in bf16: make check-schedules."""
+    fired = [space("matmul of bf16").draw(seed).rules for seed in range(40)]
+    assert sum("mma" in rules for rules in fired) >= 4
+    assert {"fragment_tile", "mma", "double_buffer", "store_through_slab"} <= frozenset().union(*fired)
+    assert any("online_fragments" in space("sdpa of bf16").draw(seed).rules for seed in range(20))
 
 
 def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
