@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.dtypes import FLOATS, INTEGERS
-from ...ir.expr import Binary, Call, Var, add, free_names, linear, modulo, multiply, only_sizes, subtract
+from ...ir.expr import Binary, Call, Var, add, free_names, is_int, linear, modulo, multiply, only_sizes, subtract
 from ...ir.facts import staging
 from ...ir.facts.boxes import is_box
 from ...ir.facts.footprint import Footprint, RangedBlock, local_index, region
@@ -18,6 +18,7 @@ from ...ir.facts.layout import (
     copy_shape,
     item_bytes,
     params,
+    place_in_source,
     ranges_of,
     slab_bytes,
     stages,
@@ -299,10 +300,18 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 @fact("zero_filled(stmt, expr) -> bool", TILE)
 def zero_filled(site: Any, load: Load, condition: Any) -> bool:
     """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
+    if isinstance(stage, Stage) and stage.gathered:
+        parts = [part for part in conjuncts(condition) if not _always(site, part)]
+        return all(_beyond_source(site, plain, part) for part in parts) and in_slabs(site, (plain,))
     if condition.__class__ is not Binary or condition.op != "<":
         return False
-    plain = replace(load, when=True)
     return _beyond_source(site, plain, condition) and in_slabs(site, (plain,))
+
+
+def _always(site: Any, condition: Any) -> bool:
+    known = ranges_of(site.kernel)
+    return decide(tidy(condition, known), known) is True
 
 
 @fact("parts_zero_filled(stmt, expr) -> bool", TILE)
@@ -318,19 +327,30 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
     stage = stages(site.kernel).get(load.buf)
     if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
-    position = list(stage.origin)
-    for axis, cell in zip(stage.slab, load.idx, strict=True):
-        dim = axis.dim or 0
-        position[dim] = add(position[dim], multiply(cell, axis.stride))
+    position = place_in_source(stage, load.idx)
     known, shape = ranges_of(site.kernel), params(site.kernel)[stage.src].shape
+    if condition.__class__ is Binary and condition.op == ">=":
+        return any(_falls_below(place, condition, known) for place in position)
     return only_sizes(condition.b) and any(
         _reaches(place, extent, condition, known) for place, extent in zip(position, shape, strict=True)
     )
 
 
+def _falls_below(place: Any, condition: Any, known: Any) -> bool:
+    """Whether a place is negative wherever `a >= b` fails: it is a - b and nothing more."""
+    more = tidy(subtract(place, subtract(condition.a, condition.b)), known)
+    return interval(more, known)[1] <= 0
+
+
 def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
-    """Whether a place is beyond an extent wherever `a < b` fails: it is c*a and more, and c*b is the extent or more."""
-    terms, (atom, n) = linear(tidy(place, known))[0], next(iter(linear(condition.a)[0].items()), (None, 1))
+    """Whether a place is beyond an extent wherever `a < b` fails: it is c*a and more, and c*b is the extent or more.
+
+    A quotient by n is where what is divided is beyond n times the extent.
+    """
+    whole = tidy(place, known)
+    if whole.__class__ is Binary and whole.op == "//" and is_int(whole.b) and whole.b > 0:
+        return _reaches(whole.a, multiply(extent, whole.b), condition, known)
+    terms, (atom, n) = linear(whole)[0], next(iter(linear(condition.a)[0].items()), (None, 1))
     times = max(terms.get(atom, 0) // n, 1)
     more = tidy(subtract(place, multiply(condition.a, times)), known)
     return interval(more, known)[0] >= 0 and decide_sizes("<=", extent, multiply(condition.b, times)) is True

@@ -77,6 +77,8 @@ def spread_lanes(kernel: Kernel, stage: Stage) -> int:
     Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
     """
     width, chunks, rows, threads = copy_shape(kernel, stage)
+    if stage.gathered:
+        return 0
     if width * item_bytes(kernel, stage) == WORD:
         even = chunks % WARP == threads % WARP == 0 < threads and rows % (threads // WARP) == 0
         return WARP if even and min(chunks, threads) > WARP else 0
