@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.dtypes import FLOATS, INTEGERS
-from ...ir.expr import Binary, Call, Var, add, free_names, is_int, linear, modulo, multiply, only_sizes, subtract
+from ...ir.expr import Binary, Call, Var, add, free_names, from_linear, is_int, linear, modulo, multiply, only_sizes, subtract
 from ...ir.facts import staging
 from ...ir.facts.boxes import is_box
 from ...ir.facts.footprint import Footprint, RangedBlock, local_index, region
@@ -348,9 +348,21 @@ def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
     A quotient by n is where what is divided is beyond n times the extent.
     """
     whole = tidy(place, known)
-    if whole.__class__ is Binary and whole.op == "//" and is_int(whole.b) and whole.b > 0:
-        return _reaches(whole.a, multiply(extent, whole.b), condition, known)
+    divided = _one_quotient(whole)
+    if divided is not None:
+        return _reaches(divided[0], multiply(extent, divided[1]), condition, known)
     terms, (atom, n) = linear(whole)[0], next(iter(linear(condition.a)[0].items()), (None, 1))
     times = max(terms.get(atom, 0) // n, 1)
     more = tidy(subtract(place, multiply(condition.a, times)), known)
     return interval(more, known)[0] >= 0 and decide_sizes("<=", extent, multiply(condition.b, times)) is True
+
+
+def _one_quotient(place: Any) -> tuple[Any, int] | None:
+    """(a, n) of what is `a // n`, if it is one quotient and multiples beside it."""
+    terms, constant = linear(place)
+    quotients = [atom for atom, times in terms.items() if times == 1 and atom.__class__ is Binary and atom.op == "//"]
+    if len(quotients) != 1 or not is_int(quotients[0].b) or quotients[0].b <= 0:
+        return None
+    (quotient,) = quotients
+    beside = from_linear({atom: times for atom, times in terms.items() if atom is not quotient}, constant)
+    return add(quotient.a, multiply(beside, quotient.b)), quotient.b
