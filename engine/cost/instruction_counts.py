@@ -141,6 +141,7 @@ class _Counter:
         self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
         self.bases[SHARED] = (SHARED, 0)
         self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
+        self.varying: frozenset[str] = frozenset()  # what is not the same in every turn of the innermost loop
         self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
         self.followed = block
         self.idle = False  # some guard let no thread pass
@@ -195,15 +196,17 @@ class _Counter:
             self.turns = {loop.var: np.arange(turns) * step + np.min(start)}
         self.issue(LOOP_OVERHEAD, times * turns, mask)
         apart = any(True for _ in nodes(loop, Barrier))
+        around, self.varying = self.varying, frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))})
         with self.scope.straight_line(), self.waits.loop(turns, loop.unroll, apart):
             self.block(loop.body, times * turns, mask)
-        self.turns = outside
+        self.turns, self.varying = outside, around
 
     def register(self, statement: Any, times: float, mask: Any) -> None:
         """What gives a register a value, or an address a name."""
         if isinstance(statement, Registers | Fragment):
             self.scope.defined(statement.dst, self.scope.here)
         elif isinstance(statement, Base):
+            self.digits((statement.offset,), times, mask)
             root, origin = self.bases[statement.root]
             offset = self.value(statement.offset)
             self.bases[statement.dst] = (root, None if origin is None or offset is None else origin + offset)
@@ -225,6 +228,7 @@ class _Counter:
         if isinstance(statement, LoadFrom):
             self.scope.changed(statement.into)
             size = _item(statement.dtype) * statement.width
+            self.digits((statement.when, statement.address.offset), times, mask)
             self.access(statement.address, size, times, mask, statement.when)
             self.waits.loads(self.bases[statement.address.base][0] == SHARED)
         elif isinstance(statement, LoadMatrix):
@@ -246,6 +250,7 @@ class _Counter:
         elif isinstance(statement, CopyAsync):
             self.waits.copies()
             there, share = self.where(statement.when, mask)
+            self.digits((statement.when, statement.inside, statement.source.offset), times, mask)
             self.access(statement.source, statement.bytes, times * share, there, statement.inside)
             self.access(statement.to, statement.bytes, times * share, there)
         elif isinstance(statement, Shuffle):
@@ -344,6 +349,10 @@ class _Counter:
 
     def issue(self, count: float, times: float, mask: Any) -> None:
         self.work.issued += count * times * _warps(mask)
+
+    def digits(self, values: tuple[Any, ...], times: float, mask: Any) -> None:
+        """Count what a turn of the innermost loop computes for places and guards that are digits of a number."""
+        self.work.add(self.scope.digits(values, self.varying), times * _warps(mask))
 
     def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:
         """Count the instructions of values; what they depend on."""

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.expr import Binary, Call, Not, Sum, Var
+from ...ir.expr import Binary, Call, Not, Sum, Var, free_names
 from ...ir.kernel import Element
+from ...ir.node import nodes
 
 # Instructions of a scalar function: all, and of these on the special function unit. Divisions and the functions of the
 # C library are short programs; what is not named here is one instruction.
@@ -24,6 +25,8 @@ COSTS = {
     "erfinv": (30, 2), "erfcinv": (40, 3), "erfcx": (40, 2), "lgamma": (60, 2), "zeta": (300, 16), "gcd": (800, 8),
     "bessel_j0": (80, 3), "bessel_j1": (80, 3), "bessel_y0": (120, 5), "bessel_y1": (120, 5), "three_terms": (100, 5),
 }  # fmt: skip
+QUOTIENTS = ("//", "%")
+DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a remainder a product more
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 
 Copies = frozenset[int]  # the enclosing replications on which a value depends
@@ -123,6 +126,30 @@ class Replications:
                 total.add(self._own(e, depends, seen), self.copies(depends))
         return seen[e]
 
+    def digits(self, values: Sequence[Any], varying: frozenset[str]) -> Work:
+        """The instructions of indices and guards that hold a quotient or a remainder of what varies; the rest of them is
+        part of an address, or is computed before the loop."""
+        total, seen = Work(), dict[Any, tuple[Copies, bool]]()
+        for value in values:
+            if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary)):
+                self._digits(value, total, seen, varying)
+        return total
+
+    def _digits(
+        self, e: Any, total: Work, seen: dict[Any, tuple[Copies, bool]], varying: frozenset[str]
+    ) -> tuple[Copies, bool]:
+        if not isinstance(e, Call | Binary | Sum | Not):
+            depends, _ = self.depends(e)
+            return depends, not (isinstance(e, Var) and e.name in varying)
+        if e not in seen:
+            parts = [self._digits(part, total, seen, varying) for part in operands(e)]
+            depends, known = frozenset().union(*(p for p, _ in parts)), all(k for _, k in parts)
+            seen[e] = depends, known
+            if not known:
+                divides = isinstance(e, Binary) and e.op in QUOTIENTS and not _power_of_two(e.b)
+                total.add(Work(DIVISION) if divides else self._own(e, depends, seen), self.copies(depends))
+        return seen[e]
+
     def _own(self, e: Any, depends: Copies, seen: dict[Any, tuple[Copies, bool]]) -> Work:
         """The instructions of an expression without its operands. A product that only this sum needs is part of it."""
         if not isinstance(e, Call):
@@ -144,3 +171,7 @@ def operands(e: Any) -> tuple[Any, ...]:
     if isinstance(e, Binary):
         return (e.a, e.b)
     return (e.a,) if isinstance(e, Not) else ()
+
+
+def _power_of_two(n: Any) -> bool:
+    return isinstance(n, int) and n > 0 and n & (n - 1) == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ...ir.expr import Var, free_names
+from ...ir.expr import Binary, Var, free_names, is_int
+from ...ir.facts.layout import ranges_of, tidy
 from ...ir.facts.structure import summary
+from ...ir.node import nodes
 from ...ir.program import Block
 from ..language.facts import fact
 from .schedule import TILE, as_one
@@ -32,3 +35,22 @@ def along_the_same(site: Any, body: Block, i: Var, j: Var) -> bool:
     """Whether every load of a run that mentions one of two axes mentions both, and some does."""
     mentioned = [{i.name, j.name} & free_names(load.idx) for load in summary(body).loads]
     return any(mentioned) and all(len(names) != 1 for names in mentioned)
+
+
+@fact("digits(run, name) -> int", TILE)
+def digits(site: Any, body: Block, k: Var) -> int:
+    """The least number whose multiples can be taken out of k everywhere: of `k // 3 % 3` it is 9; 1 where places have k
+    itself only."""
+    known = ranges_of(site.kernel)
+    places = [tidy(e, known) for load in summary(body).loads for e in load.idx]
+    return math.lcm(*(_period(e, k.name) for e in places))
+
+
+def _period(e: Any, name: str) -> int:
+    """So many turns of a name after which an index is the same but for a number."""
+    found = 1
+    for part in nodes(e, Binary):
+        if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
+            inside = [inner.b for inner in nodes(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
+            found = math.lcm(found, part.b * math.prod(inside))
+    return found
