@@ -6,6 +6,7 @@ folded.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any
 from ...ir.expr import Binary, Call, Not, Sum, Var, free_names
 from ...ir.kernel import Element
 from ...ir.node import nodes
+from ...ir.ranges import simplify
+from ...ir.substitute import substitute
 
 # Instructions of a scalar function: all, and of these on the special function unit. Divisions and the functions of the
 # C library are short programs; what is not named here is one instruction.
@@ -27,6 +30,7 @@ COSTS = {
 }  # fmt: skip
 QUOTIENTS = ("//", "%")
 DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a remainder a product more
+MOST_COPIES = 256  # of one index, that are compared
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 
 Copies = frozenset[int]  # the enclosing replications on which a value depends
@@ -81,6 +85,10 @@ class Replications:
         if isinstance(place, Var | Element):
             named = self._named(place.index) if isinstance(place, Element) else frozenset()
             self._depends[place.name] = self._depends.get(place.name, frozenset()) | (self._extents.keys() - named)
+
+    @property
+    def replicated_names(self) -> frozenset[str]:
+        return frozenset(self._variables)
 
     @property
     def here(self) -> Copies:
@@ -147,8 +155,19 @@ class Replications:
             seen[e] = depends, known
             if not known:
                 divides = isinstance(e, Binary) and e.op in QUOTIENTS and not _power_of_two(e.b)
-                total.add(Work(DIVISION) if divides else self._own(e, depends, seen), self.copies(depends))
+                share = self.copies(depends) * self._different(e)
+                total.add(Work(DIVISION) if divides else self._own(e, depends, seen), share)
         return seen[e]
+
+    def _different(self, e: Any) -> float:
+        """Of the copies of an index that replication makes, the share that differ: `(k + r // 3) % 3` has a third."""
+        names = sorted(free_names(e) & self._variables.keys())
+        extents = [self._extents.get(self._variables[name], 1) for name in names]
+        points = list(itertools.product(*(range(extent) for extent in extents)))
+        if len(points) > MOST_COPIES or len(points) == 1:
+            return 1.0
+        made = {simplify(substitute(e, dict(zip(names, point, strict=True))), {}) for point in points}
+        return len(made) / len(points)
 
     def _own(self, e: Any, depends: Copies, seen: dict[Any, tuple[Copies, bool]]) -> Work:
         """The instructions of an expression without its operands. A product that only this sum needs is part of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from ...ir.expr import Binary, Var, free_names, is_int
@@ -37,20 +38,19 @@ def along_the_same(site: Any, body: Block, i: Var, j: Var) -> bool:
     return any(mentioned) and all(len(names) != 1 for names in mentioned)
 
 
-@fact("digits(run, name) -> int", TILE)
-def digits(site: Any, body: Block, k: Var) -> int:
-    """The least number whose multiples can be taken out of k everywhere: of `k // 3 % 3` it is 9; 1 where places have k
-    itself only."""
+@fact("periods(run, name) -> [int]", TILE)
+def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
+    """Numbers whose multiples can be taken out of the digits of k in places, the largest out of all of them, the next out
+    of all but the slowest: of `k // 3 // 3, k // 3 % 3, k % 3` they are 9 and 3. None where places have k itself only."""
     known = ranges_of(site.kernel)
     places = [tidy(e, known) for load in summary(body).loads for e in load.idx]
-    return math.lcm(*(_period(e, k.name) for e in places))
+    each = sorted({period for e in places for period in _periods(e, k.name)})
+    return tuple(sorted({math.lcm(*each[:count]) for count in range(1, len(each) + 1)}, reverse=True))
 
 
-def _period(e: Any, name: str) -> int:
-    """So many turns of a name after which an index is the same but for a number."""
-    found = 1
+def _periods(e: Any, name: str) -> Iterator[int]:
+    """Of each quotient and remainder of a name: so many turns after which it is the same but for a number."""
     for part in nodes(e, Binary):
         if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
             inside = [inner.b for inner in nodes(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
-            found = math.lcm(found, part.b * math.prod(inside))
-    return found
+            yield part.b * math.prod(inside)
