@@ -27,7 +27,7 @@ from ...ir.facts.layout import (
 from ...ir.facts.structure import accumulators, only, summary
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import replace
-from ...ir.program import Block
+from ...ir.program import Block, Kernel
 from ...ir.ranges import decide, interval
 from ...ir.sizes import decide_sizes
 from ...ir.tile import Combine, CombineTuple, Stage
@@ -327,13 +327,29 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
     stage = stages(site.kernel).get(load.buf)
     if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
-    position = place_in_source(stage, load.idx)
-    known, shape = ranges_of(site.kernel), params(site.kernel)[stage.src].shape
+    return leaves(site.kernel, stage.src, place_in_source(stage, load.idx), condition)
+
+
+def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) -> bool:
+    """Whether a place is outside of its buffer wherever a condition fails."""
+    known, shape = ranges_of(kernel), params(kernel)[buf].shape
     if condition.__class__ is Binary and condition.op == ">=":
         return any(_falls_below(place, condition, known) for place in position)
-    return only_sizes(condition.b) and any(
-        _reaches(place, extent, condition, known) for place, extent in zip(position, shape, strict=True)
+    return (
+        condition.__class__ is Binary
+        and condition.op == "<"
+        and only_sizes(condition.b)
+        and any(_reaches(place, extent, condition, known) for place, extent in zip(position, shape, strict=True))
     )
+
+
+def kept_inside(kernel: Kernel, load: Load) -> bool:
+    """Whether a load asks for nothing but places of its buffer, and gives zero elsewhere: as a copy of it would."""
+    if load.when is True:
+        return True
+    known = params(kernel)
+    parts = conjuncts(load.when)
+    return load.buf in known and load.other == 0 and all(leaves(kernel, load.buf, load.idx, part) for part in parts)
 
 
 def _falls_below(place: Any, condition: Any, known: Any) -> bool:
