@@ -59,6 +59,7 @@ from .work import Replications, Work
 
 HALVES_IN_WORD = 2
 LOOP_OVERHEAD = 3  # count, compare, branch
+WORD = 4  # bytes
 CACHED_BELOW = 16  # bytes of a copy that L1 keeps
 MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
 WARPS_OF_GROUP = 4  # that multiply together
@@ -231,7 +232,8 @@ class _Counter:
             self.scope.changed(statement.into)
             size = _item(statement.dtype) * statement.width
             self.digits((statement.when, statement.address.offset), times, mask)
-            self.access(statement.address, size, times, mask, statement.when)
+            missed = self.missed(statement.address, size) if size < WORD else 1.0
+            self.access(statement.address, size, times * missed, mask, statement.when)
             self.waits.loads(self.bases[statement.address.base][0] == SHARED)
         elif isinstance(statement, LoadMatrix):
             rows = mask & (self.env[THREAD] % LANES < MATRIX_ROWS * statement.count)
@@ -253,7 +255,7 @@ class _Counter:
             self.waits.copies()
             there, share = self.where(statement.when, mask)
             self.digits((statement.when, statement.inside, statement.source.offset), times, mask)
-            self.access(statement.source, statement.bytes, times * share * self.missed(statement), there, statement.inside)
+            self.access(statement.source, statement.bytes, times * share * self.missed(statement.source, statement.bytes), there, statement.inside)
             self.access(statement.to, statement.bytes, times * share, there)
         elif isinstance(statement, Shuffle):
             self.scope.changed(statement.place)
@@ -352,29 +354,27 @@ class _Counter:
     def issue(self, count: float, times: float, mask: Any) -> None:
         self.work.issued += count * times * _warps(mask)
 
-    def missed(self, copy: CopyAsync) -> float:
-        """Of the sectors that copies of a word ask for, unrolled, the share that is not in L1 from one before: they go
-        through it (cp.async.ca), copies of 16 bytes do not. The places of a window that neighbours share are such."""
-        offset, origin = copy.source.offset, self.bases[copy.source.base][1]
+    def missed(self, address: Address, size: int) -> float:
+        """Of the sectors that word copies and loads of less ask for, unrolled, the share that is not in L1 from one before:
+        they go through it (cp.async.ca), copies of 16 bytes do not. Places of a window that neighbours share are such."""
+        (root, origin), offset = self.bases[address.base], address.offset
         names = [name for name in self.turns if name in free_names(offset) and name in self.scope.replicated_names]
-        if copy.bytes >= CACHED_BELOW or not names or origin is None:
+        if root == SHARED or size >= CACHED_BELOW or not names or origin is None:
             return 1.0
-        before = {name: self.env[name] for name in names}
-        asked, every = set[tuple[int, int]](), 0
-        item = self.items.get(self.bases[copy.source.base][0], 1)
+        before, asked, every = {name: self.env[name] for name in names}, set[int](), 0
+        warps = np.arange(self.alive.shape[0]).reshape(-1, 1)
         for point in itertools.product(*(self.turns[name].tolist() for name in names)):
             self.env.update(zip(names, point, strict=True))
             place = self.value(offset)
             if place is None:
-                self.env.update(before)
-                return 1.0
-            sector = np.broadcast_to((origin + place) * item // SECTOR, self.alive.shape)
-            warp = np.broadcast_to(np.arange(len(sector)).reshape(-1, 1), sector.shape)
-            touched = set(zip(warp.ravel().tolist(), sector.ravel().tolist(), strict=True))
+                asked, every = {0}, 1
+                break
+            sectors_of = np.broadcast_to((origin + place) * self.items.get(root, 1) // SECTOR, self.alive.shape)
+            touched = np.unique(sectors_of * len(warps) + warps)
             every += len(touched)
-            asked |= touched
+            asked.update(touched.tolist())
         self.env.update(before)
-        return len(asked) / max(every, 1)
+        return len(asked) / every
 
     def digits(self, values: tuple[Any, ...], times: float, mask: Any) -> None:
         """Count what a turn of the innermost loop computes for places and guards that are digits of a number."""
