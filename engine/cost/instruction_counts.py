@@ -255,7 +255,13 @@ class _Counter:
             self.waits.copies()
             there, share = self.where(statement.when, mask)
             self.digits((statement.when, statement.inside, statement.source.offset), times, mask)
-            self.access(statement.source, statement.bytes, times * share * self.missed(statement.source, statement.bytes), there, statement.inside)
+            self.access(
+                statement.source,
+                statement.bytes,
+                times * share * self.missed(statement.source, statement.bytes),
+                there,
+                statement.inside,
+            )
             self.access(statement.to, statement.bytes, times * share, there)
         elif isinstance(statement, Shuffle):
             self.scope.changed(statement.place)
@@ -355,8 +361,9 @@ class _Counter:
         self.work.issued += count * times * _warps(mask)
 
     def missed(self, address: Address, size: int) -> float:
-        """Of the sectors that word copies and loads of less ask for, unrolled, the share that is not in L1 from one before:
-        they go through it (cp.async.ca), copies of 16 bytes do not. Places of a window that neighbours share are such."""
+        """Of the sectors that unrolled word copies, and loads of less, ask for, the share that none before has put into L1.
+
+        They go through it (cp.async.ca), copies of 16 bytes do not: places of a window that neighbours share."""
         (root, origin), offset = self.bases[address.base], address.offset
         names = [name for name in self.turns if name in free_names(offset) and name in self.scope.replicated_names]
         if root == SHARED or size >= CACHED_BELOW or not names or origin is None:

@@ -135,7 +135,7 @@ class Replications:
         return seen[e]
 
     def digits(self, values: Sequence[Any], varying: frozenset[str]) -> Work:
-        """The instructions of indices and guards that hold a quotient or a remainder of what varies; the rest of them is
+        """The instructions of indices and guards that hold a quotient or a remainder of what varies; the rest is
         part of an address, or is computed before the loop."""
         total, seen = Work(), dict[Any, tuple[Copies, bool]]()
         for value in values:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.dtypes import FLOATS, INTEGERS
-from ...ir.expr import Binary, Call, Var, add, free_names, from_linear, is_int, linear, modulo, multiply, only_sizes, subtract
+from ...ir.expr import (
+    Binary,
+    Call,
+    Var,
+    add,
+    free_names,
+    from_linear,
+    is_int,
+    linear,
+    modulo,
+    multiply,
+    only_sizes,
+    subtract,
+)
 from ...ir.facts import staging
 from ...ir.facts.boxes import is_box
 from ...ir.facts.footprint import Footprint, RangedBlock, local_index, region

@@ -60,7 +60,10 @@ def microseconds(text: str, device: str) -> tuple[float, list[str]]:
     """The predicted time of all launches of a program, and a line for each of its kernels."""
     made = compile_captured(capture_text(text), toolchain(), target(device))
     found = [predict(instruction_counts(kernel), made.target) for kernel in made.kernels]
-    each = [f"{kernel.name} {1e6 * one.seconds:.1f} us, {one.binding}" for kernel, one in zip(made.kernels, found, strict=True)]
+    each = [
+        f"{kernel.name} {1e6 * one.seconds:.1f} us, {one.binding}"
+        for kernel, one in zip(made.kernels, found, strict=True)
+    ]
     return sum(1e6 * found[index].seconds for index in made.launched), each
 
 
@@ -80,7 +83,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="layers whose names have this part")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    asked = [(one, options.batch, dtype, options.target) for dtype in options.dtype for one in LAYERS if options.only in one.name]
+    asked = [
+        (one, options.batch, dtype, options.target)
+        for dtype in options.dtype
+        for one in LAYERS
+        if options.only in one.name
+    ]
     print(f"{options.batch} images, predicted for {options.target}, microseconds.\n")
     print("| layer | dtype | convolution | product | ratio | kernels |\n|---|---|--:|--:|--:|---|")
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:

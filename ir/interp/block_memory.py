@@ -123,7 +123,9 @@ class BlockMemory:
 
     def origin(self, stmt: Stage, cells: np.ndarray, group: ThreadGroup) -> list[Any]:
         """Where a copy begins, for every block; where its cells are gathered, for every cell."""
-        labels = {axis.name: cell.reshape(1, -1) for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim is None}
+        labels = {
+            axis.name: cell.reshape(1, -1) for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim is None
+        }
         if not labels:
             return [self.uniform_of_block(e, group) for e in stmt.origin]
         names = free_names(stmt.origin) - labels.keys()
