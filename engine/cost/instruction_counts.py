@@ -361,7 +361,7 @@ class _Counter:
         self.work.issued += count * times * _warps(mask)
 
     def missed(self, address: Address, size: int) -> float:
-        """Of the sectors that unrolled word copies, and loads of less, ask for, the share that none before has put into L1.
+        """Of the sectors that unrolled copies of words, and loads of less, ask for, the share that is not in L1 yet.
 
         They go through it (cp.async.ca), copies of 16 bytes do not: places of a window that neighbours share."""
         (root, origin), offset = self.bases[address.base], address.offset

@@ -41,7 +41,7 @@ def along_the_same(site: Any, body: Block, i: Var, j: Var) -> bool:
 @fact("periods(run, name) -> [int]", TILE)
 def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
     """Numbers whose multiples can be taken out of the digits of k in places: the largest out of all of them, the next
-    out of all but the slowest. Of `k // 3 // 3, k // 3 % 3, k % 3` they are 9 and 3; none where places have k itself."""
+    out of all but the slowest. Of `k // 3 // 3, k // 3 % 3, k % 3` they are 9 and 3; none where k stands alone."""
     known = ranges_of(site.kernel)
     places = [tidy(e, known) for load in summary(body).loads for e in load.idx]
     each = sorted({period for e in places for period in _periods(e, k.name)})
